@@ -1,0 +1,39 @@
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTHON ?= python3
+
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP) ## make the environment in .venv
+
+$(STAMP): pyproject.toml ci/install
+	@ci/install "$(PYTHON)" "$(VENV)"
+	@touch $@
+
+demo: setup ## compile the MLP and the CNN through a service started for it
+	@$(BIN)/python examples/demo.py
+
+serve: setup ## start the app and a worker on bessemer-data, port 8000
+	@$(BIN)/bessemer serve --data bessemer-data --port 8000
+
+test: setup ## run every test
+	@$(BIN)/python -m pytest
+
+lint: setup ## check style and types
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+format: setup ## format the code
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+bench: setup ## measure turnaround, confinement and upload memory
+	@$(BIN)/python -m benchmarks
+
+docs: setup ## rewrite the generated parts of docs/ from the code
+	@$(BIN)/python -m docs
+
+.PHONY: help setup demo serve test lint format bench docs

@@ -1,0 +1,124 @@
+"""Compilations and their events."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from bessemer.contract.base import Digest, Document, JobId
+from bessemer.contract.problem import Problem
+from bessemer.contract.report import BaselineResult, Latency, StageTime
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.sandbox import SandboxStatus
+from bessemer.contract.stage import Stage
+from bessemer.contract.target import ResolvedTarget
+
+
+class JobState(StrEnum):
+    """Where a job is. The moves between states are in ``TRANSITIONS``."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        """Whether the job stays in this state for good."""
+        return not TRANSITIONS[self]
+
+
+TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    JobState.QUEUED: frozenset({JobState.RUNNING, JobState.FAILED, JobState.CANCELLED}),
+    JobState.RUNNING: frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}),
+    JobState.SUCCEEDED: frozenset(),
+    JobState.FAILED: frozenset(),
+    JobState.CANCELLED: frozenset(),
+}
+
+
+class EventType(StrEnum):
+    """What an event tells. The data of each is described in ``docs/events.md``."""
+
+    QUEUED = "queued"
+    STARTED = "started"
+    CONFINED = "confined"
+    STAGE_STARTED = "stage-started"
+    STAGE_FINISHED = "stage-finished"
+    PROGRESS = "progress"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        """Whether no event can follow."""
+        return self in (EventType.SUCCEEDED, EventType.FAILED, EventType.CANCELLED)
+
+
+class Event(Document):
+    """One entry of a job's history; ``seq`` counts from 1 without a gap."""
+
+    seq: int
+    type: EventType
+    at: datetime
+    data: dict[str, Any] = Field(default_factory=dict)
+
+
+class Progress(Document):
+    """How far a stage is: ``done`` of ``total`` in units of the stage (trials, for tuning)."""
+
+    stage: Stage
+    done: int
+    total: int
+    detail: str = ""
+
+
+class Artifact(Document):
+    """A file that a compilation made."""
+
+    name: str
+    digest: Digest
+    size_bytes: int
+    media_type: str
+
+
+class Figures(Document):
+    """The figures that one looks at first."""
+
+    latency: Latency
+    baselines: tuple[BaselineResult, ...]
+    library_bytes: int
+    peak_memory_bytes: int
+    max_absolute_error: float
+
+
+class Compilation(Document):
+    """A compilation as its user sees it."""
+
+    id: JobId
+    state: JobState
+    request: CompilationRequest
+    target: ResolvedTarget | None = Field(default=None, description="Known once a worker has taken the job.")
+    stage: Stage | None = Field(default=None, description="The stage that runs, or ran last.")
+    progress: Progress | None = None
+    attempt: int = 0
+    worker: str | None = None
+    sandbox: SandboxStatus | None = None
+    stages: tuple[StageTime, ...] = ()
+    verified: bool | None = None
+    figures: Figures | None = None
+    problem: Problem | None = None
+    artifacts: tuple[Artifact, ...] = ()
+    created_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class CompilationPage(Document):
+    """A page of compilations, newest first."""
+
+    items: tuple[Compilation, ...]
+    next: str | None = Field(default=None, description="Pass as `cursor` for the next page.")

@@ -1,0 +1,52 @@
+"""Uploaded models."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import Field
+
+from bessemer.contract.base import Digest, Document
+from bessemer.contract.problem import Problem
+from bessemer.contract.tensor import TensorSpec
+
+
+class ModelFormat(StrEnum):
+    """The formats that are told apart by their bytes."""
+
+    PT2 = "pt2"
+    TORCHSCRIPT = "torchscript"
+    FX = "fx"
+
+
+class ModelState(StrEnum):
+    """``inspecting`` until a confined job has read format and signature."""
+
+    INSPECTING = "inspecting"
+    READY = "ready"
+    REJECTED = "rejected"
+
+
+class Signature(Document):
+    """What a model takes. A model other than a `.pt2` knows its inputs' names, rarely their shapes."""
+
+    inputs: tuple[TensorSpec, ...] = Field(default=(), description="Empty where shapes are not known.")
+    input_names: tuple[str, ...]
+    parameters: int = Field(ge=0, description="Elements in all parameters and buffers.")
+
+
+class Inspection(Document):
+    """What an inspection found."""
+
+    format: ModelFormat
+    signature: Signature
+
+
+class Model(Document):
+    """An uploaded model."""
+
+    digest: Digest
+    size_bytes: int
+    state: ModelState
+    inspection: Inspection | None = None
+    problem: Problem | None = None
+    created_at: datetime

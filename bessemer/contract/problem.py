@@ -1,0 +1,277 @@
+"""Errors as RFC 9457 problems: a stable code, what to do next, and whether a retry can help."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from pydantic import Field
+
+from bessemer.contract.base import Document
+
+
+class ErrorCode(StrEnum):
+    """Every way in which Bessemer says no. A code never changes its meaning."""
+
+    # the request
+    REQUEST_INVALID = "request-invalid"
+    NOT_FOUND = "not-found"
+    METHOD_NOT_ALLOWED = "method-not-allowed"
+    STATE_CONFLICT = "state-conflict"
+    IDEMPOTENCY_CONFLICT = "idempotency-conflict"
+    RANGE_NOT_SATISFIABLE = "range-not-satisfiable"
+    INTERNAL = "internal"
+    UNAVAILABLE = "unavailable"
+    # the upload
+    DIGEST_MISMATCH = "digest-mismatch"
+    MODEL_TOO_LARGE = "model-too-large"
+    MODEL_EMPTY = "model-empty"
+    UPLOAD_INCOMPLETE = "upload-incomplete"
+    MODEL_MISSING = "model-missing"
+    # the model
+    MODEL_NOT_RECOGNIZED = "model-not-recognized"
+    MODEL_DAMAGED = "model-damaged"
+    MODEL_UNSAFE_ARCHIVE = "model-unsafe-archive"
+    MODEL_LOAD_FAILED = "model-load-failed"
+    MODEL_LEAF_UNAVAILABLE = "model-leaf-unavailable"
+    MODEL_RAISED = "model-raised"
+    INPUTS_MISSING = "inputs-missing"
+    INPUTS_MISMATCH = "inputs-mismatch"
+    # the compilation
+    CAPTURE_FAILED = "capture-failed"
+    OPERATOR_UNSUPPORTED = "operator-unsupported"
+    TRANSLATE_FAILED = "translate-failed"
+    OPTIMIZE_FAILED = "optimize-failed"
+    TUNE_FAILED = "tune-failed"
+    BUILD_FAILED = "build-failed"
+    TARGET_NOT_RUNNABLE = "target-not-runnable"
+    VERIFY_MISMATCH = "verify-mismatch"
+    VERIFY_CRASHED = "verify-crashed"
+    BENCHMARK_FAILED = "benchmark-failed"
+    PACKAGE_FAILED = "package-failed"
+    # the confinement
+    SANDBOX_INCOMPLETE = "sandbox-incomplete"
+    LIMIT_MEMORY = "limit-memory"
+    LIMIT_DISK = "limit-disk"
+    LIMIT_INODES = "limit-inodes"
+    LIMIT_OUTPUT = "limit-output"
+    LIMIT_CPU = "limit-cpu"
+    LIMIT_WALL_CLOCK = "limit-wall-clock"
+    TIMEOUT = "timeout"
+    CHILD_CRASHED = "child-crashed"
+    CHILD_MISBEHAVED = "child-misbehaved"
+    # the worker
+    WORKER_LOST = "worker-lost"
+    CANCELLED = "cancelled"
+
+
+class ErrorText(NamedTuple):
+    """What is the same for every occurrence of a code."""
+
+    status: int
+    title: str
+    advice: str
+    retryable: bool = False
+
+
+ERRORS: dict[ErrorCode, ErrorText] = {
+    ErrorCode.REQUEST_INVALID: ErrorText(
+        422, "The request is not valid", "Correct the fields that are listed under `errors`."
+    ),
+    ErrorCode.NOT_FOUND: ErrorText(404, "There is no such thing", "Check the address and the identifier."),
+    ErrorCode.METHOD_NOT_ALLOWED: ErrorText(
+        405, "The address does not take that method", "See the `Allow` header and `/docs`."
+    ),
+    ErrorCode.STATE_CONFLICT: ErrorText(
+        409, "The state of the compilation does not allow that", "Read the compilation's state first."
+    ),
+    ErrorCode.IDEMPOTENCY_CONFLICT: ErrorText(
+        409,
+        "The idempotency key was used for another request",
+        "Use a new `Idempotency-Key` for a new request.",
+    ),
+    ErrorCode.RANGE_NOT_SATISFIABLE: ErrorText(
+        416, "The range lies outside the artifact", "Ask for a range below the size in `Content-Range`."
+    ),
+    ErrorCode.INTERNAL: ErrorText(
+        500, "Bessemer failed", "This is a defect of Bessemer: please report it with the log.", True
+    ),
+    ErrorCode.UNAVAILABLE: ErrorText(
+        503, "The database or the artifact store cannot be reached", "Try again in a moment.", True
+    ),
+    ErrorCode.DIGEST_MISMATCH: ErrorText(
+        422, "The upload is not what its digest says", "Hash the file again and upload it again.", True
+    ),
+    ErrorCode.MODEL_TOO_LARGE: ErrorText(
+        413, "The model is larger than this server accepts", "Ask the operator for a higher limit."
+    ),
+    ErrorCode.MODEL_EMPTY: ErrorText(422, "The upload is empty", "Send the model's bytes as the body."),
+    ErrorCode.UPLOAD_INCOMPLETE: ErrorText(
+        400, "The upload ended early", "Upload the model again; nothing was kept.", True
+    ),
+    ErrorCode.MODEL_MISSING: ErrorText(
+        422, "The model was never uploaded", "Upload it with `PUT /v1/models/{digest}` first."
+    ),
+    ErrorCode.MODEL_NOT_RECOGNIZED: ErrorText(
+        422,
+        "The upload is no model that Bessemer knows",
+        "Upload the file of `torch.export.save`, `torch.jit.save`, or `torch.save` of an FX GraphModule.",
+    ),
+    ErrorCode.MODEL_DAMAGED: ErrorText(
+        422, "The archive is damaged", "Save the model again and compare the digests."
+    ),
+    ErrorCode.MODEL_UNSAFE_ARCHIVE: ErrorText(
+        422,
+        "The archive is built to harm its reader",
+        "Save the model with torch's own functions; archives that expand hugely are refused.",
+    ),
+    ErrorCode.MODEL_LOAD_FAILED: ErrorText(
+        422, "torch could not load the model", "Save it with the torch version that the worker names."
+    ),
+    ErrorCode.MODEL_LEAF_UNAVAILABLE: ErrorText(
+        422,
+        "The FX graph calls modules whose classes are not here",
+        "Export the model with `torch.export.export` and `torch.export.save` instead.",
+    ),
+    ErrorCode.MODEL_RAISED: ErrorText(
+        422, "The model raised an error when it ran", "Run it in torch on these input shapes and dtypes."
+    ),
+    ErrorCode.INPUTS_MISSING: ErrorText(
+        422, "The model's inputs are not known", "Name every input: `--input NAME=1x3x224x224:float32`."
+    ),
+    ErrorCode.INPUTS_MISMATCH: ErrorText(
+        422,
+        "The inputs do not fit the model",
+        "Compare them with the model's signature (`bessemer inspect`).",
+    ),
+    ErrorCode.CAPTURE_FAILED: ErrorText(
+        422,
+        "The model could not be turned into an exported program",
+        "Export it yourself with `torch.export.export`; its message names the line that stands in the way.",
+    ),
+    ErrorCode.OPERATOR_UNSUPPORTED: ErrorText(
+        422, "The compiler lacks operators of this model", "Rewrite the places that are listed."
+    ),
+    ErrorCode.TRANSLATE_FAILED: ErrorText(
+        422, "The exported program could not be translated to Relax", "Report the model's operators to us."
+    ),
+    ErrorCode.OPTIMIZE_FAILED: ErrorText(
+        422, "A pass failed on this model", "Report the pass that is named, with the model if you can."
+    ),
+    ErrorCode.TUNE_FAILED: ErrorText(422, "The search failed", "Compile with `tune.trials` = 0."),
+    ErrorCode.BUILD_FAILED: ErrorText(
+        422, "No machine code could be made", "Check the target's mcpu, triple and features."
+    ),
+    ErrorCode.TARGET_NOT_RUNNABLE: ErrorText(
+        422,
+        "The worker's processor cannot run code for this target, so it cannot be verified",
+        "Choose a target that the worker supports, or add a worker that has such a processor.",
+    ),
+    ErrorCode.VERIFY_MISMATCH: ErrorText(
+        422,
+        "The compiled library does not compute what the model computes",
+        "See the worst element; widen `verify.relative` or `verify.absolute` only if that is good enough.",
+    ),
+    ErrorCode.VERIFY_CRASHED: ErrorText(
+        422, "The compiled library crashed on the reference inputs", "Report it with the model if you can."
+    ),
+    ErrorCode.BENCHMARK_FAILED: ErrorText(
+        422, "The measurement failed", "Try again; report it if it stays.", True
+    ),
+    ErrorCode.PACKAGE_FAILED: ErrorText(500, "The bundle could not be written", "Try again.", True),
+    ErrorCode.SANDBOX_INCOMPLETE: ErrorText(
+        503,
+        "A required layer of the confinement does not hold on this worker",
+        "See `docs/settings.md`, BESSEMER_SANDBOX, and the layers in `/readyz`.",
+    ),
+    ErrorCode.LIMIT_MEMORY: ErrorText(
+        422, "The job used more memory than it may", "Shrink the model or raise BESSEMER_LIMIT_MEMORY_BYTES."
+    ),
+    ErrorCode.LIMIT_DISK: ErrorText(
+        422, "The job wrote more to disk than it may", "Shrink the model or raise BESSEMER_LIMIT_DISK_BYTES."
+    ),
+    ErrorCode.LIMIT_INODES: ErrorText(
+        422, "The job made more files than it may", "Raise BESSEMER_LIMIT_INODES if the model is honest."
+    ),
+    ErrorCode.LIMIT_OUTPUT: ErrorText(
+        422,
+        "The job printed more than it may",
+        "Remove prints from the model, or raise BESSEMER_LIMIT_OUTPUT_BYTES.",
+    ),
+    ErrorCode.LIMIT_CPU: ErrorText(
+        422, "The job used more processor time than it may", "Raise BESSEMER_LIMIT_CPU_SECONDS."
+    ),
+    ErrorCode.LIMIT_WALL_CLOCK: ErrorText(
+        422,
+        "The job ran longer than this worker allows",
+        "Ask for fewer trials, or raise BESSEMER_LIMIT_WALL_SECONDS.",
+    ),
+    ErrorCode.TIMEOUT: ErrorText(
+        422,
+        "The job ran longer than its request allows",
+        "Ask for fewer trials or a longer `timeout_seconds`.",
+    ),
+    ErrorCode.CHILD_CRASHED: ErrorText(
+        422, "The job's process died", "See the signal and the log; a model can crash torch by itself."
+    ),
+    ErrorCode.CHILD_MISBEHAVED: ErrorText(
+        422, "The job's process did what no job does", "The model may be hostile; the job was ended."
+    ),
+    ErrorCode.WORKER_LOST: ErrorText(
+        503, "The worker was lost while the job ran", "Submit the job again.", True
+    ),
+    ErrorCode.CANCELLED: ErrorText(409, "The compilation was cancelled", "Submit it again if you need it."),
+}
+
+
+class FieldError(Document):
+    """One field of a request that is not valid."""
+
+    field: str
+    message: str
+
+
+class SourcePlace(Document):
+    """A place in the user's model."""
+
+    operator: str | None = None
+    module_path: str | None = None
+    file: str | None = None
+    line: int | None = None
+
+
+class Problem(Document):
+    """An RFC 9457 problem. The media type is ``application/problem+json``."""
+
+    type: str = Field(description="`urn:bessemer:error:CODE`")
+    title: str
+    status: int
+    code: ErrorCode
+    detail: str
+    advice: str
+    retryable: bool
+    stage: str | None = None
+    errors: tuple[FieldError, ...] = ()
+    places: tuple[SourcePlace, ...] = ()
+
+
+def make_problem(
+    code: ErrorCode,
+    detail: str,
+    *,
+    stage: str | None = None,
+    errors: tuple[FieldError, ...] = (),
+    places: tuple[SourcePlace, ...] = (),
+) -> Problem:
+    """A problem with its code's own title, status and advice."""
+    text = ERRORS[code]
+    return Problem(
+        type=f"urn:bessemer:error:{code.value}",
+        title=text.title,
+        status=text.status,
+        code=code,
+        detail=detail,
+        advice=text.advice,
+        retryable=text.retryable,
+        stage=stage,
+        errors=errors,
+        places=places,
+    )

@@ -1,0 +1,131 @@
+"""What a finished compilation found out: the content of ``report.json``."""
+
+from datetime import datetime
+
+from pydantic import Field
+
+from bessemer.contract.base import Digest, Document
+from bessemer.contract.model import ModelFormat
+from bessemer.contract.request import CompilationRequest, Tolerance
+from bessemer.contract.sandbox import SandboxStatus
+from bessemer.contract.stage import Stage
+from bessemer.contract.target import ResolvedTarget
+from bessemer.contract.tensor import DType, TensorSpec
+
+
+class StageTime(Document):
+    """How long a stage took, in seconds of wall clock."""
+
+    stage: Stage
+    seconds: float
+
+
+class PassTime(Document):
+    """One pass of the optimization."""
+
+    phase: str
+    name: str
+    seconds: float
+    functions: int = Field(description="Functions in the module afterwards.")
+
+
+class Latency(Document):
+    """The distribution of single runs, in milliseconds."""
+
+    runs: int
+    min_ms: float
+    p50_ms: float
+    p90_ms: float
+    p99_ms: float
+    mean_ms: float
+    stddev_ms: float
+
+
+class BaselineResult(Document):
+    """A peer on the same inputs and threads, timed in alternation with the library."""
+
+    name: str
+    threads: int
+    latency: Latency
+    ratio: float = Field(description="The library's p50 divided by the peer's: below 1, the library wins.")
+    ratio_p10: float = Field(description="10th percentile of the ratios, round by round.")
+    ratio_p90: float = Field(description="90th percentile of the ratios, round by round.")
+
+
+class FunctionTime(Document):
+    """One function of the library, over one run of the model."""
+
+    name: str
+    calls: int
+    milliseconds: float
+    share: float = Field(description="Of all functions' time, 0 to 1.")
+
+
+class BenchmarkResult(Document):
+    """What was measured. Sizes in bytes."""
+
+    latency: Latency
+    threads: int
+    library_bytes: int
+    peak_memory_bytes: int = Field(description="Of a process that loads the library and runs it.")
+    baselines: tuple[BaselineResult, ...]
+    functions: tuple[FunctionTime, ...]
+
+
+class OutputComparison(Document):
+    """One output against its reference."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    tolerance: Tolerance
+    max_absolute_error: float
+    max_relative_error: float
+    worst_index: tuple[int, ...]
+    worst_value: float
+    worst_reference: float
+    mismatches: int
+    elements: int
+
+
+class TuneTask(Document):
+    """One workload that was searched. Latencies are of one call, in milliseconds."""
+
+    name: str
+    weight: int = Field(description="How often the model calls it.")
+    trials: int
+    failed: int
+    best_ms: float | None
+    history_ms: tuple[float, ...] = Field(default=(), description="The best so far, after each trial.")
+
+
+class TuneResult(Document):
+    """What the search did."""
+
+    trials: int
+    seconds: float
+    tasks: tuple[TuneTask, ...]
+
+
+class Report(Document):
+    """Everything that is known about a finished compilation."""
+
+    bessemer: str
+    versions: dict[str, str]
+    created_at: datetime
+    model: Digest
+    model_format: ModelFormat
+    model_parameters: int
+    request: CompilationRequest
+    target: ResolvedTarget
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    verified: bool
+    comparisons: tuple[OutputComparison, ...]
+    operators: dict[str, int] = Field(description="Relax operators after translation, with their counts.")
+    passes: tuple[PassTime, ...]
+    tune: TuneResult
+    benchmark: BenchmarkResult
+    stages: tuple[StageTime, ...]
+    sandbox: SandboxStatus
+    processor: str = Field(description="The processor that was measured on.")

@@ -1,0 +1,110 @@
+"""What a client asks for. A field exists when something implements it."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from bessemer.contract.base import Digest, Document
+from bessemer.contract.target import PRESETS_BY_NAME, PresetTarget, Target
+from bessemer.contract.tensor import MAX_INPUTS, DType, TensorSpec
+
+
+class Baseline(StrEnum):
+    """What the compiled library is timed against."""
+
+    TORCH_EAGER = "torch-eager"
+
+
+class Tolerance(Document):
+    """How far a result may lie from its reference: ``|x - r| <= absolute + relative * |r|``."""
+
+    relative: float = Field(ge=0, le=1)
+    absolute: float = Field(ge=0)
+
+
+DEFAULT_TOLERANCES: dict[DType, Tolerance] = {
+    DType.FLOAT64: Tolerance(relative=1e-9, absolute=1e-9),
+    DType.FLOAT32: Tolerance(relative=1e-4, absolute=1e-5),
+    DType.FLOAT16: Tolerance(relative=1e-2, absolute=1e-3),
+    DType.BFLOAT16: Tolerance(relative=4e-2, absolute=1e-2),
+}
+"""Per dtype; integers and booleans must be equal."""
+
+
+class TuneOptions(Document):
+    """How much MetaSchedule may search."""
+
+    trials: int = Field(
+        default=0, ge=0, le=100_000, description="Candidates to measure in all; 0 searches nothing."
+    )
+    seconds: float | None = Field(
+        default=None, gt=0, description="Stop the search after this long, whatever is left of the trials."
+    )
+    seed: int = Field(default=0, ge=0, lt=1 << 31)
+
+
+class VerifyOptions(Document):
+    """How close to the original the library must be."""
+
+    relative: float | None = Field(default=None, ge=0, le=1, description="Default: per dtype.")
+    absolute: float | None = Field(default=None, ge=0, description="Default: per dtype.")
+    seed: int = Field(default=0, ge=0, lt=1 << 31, description="Of the random inputs.")
+
+    def tolerance(self, dtype: DType) -> Tolerance:
+        """The tolerance in force for outputs of a dtype."""
+        default = DEFAULT_TOLERANCES.get(dtype, Tolerance(relative=0, absolute=0))
+        return Tolerance(
+            relative=default.relative if self.relative is None else self.relative,
+            absolute=default.absolute if self.absolute is None else self.absolute,
+        )
+
+
+class BenchmarkOptions(Document):
+    """How long to measure, and against what."""
+
+    seconds: float = Field(
+        default=0.4, gt=0, le=600, description="Time for the library and its baselines together."
+    )
+    baselines: tuple[Baseline, ...] = (Baseline.TORCH_EAGER,)
+
+
+def _named_target(value: Any) -> Any:
+    return {"preset": value} if isinstance(value, str) else value
+
+
+def _known_preset(target: Target) -> Target:
+    if isinstance(target, PresetTarget) and target.preset not in PRESETS_BY_NAME:
+        import difflib
+
+        near = difflib.get_close_matches(target.preset, PRESETS_BY_NAME, n=1, cutoff=0.3)
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        raise ValueError(f"unknown target '{target.preset}'{hint} Known: {', '.join(PRESETS_BY_NAME)}")
+    return target
+
+
+def _distinct_names(inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+    names = [spec.name for spec in inputs]
+    if len(set(names)) != len(names):
+        raise ValueError("two inputs have the same name")
+    return inputs
+
+
+class CompilationRequest(Document):
+    """One model for one target."""
+
+    model: Digest = Field(description="The SHA-256 of an uploaded model.")
+    target: Annotated[Target, BeforeValidator(_named_target), AfterValidator(_known_preset)] = Field(
+        description="A preset's name, a preset with cores, or the compiler's own terms."
+    )
+    inputs: Annotated[tuple[TensorSpec, ...], AfterValidator(_distinct_names)] = Field(
+        default=(),
+        max_length=MAX_INPUTS,
+        description="In the order of the model's arguments. A `.pt2` carries its own; others need them.",
+    )
+    tune: TuneOptions = TuneOptions()
+    verify: VerifyOptions = VerifyOptions()
+    benchmark: BenchmarkOptions = BenchmarkOptions()
+    timeout_seconds: float | None = Field(
+        default=None, gt=0, description="End the job after this long; the worker's own limit holds too."
+    )

@@ -1,0 +1,128 @@
+"""Targets: what hardware a library is compiled for."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from bessemer.contract.base import Document
+
+HOST = "host"
+LINUX_X86_64 = "x86_64-unknown-linux-gnu"
+MAX_CORES = 1024
+
+Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Feature = Annotated[str, StringConstraints(pattern=r"^[+-][A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Cores = Annotated[int, Field(ge=1, le=MAX_CORES, description="Threads the library will run with.")]
+
+
+class PresetTarget(Document):
+    """A target by the name of a preset; see ``GET /v1/targets``."""
+
+    preset: Word
+    cores: Cores | None = Field(
+        default=None, description="Threads the library will run with; by default the worker's cores."
+    )
+
+
+class ExplicitTarget(Document):
+    """A target in the compiler's own terms."""
+
+    kind: Literal["llvm"] = "llvm"
+    mcpu: Word = Field(description="LLVM's name of the processor, such as `znver4` or `x86-64-v3`.")
+    triple: Word = LINUX_X86_64
+    features: tuple[Feature, ...] = Field(
+        default=(), max_length=64, description="LLVM features to add or remove, such as `+avx512vnni`."
+    )
+    cores: Cores | None = Field(
+        default=None, description="Threads the library will run with; by default the worker's cores."
+    )
+
+
+Target = PresetTarget | ExplicitTarget
+
+
+class ResolvedTarget(Document):
+    """A target with every choice made, as a worker compiles for it."""
+
+    name: str = Field(description="The preset's name, or the mcpu of an explicit target.")
+    kind: Literal["llvm"]
+    mcpu: str
+    triple: str
+    features: tuple[str, ...]
+    cores: int
+
+
+class Preset(Document):
+    """A named target that anybody may ask for."""
+
+    name: str
+    description: str
+    mcpu: str | None = Field(description="LLVM's name of the processor; null where the worker decides.")
+    triple: str
+
+
+PRESETS: tuple[Preset, ...] = (
+    Preset(
+        name=HOST,
+        description="The processor of the worker that takes the job.",
+        mcpu=None,
+        triple=LINUX_X86_64,
+    ),
+    Preset(
+        name="x86-64-v2",
+        description="Any x86-64 with SSE4.2 (2009 and later).",
+        mcpu="x86-64-v2",
+        triple=LINUX_X86_64,
+    ),
+    Preset(
+        name="x86-64-v3",
+        description="x86-64 with AVX2 and FMA (Haswell, Zen and later).",
+        mcpu="x86-64-v3",
+        triple=LINUX_X86_64,
+    ),
+    Preset(
+        name="x86-64-v4",
+        description="x86-64 with AVX-512 (Skylake-X, Zen 4 and later).",
+        mcpu="x86-64-v4",
+        triple=LINUX_X86_64,
+    ),
+    Preset(
+        name="znver4",
+        description="AMD Zen 4 (EPYC 9004, Ryzen 7000).",
+        mcpu="znver4",
+        triple=LINUX_X86_64,
+    ),
+)
+PRESETS_BY_NAME = {preset.name: preset for preset in PRESETS}
+
+
+def resolve_target(target: Target, host_mcpu: str, host_cores: int) -> ResolvedTarget:
+    """Make every choice that the request left open.
+
+    Args:
+        target: what the request names.
+        host_mcpu: LLVM's name of the worker's processor.
+        host_cores: the worker's cores, used where the request names none.
+
+    Raises:
+        KeyError: the preset is unknown.
+    """
+    cores = target.cores or host_cores
+    if isinstance(target, ExplicitTarget):
+        return ResolvedTarget(
+            name=target.mcpu,
+            kind=target.kind,
+            mcpu=target.mcpu,
+            triple=target.triple,
+            features=target.features,
+            cores=cores,
+        )
+    preset = PRESETS_BY_NAME[target.preset]
+    return ResolvedTarget(
+        name=preset.name,
+        kind="llvm",
+        mcpu=preset.mcpu or host_mcpu,
+        triple=preset.triple,
+        features=(),
+        cores=cores,
+    )

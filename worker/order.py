@@ -1,0 +1,97 @@
+"""What the supervisor orders from the zygote: one JSON line an order, one an answer.
+
+The zygote's standard input and output are its only two pipes. A job's own messages do not pass through it: the
+child inherits the writing end of a FIFO that the supervisor reads.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from bessemer.contract.base import Document
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.sandbox import SandboxMode
+
+
+class Rlimits(Document):
+    """What the kernel itself enforces on every process of a job."""
+
+    address_space_bytes: int
+    file_bytes: int
+    open_files: int
+    processes: int
+    cpu_seconds: int
+
+
+class Confinement(Document):
+    """How a job's child is to be confined."""
+
+    mode: SandboxMode
+    uid: int | None = Field(description="The slot's own user; null where the supervisor is not root.")
+    rlimits: Rlimits
+
+
+class InspectWork(Document):
+    """Read a model's format and signature."""
+
+    kind: Literal["inspect"] = "inspect"
+
+
+class CompileWork(Document):
+    """Run the pipeline."""
+
+    kind: Literal["compile"] = "compile"
+    request: CompilationRequest
+
+
+Work = Annotated[InspectWork | CompileWork, Field(discriminator="kind")]
+
+
+class StartJob(Document):
+    """Fork a child for a job.
+
+    ``folder`` holds ``model`` (the upload, read-only) and receives ``output/`` (results), ``scratch/`` and
+    ``log.txt`` (what the job prints). ``messages`` is the FIFO.
+    """
+
+    kind: Literal["start"] = "start"
+    job: str
+    folder: str
+    messages: str
+    confinement: Confinement
+    cores: int = Field(description="The worker's cores; the target's where the request names none.")
+    work: Work
+
+
+Order = StartJob
+ORDERS: TypeAdapter[Order] = TypeAdapter(Order)
+
+
+class Ready(Document):
+    """The zygote has imported everything."""
+
+    kind: Literal["ready"] = "ready"
+    seconds: float
+    mcpu: str = Field(description="LLVM's name of the processor.")
+    versions: dict[str, str]
+
+
+class Started(Document):
+    """A child runs; its process group's id is its process id."""
+
+    kind: Literal["started"] = "started"
+    job: str
+    pid: int
+
+
+class Exited(Document):
+    """A child is gone. ``signal`` is 0 where it left by itself."""
+
+    kind: Literal["exited"] = "exited"
+    job: str
+    status: int
+    signal: int
+
+
+Answer = Annotated[Ready | Started | Exited, Field(discriminator="kind")]
+ANSWERS: TypeAdapter[Answer] = TypeAdapter(Answer)

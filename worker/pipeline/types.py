@@ -1,0 +1,126 @@
+"""The values that pass from stage to stage. Each is frozen; each holds what the later stages need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bessemer.contract.model import ModelFormat
+from bessemer.contract.report import BenchmarkResult, OutputComparison, PassTime, TuneResult
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.target import ResolvedTarget
+from bessemer.contract.tensor import TensorSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    import tvm
+
+    from worker.candidates.client import Candidates
+
+    Arrays = tuple[np.ndarray, ...]
+
+Advance = Callable[[int, int, str], None]
+"""Tells how far a stage is: done, total, detail."""
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What stages work with besides their input: folders, processes, and a way to report progress."""
+
+    scratch: Path
+    output: Path
+    candidates: Candidates
+    advance: Advance
+
+
+@dataclass(frozen=True)
+class Upload:
+    """The bytes of a model, and what is wanted of them."""
+
+    path: Path
+    request: CompilationRequest
+    target: ResolvedTarget
+
+
+@dataclass(frozen=True)
+class Captured:
+    """The model as an exported program, run once.
+
+    ``eager(*inputs)`` runs the original as its user would, for the baseline. ``inputs`` and ``references`` are
+    contiguous arrays in the order of ``input_specs`` and ``output_specs``. bfloat16 arrays are ml_dtypes'.
+    """
+
+    upload: Upload
+    format: ModelFormat
+    program: torch.export.ExportedProgram
+    eager: Callable[..., object]
+    input_specs: tuple[TensorSpec, ...]
+    output_specs: tuple[TensorSpec, ...]
+    inputs: Arrays
+    references: Arrays
+    parameters: int
+
+
+@dataclass(frozen=True)
+class Translated:
+    """The model in Relax, its parameters bound as constants. ``main`` takes the inputs in their order."""
+
+    captured: Captured
+    module: tvm.IRModule
+    operators: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Optimized:
+    """The module legalized and fused: ``main`` calls primitive TensorIR functions only."""
+
+    captured: Captured
+    operators: dict[str, int]
+    module: tvm.IRModule
+    passes: tuple[PassTime, ...]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The module with every function scheduled. ``records`` are MetaSchedule's database, where a search ran."""
+
+    optimized: Optimized
+    module: tvm.IRModule
+    result: TuneResult
+    records: Path | None
+
+
+@dataclass(frozen=True)
+class Built:
+    """A shared library on disk, linked for the target. ``imports`` are the runtime functions it calls."""
+
+    tuned: Tuned
+    library: Path
+    imports: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The library computes what the model computes, within the tolerances."""
+
+    built: Built
+    comparisons: tuple[OutputComparison, ...]
+
+
+@dataclass(frozen=True)
+class Benchmarked:
+    """The library was measured."""
+
+    verified: Verified
+    result: BenchmarkResult
+
+
+@dataclass(frozen=True)
+class Packaged:
+    """The files of the bundle, by name, all in the job's output folder."""
+
+    benchmarked: Benchmarked
+    files: tuple[str, ...]
