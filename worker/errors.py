@@ -2,7 +2,7 @@
 
 ```
 JobError                 one job ends, with a stable code
-└─ OperatorsUnsupported  every operator that the importer lacks, with its places
+└─ OperatorsUnsupportedError  every operator that the importer lacks, with its places
 ```
 Foreign exceptions are turned into these where they are caught: in the stage that knows what it was doing.
 """
@@ -24,7 +24,7 @@ class JobError(Exception):
         return make_problem(self.code, self.detail, stage=stage, places=self.places)
 
 
-class OperatorsUnsupported(JobError):
+class OperatorsUnsupportedError(JobError):
     """The importer lacks operators; ``places`` lists all of them."""
 
     def __init__(self, places: tuple[SourcePlace, ...]) -> None:

@@ -1,6 +1,6 @@
 """What the supervisor orders from the zygote: one JSON line an order, one an answer.
 
-The zygote's standard input and output are its only two pipes. A job's own messages do not pass through it: the
+The zygote's standard input and output are its only two pipes. A job's messages do not pass through it: the
 child inherits the writing end of a FIFO that the supervisor reads.
 """
 

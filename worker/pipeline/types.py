@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bessemer.contract.model import ModelFormat
-from bessemer.contract.report import BenchmarkResult, OutputComparison, PassTime, TuneResult
+from bessemer.contract.report import BenchmarkResult, OutputComparison, PassTime, StageTime, TuneResult
 from bessemer.contract.request import CompilationRequest
+from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.target import ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
 
@@ -34,6 +35,8 @@ class Workshop:
     output: Path
     candidates: Candidates
     advance: Advance
+    sandbox: SandboxStatus
+    finished_stages: Callable[[], tuple[StageTime, ...]]
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,8 @@ class Upload:
 class Captured:
     """The model as an exported program, run once.
 
-    ``eager(*inputs)`` runs the original as its user would, for the baseline. ``inputs`` and ``references`` are
-    contiguous arrays in the order of ``input_specs`` and ``output_specs``. bfloat16 arrays are ml_dtypes'.
+    ``eager(*tensors)`` runs the original as its user would, for the baseline. ``inputs`` and ``references``
+    are contiguous arrays in the order of ``input_specs`` and ``output_specs``.
     """
 
     upload: Upload
@@ -85,7 +88,7 @@ class Optimized:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The module with every function scheduled. ``records`` are MetaSchedule's database, where a search ran."""
+    """The module with every function scheduled. ``records`` is MetaSchedule's database, where one was made."""
 
     optimized: Optimized
     module: tvm.IRModule
