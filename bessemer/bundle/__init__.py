@@ -1,0 +1,1 @@
+"""The bundle: what a compilation hands out, and how it is run."""

@@ -1,0 +1,83 @@
+"""The manifest of a bundle: what ``manifest.json`` says, and where the files of a bundle lie.
+
+A bundle is a folder, or the same files as ``bundle.tar.zst`` without a leading folder.
+"""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from bessemer.contract.base import Digest, Document
+from bessemer.contract.target import ResolvedTarget
+from bessemer.contract.tensor import TensorName, TensorSpec
+
+SCHEMA_VERSION = 1
+
+ARCHIVE = "bundle.tar.zst"
+MANIFEST = "manifest.json"
+CHECKSUMS = "SHA256SUMS"
+RUNNER = "run.py"
+LIBRARY = "model.so"
+RUNTIME_FOLDER = "lib"
+RUNTIME_LIBRARY = "lib/libtvm_runtime.so"
+RUNTIME_EXTRA_LIBRARY = "lib/libtvm_runtime_extra.so"
+FFI_LIBRARY = "lib/libtvm_ffi.so"
+REFERENCE_INPUTS = "reference/inputs.npz"
+REFERENCE_OUTPUTS = "reference/outputs.npz"
+
+BundlePath = Annotated[str, StringConstraints(pattern=r"^(?!\.)[A-Za-z0-9._-]+(/(?!\.)[A-Za-z0-9._-]+)*$")]
+"""A path inside the bundle: relative, with forward slashes, no part of which starts with a dot."""
+
+
+class BundleFile(Document):
+    """One file of the bundle."""
+
+    path: BundlePath
+    digest: Digest
+    size_bytes: int = Field(ge=0)
+
+
+class Reference(Document):
+    """The inputs that the library was verified with, and what the original model made of them.
+
+    Both are NumPy ``.npz`` files with one array for each name; bfloat16 is stored as its bits in uint16.
+    """
+
+    inputs: BundlePath = REFERENCE_INPUTS
+    outputs: BundlePath = REFERENCE_OUTPUTS
+
+
+class OutputTolerance(Document):
+    """How far an output may lie from its reference: ``|x - r| <= absolute + relative * |r|``."""
+
+    name: TensorName
+    relative: float = Field(ge=0)
+    absolute: float = Field(ge=0)
+
+
+class Manifest(Document):
+    """What a bundle holds. ``run.py`` needs nothing else to run the library."""
+
+    schema_version: Literal[1] = 1
+    model: Digest = Field(description="The SHA-256 of the model that was compiled.")
+    target: ResolvedTarget = Field(description="What the library runs on; `cores` is its number of threads.")
+    entry_point: str = Field(default="main", description="The function of the library that runs the model.")
+    inputs: tuple[TensorSpec, ...] = Field(description="In the order of the entry point's arguments.")
+    outputs: tuple[TensorSpec, ...] = Field(description="In the order of the flattened result.")
+    library: BundlePath = LIBRARY
+    runtime_libraries: tuple[BundlePath, ...] = Field(
+        default=(RUNTIME_LIBRARY,),
+        description="Loaded in this order before the library; `libtvm_ffi.so` is not among them, since in "
+        "Python the package apache-tvm-ffi brings its own.",
+    )
+    reference: Reference = Reference()
+    tolerances: tuple[OutputTolerance, ...] = Field(
+        default=(),
+        description="What held when the library was verified; outputs that are left out are equal.",
+    )
+    versions: dict[str, str] = Field(description="Of the packages that made the library, by package name.")
+    files: tuple[BundleFile, ...] = Field(
+        description="Every file of the bundle but `manifest.json` and `SHA256SUMS`."
+    )
+    created_at: datetime
