@@ -1,0 +1,88 @@
+"""Rewrites the generated pages of ``docs/`` from the code; ``--check`` only tells whether they are up to date."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic_settings import BaseSettings
+
+from app.settings import AppSettings
+from bessemer.contract.problem import ERRORS
+from bessemer.store.settings import StoreSettings
+from worker.settings import WorkerSettings
+
+DOCS = Path(__file__).parent
+GENERATED = "<!-- made by `make docs`; edit the code, not this page -->"
+
+
+def errors_page() -> str:
+    """Every error code with its status, title and advice."""
+    rows = [
+        f"| `{code}` | {text.status} | {text.title} | {text.advice} | {'yes' if text.retryable else 'no'} |"
+        for code, text in ERRORS.items()
+    ]
+    return "\n".join(
+        [
+            "# Errors",
+            GENERATED,
+            "",
+            "Every error is an RFC 9457 problem (`application/problem+json`) with a stable `code`, a `detail` that says",
+            "what happened and where, an `advice` that says what to do, and `retryable`. A compilation that failed carries",
+            "the same document under `problem`; its status column is what the request itself would have been answered with.",
+            "",
+            "| code | status | what happened | what to do | can a retry help |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def settings_page() -> str:
+    """Every setting with its default and its meaning."""
+    sections = [
+        ("Store (app and worker)", StoreSettings, frozenset[str]()),
+        ("App", AppSettings, frozenset(StoreSettings.model_fields)),
+        ("Worker", WorkerSettings, frozenset(StoreSettings.model_fields)),
+    ]
+    lines = ["# Settings", GENERATED, "", "Every setting is an environment variable.", ""]
+    for title, settings, elsewhere in sections:
+        lines += [f"## {title}", "", "| variable | default | meaning |", "|---|---|---|"]
+        lines += _setting_rows(settings, elsewhere) + [""]
+    return "\n".join(lines)
+
+
+def _setting_rows(settings: type[BaseSettings], elsewhere: frozenset[str]) -> list[str]:
+    prefix = settings.model_config.get("env_prefix", "")
+    return [
+        f"| `{(prefix + name).upper()}` | {_default(field.get_default(call_default_factory=False))} "
+        f"| {field.description} |"
+        for name, field in settings.model_fields.items()
+        if name not in elsewhere
+    ]
+
+
+def _default(value: object) -> str:
+    return "see the meaning" if value is None else f"`{value}`"
+
+
+PAGES: dict[str, Callable[[], str]] = {"errors.md": errors_page, "settings.md": settings_page}
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or with ``--check`` name those that are out of date."""
+    stale = [name for name, page in PAGES.items() if _read(DOCS / name) != page()]
+    if "--check" in arguments:
+        sys.stdout.writelines(f"docs/{name} is out of date: run `make docs`\n" for name in stale)
+        return int(bool(stale))
+    for name in stale:
+        (DOCS / name).write_text(PAGES[name]())
+    return 0
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.is_file() else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,60 @@
+import signal
+
+import pytest
+
+from bessemer.contract.model import Inspection, ModelFormat, Signature
+from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from bessemer.contract.stage import Stage
+from worker.ending import Ending, conclude
+from worker.messages import Failed, Inspected
+
+INSPECTED = Inspected(
+    inspection=Inspection(format=ModelFormat.PT2, signature=Signature(input_names=("x",), parameters=1))
+)
+MISMATCH = Failed(problem=make_problem(ErrorCode.VERIFY_MISMATCH, "off", stage="verify"))
+TOO_BIG = (ErrorCode.LIMIT_MEMORY, "9 of 8 GiB")
+
+
+def ending(
+    *,
+    last: Inspected | Failed | None = None,
+    cancelled: bool = False,
+    verdict: tuple[ErrorCode, str] | None = None,
+    violation: str | None = None,
+    status: int = 0,
+    number: int = 0,
+) -> Ending:
+    return Ending(last, cancelled, verdict, violation, status, number, Stage.TUNE, "some output")
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        (ending(last=INSPECTED, cancelled=True), ErrorCode.CANCELLED),
+        (ending(last=INSPECTED, verdict=TOO_BIG), ErrorCode.LIMIT_MEMORY),
+        (ending(last=INSPECTED, violation="not JSON"), ErrorCode.CHILD_MISBEHAVED),
+        (ending(last=MISMATCH, status=1), ErrorCode.VERIFY_MISMATCH),
+        (ending(last=INSPECTED, number=signal.SIGSEGV), ErrorCode.CHILD_CRASHED),
+        (ending(number=signal.SIGSEGV), ErrorCode.CHILD_CRASHED),
+        (ending(number=signal.SIGXCPU), ErrorCode.LIMIT_CPU),
+        (ending(number=signal.SIGXFSZ), ErrorCode.LIMIT_DISK),
+        (ending(), ErrorCode.CHILD_CRASHED),
+        (ending(status=3), ErrorCode.CHILD_CRASHED),
+    ],
+)
+def test_what_the_supervisor_knows_comes_before_what_the_child_said(given: Ending, code: ErrorCode) -> None:
+    problem = conclude(given)
+    assert isinstance(problem, Problem)
+    assert problem.code == code
+
+
+def test_a_child_that_said_its_result_and_left_cleanly_has_succeeded() -> None:
+    assert conclude(ending(last=INSPECTED)) is INSPECTED
+
+
+def test_a_crash_names_its_signal_and_the_end_of_the_log() -> None:
+    problem = conclude(ending(number=signal.SIGSEGV))
+    assert isinstance(problem, Problem)
+    assert "SIGSEGV" in problem.detail
+    assert "some output" in problem.detail
+    assert problem.stage == "tune"

@@ -1,0 +1,74 @@
+"""Takes a job's files into the artifact store, reading its folder as hostile input.
+
+Called only when every process of the job is gone: nobody can exchange a file between the check and the copy.
+"""
+
+import re
+import stat
+from pathlib import Path
+
+from bessemer.contract.job import Artifact
+from bessemer.store.artifacts import Artifacts
+from worker.messages import Compiled
+
+MEDIA_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".json": "application/json",
+    ".npz": "application/zip",
+    ".py": "text/x-python; charset=utf-8",
+    ".so": "application/x-sharedlib",
+    ".txt": "text/plain; charset=utf-8",
+    ".zst": "application/zstd",
+}
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+LOG_NAME = "log.txt"
+
+
+class HostileFileError(Exception):
+    """A file that a job left is not what it said."""
+
+
+def collect(folder: Path, compiled: Compiled, artifacts: Artifacts) -> tuple[Artifact, ...]:
+    """Store the files that the child named, and its log.
+
+    Args:
+        folder: the job's folder.
+        compiled: the child's last message.
+        artifacts: where to store them.
+
+    Raises:
+        HostileFileError: a name is no plain name, or a file is missing, a link, or no regular file.
+    """
+    named = [(name, folder / "output" / name) for name in compiled.files]
+    files = [*named, (LOG_NAME, folder / LOG_NAME)]
+    return tuple(_store(name, path, artifacts) for name, path in files)
+
+
+def collect_log(folder: Path, artifacts: Artifacts) -> tuple[Artifact, ...]:
+    """Store the log of a job that failed, if it printed anything."""
+    log = folder / LOG_NAME
+    return (_store(LOG_NAME, log, artifacts),) if log.is_file() and log.stat().st_size else ()
+
+
+def media_type(name: str) -> str:
+    """The media type that a file is served with."""
+    return MEDIA_TYPES.get(Path(name).suffix, "application/octet-stream")
+
+
+def _store(name: str, path: Path, artifacts: Artifacts) -> Artifact:
+    _check(name, path)
+    blob = artifacts.put_file(path)
+    return Artifact(name=name, digest=blob.digest, size_bytes=blob.size_bytes, media_type=media_type(name))
+
+
+def _check(name: str, path: Path) -> None:
+    if not NAME.fullmatch(name):
+        raise HostileFileError(f"{name!r} is no name of an artifact")
+    if path.parent.is_symlink():
+        raise HostileFileError(f"the folder of {name!r} is a link")
+    try:
+        status = path.lstat()
+    except OSError as error:
+        raise HostileFileError(f"{name!r} is missing") from error
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        raise HostileFileError(f"{name!r} is a link or no regular file")

@@ -1,0 +1,72 @@
+"""How a job ended: a pure policy over what is known once its processes are gone."""
+
+import signal
+from dataclasses import dataclass
+
+from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from bessemer.contract.stage import Stage
+from worker.messages import Compiled, Failed, Inspected
+
+Result = Compiled | Inspected
+
+SIGNAL_CODES = {signal.SIGXCPU: ErrorCode.LIMIT_CPU, signal.SIGXFSZ: ErrorCode.LIMIT_DISK}
+"""Signals by which the kernel says that a limit was reached."""
+
+LOG_TAIL_CHARACTERS = 400
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What is known of a job whose processes are gone.
+
+    Attributes:
+        last: the child's last message, where it sent one.
+        cancelled: its user asked to cancel it.
+        verdict: the limit for which the watch killed it, with the figure.
+        violation: what the child said that is no message.
+        status: the exit status of the child.
+        signal: the signal that ended the child; 0 where it left by itself.
+        stage: the stage that ran last.
+        log: what the job printed.
+    """
+
+    last: Result | Failed | None
+    cancelled: bool
+    verdict: tuple[ErrorCode, str] | None
+    violation: str | None
+    status: int
+    signal: int
+    stage: Stage | None
+    log: str
+
+
+def conclude(ending: Ending) -> Result | Problem:
+    """The result, or the problem that the job's user is told.
+
+    What the supervisor knows for itself comes before what the child said.
+    """
+    if ending.cancelled:
+        return _problem(ending, ErrorCode.CANCELLED, "cancelled while it ran")
+    if ending.verdict is not None:
+        return _problem(ending, *ending.verdict)
+    if ending.violation is not None:
+        return _problem(ending, ErrorCode.CHILD_MISBEHAVED, ending.violation)
+    if isinstance(ending.last, Failed):
+        return ending.last.problem
+    if ending.signal or ending.status or ending.last is None:
+        return _problem(ending, _crash_code(ending.signal), _describe_crash(ending))
+    return ending.last
+
+
+def _problem(ending: Ending, code: ErrorCode, detail: str) -> Problem:
+    return make_problem(code, detail, stage=ending.stage)
+
+
+def _crash_code(number: int) -> ErrorCode:
+    return SIGNAL_CODES.get(signal.Signals(number), ErrorCode.CHILD_CRASHED) if number else ErrorCode.CHILD_CRASHED
+
+
+def _describe_crash(ending: Ending) -> str:
+    how = signal.Signals(ending.signal).name if ending.signal else f"exit status {ending.status}"
+    tail = ending.log.strip()[-LOG_TAIL_CHARACTERS:]
+    return f"the job's process ended with {how}" + (f"; its log ends: {tail}" if tail else "")
