@@ -1,0 +1,57 @@
+"""The example models by name, each with its inputs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from . import bert, cnn, mlp, mobilenet, resnet
+
+
+@dataclass(frozen=True)
+class ExampleInput:
+    """One argument of a model. Integers are drawn below ``limit``; floats from N(0, 1)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    limit: int = 2
+
+    def draw(self, generator: torch.Generator) -> torch.Tensor:
+        """A random tensor of this shape and dtype."""
+        dtype = getattr(torch, self.dtype)
+        if dtype.is_floating_point:
+            return torch.randn(self.shape, generator=generator, dtype=dtype)
+        return torch.randint(self.limit, self.shape, generator=generator, dtype=dtype)
+
+    @property
+    def spec(self) -> str:
+        """The command line's form, such as ``x=1x784:float32``."""
+        return f"{self.name}={'x'.join(map(str, self.shape))}:{self.dtype}"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A model that can be built, and what it takes."""
+
+    name: str
+    build: Callable[[], nn.Module]
+    inputs: tuple[ExampleInput, ...]
+
+    def example_inputs(self, seed: int = 0) -> tuple[torch.Tensor, ...]:
+        """Seeded random inputs, in the order of the model's arguments."""
+        generator = torch.Generator().manual_seed(seed)
+        return tuple(spec.draw(generator) for spec in self.inputs)
+
+
+EXAMPLES: dict[str, Example] = {
+    example.name: example
+    for example in (
+        Example("mlp", mlp.build, (ExampleInput("x", (1, 784)),)),
+        Example("cnn", cnn.build, (ExampleInput("x", (1, 1, 28, 28)),)),
+        Example("resnet18", resnet.build, (ExampleInput("x", (1, 3, 224, 224)),)),
+        Example("mobilenet_v2", mobilenet.build, (ExampleInput("x", (1, 3, 224, 224)),)),
+        Example("bert", bert.build, (ExampleInput("input_ids", (1, bert.TOKENS), "int64", bert.VOCABULARY),)),
+    )
+}
