@@ -1,0 +1,465 @@
+"""Runs a compiled model: ``python run.py --input x=x.npy --output result.npz``.
+
+This one file is shipped in every bundle. It needs Python 3.9 or later, NumPy and apache-tvm-ffi, nothing
+else; everything about the model is in ``manifest.json`` beside it. As a module it offers ``load``,
+``Model.run`` and ``Model.time``. Arrays of bfloat16, which NumPy lacks, are their bits in uint16.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import sys
+import time
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+REQUIREMENTS = "numpy apache-tvm-ffi==0.1.14.post1"
+
+try:
+    import numpy as np
+    import tvm_ffi
+except ModuleNotFoundError as missing:
+    if __name__ != "__main__":
+        raise
+    sys.exit(f"{missing}. Install what a bundle needs: pip install {REQUIREMENTS}")
+
+__all__ = [
+    "BundleError",
+    "Comparison",
+    "InputError",
+    "Latency",
+    "Model",
+    "Outcome",
+    "Spec",
+    "execute",
+    "load",
+    "load_arrays",
+    "read_inputs",
+    "save_arrays",
+]
+
+CPU_DEVICE = 1
+POOLED_ALLOCATOR = 2
+WARM_UP_RUNS = 5
+SHOWN_ELEMENTS = 16
+
+Arrays = Mapping[str, "np.ndarray[Any, Any]"]
+
+
+class BundleError(Exception):
+    """The bundle cannot be loaded, or its library failed."""
+
+
+class InputError(ValueError):
+    """The inputs are not those that the model takes."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A tensor as the manifest names it; ``dtype`` may be ``bfloat16``."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        """The dtype of the array in NumPy: uint16 for bfloat16."""
+        return np.dtype("uint16" if self.dtype == "bfloat16" else self.dtype)
+
+    def __str__(self) -> str:
+        sizes = "x".join(str(size) for size in self.shape) or "scalar"
+        return f"{self.name}={sizes}:{self.dtype}"
+
+
+@dataclass(frozen=True)
+class Latency:
+    """The distribution of single runs, in milliseconds."""
+
+    runs: int
+    min_ms: float
+    p50_ms: float
+    p90_ms: float
+    p99_ms: float
+    mean_ms: float
+    stddev_ms: float
+
+    @classmethod
+    def of(cls, times_ms: Sequence[float]) -> Latency:
+        """The distribution of at least one time."""
+        p50, p90, p99 = (float(value) for value in np.percentile(times_ms, [50, 90, 99]))
+        return cls(
+            runs=len(times_ms),
+            min_ms=float(np.min(times_ms)),
+            p50_ms=p50,
+            p90_ms=p90,
+            p99_ms=p99,
+            mean_ms=float(np.mean(times_ms)),
+            stddev_ms=float(np.std(times_ms)),
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """An output beside its reference, under ``|x - r| <= absolute + relative * |r|``."""
+
+    name: str
+    matches: bool
+    mismatches: int
+    max_absolute_error: float
+
+    @property
+    def verdict(self) -> str:
+        """The comparison in words."""
+        return "matches the reference" if self.matches else f"DIFFERS in {self.mismatches} elements"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What ``execute`` found out; ``comparisons`` is None where the inputs were not the reference inputs."""
+
+    specs: tuple[Spec, ...]
+    outputs: Arrays
+    threads: int
+    comparisons: tuple[Comparison, ...] | None
+    latency: Latency | None
+
+    @property
+    def matches_reference(self) -> bool | None:
+        """Whether every output matches its reference; None where nothing was compared."""
+        return None if self.comparisons is None else all(entry.matches for entry in self.comparisons)
+
+    @property
+    def exit_status(self) -> int:
+        """1 where an output differs from its reference."""
+        return 1 if self.matches_reference is False else 0
+
+    def document(self) -> dict[str, Any]:
+        """As JSON: outputs, threads, the comparison, and the fields of ``Latency`` where it was timed."""
+        compared = self.comparisons
+        return {
+            "outputs": [asdict(spec) for spec in self.specs],
+            "threads": self.threads,
+            "matches_reference": self.matches_reference,
+            "comparisons": None if compared is None else [asdict(entry) for entry in compared],
+            **(asdict(self.latency) if self.latency else {}),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """As text, line by line."""
+        for spec in self.specs:
+            yield _summary(spec, self.outputs[spec.name])
+        for entry in self.comparisons or ():
+            yield f"{entry.name}: {entry.verdict} (largest absolute error {entry.max_absolute_error:.3g})"
+        for name, value in asdict(self.latency).items() if self.latency else ():
+            yield f"{name:<10}{value if name == 'runs' else format(value, '.4f')}"
+
+
+class Model:
+    """A loaded library. Keep it as long as anything that it returned is used; use it from one thread."""
+
+    def __init__(self, folder: Path, manifest: Mapping[str, Any], function: Any, threads: int) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self.inputs = _specs(manifest["inputs"])
+        self.outputs = _specs(manifest["outputs"])
+        self._function = function
+        self.threads = threads
+
+    def run(self, inputs: Arrays) -> dict[str, np.ndarray[Any, Any]]:
+        """Run once.
+
+        Args:
+            inputs: one array for each name of ``self.inputs``, of its shape and dtype.
+
+        Returns:
+            One array for each name of ``self.outputs``.
+
+        Raises:
+            InputError: a name, a shape or a dtype is not the model's.
+            BundleError: the library failed, or returned what the manifest does not say.
+        """
+        tensors = list(_flatten(self._call(*self._tensors(inputs))))
+        if len(tensors) != len(self.outputs):
+            raise BundleError(f"the library returned {len(tensors)} tensors, expected {len(self.outputs)}")
+        return {spec.name: _to_array(tensor, spec) for spec, tensor in zip(self.outputs, tensors)}  # noqa: B905
+
+    def time(self, inputs: Arrays, repeat: int) -> Latency:
+        """Time ``repeat`` runs one by one, after a few to warm up. Raises as ``run``."""
+        tensors = self._tensors(inputs)
+        for _ in range(min(repeat, WARM_UP_RUNS)):
+            self._call(*tensors)
+        times_ms = []
+        for _ in range(repeat):
+            start = time.perf_counter_ns()
+            self._function(*tensors)
+            times_ms.append((time.perf_counter_ns() - start) / 1e6)
+        return Latency.of(times_ms)
+
+    def reference_inputs(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The inputs that the library was verified with."""
+        return load_arrays(self.folder / self.manifest["reference"]["inputs"])
+
+    def compare(self, outputs: Arrays) -> tuple[Comparison, ...]:
+        """Compare outputs for the reference inputs with the outputs of the original model."""
+        references = load_arrays(self.folder / self.manifest["reference"]["outputs"])
+        tolerances = {entry["name"]: entry for entry in self.manifest.get("tolerances", ())}
+        exact = {"relative": 0.0, "absolute": 0.0}
+        return tuple(
+            _compare(spec, outputs[spec.name], references[spec.name], tolerances.get(spec.name, exact))
+            for spec in self.outputs
+        )
+
+    def _tensors(self, inputs: Arrays) -> list[Any]:
+        _check_names(self.inputs, inputs)
+        return [_to_tensor(spec, inputs[spec.name]) for spec in self.inputs]
+
+    def _call(self, *tensors: Any) -> Any:
+        try:
+            return self._function(*tensors)
+        except Exception as error:
+            raise BundleError(f"the library failed: {error}") from error
+
+
+def load(bundle: str | os.PathLike[str]) -> Model:
+    """Load the library of an unpacked bundle.
+
+    ``TVM_NUM_THREADS`` is set to the target's cores unless it is set. The first run in a process fixes it.
+
+    Args:
+        bundle: the folder that holds ``manifest.json``.
+
+    Raises:
+        BundleError: a file is missing, or cannot be loaded here.
+    """
+    folder = Path(bundle).resolve()
+    manifest = _read_manifest(folder)
+    threads = _threads(manifest["target"]["cores"])
+    try:
+        for name in manifest["runtime_libraries"]:
+            _load_runtime(folder / name)
+        library = tvm_ffi.load_module(str(folder / manifest["library"]))
+        machine = library["vm_load_executable"]()
+        machine["vm_initialization"](CPU_DEVICE, 0, POOLED_ALLOCATOR)
+        function = machine[manifest["entry_point"]]
+    except Exception as error:
+        raise BundleError(f"{folder / manifest['library']} cannot be loaded: {error}") from error
+    return Model(folder, manifest, function, threads)
+
+
+def load_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """Read every array of an ``.npz`` file, by name.
+
+    Raises:
+        InputError: the file cannot be read, or holds pickled objects.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} is no .npz file that can be read: {error}") from error
+
+
+def save_arrays(path: Path, arrays: Arrays) -> None:
+    """Write an ``.npz`` file. Unlike ``numpy.savez``, an array may have any name, ``file`` too.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    try:
+        manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{folder} is no bundle: {error}") from error
+    if manifest.get("schema_version") != 1:
+        raise BundleError(f"{folder} has a manifest of another version: {manifest.get('schema_version')}")
+    return manifest
+
+
+def _threads(cores: int) -> int:
+    text = os.environ.setdefault("TVM_NUM_THREADS", str(cores))
+    if not text.isdigit() or int(text) < 1:
+        raise InputError(f"TVM_NUM_THREADS is '{text}', which is no number of threads")
+    return int(text)
+
+
+def _load_runtime(path: Path) -> None:
+    # A process must hold one copy only: where TVM itself is imported, its own is taken.
+    try:
+        ctypes.CDLL(path.name, mode=os.RTLD_NOLOAD | ctypes.RTLD_GLOBAL)
+    except OSError:
+        ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+
+
+def _specs(entries: Sequence[Mapping[str, Any]]) -> tuple[Spec, ...]:
+    return tuple(Spec(entry["name"], tuple(entry["shape"]), entry["dtype"]) for entry in entries)
+
+
+def _check_names(specs: Sequence[Spec], inputs: Arrays) -> None:
+    names = [spec.name for spec in specs]
+    takes = f"the model takes {', '.join(str(spec) for spec in specs) or 'no inputs'}"
+    for name in inputs:
+        if name not in names:
+            raise InputError(f"there is no input '{name}': {takes}")
+    absent = [name for name in names if name not in inputs]
+    if absent:
+        raise InputError(f"no array for {', '.join(absent)}: {takes}")
+
+
+def _to_tensor(spec: Spec, value: Any) -> Any:
+    """Copy an array into a tensor of the runtime, which is aligned as generated code expects."""
+    array = np.asarray(value)
+    if spec.dtype == "bfloat16" and array.dtype.name == "bfloat16":
+        array = array.view(np.uint16)
+    if array.shape != spec.shape:
+        raise InputError(f"input '{spec.name}' has the shape {array.shape}, expected {spec.shape}")
+    if array.dtype != spec.numpy_dtype:
+        raise InputError(f"input '{spec.name}' has the dtype {array.dtype}, expected {spec.numpy_dtype}")
+    array = np.ascontiguousarray(array)
+    allocate = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
+    tensor = allocate(tvm_ffi.Shape(spec.shape), tvm_ffi.dtype(spec.dtype), tvm_ffi.device("cpu", 0), None)
+    ctypes.memmove(tensor.data_ptr(), array.ctypes.data, array.nbytes)
+    return tensor
+
+
+def _to_array(tensor: Any, spec: Spec) -> np.ndarray[Any, Any]:
+    if tuple(tensor.shape) != spec.shape or str(tensor.dtype) != spec.dtype:
+        raise BundleError(f"the library returned {tuple(tensor.shape)} {tensor.dtype}, expected {spec}")
+    array = np.empty(spec.shape, spec.numpy_dtype)
+    ctypes.memmove(array.ctypes.data, tensor.data_ptr(), array.nbytes)
+    return array
+
+
+def _flatten(result: Any) -> Iterator[Any]:
+    if isinstance(result, tvm_ffi.Tensor):
+        yield result
+        return
+    for part in result:
+        yield from _flatten(part)
+
+
+def _as_numbers(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+    if dtype == "bfloat16":
+        return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return array if dtype == "int64" else array.astype(np.float64)
+
+
+def _compare(
+    spec: Spec, output: np.ndarray[Any, Any], reference: np.ndarray[Any, Any], tolerance: Mapping[str, Any]
+) -> Comparison:
+    actual, expected = _as_numbers(output, spec.dtype), _as_numbers(reference, spec.dtype)
+    with np.errstate(invalid="ignore", over="ignore"):
+        errors = np.abs(actual - expected)
+        allowed = tolerance["absolute"] + tolerance["relative"] * np.abs(expected)
+    same = (actual == expected) | ((actual != actual) & (expected != expected))
+    far = ~same & ~(errors <= allowed)
+    return Comparison(
+        name=spec.name,
+        matches=not far.any(),
+        mismatches=int(far.sum()),
+        max_absolute_error=float(np.max(np.where(same, 0, errors), initial=0)),
+    )
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n{self.format_usage()}")
+
+
+def _count(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of runs")
+    return int(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(description="Run the compiled model of this bundle.")
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="NAME=FILE.npy",
+        help="once for each input; without any, the reference inputs are run and compared",
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE.npz", help="where to write the outputs, by name")
+    parser.add_argument("--repeat", type=_count, default=0, metavar="N", help="time so many runs")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    return parser
+
+
+def read_inputs(arguments: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
+    """Read ``NAME=FILE.npy`` arguments.
+
+    Raises:
+        InputError: an argument is not of that form, comes twice, or its file cannot be read.
+    """
+    inputs: dict[str, np.ndarray[Any, Any]] = {}
+    for argument in arguments:
+        name, equals, path = argument.partition("=")
+        if not equals or not name or not path:
+            raise InputError(f"'{argument}' is not of the form NAME=FILE.npy")
+        if name in inputs:
+            raise InputError(f"input '{name}' is given twice")
+        inputs[name] = _read_array(path)
+    return inputs
+
+
+def _read_array(path: str) -> np.ndarray[Any, Any]:
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path} is no .npy file that can be read: {error}") from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{path} holds several arrays: give one .npy file for each input")
+    return array
+
+
+def _summary(spec: Spec, array: np.ndarray[Any, Any]) -> str:
+    if array.size > SHOWN_ELEMENTS:
+        return str(spec)
+    numbers = _as_numbers(array, spec.dtype) if spec.dtype == "bfloat16" else array
+    return f"{spec} {np.array2string(numbers, precision=6, separator=', ')}"
+
+
+def execute(model: Model, inputs: Arrays, repeat: int) -> Outcome:
+    """Run once, compare where ``inputs`` is empty, and time ``repeat`` runs. Raises as ``Model.run``."""
+    given = inputs or model.reference_inputs()
+    outputs = model.run(given)
+    return Outcome(
+        specs=model.outputs,
+        outputs=outputs,
+        threads=model.threads,
+        comparisons=None if inputs else model.compare(outputs),
+        latency=model.time(given, repeat) if repeat > 0 else None,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the bundle that this file lies in; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        inputs = read_inputs(options.input)
+        outcome = execute(load(Path(__file__).parent), inputs, options.repeat)
+        if options.output is not None:
+            save_arrays(options.output, outcome.outputs)
+    except (InputError, BundleError, OSError) as error:
+        print(f"run.py: {error}", file=sys.stderr)
+        return 2 if isinstance(error, InputError) else 1
+    print(json.dumps(outcome.document()) if options.json else "\n".join(outcome.lines()))
+    return outcome.exit_status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
