@@ -8,9 +8,23 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from bessemer.contract.report import FunctionTime
+from worker.candidates.library import Answer, Command, PeakMemory, Profile, Raised, Run, Time
+from worker.candidates.process import ForkedProcess
+from worker.candidates.requests import (
+    BuildBatch,
+    BuildOutcome,
+    CallLibrary,
+    CloseLibrary,
+    Crashed,
+    MeasureBatch,
+    MeasureOutcome,
+    Opened,
+    OpenLibrary,
+    Request,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +38,10 @@ class LibraryCrashedError(Exception):
     def __init__(self, signal: int, detail: str) -> None:
         super().__init__(detail)
         self.signal = signal
+
+
+class CandidateServerLostError(Exception):
+    """The candidate server itself is gone."""
 
 
 class Library(Protocol):
@@ -52,7 +70,7 @@ class Library(Protocol):
         ...
 
     def peak_memory_bytes(self) -> int:
-        """The largest resident set of the process so far."""
+        """What loading and running have added to the process's largest resident set so far."""
         ...
 
 
@@ -60,5 +78,110 @@ class Candidates(Protocol):
     """What the pipeline asks of the candidate server."""
 
     def open_library(self, path: Path, threads: int) -> Library:
-        """Fork a process and load the library in it with ``TVM_NUM_THREADS`` = ``threads``."""
+        """Fork a process and load the library in it with ``TVM_NUM_THREADS`` = ``threads``.
+
+        Raises:
+            LibraryCrashedError: the library could not be loaded.
+        """
         ...
+
+    def build_many(self, batch: BuildBatch) -> tuple[BuildOutcome, ...]:
+        """Compile candidates, several at once; one that fails is an outcome, never an exception."""
+        ...
+
+    def measure_many(self, batch: MeasureBatch) -> tuple[MeasureOutcome, ...]:
+        """Time candidates one after the other; one that fails is an outcome, never an exception."""
+        ...
+
+
+class CandidateClient:
+    """Talks to a forked candidate server; one request at a time."""
+
+    def __init__(self, server: ForkedProcess) -> None:
+        self._server = server
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the server and everything that it forked."""
+        self._server.close()
+
+    def open_library(self, path: Path, threads: int) -> ServedLibrary:
+        """See ``Candidates.open_library``."""
+        opened = self.ask(OpenLibrary(path=str(path), threads=threads))
+        if isinstance(opened, Crashed):
+            raise LibraryCrashedError(opened.signal, opened.detail)
+        assert isinstance(opened, Opened)
+        return ServedLibrary(self, opened.handle)
+
+    def build_many(self, batch: BuildBatch) -> tuple[BuildOutcome, ...]:
+        """See ``Candidates.build_many``."""
+        return self.ask(batch)
+
+    def measure_many(self, batch: MeasureBatch) -> tuple[MeasureOutcome, ...]:
+        """See ``Candidates.measure_many``."""
+        return self.ask(batch)
+
+    def ask(self, request: Request) -> Any:
+        """Send a request and wait for its answer.
+
+        Raises:
+            CandidateServerLostError: the server is gone.
+        """
+        try:
+            self._server.send(request)
+            return self._server.receive()
+        except (EOFError, BrokenPipeError) as error:
+            raise CandidateServerLostError("the candidate server is gone") from error
+
+
+class ServedLibrary:
+    """A library in a process of the candidate server's."""
+
+    def __init__(self, client: CandidateClient, handle: int) -> None:
+        self._client = client
+        self._handle = handle
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the library's process."""
+        self._client.ask(CloseLibrary(self._handle))
+
+    def run(self, inputs: Arrays) -> Arrays:
+        """See ``Library.run``."""
+        return self._ask(Run(inputs))
+
+    def time(self, runs: int) -> tuple[float, ...]:
+        """See ``Library.time``."""
+        return self._ask(Time(runs))
+
+    def profile(self, runs: int) -> tuple[FunctionTime, ...]:
+        """See ``Library.profile``."""
+        return self._ask(Profile(runs))
+
+    def peak_memory_bytes(self) -> int:
+        """See ``Library.peak_memory_bytes``."""
+        return self._ask(PeakMemory())
+
+    def _ask(self, command: Command) -> Any:
+        answer: Answer | Raised | Crashed = self._client.ask(CallLibrary(self._handle, command))
+        match answer:
+            case Answer(value):
+                return value
+            case Raised(detail):
+                raise LibraryCrashedError(0, detail)
+            case Crashed(signal, detail):
+                raise LibraryCrashedError(signal, detail)

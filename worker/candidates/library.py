@@ -1,0 +1,196 @@
+"""The process that holds one library: it loads it, runs it, times it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bessemer.contract.report import FunctionTime
+from worker.candidates import wire
+from worker.candidates.process import Work
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_WARM_UP_RUNS = 2
+_KIBIBYTE = 1024
+_RUNTIME_PREFIX = "vm.builtin."
+_RUNTIME_NAME = "runtime"
+"""All of the virtual machine's own functions (allocation, checks) together."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Run once on these inputs and answer with the outputs."""
+
+    inputs: tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True)
+class Time:
+    """Answer with the seconds of each of ``runs`` runs."""
+
+    runs: int
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Answer with the time per function over ``runs`` runs."""
+
+    runs: int
+
+
+@dataclass(frozen=True)
+class PeakMemory:
+    """Answer with the bytes that loading and running have added so far."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The value that a command asked for."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Raised:
+    """The library raised."""
+
+    detail: str
+
+
+Command = Run | Time | Profile | PeakMemory
+
+
+def library_work(path: Path, threads: int) -> Work:
+    """The work of a process that serves commands on the library at ``path``."""
+
+    def work(reader: int, writer: int) -> None:
+        os.environ["TVM_NUM_THREADS"] = str(threads)
+        try:
+            library = LoadedLibrary(path)
+        except Exception as error:
+            wire.send(writer, Raised(f"{type(error).__name__}: {error}"))
+            return
+        wire.send(writer, Answer(None))
+        while True:
+            wire.send(writer, _answer(library, wire.receive(reader)))
+
+    return work
+
+
+def _answer(library: LoadedLibrary, command: Command) -> Answer | Raised:
+    try:
+        match command:
+            case Run(inputs):
+                return Answer(library.run(inputs))
+            case Time(runs):
+                return Answer(library.time(runs))
+            case Profile(runs):
+                return Answer(library.profile(runs))
+            case PeakMemory():
+                return Answer(library.added_memory_bytes())
+    except Exception as error:
+        return Raised(f"{type(error).__name__}: {error}")
+
+
+class LoadedLibrary:
+    """A library in this very process."""
+
+    def __init__(self, path: Path) -> None:
+        self._memory_at_start_bytes = _peak_resident_bytes()
+        import tvm
+
+        self._tvm = tvm
+        module = tvm.runtime.load_module(str(path))
+        self._machine = tvm.relax.VirtualMachine(module, tvm.cpu())
+        self._main = self._machine["main"]
+        self._arguments: tuple[Any, ...] = ()
+
+    def run(self, inputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        """Run once on copies of ``inputs``; the outputs, nested ones flattened."""
+        self._arguments = tuple(self._tvm.runtime.tensor(array) for array in inputs)
+        return tuple(tensor.numpy() for tensor in _flat(self._main(*self._arguments)))
+
+    def time(self, runs: int) -> tuple[float, ...]:
+        """Seconds of each of ``runs`` runs, after a short warm-up."""
+        main, arguments, clock = self._main, self._arguments, time.perf_counter
+        for _ in range(_WARM_UP_RUNS):
+            main(*arguments)
+        seconds = []
+        for _ in range(runs):
+            start = clock()
+            main(*arguments)
+            seconds.append(clock() - start)
+        return tuple(seconds)
+
+    def profile(self, runs: int) -> tuple[FunctionTime, ...]:
+        """Time per function, averaged over ``runs`` runs, largest first."""
+        stopwatch = Stopwatch()
+        self.time(1)
+        # An instrument stays for good: the last one is a no-op.
+        self._machine.set_instrument(stopwatch.instrument)
+        try:
+            for _ in range(runs):
+                self._main(*self._arguments)
+        finally:
+            self._machine.module["set_instrument"](_ignore)
+        return stopwatch.functions(runs)
+
+    def added_memory_bytes(self) -> int:
+        """How far the process's largest resident set lies above its size when it was forked."""
+        return _peak_resident_bytes() - self._memory_at_start_bytes
+
+
+class Stopwatch:
+    """Adds up the time between the two calls that the virtual machine makes around each function."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._calls: defaultdict[str, int] = defaultdict(int)
+        self._start_seconds = 0.0
+
+    def instrument(self, _function: object, name: str, before: bool, _result: object, *_rest: object) -> int:
+        """What the virtual machine calls before and after each function."""
+        now = time.perf_counter()
+        if before:
+            self._start_seconds = time.perf_counter()
+            return 0
+        label = _RUNTIME_NAME if name.startswith(_RUNTIME_PREFIX) else name
+        self._seconds[label] += now - self._start_seconds
+        self._calls[label] += 1
+        return 0
+
+    def functions(self, runs: int) -> tuple[FunctionTime, ...]:
+        """The averages over ``runs`` runs, largest first."""
+        total = sum(self._seconds.values()) or 1.0
+        ordered = sorted(self._seconds.items(), key=lambda item: -item[1])
+        return tuple(
+            FunctionTime(
+                name=name,
+                calls=self._calls[name] // max(runs, 1),
+                milliseconds=seconds / max(runs, 1) * 1e3,
+                share=seconds / total,
+            )
+            for name, seconds in ordered
+        )
+
+
+def _ignore(*_arguments: object) -> int:
+    return 0
+
+
+def _flat(value: Any) -> list[Any]:
+    if hasattr(value, "numpy"):
+        return [value]
+    return [tensor for item in value for tensor in _flat(item)]
+
+
+def _peak_resident_bytes() -> int:
+    # /proc cannot be read inside the sandbox.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE

@@ -1,0 +1,59 @@
+"""Linking with ``ld.lld``, which comes with zig: no compiler on the machine, all triples, no cache."""
+
+import os
+from importlib.resources import files
+from pathlib import Path
+
+from worker.candidates.process import die_with
+
+
+class LinkError(Exception):
+    """The linker refused; the message is its own."""
+
+
+def linker_path() -> Path:
+    """The zig executable of the environment."""
+    return Path(str(files("ziglang").joinpath("zig")))
+
+
+def link_shared(output: str | Path, objects: list[str]) -> None:
+    """Link objects to a shared library, as ``fcompile`` of ``export_library`` wants it.
+
+    Args:
+        output: the library to write.
+        objects: paths of the object files.
+
+    Raises:
+        LinkError: the linker failed.
+    """
+    zig = str(linker_path())
+    arguments = [zig, "ld.lld", "-shared", "-o", str(output), *objects]
+    signal_or_status, message = _run(arguments)
+    if signal_or_status != 0:
+        raise LinkError(message.strip() or f"ld.lld ended with status {signal_or_status}")
+
+
+link_shared.object_format = "o"  # type: ignore[attr-defined]
+
+
+def _run(arguments: list[str]) -> tuple[int, str]:
+    reader, writer = os.pipe()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            die_with(parent)
+            os.dup2(writer, 1)
+            os.dup2(writer, 2)
+            os.execv(arguments[0], arguments)
+        finally:
+            os._exit(127)
+    os.close(writer)
+    message = _read_all(reader)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status), message
+
+
+def _read_all(reader: int) -> str:
+    with os.fdopen(reader, "rb") as stream:
+        return stream.read().decode(errors="replace")

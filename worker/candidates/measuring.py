@@ -1,0 +1,140 @@
+"""The measuring process: forked for a batch, it times one candidate after the other."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from worker.candidates import wire
+from worker.candidates.process import ForkedProcess, Work, fork_process, wait_any
+from worker.candidates.requests import (
+    Evaluation,
+    MeasureBatch,
+    MeasureCandidate,
+    MeasureOutcome,
+    TensorArgument,
+)
+
+MAX_ERROR_CHARACTERS = 2000
+
+
+def measure_batch(batch: MeasureBatch, parent: int) -> tuple[MeasureOutcome, ...]:
+    """Time every candidate of a batch, one at a time.
+
+    A process that dies or hangs costs the candidate that it was timing; a new one goes on with the next.
+
+    Args:
+        batch: the candidates.
+        parent: the descriptor whose end means that nobody waits for the outcomes any more.
+
+    Returns:
+        One outcome per candidate, in their order.
+
+    Raises:
+        EOFError: nobody waits any more.
+    """
+    outcomes: list[MeasureOutcome] = []
+    while len(outcomes) < len(batch.candidates):
+        process = fork_process(_measure_work(batch, len(outcomes)))
+        outcomes += _outcomes_of(process, batch, len(batch.candidates) - len(outcomes), parent)
+    return tuple(outcomes)
+
+
+def _outcomes_of(
+    process: ForkedProcess, batch: MeasureBatch, count: int, parent: int
+) -> list[MeasureOutcome]:
+    outcomes: list[MeasureOutcome] = []
+    while len(outcomes) < count:
+        ready = wait_any((process.reader, parent), batch.timeout_seconds)
+        if parent in ready:
+            raise EOFError("the job child is gone")
+        if not ready:
+            process.kill()
+            return [*outcomes, _failed(f"the run took longer than {batch.timeout_seconds:g} s")]
+        try:
+            outcomes.append(process.receive())
+        except EOFError:
+            number = process.close()
+            reason = f"was ended by signal {number}" if number else "ended by itself"
+            return [*outcomes, _failed(f"the measuring process {reason}")]
+    process.kill()
+    return outcomes
+
+
+def _failed(error: str) -> MeasureOutcome:
+    return MeasureOutcome(seconds=(), error=error[:MAX_ERROR_CHARACTERS])
+
+
+def _measure_work(batch: MeasureBatch, first: int) -> Work:
+    def work(_reader: int, writer: int) -> None:
+        os.environ["TVM_NUM_THREADS"] = str(batch.threads)
+        bench = Bench(batch.evaluation)
+        for candidate in batch.candidates[first:]:
+            try:
+                outcome = MeasureOutcome(seconds=bench.measure(candidate), error=None)
+            except Exception as error:
+                outcome = _failed(f"{type(error).__name__}: {error}")
+            wire.send(writer, outcome)
+
+    return work
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """How often a candidate is called: ``repeats`` times ``calls``."""
+
+    repeats: int
+    calls: int
+
+
+def repetition(evaluation: Evaluation, call_seconds: float) -> Repetition:
+    """How often to call a candidate whose first warm call took ``call_seconds``.
+
+    A candidate so slow that one call exceeds the time of all repeats is called once more only.
+    """
+    if call_seconds >= evaluation.repeats * evaluation.repeat_seconds:
+        return Repetition(repeats=1, calls=1)
+    calls = int(evaluation.repeat_seconds / max(call_seconds, 1e-7))
+    return Repetition(repeats=evaluation.repeats, calls=min(max(calls, 1), evaluation.max_calls))
+
+
+class Bench:
+    """Times candidates in this process; arguments of equal shapes are made once."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        self._evaluation = evaluation
+        self._arguments: dict[tuple[TensorArgument, ...], list[Any]] = {}
+
+    def measure(self, candidate: MeasureCandidate) -> tuple[float, ...]:
+        """Seconds of one call of ``main``, averaged within each repeat."""
+        import tvm
+
+        module = tvm.runtime.load_module(candidate.library)
+        arguments = self._arguments_for(candidate.arguments)
+        main = module["main"]
+        main(*arguments)
+        start = time.perf_counter()
+        main(*arguments)
+        plan = repetition(self._evaluation, time.perf_counter() - start)
+        evaluator = module.time_evaluator("main", tvm.cpu(), number=plan.calls, repeat=plan.repeats)
+        return tuple(float(seconds) for seconds in evaluator(*arguments).results)
+
+    def _arguments_for(self, shapes: tuple[TensorArgument, ...]) -> list[Any]:
+        if shapes not in self._arguments:
+            self._arguments[shapes] = [_fill(argument) for argument in shapes]
+        return self._arguments[shapes]
+
+
+def _fill(argument: TensorArgument) -> Any:
+    """A tensor of normal numbers; integers are zero, so that an index lies within its table."""
+    import numpy as np
+    import tvm
+
+    if "float" not in argument.dtype:
+        return tvm.runtime.tensor(np.zeros(argument.shape, dtype=argument.dtype))
+    values = np.random.default_rng(0).standard_normal(argument.shape, dtype="float32")
+    if argument.dtype == "bfloat16":
+        return tvm.runtime.empty(argument.shape, "bfloat16")
+    return tvm.runtime.tensor(values.astype(argument.dtype))

@@ -1,0 +1,113 @@
+"""What the job child asks of the candidate server, and what it answers."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class BuildCandidate:
+    """A module to compile. ``payload`` is the pickle of (IRModule, Target), opened by the builder only."""
+
+    payload: bytes
+    library: str
+
+
+@dataclass(frozen=True)
+class BuildBatch:
+    """Compile candidates, ``workers`` at a time; each is killed after ``timeout_seconds``."""
+
+    candidates: tuple[BuildCandidate, ...]
+    workers: int
+    timeout_seconds: float
+
+
+@dataclass(frozen=True)
+class BuildOutcome:
+    """The library's path, or what went wrong."""
+
+    library: str | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class TensorArgument:
+    """One argument of a candidate: its dtype and its shape."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class MeasureCandidate:
+    """A library whose function ``main`` is to be timed."""
+
+    library: str
+    arguments: tuple[TensorArgument, ...]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How a candidate is timed: ``repeats`` averages over about ``repeat_seconds`` each, after a warm-up."""
+
+    repeats: int = 4
+    repeat_seconds: float = 0.015
+    max_calls: int = 2000
+
+
+@dataclass(frozen=True)
+class MeasureBatch:
+    """Time candidates one after the other; each is given ``timeout_seconds``."""
+
+    candidates: tuple[MeasureCandidate, ...]
+    threads: int
+    evaluation: Evaluation
+    timeout_seconds: float
+
+
+@dataclass(frozen=True)
+class MeasureOutcome:
+    """Seconds of one call, averaged within each repeat, or what went wrong."""
+
+    seconds: tuple[float, ...]
+    error: str | None
+
+
+@dataclass(frozen=True)
+class OpenLibrary:
+    """Load a library in a process of its own."""
+
+    path: str
+    threads: int
+
+
+@dataclass(frozen=True)
+class CallLibrary:
+    """Pass ``command`` on to the process of a library."""
+
+    handle: int
+    command: Any
+
+
+@dataclass(frozen=True)
+class CloseLibrary:
+    """End the process of a library."""
+
+    handle: int
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The library is loaded."""
+
+    handle: int
+
+
+@dataclass(frozen=True)
+class Crashed:
+    """The process that ran a library is gone; ``signal`` is 0 where it raised or left by itself."""
+
+    signal: int
+    detail: str
+
+
+Request = BuildBatch | MeasureBatch | OpenLibrary | CallLibrary | CloseLibrary

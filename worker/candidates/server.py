@@ -1,0 +1,123 @@
+"""The candidate server: forked before anything ran in parallel, it forks all that builds or runs code.
+
+It runs neither torch nor a kernel itself, and never opens a candidate. It serves one request after the
+other: several builders at once, one measuring process at a time. A candidate that crashes, hangs or exits is
+a failed candidate. When the job child's end of the pipe closes, the server ends, and the kernel ends what it forked.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import signal
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from worker.candidates import wire
+from worker.candidates.building import build_batch
+from worker.candidates.client import CandidateClient
+from worker.candidates.library import Answer, Raised, library_work
+from worker.candidates.measuring import measure_batch
+from worker.candidates.process import ForkedProcess, fork_process
+from worker.candidates.requests import (
+    BuildBatch,
+    CallLibrary,
+    CloseLibrary,
+    Crashed,
+    MeasureBatch,
+    Opened,
+    OpenLibrary,
+    Request,
+)
+
+
+def fork_server(scratch: Path) -> CandidateClient:
+    """Fork the candidate server.
+
+    Args:
+        scratch: the folder where temporary files may be written.
+
+    Returns:
+        The client; closing it ends the server and everything that it forked.
+    """
+
+    def work(reader: int, writer: int) -> None:
+        tempfile.tempdir = str(scratch)
+        os.environ["TMPDIR"] = str(scratch)
+        gc.freeze()
+        Server().serve(reader, writer)
+
+    return CandidateClient(fork_process(work))
+
+
+class Server:
+    """Serves requests until the pipe ends."""
+
+    def __init__(self) -> None:
+        self._libraries: dict[int, ForkedProcess] = {}
+        self._handles = itertools.count(1)
+
+    def serve(self, reader: int, writer: int) -> None:
+        """Answer requests; returns when the job child has closed its end."""
+        try:
+            while True:
+                wire.send(writer, self._answer(wire.receive(reader), reader))
+        finally:
+            for handle in tuple(self._libraries):
+                self._close(handle)
+
+    def _answer(self, request: Request, reader: int) -> Any:
+        match request:
+            case BuildBatch():
+                return build_batch(request, reader)
+            case MeasureBatch():
+                return measure_batch(request, reader)
+            case OpenLibrary(path, threads):
+                return self._open(Path(path), threads)
+            case CallLibrary(handle, command):
+                return self._call(handle, command)
+            case CloseLibrary(handle):
+                return self._close(handle)
+
+    def _open(self, path: Path, threads: int) -> Opened | Crashed:
+        handle = next(self._handles)
+        self._libraries[handle] = fork_process(library_work(path, threads))
+        loaded = self._receive(handle)
+        match loaded:
+            case Answer():
+                return Opened(handle)
+            case Raised(detail):
+                self._close(handle)
+                return Crashed(0, detail)
+        return loaded
+
+    def _call(self, handle: int, command: Any) -> Answer | Raised | Crashed:
+        if handle not in self._libraries:
+            return Crashed(0, "the library's process is gone")
+        try:
+            self._libraries[handle].send(command)
+        except BrokenPipeError:
+            return self._bury(handle)
+        return self._receive(handle)
+
+    def _receive(self, handle: int) -> Answer | Raised | Crashed:
+        try:
+            return self._libraries[handle].receive()
+        except EOFError:
+            return self._bury(handle)
+
+    def _bury(self, handle: int) -> Crashed:
+        number = self._libraries.pop(handle).close()
+        return Crashed(number, f"the library's process {describe_end(number)}")
+
+    def _close(self, handle: int) -> None:
+        process = self._libraries.pop(handle, None)
+        if process is not None:
+            process.kill()
+
+
+def describe_end(number: int) -> str:
+    """Words for the end of a process: the signal's name, or that it left by itself."""
+    return f"was ended by {signal.Signals(number).name}" if number else "ended by itself"
