@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+
+from worker.statistics import latency, percentile, round_ratios
+
+
+@pytest.mark.parametrize(
+    ("values", "rank", "expected"),
+    [
+        ([7.0], 50, 7.0),
+        ([1.0, 2.0], 50, 1.5),
+        ([3.0, 1.0, 2.0], 0, 1.0),
+        ([3.0, 1.0, 2.0], 100, 3.0),
+        ([0.0, 10.0], 90, 9.0),
+        ([5.0, 5.0, 5.0], 99, 5.0),
+    ],
+)
+def test_a_percentile_interpolates_between_the_closest_ranks(
+    values: list[float], rank: float, expected: float
+) -> None:
+    assert percentile(values, rank) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("rank", [0, 10, 50, 90, 99, 100])
+def test_percentiles_agree_with_numpy(rank: int) -> None:
+    values = np.random.default_rng(0).exponential(size=101).tolist()
+
+    assert percentile(values, rank) == pytest.approx(float(np.percentile(values, rank)))
+
+
+@pytest.mark.parametrize(("values", "rank"), [([], 50), ([1.0], -1), ([1.0], 101)])
+def test_a_percentile_of_nothing_or_beyond_the_ends_is_refused(values: list[float], rank: float) -> None:
+    with pytest.raises(ValueError, match=r"no values|lies outside"):
+        percentile(values, rank)
+
+
+def test_a_latency_is_in_milliseconds() -> None:
+    found = latency([0.001, 0.002, 0.003])
+
+    assert found.runs == 3
+    assert found.min_ms == pytest.approx(1)
+    assert found.p50_ms == pytest.approx(2)
+    assert found.mean_ms == pytest.approx(2)
+    assert found.stddev_ms == pytest.approx((2 / 3) ** 0.5)
+
+
+def test_one_run_has_no_deviation() -> None:
+    assert latency([0.5]).stddev_ms == 0
+
+
+def test_a_latency_of_no_runs_is_refused() -> None:
+    with pytest.raises(ValueError, match="no values"):
+        latency([])
+
+
+def test_ratios_compare_the_medians_of_neighboring_rounds() -> None:
+    spread = round_ratios([[1, 1, 100], [4], [3]], [[2], [2], [3]])
+
+    assert spread.p50 == pytest.approx(1)
+    assert spread.p10 == pytest.approx(0.6)
+    assert spread.p90 == pytest.approx(1.8)
+
+
+def test_ratios_need_as_many_rounds_of_both() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        round_ratios([[1.0]], [[1.0], [1.0]])

@@ -1,0 +1,97 @@
+"""Comparing an output of the library with its reference, element by element."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bessemer.contract.report import OutputComparison
+from bessemer.contract.request import Tolerance
+from bessemer.contract.tensor import DType
+
+Array = NDArray[Any]
+
+
+class _Worst(NamedTuple):
+    place: tuple[int, ...] = ()
+    value: float = 0.0
+    reference: float = 0.0
+
+
+def compare(name: str, actual: Array, reference: Array, tolerance: Tolerance) -> OutputComparison:
+    """Compare an output with its reference: ``|x - r| <= absolute + relative * |r|`` for every element.
+
+    A NaN equals a NaN at the same place and an infinity the same infinity; against anything else they are
+    infinitely far apart. The worst element is the one furthest outside, or nearest to, its own bound; where
+    none differs and none is finite in both arrays, its index is ``()`` and its values are 0. Relative errors
+    are taken where the reference is not 0.
+
+    Args:
+        name: the output's name.
+        actual: what the library computed; any shape, any dtype of the contract.
+        reference: what the model computed; the same shape and dtype.
+        tolerance: how far an element may lie from its reference.
+
+    Raises:
+        ValueError: the shapes or the dtypes differ; the message names both.
+    """
+    if actual.shape != reference.shape or actual.dtype != reference.dtype:
+        raise ValueError(f"output '{name}' is {_kind(actual)}, the model's is {_kind(reference)}")
+    x, r = _widened(actual), _widened(reference)
+    with np.errstate(all="ignore"):
+        errors = _errors(x, r)
+        excess = _excess(errors, r, tolerance)
+        worst = _worst(x, r, excess)
+        relative = _max_relative(errors, r)
+    return OutputComparison(
+        name=name,
+        shape=reference.shape,
+        dtype=DType(str(reference.dtype)),
+        tolerance=tolerance,
+        max_absolute_error=float(errors.max(initial=0)),
+        max_relative_error=relative,
+        worst_index=worst.place,
+        worst_value=worst.value,
+        worst_reference=worst.reference,
+        mismatches=int(np.count_nonzero(excess > 1)),
+        elements=reference.size,
+    )
+
+
+def _kind(array: Array) -> str:
+    return f"{array.dtype}[{','.join(map(str, array.shape))}]"
+
+
+def _widened(array: Array) -> Array:
+    """A type in which differences are exact enough: x86's long double holds every 64-bit integer."""
+    return array.astype(np.longdouble if array.dtype.kind in "iu" else np.float64)
+
+
+def _errors(x: Array, r: Array) -> Array:
+    equal = (x == r) | (np.isnan(x) & np.isnan(r))
+    comparable = np.isfinite(x) & np.isfinite(r)
+    return np.where(equal, 0, np.where(comparable, np.abs(x - r), np.inf))
+
+
+def _excess(errors: Array, r: Array, tolerance: Tolerance) -> Array:
+    """Each error in units of its own bound: above 1 the element is a mismatch."""
+    bound = tolerance.absolute + tolerance.relative * np.abs(r)
+    decided = (errors == 0) | np.isinf(errors)
+    return np.where(decided, errors, errors / bound)
+
+
+def _worst(x: Array, r: Array, excess: Array) -> _Worst:
+    telling = np.where(np.isfinite(x) & np.isfinite(r), excess, np.where(excess > 0, excess, -1))
+    if telling.size == 0 or telling.max() < 0:
+        return _Worst()
+    index = np.unravel_index(int(telling.argmax()), telling.shape)
+    return _Worst(tuple(int(i) for i in index), float(x[index]), float(r[index]))
+
+
+def _max_relative(errors: Array, r: Array) -> float:
+    where = (r != 0) & (errors > 0)
+    if not where.any():
+        return 0.0
+    return float((errors[where] / np.abs(r[where])).max())

@@ -1,0 +1,80 @@
+"""Distributions of latencies: pure functions over plain numbers."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bessemer.contract.report import Latency
+
+_MILLISECONDS = 1000.0
+
+
+class RatioSpread(NamedTuple):
+    """The median of a set of ratios, with its 10th and 90th percentile."""
+
+    p10: float
+    p50: float
+    p90: float
+
+
+def percentile(values: Sequence[float], rank: float) -> float:
+    """The percentile by linear interpolation between the closest ranks, as numpy's default.
+
+    Args:
+        values: at least one number, in any order.
+        rank: 0 to 100.
+
+    Raises:
+        ValueError: there are no values, or the rank lies outside 0 to 100.
+    """
+    if not values:
+        raise ValueError("no values")
+    if not 0 <= rank <= 100:
+        raise ValueError(f"rank {rank} lies outside 0 to 100")
+    ordered = sorted(values)
+    position = (len(ordered) - 1) * rank / 100
+    below = math.floor(position)
+    above = math.ceil(position)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
+
+
+def latency(seconds: Sequence[float]) -> Latency:
+    """The distribution of single runs, in milliseconds.
+
+    The standard deviation is the population's (0 for one run).
+
+    Args:
+        seconds: wall-clock seconds of each run; at least one.
+
+    Raises:
+        ValueError: there are no runs.
+    """
+    times_ms = [value * _MILLISECONDS for value in seconds]
+    return Latency(
+        runs=len(times_ms),
+        min_ms=percentile(times_ms, 0),
+        p50_ms=percentile(times_ms, 50),
+        p90_ms=percentile(times_ms, 90),
+        p99_ms=percentile(times_ms, 99),
+        mean_ms=statistics.fmean(times_ms),
+        stddev_ms=statistics.pstdev(times_ms),
+    )
+
+
+def round_ratios(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> RatioSpread:
+    """How our rounds compare with the peer's rounds beside them: below 1, ours are faster.
+
+    Each round is first reduced to its median, so that one interrupted run does not decide a round.
+
+    Args:
+        ours: seconds of each run, round by round.
+        theirs: the same of the peer; as many rounds.
+
+    Raises:
+        ValueError: the numbers of rounds differ, or there are none.
+    """
+    ratios = [
+        statistics.median(mine) / statistics.median(other) for mine, other in zip(ours, theirs, strict=True)
+    ]
+    return RatioSpread(percentile(ratios, 10), percentile(ratios, 50), percentile(ratios, 90))
