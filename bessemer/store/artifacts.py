@@ -1,0 +1,212 @@
+"""Blobs by digest, in a folder or a bucket: the key is ``tenant/sha256``."""
+
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import LocalStore, ObjectStore, from_url
+
+from bessemer.contract.base import DEFAULT_TENANT, Digest
+from bessemer.store.blobs import CHUNK_BYTES, Blob, Meter, file_chunks
+from bessemer.store.errors import (
+    BlobMissingError,
+    DamagedError,
+    DigestMismatchError,
+    EmptyUploadError,
+    StoreUnavailableError,
+)
+
+if TYPE_CHECKING:
+    from obstore.store import RetryConfig
+
+PART_BYTES = 5 << 20  # the smallest part that S3 takes
+PARTS_IN_FLIGHT = 2
+INCOMING = ".incoming"
+_RETRIES: "RetryConfig" = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
+
+
+class Artifacts:
+    """Writes go to a key of their own and are renamed when complete: a key holds a whole blob or nothing.
+
+    Every method raises ``StoreUnavailableError`` where the store cannot be used.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    async def put_stream(
+        self,
+        chunks: AsyncIterator[bytes],
+        expected: Digest | None,
+        max_bytes: int,
+        tenant: str = DEFAULT_TENANT,
+    ) -> Blob:
+        """Store an upload in constant memory, hashing it on its way.
+
+        Args:
+            chunks: the upload; whatever it raises is raised here, and nothing is kept.
+            expected: the digest that was promised, if any.
+            max_bytes: the largest upload that is accepted.
+            tenant: whose blob it is.
+
+        Raises:
+            TooLargeError: there are more than ``max_bytes``.
+            EmptyUploadError: there is no byte.
+            DigestMismatchError: the digest is not the one that was promised.
+        """
+        meter = Meter(max_bytes)
+        incoming = _incoming_key()
+        try:
+            with mapped_errors(meter):
+                await obstore.put_async(
+                    self._store,
+                    incoming,
+                    meter.metered_async(chunks),
+                    chunk_size=PART_BYTES,
+                    max_concurrency=PARTS_IN_FLIGHT,
+                )
+            blob = meter.blob()
+            if blob.size_bytes == 0:
+                raise EmptyUploadError
+            if expected is not None and blob.digest != expected:
+                raise DigestMismatchError(expected, blob.digest)
+            with mapped_errors(meter):
+                await obstore.rename_async(self._store, incoming, _key(blob.digest, tenant))
+        except BaseException:
+            self._forget(incoming)
+            raise
+        return blob
+
+    def put_file(self, path: Path, tenant: str = DEFAULT_TENANT) -> Blob:
+        """Store a regular file; a link is not followed.
+
+        Raises:
+            OSError: the file cannot be read, or is no regular file.
+        """
+        meter = Meter()
+        incoming = _incoming_key()
+        try:
+            with mapped_errors(meter):
+                obstore.put(
+                    self._store,
+                    incoming,
+                    meter.metered(file_chunks(path)),
+                    chunk_size=PART_BYTES,
+                    max_concurrency=PARTS_IN_FLIGHT,
+                )
+                blob = meter.blob()
+                obstore.rename(self._store, incoming, _key(blob.digest, tenant))
+        except BaseException:
+            self._forget(incoming)
+            raise
+        return blob
+
+    def has(self, digest: Digest, tenant: str = DEFAULT_TENANT) -> bool:
+        """Whether a blob is stored."""
+        return self.size(digest, tenant) is not None
+
+    def size(self, digest: Digest, tenant: str = DEFAULT_TENANT) -> int | None:
+        """The bytes of a blob; None where it is not stored."""
+        with mapped_errors():
+            try:
+                return obstore.head(self._store, _key(digest, tenant))["size"]
+            except FileNotFoundError:
+                return None
+
+    def fetch_to(self, digest: Digest, path: Path, tenant: str = DEFAULT_TENANT) -> None:
+        """Write a blob to a new file and check its digest; a file that fails is removed.
+
+        Raises:
+            BlobMissingError: it is not stored.
+            DamagedError: it is no longer what its digest says.
+            FileExistsError: there is a file at ``path``.
+        """
+        chunks = self.stream(digest, tenant=tenant)
+        with path.open("xb") as file:
+            try:
+                file.writelines(chunks)
+            except BaseException:
+                path.unlink()
+                raise
+
+    def stream(
+        self, digest: Digest, start: int = 0, end: int | None = None, tenant: str = DEFAULT_TENANT
+    ) -> Iterator[bytes]:
+        """The bytes from ``start`` up to, not including, ``end`` (None: to the blob's end).
+
+        A stream of the whole blob checks the digest, and raises after the last chunk where it is wrong.
+
+        Raises:
+            BlobMissingError: it is not stored; raised at once, not at the first chunk.
+            DamagedError: it is no longer what its digest says.
+            ValueError: the range lies outside the blob.
+        """
+        size = self.size(digest, tenant)
+        if size is None:
+            raise BlobMissingError(digest)
+        last = size if end is None else end
+        if not 0 <= start <= last <= size:
+            raise ValueError(f"bytes {start} to {last} lie outside a blob of {size} bytes")
+        chunks = self._range(_key(digest, tenant), start, last) if start < last else iter(())
+        return _checked(digest, chunks) if (start, last) == (0, size) else chunks
+
+    def ping(self) -> None:
+        """Write and delete a small blob."""
+        key = _incoming_key()
+        with mapped_errors():
+            obstore.put(self._store, key, b"ping")
+            obstore.delete(self._store, key)
+
+    def _range(self, key: str, start: int, end: int) -> Iterator[bytes]:
+        with mapped_errors():
+            result = obstore.get(self._store, key, options={"range": (start, end)})
+            for chunk in result.stream(min_chunk_size=CHUNK_BYTES):
+                yield bytes(chunk)
+
+    def _forget(self, key: str) -> None:
+        with suppress(FileNotFoundError, BaseError):
+            obstore.delete(self._store, key)
+
+
+def open_artifacts(url: str) -> Artifacts:
+    """The artifact store at a URL: ``file:///folder`` (made where missing), ``s3://``, ``gs://`` or ``az://``.
+
+    Raises:
+        StoreUnavailableError: there is no such store, or the folder cannot be made.
+    """
+    with mapped_errors():
+        if url.startswith("file://"):
+            return Artifacts(LocalStore.from_url(url, mkdir=True))
+        return Artifacts(from_url(url, retry_config=_RETRIES))
+
+
+@contextmanager
+def mapped_errors(meter: Meter | None = None) -> Iterator[None]:
+    """Turn obstore's exceptions into the store's, but let pass what the metered source raised."""
+    try:
+        yield
+    except (BaseError, OSError) as error:
+        if meter is not None and meter.source_error is error:
+            raise
+        raise StoreUnavailableError(f"the artifact store cannot be used: {error}") from error
+
+
+def _checked(digest: Digest, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    meter = Meter()
+    yield from meter.metered(chunks)
+    actual = meter.blob().digest
+    if actual != digest:
+        raise DamagedError(digest, actual)
+
+
+def _key(digest: Digest, tenant: str) -> str:
+    return f"{tenant}/{digest}"
+
+
+def _incoming_key() -> str:
+    return f"{INCOMING}/{uuid.uuid4().hex}"

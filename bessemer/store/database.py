@@ -1,0 +1,99 @@
+"""Connections: one engine per process, readers and writers apart, foreign exceptions mapped."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL
+
+from bessemer.store.errors import StoreUnavailableError
+
+SQLITE = "sqlite"
+BUSY_TIMEOUT_SECONDS = 30
+CONNECT_TIMEOUT_SECONDS = 10
+_WRITES = "bessemer_writes"
+
+
+class Database:
+    """Transactions on one database.
+
+    Raises:
+        StoreUnavailableError: from every transaction, where the database cannot be reached or stays locked.
+    """
+
+    def __init__(self, url: URL) -> None:
+        self.engine = _sqlite_engine(url) if url.get_backend_name() == SQLITE else _server_engine(url)
+        self._writer = self.engine.execution_options(**{_WRITES: True})
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether this is the embedded database."""
+        return self.engine.dialect.name == SQLITE
+
+    @contextmanager
+    def read(self) -> Iterator[sa.Connection]:
+        """A transaction that only reads."""
+        with mapped_errors(), self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[sa.Connection]:
+        """A transaction that writes; SQLite takes its write lock at once, so that nothing fails half-way."""
+        with mapped_errors(), self._writer.begin() as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.engine.dispose()
+
+
+@contextmanager
+def mapped_errors() -> Iterator[None]:
+    """Turn a driver's complaint about the connection into the store's own error."""
+    try:
+        yield
+    except (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.TimeoutError) as error:
+        raise StoreUnavailableError(f"the database cannot be used: {error}") from error
+
+
+def _to_json(value: Any) -> str:
+    """JSON that every database takes: no NaN, no infinity."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def _server_engine(url: URL) -> sa.Engine:
+    return sa.create_engine(
+        url,
+        json_serializer=_to_json,
+        pool_pre_ping=True,
+        pool_size=8,
+        max_overflow=8,
+        connect_args={"connect_timeout": CONNECT_TIMEOUT_SECONDS, "application_name": "bessemer"},
+    )
+
+
+def _sqlite_engine(url: URL) -> sa.Engine:
+    engine = sa.create_engine(
+        url,
+        json_serializer=_to_json,
+        connect_args={"timeout": BUSY_TIMEOUT_SECONDS},
+        pool_size=8,
+        max_overflow=8,
+    )
+    sa.event.listen(engine, "connect", _prepare_sqlite)
+    sa.event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None  # the driver begins nothing by itself: _begin_sqlite does
+    connection.execute("PRAGMA foreign_keys=ON")
+    connection.execute("PRAGMA synchronous=NORMAL")
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    writes = connection.get_execution_options().get(_WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,90 @@
+"""The store's errors.
+
+```
+StoreError
+├─ FencedError               the row moved on: another attempt, or a final state
+├─ IdempotencyConflictError  the id was used for another request
+├─ CursorInvalidError        the cursor is none that a page gave
+├─ TooLargeError             the upload exceeds what is accepted
+├─ EmptyUploadError          the upload holds no byte
+├─ DigestMismatchError       the upload is not what its digest says
+├─ BlobMissingError          no blob has that digest
+├─ DamagedError              a stored blob is not what its digest says
+└─ StoreUnavailableError     the database, the engine or the artifact store cannot be reached
+```
+SQLAlchemy's, DBOS's and obstore's exceptions are turned into these where they are called.
+"""
+
+
+class StoreError(Exception):
+    """Anything that the store refuses or cannot do."""
+
+
+class FencedError(StoreError):
+    """The caller no longer owns the job: it has a newer attempt, or it is final."""
+
+    def __init__(self, job_id: str, attempt: int) -> None:
+        super().__init__(f"attempt {attempt} of job {job_id} no longer owns it")
+        self.job_id = job_id
+        self.attempt = attempt
+
+
+class IdempotencyConflictError(StoreError):
+    """The id belongs to a job with another request."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"job {job_id} exists with another request")
+        self.job_id = job_id
+
+
+class CursorInvalidError(StoreError):
+    """The cursor was not made by this store."""
+
+    def __init__(self, cursor: str) -> None:
+        super().__init__(f"'{cursor[:80]}' is not a cursor")
+        self.cursor = cursor
+
+
+class TooLargeError(StoreError):
+    """An upload exceeds ``max_bytes``; nothing was kept."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(f"the upload exceeds {max_bytes} bytes")
+        self.max_bytes = max_bytes
+
+
+class EmptyUploadError(StoreError):
+    """An upload holds no byte."""
+
+    def __init__(self) -> None:
+        super().__init__("the upload holds no byte")
+
+
+class DigestMismatchError(StoreError):
+    """An upload hashes to another digest than was promised; nothing was kept."""
+
+    def __init__(self, expected: str, actual: str) -> None:
+        super().__init__(f"expected SHA-256 {expected}, received {actual}")
+        self.expected = expected
+        self.actual = actual
+
+
+class BlobMissingError(StoreError):
+    """No blob is stored under the digest."""
+
+    def __init__(self, digest: str) -> None:
+        super().__init__(f"no blob has the digest {digest}")
+        self.digest = digest
+
+
+class DamagedError(StoreError):
+    """A stored blob no longer hashes to its digest."""
+
+    def __init__(self, digest: str, actual: str) -> None:
+        super().__init__(f"the blob {digest} is damaged: it hashes to {actual}")
+        self.digest = digest
+        self.actual = actual
+
+
+class StoreUnavailableError(StoreError):
+    """The database, the job engine or the artifact store cannot be reached; a retry can help."""

@@ -1,0 +1,289 @@
+"""Jobs and their events. The row is the one truth; every move is a compare-and-set that leaves an event."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from bessemer.contract.base import DEFAULT_TENANT, JobId, now
+from bessemer.contract.job import (
+    Artifact,
+    Compilation,
+    CompilationPage,
+    Event,
+    EventType,
+    Figures,
+    JobState,
+    Progress,
+)
+from bessemer.contract.problem import Problem
+from bessemer.contract.report import StageTime
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.sandbox import SandboxStatus
+from bessemer.contract.stage import Stage
+from bessemer.contract.target import ResolvedTarget
+from bessemer.store.database import Database
+from bessemer.store.errors import FencedError, IdempotencyConflictError
+from bessemer.store.job_rows import (
+    EVENT_COLUMNS,
+    SHOWN_COLUMNS,
+    Position,
+    from_cursor,
+    record_event,
+    to_compilation,
+    to_cursor,
+    to_event,
+    update_with_event,
+)
+from bessemer.store.tables import EVENTS, JOBS
+from bessemer.store.transitions import sources
+
+_FRESH_ATTEMPT: dict[str, Any] = {"stage": None, "progress": None, "sandbox": None, "stages": []}
+
+
+class Jobs:
+    """Every method is one transaction and raises ``StoreUnavailableError`` where the database is away."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # what clients do
+
+    def submit(self, job_id: JobId, request: CompilationRequest, tenant: str = DEFAULT_TENANT) -> Compilation:
+        """Insert a queued job; the same id with the same request gives the job that is there.
+
+        Raises:
+            IdempotencyConflictError: the id is taken by another request or another tenant.
+        """
+        try:
+            self._insert(job_id, request, tenant)
+        except sa.exc.IntegrityError:
+            self._require_same(job_id, request, tenant)
+        job = self.get(job_id)
+        assert job is not None
+        return job
+
+    def get(self, job_id: JobId) -> Compilation | None:
+        """A job, or None where there is none of that id."""
+        with self._database.read() as connection:
+            row = connection.execute(sa.select(*SHOWN_COLUMNS).where(JOBS.c.id == job_id)).one_or_none()
+        return None if row is None else to_compilation(row)
+
+    def page(self, limit: int, cursor: str | None = None, state: JobState | None = None) -> CompilationPage:
+        """Jobs, newest first; jobs that arrive meanwhile neither repeat nor hide any.
+
+        Raises:
+            CursorInvalidError: ``cursor`` is not the ``next`` of an earlier page.
+        """
+        query = sa.select(*SHOWN_COLUMNS).order_by(JOBS.c.created_at.desc(), JOBS.c.id.desc())
+        if state is not None:
+            query = query.where(JOBS.c.state == state.value)
+        if cursor is not None:
+            query = query.where(sa.tuple_(JOBS.c.created_at, JOBS.c.id) < sa.tuple_(*from_cursor(cursor)))
+        with self._database.read() as connection:
+            rows = connection.execute(query.limit(limit + 1)).all()
+        items = tuple(to_compilation(row) for row in rows[:limit])
+        more = len(rows) > limit
+        return CompilationPage(
+            items=items, next=to_cursor(Position(items[-1].created_at, items[-1].id)) if more else None
+        )
+
+    def request_cancel(self, job_id: JobId) -> Compilation | None:
+        """Cancel a queued job at once, ask a running one to stop, leave a final one as it is.
+
+        Returns:
+            The job afterwards; None where there is none of that id.
+        """
+        with self._database.write() as connection:
+            queued = JOBS.c.state == JobState.QUEUED.value
+            if not update_with_event(
+                connection, job_id, queued, _end(JobState.CANCELLED), EventType.CANCELLED, {}
+            ):
+                running = JOBS.c.state == JobState.RUNNING.value
+                connection.execute(
+                    sa.update(JOBS).where(JOBS.c.id == job_id, running).values(cancel_requested=True)
+                )
+        return self.get(job_id)
+
+    def events_after(self, job_id: JobId, seq: int, limit: int = 500) -> tuple[Event, ...]:
+        """The events that follow number ``seq`` (0: from the first), in order, at most ``limit``."""
+        query = (
+            sa.select(*EVENT_COLUMNS)
+            .where(EVENTS.c.job == job_id, EVENTS.c.seq > seq)
+            .order_by(EVENTS.c.seq)
+            .limit(limit)
+        )
+        with self._database.read() as connection:
+            return tuple(to_event(row) for row in connection.execute(query))
+
+    # what the sweeper does
+
+    def mark_enqueued(self, job_id: JobId) -> None:
+        """Note that the queue has the job."""
+        with self._database.write() as connection:
+            connection.execute(sa.update(JOBS).where(JOBS.c.id == job_id).values(enqueued_at=now()))
+
+    def unenqueued(self, older_than_seconds: float) -> tuple[JobId, ...]:
+        """Queued jobs that no queue has, oldest first: whoever inserted them stopped half-way."""
+        query = (
+            sa.select(JOBS.c.id)
+            .where(
+                JOBS.c.state == JobState.QUEUED.value,
+                JOBS.c.enqueued_at.is_(None),
+                JOBS.c.created_at <= now() - timedelta(seconds=older_than_seconds),
+            )
+            .order_by(JOBS.c.created_at)
+        )
+        with self._database.read() as connection:
+            return tuple(connection.execute(query).scalars())
+
+    # what the worker that owns an attempt does
+
+    def start(self, job_id: JobId, worker_id: str) -> int | None:
+        """Take a queued job, or a running one whose worker is lost: that worker is fenced out.
+
+        Returns:
+            The attempt, counted from 1; None where the job is final or unknown.
+        """
+        takeable = (*sources(JobState.RUNNING), JobState.RUNNING)
+        taken = (
+            sa.update(JOBS)
+            .where(JOBS.c.id == job_id, JOBS.c.state.in_([state.value for state in takeable]))
+            .values(
+                {
+                    **_FRESH_ATTEMPT,
+                    "state": JobState.RUNNING.value,
+                    "attempt": JOBS.c.attempt + 1,
+                    "last_seq": JOBS.c.last_seq + 1,
+                    "worker": worker_id,
+                    "started_at": sa.func.coalesce(JOBS.c.started_at, now()),
+                }
+            )
+            .returning(JOBS.c.attempt, JOBS.c.last_seq)
+        )
+        with self._database.write() as connection:
+            row = connection.execute(taken).one_or_none()
+            if row is None:
+                return None
+            data = {"attempt": row.attempt, "worker": worker_id}
+            record_event(connection, job_id, row.last_seq, EventType.STARTED, data)
+            return int(row.attempt)
+
+    def cancel_requested(self, job_id: JobId, attempt: int) -> bool:
+        """Whether the job's user wants it stopped.
+
+        Raises:
+            FencedError: the attempt no longer owns the job.
+        """
+        with self._database.read() as connection:
+            flag = connection.execute(
+                sa.select(JOBS.c.cancel_requested).where(JOBS.c.id == job_id, _owned(attempt))
+            ).scalar_one_or_none()
+        if flag is None:
+            raise FencedError(job_id, attempt)
+        return bool(flag)
+
+    def confined(self, job_id: JobId, attempt: int, sandbox: SandboxStatus) -> None:
+        """Record which layers hold. Raises ``FencedError``, as do all that follow."""
+        document = sandbox.model_dump(mode="json")
+        self._advance(job_id, attempt, {"sandbox": document}, EventType.CONFINED, {"sandbox": document})
+
+    def stage_started(self, job_id: JobId, attempt: int, stage: Stage) -> None:
+        """Record that a stage begins."""
+        values = {"stage": stage.value, "progress": None}
+        self._advance(job_id, attempt, values, EventType.STAGE_STARTED, {"stage": stage.value})
+
+    def stage_finished(self, job_id: JobId, attempt: int, stage: StageTime) -> None:
+        """Record that a stage has ended well, and how long it took."""
+        document = stage.model_dump(mode="json")
+        with self._database.write() as connection:
+            if not update_with_event(
+                connection, job_id, _owned(attempt), {}, EventType.STAGE_FINISHED, document
+            ):
+                raise FencedError(job_id, attempt)
+            stages = connection.execute(sa.select(JOBS.c.stages).where(JOBS.c.id == job_id)).scalar_one()
+            connection.execute(sa.update(JOBS).where(JOBS.c.id == job_id).values(stages=[*stages, document]))
+
+    def progress(self, job_id: JobId, attempt: int, progress: Progress) -> None:
+        """Record how far a stage is. Every call is an event: the caller throttles."""
+        document = progress.model_dump(mode="json")
+        self._advance(job_id, attempt, {"progress": document}, EventType.PROGRESS, document)
+
+    def succeed(
+        self,
+        job_id: JobId,
+        attempt: int,
+        target: ResolvedTarget,
+        verified: bool,
+        figures: Figures,
+        artifacts: tuple[Artifact, ...],
+    ) -> None:
+        """End the job well; its artifacts are stored already."""
+        shown = {
+            "verified": verified,
+            "figures": figures.model_dump(mode="json"),
+            "artifacts": _documents(artifacts),
+        }
+        values = {**shown, "target": target.model_dump(mode="json"), **_end(JobState.SUCCEEDED)}
+        self._advance(job_id, attempt, values, EventType.SUCCEEDED, shown)
+
+    def fail(
+        self, job_id: JobId, attempt: int, problem: Problem, artifacts: tuple[Artifact, ...] = ()
+    ) -> None:
+        """End the job with a problem, keeping what it made until then."""
+        shown = {"problem": problem.model_dump(mode="json"), "artifacts": _documents(artifacts)}
+        self._advance(job_id, attempt, {**shown, **_end(JobState.FAILED)}, EventType.FAILED, shown)
+
+    def cancel_finished(self, job_id: JobId, attempt: int) -> None:
+        """End the job as cancelled, once its processes are gone."""
+        self._advance(job_id, attempt, _end(JobState.CANCELLED), EventType.CANCELLED, {})
+
+    def _advance(
+        self,
+        job_id: JobId,
+        attempt: int,
+        values: Mapping[str, Any],
+        event: EventType,
+        data: Mapping[str, Any],
+    ) -> None:
+        with self._database.write() as connection:
+            if not update_with_event(connection, job_id, _owned(attempt), values, event, data):
+                raise FencedError(job_id, attempt)
+
+    def _insert(self, job_id: JobId, request: CompilationRequest, tenant: str) -> None:
+        values = {
+            **_FRESH_ATTEMPT,
+            "id": job_id,
+            "tenant": tenant,
+            "state": JobState.QUEUED.value,
+            "attempt": 0,
+            "last_seq": 1,
+            "request": request.model_dump(mode="json"),
+            "cancel_requested": False,
+            "artifacts": [],
+            "created_at": now(),
+        }
+        with self._database.write() as connection:
+            connection.execute(sa.insert(JOBS).values(values))
+            record_event(connection, job_id, 1, EventType.QUEUED, {})
+
+    def _require_same(self, job_id: JobId, request: CompilationRequest, tenant: str) -> None:
+        with self._database.read() as connection:
+            row = connection.execute(
+                sa.select(JOBS.c.request, JOBS.c.tenant).where(JOBS.c.id == job_id)
+            ).one()
+        if row.tenant != tenant or CompilationRequest.model_validate(row.request) != request:
+            raise IdempotencyConflictError(job_id)
+
+
+def _owned(attempt: int) -> sa.ColumnElement[bool]:
+    return sa.and_(JOBS.c.attempt == attempt, JOBS.c.state == JobState.RUNNING.value)
+
+
+def _end(state: JobState) -> dict[str, Any]:
+    return {"state": state.value, "finished_at": now(), "progress": None}
+
+
+def _documents(artifacts: tuple[Artifact, ...]) -> list[dict[str, Any]]:
+    return [artifact.model_dump(mode="json") for artifact in artifacts]

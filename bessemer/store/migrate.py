@@ -1,0 +1,59 @@
+"""Bring a database to the newest schema; safe when app and workers start at the same moment."""
+
+import fcntl
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+
+from bessemer.store.database import BUSY_TIMEOUT_SECONDS, Database
+
+_ADVISORY_LOCK = 0x6265_7373  # any constant that nothing else uses
+
+
+def migrate(database: Database) -> None:
+    """Run the migrations that are missing, in one transaction.
+
+    Raises:
+        StoreUnavailableError: the database cannot be reached.
+    """
+    if not database.is_sqlite:
+        with database.write() as connection:
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+            _upgrade(connection)
+        return
+    path = Path(str(database.engine.url.database))
+    with sqlite_starter_lock(path):
+        set_wal(path)
+        with database.write() as connection:
+            _upgrade(connection)
+
+
+@contextmanager
+def sqlite_starter_lock(path: Path) -> Iterator[None]:
+    """Hold a lock beside a SQLite file: switching to WAL does not wait for other starters by itself."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(path.name + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def set_wal(path: Path) -> None:
+    """Make readers and the writer of a SQLite file independent of each other; kept in the file."""
+    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_SECONDS)
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+    finally:
+        connection.close()
+
+
+def _upgrade(connection: sa.Connection) -> None:
+    config = Config()
+    config.set_main_option("script_location", "bessemer.store:migrations")
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

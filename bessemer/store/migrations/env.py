@@ -1,0 +1,9 @@
+"""Alembic's entry: runs on the connection, and in the transaction, that ``bessemer.store.migrate`` opened."""
+
+from alembic import context
+
+from bessemer.store.tables import METADATA
+
+context.configure(connection=context.config.attributes["connection"], target_metadata=METADATA)
+with context.begin_transaction():
+    context.run_migrations()

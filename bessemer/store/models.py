@@ -1,0 +1,88 @@
+"""Uploaded models and what their inspection found."""
+
+from datetime import timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from bessemer.contract.base import DEFAULT_TENANT, Digest, now
+from bessemer.contract.model import Inspection, Model, ModelState
+from bessemer.contract.problem import Problem
+from bessemer.store.database import Database
+from bessemer.store.tables import MODELS
+
+_SHOWN_COLUMNS = tuple(MODELS.c[name] for name in Model.model_fields)
+
+
+class Models:
+    """Every method is one transaction and raises ``StoreUnavailableError`` where the database is away."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, digest: Digest, size_bytes: int, tenant: str = DEFAULT_TENANT) -> Model:
+        """Insert a model that is to be inspected; one that is there is returned as it is."""
+        values = {
+            "tenant": tenant,
+            "digest": digest,
+            "size_bytes": size_bytes,
+            "state": ModelState.INSPECTING.value,
+            "created_at": now(),
+        }
+        try:
+            with self._database.write() as connection:
+                connection.execute(sa.insert(MODELS).values(values))
+        except sa.exc.IntegrityError:
+            pass  # somebody uploaded it before
+        model = self.get(digest, tenant)
+        assert model is not None
+        return model
+
+    def get(self, digest: Digest, tenant: str = DEFAULT_TENANT) -> Model | None:
+        """A model, or None where it was never uploaded."""
+        with self._database.read() as connection:
+            row = connection.execute(sa.select(*_SHOWN_COLUMNS).where(_is(digest, tenant))).one_or_none()
+        return None if row is None else Model.model_validate(dict(row._mapping))
+
+    def mark_enqueued(self, digest: Digest, tenant: str = DEFAULT_TENANT) -> None:
+        """Note that the queue has the inspection."""
+        with self._database.write() as connection:
+            connection.execute(sa.update(MODELS).where(_is(digest, tenant)).values(enqueued_at=now()))
+
+    def unenqueued(self, older_than_seconds: float, tenant: str = DEFAULT_TENANT) -> tuple[Digest, ...]:
+        """Models to inspect that no queue has, oldest first."""
+        query = (
+            sa.select(MODELS.c.digest)
+            .where(
+                MODELS.c.tenant == tenant,
+                MODELS.c.state == ModelState.INSPECTING.value,
+                MODELS.c.enqueued_at.is_(None),
+                MODELS.c.created_at <= now() - timedelta(seconds=older_than_seconds),
+            )
+            .order_by(MODELS.c.created_at)
+        )
+        with self._database.read() as connection:
+            return tuple(connection.execute(query).scalars())
+
+    def finish_inspection(
+        self, digest: Digest, found: Inspection | Problem, tenant: str = DEFAULT_TENANT
+    ) -> None:
+        """Make a model ready or rejected; the first result stays, as the same bytes give the same."""
+        statement = (
+            sa.update(MODELS)
+            .where(_is(digest, tenant), MODELS.c.state == ModelState.INSPECTING.value)
+            .values(_result(found))
+        )
+        with self._database.write() as connection:
+            connection.execute(statement)
+
+
+def _is(digest: Digest, tenant: str) -> sa.ColumnElement[bool]:
+    return sa.and_(MODELS.c.tenant == tenant, MODELS.c.digest == digest)
+
+
+def _result(found: Inspection | Problem) -> dict[str, Any]:
+    document = found.model_dump(mode="json")
+    if isinstance(found, Inspection):
+        return {"state": ModelState.READY.value, "inspection": document}
+    return {"state": ModelState.REJECTED.value, "problem": document}

@@ -1,0 +1,79 @@
+"""The queue as app and worker know it: tasks go in by kind and id, each is handled once it is taken.
+
+A queue only says *what* is to be done. Whether it still needs doing, and who may write the result, is the
+row's to say (``Jobs.start`` gives a fenced attempt), so a task that is handed out twice does no harm.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class TaskKind(StrEnum):
+    """What is to be done."""
+
+    COMPILE = "compile"
+    INSPECT = "inspect"
+
+
+class QueueName(StrEnum):
+    """The queues; every worker takes one task at a time from each, so an hour's tuning starves nobody."""
+
+    COMPILE = "compile"
+    QUICK = "quick"
+
+
+QUEUES: dict[TaskKind, QueueName] = {
+    TaskKind.COMPILE: QueueName.COMPILE,
+    TaskKind.INSPECT: QueueName.QUICK,
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One thing to do: a job by its id, or a model by its digest."""
+
+    kind: TaskKind
+    id: str
+
+    @property
+    def key(self) -> str:
+        """The task's identity in the queue."""
+        return f"{self.kind.value}:{self.id}"
+
+
+Handle = Callable[[Task], Awaitable[None]]
+
+
+class Queue(Protocol):
+    """The side that asks for work. Its methods block and may run in any thread."""
+
+    def enqueue(self, task: Task, timeout_seconds: float | None = None) -> None:
+        """Ask for a task; asking again changes nothing.
+
+        Args:
+            task: what is to be done.
+            timeout_seconds: ends the handling after this long, counted from its start.
+
+        Raises:
+            StoreUnavailableError: the queue cannot be reached.
+        """
+
+    def close(self) -> None:
+        """Close every connection."""
+
+
+class Consumer(Protocol):
+    """The side that does the work."""
+
+    async def run(self, handle: Handle) -> None:
+        """Handle tasks until cancelled, at most one per queue at a time.
+
+        A task that was in hand when this worker died is handled again when a consumer with the same worker
+        id runs; so is one that was in hand when ``run`` was cancelled. ``handle`` is cancelled where it is
+        to stop.
+
+        Raises:
+            StoreUnavailableError: the queue cannot be reached at the start.
+        """

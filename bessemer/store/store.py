@@ -1,0 +1,59 @@
+"""The store as app and worker open it."""
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from bessemer.store.artifacts import Artifacts, open_artifacts
+from bessemer.store.database import Database
+from bessemer.store.errors import StoreUnavailableError
+from bessemer.store.jobs import Jobs
+from bessemer.store.migrate import migrate
+from bessemer.store.models import Models
+from bessemer.store.settings import StoreSettings
+from bessemer.store.workers import Workers
+
+
+@dataclass(frozen=True)
+class Store:
+    """Everything that is kept, over one pool of connections. Its methods block and may run in any thread."""
+
+    database: Database
+    jobs: Jobs
+    models: Models
+    workers: Workers
+    artifacts: Artifacts
+
+    def ping(self) -> bool:
+        """Whether the database answers."""
+        try:
+            with self.database.read() as connection:
+                connection.execute(sa.select(1))
+        except StoreUnavailableError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.database.close()
+
+
+def open_store(settings: StoreSettings) -> Store:
+    """Open the store, making what is missing: the folder, the schema, the artifacts' folder.
+
+    Raises:
+        StoreUnavailableError: the database or the artifact store cannot be used.
+    """
+    database = Database(settings.database)
+    try:
+        migrate(database)
+        return Store(
+            database=database,
+            jobs=Jobs(database),
+            models=Models(database),
+            workers=Workers(database),
+            artifacts=open_artifacts(settings.artifacts),
+        )
+    except BaseException:
+        database.close()
+        raise

@@ -1,0 +1,88 @@
+"""The tables, the same on SQLite and PostgreSQL. ``migrations`` makes them; this is how they are queried."""
+
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Dialect
+
+METADATA = sa.MetaData()
+
+
+class Moment(sa.types.TypeDecorator[datetime]):
+    """A moment in UTC. SQLite keeps no time zone, so one is attached on read."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """To UTC."""
+        return None if value is None else value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """From the database, always aware."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def _document() -> sa.JSON:
+    """Plain JSON, not JSONB: a job's messages may hold ``\\u0000``, which JSONB refuses."""
+    return sa.JSON(none_as_null=True)
+
+
+JOBS = sa.Table(
+    "jobs",
+    METADATA,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("tenant", sa.String(64), nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("last_seq", sa.Integer, nullable=False),
+    sa.Column("request", _document(), nullable=False),
+    sa.Column("worker", sa.String(200)),
+    sa.Column("cancel_requested", sa.Boolean, nullable=False),
+    sa.Column("target", _document()),
+    sa.Column("stage", sa.String(16)),
+    sa.Column("progress", _document()),
+    sa.Column("sandbox", _document()),
+    sa.Column("stages", _document(), nullable=False),
+    sa.Column("verified", sa.Boolean),
+    sa.Column("figures", _document()),
+    sa.Column("problem", _document()),
+    sa.Column("artifacts", _document(), nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("enqueued_at", Moment),
+    sa.Column("started_at", Moment),
+    sa.Column("finished_at", Moment),
+)
+
+EVENTS = sa.Table(
+    "events",
+    METADATA,
+    sa.Column("job", sa.String(64), sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("type", sa.String(32), nullable=False),
+    sa.Column("at", Moment, nullable=False),
+    sa.Column("data", _document(), nullable=False),
+)
+
+MODELS = sa.Table(
+    "models",
+    METADATA,
+    sa.Column("tenant", sa.String(64), primary_key=True),
+    sa.Column("digest", sa.String(64), primary_key=True),
+    sa.Column("size_bytes", sa.BigInteger, nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("inspection", _document()),
+    sa.Column("problem", _document()),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("enqueued_at", Moment),
+)
+
+WORKERS = sa.Table(
+    "workers",
+    METADATA,
+    sa.Column("id", sa.String(200), primary_key=True),
+    sa.Column("document", _document(), nullable=False),
+    sa.Column("seen_at", Moment, nullable=False),
+)
