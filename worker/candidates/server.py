@@ -2,7 +2,8 @@
 
 It runs neither torch nor a kernel itself, and never opens a candidate. It serves one request after the
 other: several builders at once, one measuring process at a time. A candidate that crashes, hangs or exits is
-a failed candidate. When the job child's end of the pipe closes, the server ends, and the kernel ends what it forked.
+a failed candidate. When the job child's end of the pipe closes, the server ends, and the kernel ends what it
+forked.
 """
 
 from __future__ import annotations

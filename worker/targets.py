@@ -1,0 +1,138 @@
+"""Targets in TVM's terms, and whether this machine can run their code."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import tvm
+from tvm.target import codegen
+
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.target import ResolvedTarget
+from worker.errors import JobError
+
+_INSTRUCTION_SETS = re.compile(
+    r"(sse|ssse|avx|fma|xop|tbm|bmi|lzcnt|popcnt|movbe|f16c|aes|vaes|pclmul|vpclmul|sha|gfni|adx|amx|sm[34]|crc32"
+    r"|cx16|cmov|mmx)"
+)
+"""LLVM's features that generated code uses; others tune (``fast-…``) or concern the system (``xsave``)."""
+
+_DETECTED = {
+    "SSE42": ("sse4.2",),
+    "POPCNT": ("popcnt",),
+    "AVX": ("avx",),
+    "F16C": ("f16c",),
+    "FMA3": ("fma",),
+    "AVX2": ("avx2",),
+    "AVX512F": ("avx512f",),
+    "AVX512CD": ("avx512cd",),
+    "AVX512BW": ("avx512bw",),
+    "AVX512DQ": ("avx512dq",),
+    "AVX512VL": ("avx512vl",),
+    "AVX512IFMA": ("avx512ifma",),
+    "AVX512VBMI": ("avx512vbmi",),
+    "AVX512VBMI2": ("avx512vbmi2",),
+    "AVX512VNNI": ("avx512vnni",),
+    "AVX512BITALG": ("avx512bitalg",),
+    "AVX512VPOPCNTDQ": ("avx512vpopcntdq",),
+    "AVX512FP16": ("avx512fp16",),
+}
+"""What numpy reads from the processor itself, in LLVM's words.
+
+A virtual machine may mask what a processor's name implies.
+"""
+
+
+def host_mcpu() -> str:
+    """LLVM's name of this machine's processor."""
+    return str(codegen.llvm_get_system_cpu())
+
+
+def tvm_target(target: ResolvedTarget) -> tvm.target.Target:
+    """The target as TVM names it.
+
+    Raises:
+        JobError: ``build-failed`` where LLVM does not know the triple's architecture, the processor or a
+            feature; asked to compile for it, LLVM would print a warning and compile for something else.
+    """
+    _check_triple(target.triple)
+    plain = _make_target(target.triple, target.mcpu, (), target.cores)
+    if target.mcpu not in _known_processors(target.triple):
+        raise JobError(ErrorCode.BUILD_FAILED, f"LLVM knows no processor '{target.mcpu}' for {target.triple}")
+    if not target.features:
+        return plain
+    unknown = [feature for feature in target.features if not _knows_feature(target, feature)]
+    if unknown:
+        detail = f"LLVM knows no feature {', '.join(unknown)} for {target.triple}"
+        raise JobError(ErrorCode.BUILD_FAILED, detail)
+    return _make_target(target.triple, target.mcpu, target.features, target.cores)
+
+
+def missing_features(target: ResolvedTarget) -> tuple[str, ...]:
+    """What this machine's processor lacks to run code for a target.
+
+    Returns:
+        Names of instruction sets as LLVM writes them, or the target's architecture where it is another one;
+        nothing where the code runs here.
+    """
+    host_triple = str(codegen.llvm_get_system_triple())
+    architecture = _architecture(target.triple)
+    if architecture != _architecture(host_triple):
+        return (architecture,)
+    needed = _instruction_sets(tvm_target(target))
+    return tuple(sorted(needed - host_instruction_sets(host_triple)))
+
+
+@cache
+def host_instruction_sets(triple: str) -> frozenset[str]:
+    """The instruction sets of this machine's processor."""
+    named = _instruction_sets(_make_target(triple, host_mcpu(), (), 1))
+    if _architecture(triple) != "x86_64":
+        return named
+    present, absent = _detected_features()
+    return (named | present) - absent
+
+
+def _detected_features() -> tuple[frozenset[str], frozenset[str]]:
+    from numpy._core._multiarray_umath import (  # type: ignore[import-not-found]
+        __cpu_features__ as detected,
+    )
+
+    present = {name for key, names in _DETECTED.items() if detected.get(key) is True for name in names}
+    absent = {name for key, names in _DETECTED.items() if detected.get(key) is False for name in names}
+    return frozenset(present), frozenset(absent)
+
+
+def _instruction_sets(target: tvm.target.Target) -> frozenset[str]:
+    features = (str(feature) for feature in codegen.llvm_get_cpu_features(target))
+    return frozenset(feature for feature in features if _INSTRUCTION_SETS.match(feature))
+
+
+def _check_triple(triple: str) -> None:
+    if _architecture(triple) not in {str(name) for name in codegen.llvm_get_targets()}:
+        raise JobError(ErrorCode.BUILD_FAILED, f"LLVM knows no architecture for the triple '{triple}'")
+
+
+@cache
+def _known_processors(triple: str) -> frozenset[str]:
+    target = tvm.target.Target({"kind": "llvm", "mtriple": triple})
+    return frozenset(str(name) for name in codegen.llvm_get_cpu_archlist(target))
+
+
+def _knows_feature(target: ResolvedTarget, feature: str) -> bool:
+    name = feature[1:]
+    enabled = _make_target(target.triple, target.mcpu, (f"+{name}",), target.cores)
+    return name in {str(known) for known in codegen.llvm_get_cpu_features(enabled)}
+
+
+def _architecture(triple: str) -> str:
+    return triple.split("-", 1)[0]
+
+
+def _make_target(triple: str, mcpu: str, features: tuple[str, ...], cores: int) -> tvm.target.Target:
+    config: dict[str, Any] = {"kind": "llvm", "mtriple": triple, "mcpu": mcpu, "num-cores": cores}
+    if features:
+        config["mattr"] = list(features)
+    return tvm.target.Target(config)
