@@ -15,6 +15,7 @@ class ErrorCode(StrEnum):
     REQUEST_INVALID = "request-invalid"
     NOT_FOUND = "not-found"
     METHOD_NOT_ALLOWED = "method-not-allowed"
+    REQUEST_TOO_LARGE = "request-too-large"
     STATE_CONFLICT = "state-conflict"
     IDEMPOTENCY_CONFLICT = "idempotency-conflict"
     RANGE_NOT_SATISFIABLE = "range-not-satisfiable"
@@ -79,6 +80,9 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.NOT_FOUND: ErrorText(404, "There is no such thing", "Check the address and the identifier."),
     ErrorCode.METHOD_NOT_ALLOWED: ErrorText(
         405, "The address does not take that method", "See the `Allow` header and `/docs`."
+    ),
+    ErrorCode.REQUEST_TOO_LARGE: ErrorText(
+        413, "The request's body is too large", "Send a smaller document; models go to `/v1/models`."
     ),
     ErrorCode.STATE_CONFLICT: ErrorText(
         409, "The state of the compilation does not allow that", "Read the compilation's state first."

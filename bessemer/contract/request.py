@@ -39,7 +39,10 @@ class TuneOptions(Document):
         default=0, ge=0, le=100_000, description="Candidates to measure in all; 0 searches nothing."
     )
     seconds: float | None = Field(
-        default=None, gt=0, description="Stop the search after this long, whatever is left of the trials."
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Stop the search after this long, whatever is left of the trials.",
     )
     seed: int = Field(default=0, ge=0, lt=1 << 31)
 
@@ -47,8 +50,10 @@ class TuneOptions(Document):
 class VerifyOptions(Document):
     """How close to the original the library must be."""
 
-    relative: float | None = Field(default=None, ge=0, le=1, description="Default: per dtype.")
-    absolute: float | None = Field(default=None, ge=0, description="Default: per dtype.")
+    relative: float | None = Field(
+        default=None, ge=0, le=1, allow_inf_nan=False, description="Default: per dtype."
+    )
+    absolute: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="Default: per dtype.")
     seed: int = Field(default=0, ge=0, lt=1 << 31, description="Of the random inputs.")
 
     def tolerance(self, dtype: DType) -> Tolerance:
@@ -64,7 +69,11 @@ class BenchmarkOptions(Document):
     """How long to measure, and against what."""
 
     seconds: float = Field(
-        default=0.4, gt=0, le=600, description="Time for the library and its baselines together."
+        default=0.4,
+        gt=0,
+        le=600,
+        allow_inf_nan=False,
+        description="Time for the library and its baselines together.",
     )
     baselines: tuple[Baseline, ...] = (Baseline.TORCH_EAGER,)
 
@@ -106,5 +115,8 @@ class CompilationRequest(Document):
     verify: VerifyOptions = VerifyOptions()
     benchmark: BenchmarkOptions = BenchmarkOptions()
     timeout_seconds: float | None = Field(
-        default=None, gt=0, description="End the job after this long; the worker's own limit holds too."
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="End the job after this long; the worker's own limit holds too.",
     )
