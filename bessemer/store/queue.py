@@ -49,12 +49,8 @@ Handle = Callable[[Task], Awaitable[None]]
 class Queue(Protocol):
     """The side that asks for work. Its methods block and may run in any thread."""
 
-    def enqueue(self, task: Task, timeout_seconds: float | None = None) -> None:
-        """Ask for a task; asking again changes nothing.
-
-        Args:
-            task: what is to be done.
-            timeout_seconds: ends the handling after this long, counted from its start.
+    def enqueue(self, task: Task) -> None:
+        """Ask for a task; asking again, also after it was handled, changes nothing.
 
         Raises:
             StoreUnavailableError: the queue cannot be reached.
