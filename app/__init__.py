@@ -1,0 +1,1 @@
+"""The HTTP front end. Imports ``bessemer`` only: never torch, TVM or ``worker``."""

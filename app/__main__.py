@@ -1,0 +1,74 @@
+"""``python -m app``: serves the API until SIGINT or SIGTERM."""
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from types import FrameType
+
+import uvicorn
+from pydantic import ValidationError
+
+from app.main import create_app
+from app.settings import AppSettings
+
+USAGE_ERROR = 2
+
+
+class Server(uvicorn.Server):
+    """Says when it is ready, and ends open event streams before it waits for connections to close."""
+
+    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then write the one line that a parent process may wait for."""
+        await super().startup(sockets)
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            shown = f"[{host}]" if ":" in host else host
+            sys.stdout.write(f"app: ready at http://{shown}:{port}\n")
+            sys.stdout.flush()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop, streams first."""
+        self._stopping.set()
+        await super().shutdown(sockets)
+
+
+def main() -> None:
+    """Serve until a signal comes; the exit status is 0 then."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _exit)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    settings = _settings()
+    app = create_app(settings)
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=int(settings.stop_seconds),
+    )
+    Server(config, app.state.stopping).run()
+
+
+def _settings() -> AppSettings:
+    try:
+        return AppSettings()
+    except ValidationError as error:
+        lines = [f"BESSEMER_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors()]
+        sys.stderr.write("\n".join(lines) + "\n")
+        sys.exit(USAGE_ERROR)
+
+
+def _exit(_signal: int, _frame: FrameType | None) -> None:
+    """Uvicorn raises the signal again once it has stopped."""
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

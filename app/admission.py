@@ -1,0 +1,84 @@
+"""Whether a model can be compiled as a request wants. Pure: the answer depends on the documents alone."""
+
+from itertools import zip_longest
+
+from bessemer.contract.model import Model, ModelState, Signature
+from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_problem
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.tensor import TensorSpec
+
+REJECTED_STATUS = 422
+
+
+def refusal(request: CompilationRequest, model: Model | None) -> Problem | None:
+    """Why a request cannot be taken, or None where it can.
+
+    A model that is still being inspected is taken: the job reads the same signature.
+
+    Args:
+        request: what is asked for.
+        model: the uploaded model that the request names; None where there is none.
+    """
+    if model is None:
+        return make_problem(ErrorCode.MODEL_MISSING, f"No model has the digest {request.model}.")
+    if model.state is ModelState.REJECTED and model.problem is not None:
+        return model.problem.model_copy(update={"status": REJECTED_STATUS})
+    if model.inspection is None:
+        return None
+    return _inputs_refusal(request.inputs, model.inspection.signature)
+
+
+def _inputs_refusal(inputs: tuple[TensorSpec, ...], signature: Signature) -> Problem | None:
+    if inputs:
+        errors = _contradictions(inputs, signature)
+        if not errors:
+            return None
+        detail = f"{'; '.join(error.message for error in errors)}. {_arguments(signature)}"
+        return make_problem(ErrorCode.INPUTS_MISMATCH, detail, errors=errors)
+    if signature.inputs or not signature.input_names:
+        return None
+    error = FieldError(field="inputs", message="required: the model does not say its inputs' shapes")
+    return make_problem(ErrorCode.INPUTS_MISSING, _arguments(signature), errors=(error,))
+
+
+def _contradictions(inputs: tuple[TensorSpec, ...], signature: Signature) -> tuple[FieldError, ...]:
+    """What cannot be. Fewer inputs than names are possible: trailing arguments may have defaults."""
+    names = signature.input_names
+    errors: list[FieldError] = []
+    if len(inputs) > len(names):
+        errors.append(FieldError(field="inputs", message=f"{len(inputs)} inputs, but {len(names)} arguments"))
+    elif signature.inputs and len(inputs) < len(signature.inputs):
+        count = len(signature.inputs)
+        errors.append(FieldError(field="inputs", message=f"{len(inputs)} inputs, but {count} are needed"))
+    for index, (given, name) in enumerate(zip(inputs, names, strict=False)):
+        if given.name != name:
+            message = f"'{given.name}' stands where the model takes '{name}'"
+            errors.append(FieldError(field=f"inputs[{index}].name", message=message))
+    known = zip(inputs, signature.inputs, strict=False)
+    for index, (given, spec) in enumerate(known):
+        errors.extend(_spec_contradictions(index, given, spec))
+    return tuple(errors)
+
+
+def _spec_contradictions(index: int, given: TensorSpec, known: TensorSpec) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if len(given.shape) != len(known.shape):
+        message = f"'{given.name}' has rank {len(given.shape)}, the model takes rank {len(known.shape)}"
+        errors.append(FieldError(field=f"inputs[{index}].shape", message=message))
+    if given.dtype is not known.dtype:
+        message = f"'{given.name}' is {given.dtype}, the model takes {known.dtype}"
+        errors.append(FieldError(field=f"inputs[{index}].dtype", message=message))
+    return errors
+
+
+def _arguments(signature: Signature) -> str:
+    """The model's arguments in the form of the command line, as far as they are known."""
+    parts = [_argument(name, spec) for name, spec in zip_longest(signature.input_names, signature.inputs)]
+    return f"The model takes, in this order: {', '.join(parts)}."
+
+
+def _argument(name: str | None, spec: TensorSpec | None) -> str:
+    if spec is None:
+        return str(name)
+    shape = "x".join(map(str, spec.shape)) or "scalar"
+    return f"{spec.name}={shape}:{spec.dtype}"

@@ -1,0 +1,125 @@
+"""What the OpenAPI document says beyond the types: examples, and the problems of each route."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+
+from app.problems import PROBLEM_MEDIA_TYPE
+from bessemer.contract.job import Compilation, CompilationPage, JobState
+from bessemer.contract.model import Inspection, Model, ModelFormat, ModelState, Signature
+from bessemer.contract.problem import ERRORS, ErrorCode, make_problem
+from bessemer.contract.request import CompilationRequest, TuneOptions
+from bessemer.contract.target import PresetTarget
+from bessemer.contract.tensor import DType, TensorSpec
+
+Responses = dict[int | str, dict[str, Any]]
+
+_DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+_AT = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+_IMAGE = TensorSpec(name="x", shape=(1, 784), dtype=DType.FLOAT32)
+
+REQUEST = CompilationRequest(
+    model=_DIGEST, target=PresetTarget(preset="x86-64-v3"), inputs=(_IMAGE,), tune=TuneOptions(trials=64)
+)
+COMPILATION = Compilation(
+    id="2c26b46b68ffc68ff99b453c1d304134", state=JobState.QUEUED, request=REQUEST, created_at=_AT
+)
+PAGE = CompilationPage(items=(COMPILATION,))
+MODEL = Model(
+    digest=_DIGEST,
+    size_bytes=408_576,
+    state=ModelState.READY,
+    inspection=Inspection(
+        format=ModelFormat.PT2,
+        signature=Signature(inputs=(_IMAGE,), input_names=("x",), parameters=101_770),
+    ),
+    created_at=_AT,
+)
+MODEL_UPLOAD: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "The bytes of the file that torch saved, as they are.",
+        "content": {
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
+EVERYWHERE = (ErrorCode.INTERNAL, ErrorCode.UNAVAILABLE)
+
+
+def problems(*codes: ErrorCode) -> Responses:
+    """The problem responses of a route, by status; those that every route may give are added."""
+    by_status: dict[int, list[ErrorCode]] = {}
+    for code in (*codes, *EVERYWHERE):
+        by_status.setdefault(ERRORS[code].status, []).append(code)
+    return {status: _problem_response(tuple(group)) for status, group in by_status.items()}
+
+
+def answer(status: int, description: str, example: BaseModel, location: str | None = None) -> Responses:
+    """A response that goes well, with an example."""
+    document: dict[str, Any] = {
+        "description": description,
+        "content": {"application/json": {"example": example.model_dump(mode="json")}},
+        "model": type(example),
+    }
+    if location is not None:
+        document["headers"] = {"Location": {"description": location, "schema": {"type": "string"}}}
+    return {status: document}
+
+
+def described(status: int, description: str, content: dict[str, Any] | None = None) -> Responses:
+    """A response that is no document of the contract: a stream, a file, or nothing at all."""
+    return {status: {"description": description} | ({"content": content} if content else {})}
+
+
+def _problem_response(codes: tuple[ErrorCode, ...]) -> dict[str, Any]:
+    examples = {
+        code.value: {
+            "summary": ERRORS[code].title,
+            "value": make_problem(code, "What exactly is wrong, and where.").model_dump(mode="json"),
+        }
+        for code in codes
+    }
+    return {
+        "description": "; ".join(ERRORS[code].title for code in codes),
+        "content": {
+            PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "examples": examples}
+        },
+    }
+
+
+def install(app: FastAPI) -> None:
+    """Make the app's OpenAPI document name every default."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _with_null_defaults(
+                get_openapi(
+                    title=app.title,
+                    version=app.version,
+                    summary=app.summary,
+                    description=app.description,
+                    tags=app.openapi_tags,
+                    routes=app.routes,
+                )
+            )
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _with_null_defaults(document: dict[str, Any]) -> dict[str, Any]:
+    """FastAPI drops defaults that are null: give them back to what is optional and has no other default."""
+    for schema in document["components"]["schemas"].values():
+        for name, field in schema.get("properties", {}).items():
+            if name not in schema.get("required", ()):
+                field.setdefault("default", None)
+    for path in document["paths"].values():
+        for operation in path.values():
+            for parameter in operation.get("parameters", ()):
+                if not parameter.get("required", False):
+                    parameter["schema"].setdefault("default", None)
+    return document

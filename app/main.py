@@ -1,0 +1,93 @@
+"""The app: its routes, and the life of the store and the queue behind them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from fastapi.responses import RedirectResponse
+from fastapi.routing import APIRoute
+from starlette.concurrency import run_in_threadpool
+
+from app import documentation, problems
+from app.routes import artifacts, compilations, events, health, models, targets
+from app.service import Service
+from app.settings import AppSettings
+from app.sweeper import sweep_forever
+from bessemer.store.dbos_queue import open_queue
+from bessemer.store.store import open_store
+
+DESCRIPTION = """Upload a PyTorch model, name a target, and get a library that was checked and measured.
+
+Errors are RFC 9457 problems with a stable `code`, advice, and whether a retry can help."""
+TAGS = [
+    {"name": "models", "description": "Uploading models."},
+    {"name": "compilations", "description": "Turning a model into a library."},
+    {"name": "artifacts", "description": "What a compilation made."},
+    {"name": "targets", "description": "What can be compiled for."},
+    {"name": "health", "description": "The service itself."},
+]
+
+
+def create_app(settings: AppSettings | None = None) -> FastAPI:
+    """The app, closed until its lifespan begins.
+
+    Args:
+        settings: by default, read from the environment.
+    """
+    app = FastAPI(
+        title="Bessemer",
+        version=version("bessemer"),
+        summary="PyTorch models in, verified and measured libraries out.",
+        description=DESCRIPTION,
+        openapi_tags=TAGS,
+        lifespan=_lifespan,
+        redirect_slashes=False,
+        generate_unique_id_function=_operation_id,
+    )
+    app.state.settings = settings or AppSettings()
+    app.state.stopping = asyncio.Event()
+    problems.install(app)
+    for module in (models, compilations, events, artifacts, targets, health):
+        app.include_router(module.router)
+    app.add_api_route("/", _root, include_in_schema=False)
+    documentation.install(app)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    settings: AppSettings = app.state.settings
+    store = await run_in_threadpool(open_store, settings)
+    try:
+        queue = await run_in_threadpool(open_queue, settings)
+        try:
+            service = Service(settings, store, queue, app.state.stopping)
+            app.state.service = service
+            async with _sweeping(service):
+                yield
+        finally:
+            await run_in_threadpool(queue.close)
+    finally:
+        await run_in_threadpool(store.close)
+
+
+@asynccontextmanager
+async def _sweeping(service: Service) -> AsyncIterator[None]:
+    task = asyncio.create_task(sweep_forever(service))
+    try:
+        yield
+    finally:
+        service.stopping.set()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _root() -> RedirectResponse:
+    return RedirectResponse("/docs")
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name

@@ -1,0 +1,93 @@
+"""What a compilation made: the list, each file, and the report."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request, Response
+
+from app.accept import prefers_html
+from app.documentation import Responses, described, problems
+from app.downloads import artifact_response
+from app.routes.lookup import CompilationDep, named_artifact
+from app.service import ServiceDep
+from bessemer.contract.job import Artifact
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import Report
+
+router = APIRouter(prefix="/v1/compilations", tags=["artifacts"])
+
+REPORT_JSON = "report.json"
+REPORT_HTML = "report.html"
+ArtifactName = Annotated[
+    str, Path(description="A name from the list of artifacts.", examples=["bundle.tar.zst"])
+]
+BINARY: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+NOT_MODIFIED = described(304, "The client has it: `If-None-Match` holds.")
+DOWNLOAD = (
+    described(200, "The whole artifact.", BINARY)
+    | described(206, "The range that was asked for.", BINARY)
+    | NOT_MODIFIED
+)
+ARTIFACT_PROBLEMS = problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID, ErrorCode.RANGE_NOT_SATISFIABLE)
+REPORT_RESPONSE: Responses = {
+    200: {
+        "description": "The report: HTML where `Accept` prefers it, else JSON.",
+        "content": {"text/html": {"schema": {"type": "string"}}},
+        "model": Report,
+    }
+}
+ARTIFACT_EXAMPLE = Artifact(
+    name="bundle.tar.zst", digest="0" * 64, size_bytes=3_145_728, media_type="application/zstd"
+)
+
+
+@router.get(
+    "/{id}/artifacts",
+    summary="List the artifacts of a compilation",
+    responses=described(
+        200,
+        "The artifacts; none while the compilation runs.",
+        {"application/json": {"example": [ARTIFACT_EXAMPLE.model_dump(mode="json")]}},
+    )
+    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
+)
+async def list_artifacts(job: CompilationDep) -> tuple[Artifact, ...]:
+    """Names, sizes and digests."""
+    return job.artifacts
+
+
+@router.get(
+    "/{id}/artifacts/{name:path}",
+    summary="Download an artifact",
+    response_class=Response,
+    responses=DOWNLOAD | ARTIFACT_PROBLEMS,
+)
+def get_artifact(service: ServiceDep, request: Request, job: CompilationDep, name: ArtifactName) -> Response:
+    """Its bytes, with the digest as `ETag`. Takes `Range`, `If-Range` and `If-None-Match`."""
+    return artifact_response(service, request, named_artifact(job, name))
+
+
+@router.head(
+    "/{id}/artifacts/{name:path}",
+    summary="Read an artifact's size and digest",
+    response_class=Response,
+    responses=described(200, "The headers of the download.")
+    | NOT_MODIFIED
+    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
+)
+def head_artifact(service: ServiceDep, request: Request, job: CompilationDep, name: ArtifactName) -> Response:
+    """What `GET` would send, without the bytes."""
+    return artifact_response(service, request, named_artifact(job, name))
+
+
+@router.get(
+    "/{id}/report",
+    summary="Read the report of a compilation",
+    response_class=Response,
+    responses=REPORT_RESPONSE | NOT_MODIFIED | ARTIFACT_PROBLEMS,
+)
+def get_report(service: ServiceDep, request: Request, job: CompilationDep) -> Response:
+    """Accuracy, latency beside the baselines, times of functions, passes and stages."""
+    name = REPORT_HTML if prefers_html(request.headers.get("accept")) else REPORT_JSON
+    response = artifact_response(service, request, named_artifact(job, name))
+    response.headers["Vary"] = "Accept"
+    return response

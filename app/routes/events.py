@@ -1,0 +1,42 @@
+"""A compilation's events, as server-sent events."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Annotated
+
+from fastapi import APIRouter, Header
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from app.documentation import described, problems
+from app.following import follow
+from app.routes.lookup import CompilationDep
+from app.service import ServiceDep
+from bessemer.contract.problem import ErrorCode
+
+router = APIRouter(prefix="/v1/compilations", tags=["compilations"])
+
+MAX_SEQ = (1 << 31) - 1
+LastEventId = Annotated[
+    int,
+    Header(ge=0, le=MAX_SEQ, description="The last event that was received: the stream goes on after it."),
+]
+
+
+@router.get(
+    "/{id}/events",
+    summary="Follow a compilation",
+    response_class=EventSourceResponse,
+    responses=described(200, "Each has the event's `seq` as id, its type, and its document as data.")
+    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
+)
+async def follow_compilation(
+    service: ServiceDep, job: CompilationDep, last_event_id: LastEventId = 0
+) -> AsyncIterator[ServerSentEvent]:
+    """Everything that happened, then everything that happens; ends with the compilation.
+
+    Comments keep the connection alive while nothing happens. A stream that ends without a final event
+    was cut off: connect again with `Last-Event-ID`.
+    """
+    async with aclosing(follow(service, job, last_event_id)) as events:
+        async for event in events:
+            yield ServerSentEvent(id=str(event.seq), event=event.type.value, raw_data=event.model_dump_json())

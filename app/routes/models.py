@@ -1,0 +1,125 @@
+"""Uploading models. The body is the file itself, streamed to the store while it is hashed."""
+
+from contextlib import aclosing
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
+
+from app import documentation
+from app.documentation import problems
+from app.problems import refuse
+from app.service import Service, ServiceDep
+from bessemer.contract.base import DEFAULT_TENANT, Digest
+from bessemer.contract.model import Model, ModelState
+from bessemer.contract.problem import ErrorCode
+from bessemer.store.blobs import Blob
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+
+PathDigest = Annotated[
+    Digest,
+    Path(description="The file's SHA-256 in lower-case hexadecimal.", examples=[documentation.MODEL.digest]),
+]
+UPLOAD_PROBLEMS = (
+    ErrorCode.UPLOAD_INCOMPLETE,
+    ErrorCode.MODEL_TOO_LARGE,
+    ErrorCode.MODEL_EMPTY,
+    ErrorCode.DIGEST_MISMATCH,
+    ErrorCode.REQUEST_INVALID,
+)
+UPLOADED = {
+    **documentation.answer(200, "The model was there already.", documentation.MODEL, "The model's address."),
+    **documentation.answer(201, "The model was stored.", documentation.MODEL, "The model's address."),
+}
+
+
+@router.put(
+    "/{digest}",
+    status_code=201,
+    summary="Upload a model under its digest",
+    responses=UPLOADED | problems(*UPLOAD_PROBLEMS),
+    openapi_extra=documentation.MODEL_UPLOAD,
+)
+async def put_model(service: ServiceDep, request: Request, response: Response, digest: PathDigest) -> Model:
+    """Store a file whose SHA-256 is known; ask with `HEAD` first whether it is needed at all.
+
+    Its state is `inspecting` until a worker has read its format and signature.
+    """
+    return await _receive(service, request, response, digest)
+
+
+@router.post(
+    "",
+    status_code=201,
+    summary="Upload a model",
+    responses=UPLOADED
+    | problems(ErrorCode.UPLOAD_INCOMPLETE, ErrorCode.MODEL_TOO_LARGE, ErrorCode.MODEL_EMPTY),
+    openapi_extra=documentation.MODEL_UPLOAD,
+)
+async def post_model(service: ServiceDep, request: Request, response: Response) -> Model:
+    """Store a file; the answer names its digest.
+
+    Its state is `inspecting` until a worker has read its format and signature.
+    """
+    return await _receive(service, request, response, None)
+
+
+@router.get(
+    "/{digest}",
+    summary="Read a model's state and signature",
+    responses=documentation.answer(200, "The model.", documentation.MODEL)
+    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
+)
+def get_model(service: ServiceDep, digest: PathDigest) -> Model:
+    """The state is `inspecting`, then `ready` with what was found, or `rejected` with a problem."""
+    return _found(service, digest)
+
+
+@router.head(
+    "/{digest}",
+    summary="Ask whether a model is there",
+    responses=documentation.described(200, "It is there.")
+    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
+)
+def head_model(service: ServiceDep, digest: PathDigest) -> Model:
+    """200 where the model need not be uploaded, else 404."""
+    return _found(service, digest)
+
+
+async def _receive(service: Service, request: Request, response: Response, expected: Digest | None) -> Model:
+    limit_bytes = service.settings.max_upload_bytes
+    _refuse_if_too_large(request, limit_bytes)
+    try:
+        async with aclosing(request.stream()) as chunks:
+            blob = await service.store.artifacts.put_stream(chunks, expected, limit_bytes, DEFAULT_TENANT)
+    except ClientDisconnect as error:
+        raise refuse(ErrorCode.UPLOAD_INCOMPLETE, "The connection ended before the body did.") from error
+    model, created = await run_in_threadpool(_register, service, blob)
+    response.status_code = 201 if created else 200
+    response.headers["Location"] = f"/v1/models/{blob.digest}"
+    return model
+
+
+def _refuse_if_too_large(request: Request, limit_bytes: int) -> None:
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared[:20]) > limit_bytes:
+        raise refuse(
+            ErrorCode.MODEL_TOO_LARGE, f"The model has {declared[:20]} bytes; {limit_bytes} are accepted."
+        )
+
+
+def _register(service: Service, blob: Blob) -> tuple[Model, bool]:
+    created = service.store.models.get(blob.digest) is None
+    model = service.store.models.add(blob.digest, blob.size_bytes, DEFAULT_TENANT)
+    if created and model.state is ModelState.INSPECTING:
+        service.try_enqueue_inspection(blob.digest)
+    return model, created
+
+
+def _found(service: Service, digest: Digest) -> Model:
+    model = service.store.models.get(digest)
+    if model is None:
+        raise refuse(ErrorCode.NOT_FOUND, f"No model has the digest {digest}.")
+    return model

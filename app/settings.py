@@ -1,0 +1,39 @@
+"""The settings of the front end, read from ``BESSEMER_*``."""
+
+from pydantic import Field
+
+from bessemer.store.settings import StoreSettings
+
+GIBIBYTE = 1 << 30
+
+
+class AppSettings(StoreSettings):
+    """The store's settings and those of the HTTP server."""
+
+    host: str = Field(default="127.0.0.1", description="The address to listen on.")
+    port: int = Field(
+        default=8000, ge=0, le=65535, description="The port to listen on; 0 takes any that is free."
+    )
+    max_upload_bytes: int = Field(
+        default=16 * GIBIBYTE, ge=1, description="The largest model that is accepted, in bytes."
+    )
+    events_poll_seconds: float = Field(
+        default=0.05,
+        gt=0,
+        description="How often an event stream looks for news while a job is lively.",
+    )
+    events_quiet_poll_seconds: float = Field(
+        default=1.0, gt=0, description="How often an event stream looks for news of a job that is long quiet."
+    )
+    worker_liveness_seconds: float = Field(
+        default=15.0, gt=0, description="A worker that was not heard of for this long counts as gone."
+    )
+    sweep_seconds: float = Field(
+        default=5.0, gt=0, description="How often tasks that never reached the queue are looked for."
+    )
+    sweep_age_seconds: float = Field(
+        default=5.0, ge=0, description="A task that is not in the queue after this long is enqueued again."
+    )
+    stop_seconds: float = Field(
+        default=5.0, ge=0, description="How long running requests may take to end when the server stops."
+    )

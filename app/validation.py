@@ -1,0 +1,114 @@
+"""Pydantic's complaints about a request as field errors that a person can act upon."""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from bessemer.contract.problem import FieldError
+from bessemer.contract.request import CompilationRequest
+
+Path = tuple[str | int, ...]
+MAX_ERRORS = 50
+MAX_NAME_LENGTH = 128
+_QUOTED = re.compile(r"'([^']+)'")
+
+
+def field_errors(details: Sequence[Mapping[str, Any]]) -> tuple[FieldError, ...]:
+    """The errors of a request, of at most ``MAX_ERRORS`` fields.
+
+    Where a field may have one of several forms, only the form that was probably meant is reported.
+
+    Args:
+        details: what ``RequestValidationError.errors()`` gives.
+    """
+    return tuple(_field_error(detail) for detail in _probable_forms(details)[:MAX_ERRORS])
+
+
+def _field_error(detail: Mapping[str, Any]) -> FieldError:
+    place: Path = tuple(detail["loc"])[1:] if detail["type"] != "json_invalid" else ()
+    return FieldError(
+        field=_clean(_dotted(place)) or str(detail["loc"][0]), message=_clean(_message(detail, place))
+    )
+
+
+def _message(detail: Mapping[str, Any], place: Path) -> str:
+    kind = detail["type"]
+    if kind == "json_invalid":
+        return f"not JSON: {detail.get('ctx', {}).get('error', 'cannot be read')}"
+    if kind == "extra_forbidden":
+        return f"unknown field{_did_you_mean(str(place[-1]), _known_fields(place))}"
+    message = str(detail["msg"]).removeprefix("Value error, ")
+    if kind in ("enum", "literal_error"):
+        return f"{message}{_did_you_mean(str(detail['input']), _QUOTED.findall(message))}"
+    return message
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    if len(word) > MAX_NAME_LENGTH:
+        return ""
+    near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.5)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def _known_fields(place: Path) -> set[str]:
+    """The fields that exist where an unknown one was given."""
+    models: set[type[BaseModel]] = {CompilationRequest}
+    for step in place[:-1]:
+        if isinstance(step, str) and step not in {model.__name__ for model in models}:
+            fields = [model.model_fields[step] for model in models if step in model.model_fields]
+            models = {found for field in fields for found in _models_in(field.annotation)}
+    return {name for model in models for name in model.model_fields}
+
+
+def _models_in(annotation: Any) -> set[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {annotation}
+    return {found for part in get_args(annotation) for found in _models_in(part)}
+
+
+def _probable_forms(details: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Keep, of each field with several forms, the errors of the form that has the fewest."""
+    counts: dict[Path, dict[str, int]] = {}
+    for detail in details:
+        for prefix, form in _forms(tuple(detail["loc"])):
+            forms = counts.setdefault(prefix, {})
+            forms[form] = forms.get(form, 0) + 1
+    best = {prefix: min(forms, key=forms.__getitem__) for prefix, forms in counts.items()}
+    return [d for d in details if all(best[prefix] == form for prefix, form in _forms(tuple(d["loc"])))]
+
+
+def _forms(place: Path) -> list[tuple[Path, str]]:
+    return [
+        (place[:index], step) for index, step in enumerate(place) if isinstance(step, str) and _is_form(step)
+    ]
+
+
+def _is_form(step: str) -> bool:
+    """Pydantic names the members of a union by their classes; the contract's fields are in lower case."""
+    return step[:1].isupper() and step in _FORMS
+
+
+_FORMS = frozenset(
+    model.__name__
+    for field in CompilationRequest.model_fields.values()
+    for model in _models_in(field.annotation)
+)
+
+
+def _dotted(place: Path) -> str:
+    """``inputs[0].dtype`` of ``("inputs", 0, "dtype")``, without the names of union members."""
+    text = ""
+    for step in place:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif not _is_form(step):
+            text += f".{step}" if text else step
+    return text
+
+
+def _clean(text: str) -> str:
+    """Text that can be written as UTF-8 and read: lone surrogates are replaced, the length is bounded."""
+    return text.encode("utf-8", "replace").decode()[:1000]
