@@ -1,0 +1,31 @@
+"""A figure: many samples of one quantity, and how they are summed up."""
+
+from statistics import median, quantiles
+
+from pydantic import BaseModel
+
+
+class Figure(BaseModel):
+    """One quantity. ``aim`` is the largest value that is good enough, in the same unit."""
+
+    name: str
+    unit: str
+    samples: int
+    best: float
+    median: float
+    p90: float
+    aim: float | None = None
+
+
+def summarize(name: str, unit: str, samples: list[float], aim: float | None = None) -> Figure:
+    """The best, the median and the 90th percentile of at least one sample."""
+    p90 = quantiles(samples, n=10, method="inclusive")[-1] if len(samples) > 1 else samples[0]
+    return Figure(
+        name=name,
+        unit=unit,
+        samples=len(samples),
+        best=round(min(samples), 4),
+        median=round(median(samples), 4),
+        p90=round(p90, 4),
+        aim=aim,
+    )

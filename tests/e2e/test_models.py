@@ -1,0 +1,57 @@
+"""Every example model in every format, through the whole service."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from saved_models import Saved
+
+from bessemer.bundle.run import load
+from bessemer.client import Client
+from bessemer.contract.job import Compilation
+from bessemer.contract.stage import Stage
+from examples.models import EXAMPLES
+from examples.models.save import SavedAs
+
+RANDOM_INPUTS = 1000
+FORMATS = tuple(SavedAs)
+LARGE = ("resnet18", "mobilenet_v2", "bert")
+
+
+def compiled(url: str, saved: Saved, name: str, saved_as: SavedAs, bundle: Path) -> Compilation:
+    inputs = {spec.name: spec.spec.partition("=")[2] for spec in EXAMPLES[name].inputs}
+    with Client(url) as client:
+        job = client.submit(saved.path(name, saved_as), inputs=inputs, target="host").wait()
+        job.download(bundle)
+        return job.document
+
+
+@pytest.mark.parametrize("saved_as", FORMATS)
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_the_library_agrees_with_torch_on_a_thousand_inputs(
+    service: str, saved: Saved, tmp_path: Path, name: str, saved_as: SavedAs
+) -> None:
+    document = compiled(service, saved, name, saved_as, tmp_path)
+    example, library = EXAMPLES[name], load(tmp_path)
+    original, generator = example.build().eval(), torch.Generator().manual_seed(7)
+    assert document.verified
+    for _ in range(RANDOM_INPUTS):
+        x = example.inputs[0].draw(generator)
+        with torch.inference_mode():
+            expected = original(x).numpy()
+        (actual,) = library.run({example.inputs[0].name: x.numpy()}).values()
+        assert actual.argmax() == expected.argmax()
+        assert np.abs(actual - expected).max() <= 1e-5
+
+
+@pytest.mark.parametrize("saved_as", FORMATS)
+@pytest.mark.parametrize("name", LARGE)
+def test_larger_models_are_verified_in_every_format(
+    service: str, saved: Saved, tmp_path: Path, name: str, saved_as: SavedAs
+) -> None:
+    document = compiled(service, saved, name, saved_as, tmp_path)
+    assert document.verified
+    assert [time.stage for time in document.stages] == list(Stage)
+    assert document.figures is not None
+    assert document.figures.baselines[0].name == "torch-eager"
