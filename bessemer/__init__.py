@@ -1,0 +1,55 @@
+"""Bessemer turns a PyTorch model into a library that is ready to ship.
+
+``bessemer.Client().submit(module, inputs={"x": (1, 784)}, target="host").wait().download("out")``
+
+Names are imported when they are first used, so that the server's processes never load the client.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bessemer.client import AsyncClient, AsyncJob, Client, Job
+    from bessemer.contract.request import BenchmarkOptions, TuneOptions, VerifyOptions
+    from bessemer.contract.target import ExplicitTarget, PresetTarget
+    from bessemer.contract.tensor import TensorSpec
+    from bessemer.errors import BessemerError
+
+    __version__: str
+
+__all__ = [
+    "AsyncClient",
+    "AsyncJob",
+    "BenchmarkOptions",
+    "BessemerError",
+    "Client",
+    "ExplicitTarget",
+    "Job",
+    "PresetTarget",
+    "TensorSpec",
+    "TuneOptions",
+    "VerifyOptions",
+    "__version__",
+]
+
+_HOMES = {
+    "AsyncClient": "bessemer.client",
+    "AsyncJob": "bessemer.client",
+    "BenchmarkOptions": "bessemer.contract.request",
+    "BessemerError": "bessemer.errors",
+    "Client": "bessemer.client",
+    "ExplicitTarget": "bessemer.contract.target",
+    "Job": "bessemer.client",
+    "PresetTarget": "bessemer.contract.target",
+    "TensorSpec": "bessemer.contract.tensor",
+    "TuneOptions": "bessemer.contract.request",
+    "VerifyOptions": "bessemer.contract.request",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("bessemer")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bessemer' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,229 @@
+"""The client that blocks."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from bessemer.client import operations
+from bessemer.client.events import Follower
+from bessemer.client.inputs import Inputs
+from bessemer.client.sources import ModelSource, Progress
+from bessemer.client.steps import Flow
+from bessemer.client.transport import Transport, make_settings
+from bessemer.client.view import JobView
+from bessemer.contract.job import Compilation, Event, JobState
+from bessemer.contract.model import Model
+from bessemer.contract.request import BenchmarkOptions, CompilationRequest, TuneOptions, VerifyOptions
+from bessemer.contract.service import Readiness, TargetList
+from bessemer.contract.target import HOST, Target
+
+__all__ = ["Client", "Job"]
+
+DEFAULT_TIMEOUT_SECONDS = 30.0
+PAGE_SIZE = 50
+
+
+class Client:
+    """A connection to a Bessemer server. Every method raises ``UnreachableError`` where there is no answer.
+
+    Args:
+        url: of the server; by default that of BESSEMER_URL, else http://127.0.0.1:8000.
+        timeout: seconds to wait for each part of an answer.
+        transport: how httpx reaches the server, for tests.
+
+    Raises:
+        InvalidArgumentError: the URL is none.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._transport = Transport(make_settings(url, timeout), transport)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._transport.close()
+
+    def upload(self, model: str | os.PathLike[str] | bytes, progress: Progress | None = None) -> Model:
+        """Upload a model unless the server has it.
+
+        Args:
+            model: a path, or the bytes of a file. A file is hashed first and streamed from disk.
+            progress: told the bytes sent and the bytes in all.
+
+        Raises:
+            InvalidArgumentError: the file cannot be read.
+            ProblemError: the server refused it.
+        """
+        return self._transport.run(operations.upload(model, progress))
+
+    def inspect(self, model: str | os.PathLike[str] | bytes, progress: Progress | None = None) -> Model:
+        """Upload a model unless the server has it (or name it by its digest), and wait for its inspection.
+
+        Raises:
+            ModelRejectedError: the inspection refused it.
+            ProblemError: the server refused the upload, or does not know the digest.
+        """
+        return self._transport.run(operations.inspect(model, progress))
+
+    def model(self, digest: str) -> Model:
+        """An uploaded model. Raises ``NotFoundError``."""
+        return self._transport.run(operations.get_model(digest))
+
+    def submit(
+        self,
+        model: ModelSource,
+        *,
+        inputs: Inputs = (),
+        target: str | Target = HOST,
+        tune: TuneOptions | None = None,
+        verify: VerifyOptions | None = None,
+        benchmark: BenchmarkOptions | None = None,
+        timeout_seconds: float | None = None,
+        progress: Progress | None = None,
+    ) -> "Job":
+        """Ask for a compilation; uploads what the server lacks.
+
+        Args:
+            model: a path, the bytes of a file, the digest of an uploaded model, or an object of torch: an
+                ``nn.Module`` is exported with ``torch.export`` in evaluation mode.
+            inputs: by name in the order of the model's arguments: a shape (of float32), ``"1x784:float32"``,
+                a ``TensorSpec``, or an array or tensor. A `.pt2` needs none. An ``nn.Module`` takes a tuple
+                of example tensors as well; with shapes it is exported with seeded random tensors.
+            target: a preset's name, or a target in the compiler's own terms.
+            tune: how much to search; nothing by default.
+            verify: how close to the original the library must be.
+            benchmark: how long to measure, and against what.
+            timeout_seconds: of the job.
+            progress: told the bytes sent and the bytes in all.
+
+        Raises:
+            InvalidArgumentError: an argument cannot be used; nothing was uploaded.
+            ExportError: torch could not export the module.
+            ProblemError: the server refused the model or the request.
+        """
+        submission = operations.Submission(model, inputs, target, tune, verify, benchmark, timeout_seconds)
+        return Job(self._transport, self._transport.run(operations.submit(submission, progress)))
+
+    def post(self, request: CompilationRequest) -> "Job":
+        """Ask for a compilation of an uploaded model, in the contract's own terms."""
+        return Job(self._transport, self._transport.run(operations.post(request)))
+
+    def job(self, job_id: str) -> "Job":
+        """A job by its identifier. Raises ``NotFoundError``."""
+        return Job(self._transport, self._transport.run(operations.get_compilation(job_id)))
+
+    def jobs(self, state: JobState | None = None) -> Iterator["Job"]:
+        """Every job, newest first, fetched page by page."""
+        cursor: str | None = None
+        while True:
+            page = self._transport.run(operations.page(state, PAGE_SIZE, cursor))
+            yield from (Job(self._transport, document) for document in page.items)
+            cursor = page.next
+            if cursor is None:
+                return
+
+    def targets(self) -> TargetList:
+        """The presets that a request may name."""
+        return self._transport.run(operations.get_targets())
+
+    def readiness(self) -> Readiness:
+        """Whether the server takes requests, and which workers live."""
+        return self._transport.run(operations.get_readiness())
+
+
+class Job(JobView):
+    """A compilation on the server. ``document`` is what was last heard of it."""
+
+    def __init__(self, transport: Transport, document: Compilation) -> None:
+        super().__init__(document)
+        self._transport = transport
+
+    def refresh(self) -> Self:
+        """Ask the server how the job stands."""
+        self.document = self._transport.run(operations.get_compilation(self.id))
+        return self
+
+    def cancel(self) -> Self:
+        """Ask for the job's end; a running job ends a little later."""
+        self.document = self._transport.run(operations.cancel(self.id))
+        return self
+
+    def events(self, after: int = 0) -> Iterator[Event]:
+        """The job's events from its start, or those after a number, as they happen, until it ends.
+
+        A lost connection is made again where it broke off.
+        """
+        return self._follow(Follower(self.id, after))
+
+    def wait(self, timeout: float | None = None, on_event: Callable[[Event], object] | None = None) -> Self:
+        """Wait for the end of the job.
+
+        Args:
+            timeout: seconds; the job goes on where they run out.
+            on_event: told every event, from the job's start.
+
+        Raises:
+            CompilationFailedError: it failed; the error holds the problem.
+            CompilationCancelledError: it was cancelled.
+            WaitTimeoutError: ``timeout`` ran out.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for event in self._follow(Follower(self.id, deadline=deadline)):
+            if on_event:
+                on_event(event)
+        self.refresh()
+        operations.finished(self.document)
+        return self
+
+    def download(self, directory: str | os.PathLike[str]) -> Path:
+        """Fetch the bundle, check every file of it against its digest, and unpack it.
+
+        Args:
+            directory: made where missing; files of an earlier bundle are replaced.
+
+        Returns:
+            The directory.
+
+        Raises:
+            InvalidArgumentError: the job has no bundle.
+            BundleError: the bundle is damaged, or holds what no bundle holds.
+        """
+        return self._run_finished(lambda: operations.download(self.document, Path(directory)))
+
+    def download_artifact(self, name: str, path: str | os.PathLike[str]) -> Path:
+        """Fetch one artifact into a file and check its digest. Raises as ``download``."""
+        return self._run_finished(lambda: operations.download_artifact(self.document, name, Path(path)))
+
+    def _run_finished(self, flow: Callable[[], Flow[Path]]) -> Path:
+        if not self.document.artifacts:
+            self.refresh()
+        return self._transport.run(flow())
+
+    def _follow(self, follower: Follower) -> Iterator[Event]:
+        while not follower.done:
+            try:
+                with self._transport.stream(follower.call()) as (status, chunks):
+                    if status != httpx.codes.OK:
+                        follower.refuse(status, b"".join(chunks))
+                    for chunk in chunks:
+                        yield from follower.feed(chunk)
+            except httpx.TransportError:
+                pass
+            self._transport.run(follower.pause())

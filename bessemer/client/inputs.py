@@ -1,0 +1,75 @@
+"""Reads the many ways to say what a model takes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from bessemer.contract.tensor import TensorSpec, parse_tensor_spec
+from bessemer.errors import InvalidArgumentError
+
+__all__ = ["InputValue", "Inputs", "first_messages", "is_array", "named_specs", "spec_of"]
+
+InputValue = Any
+"""A spec, ``"1x784:float32"``, a shape (of float32), or an array or tensor, for its shape and dtype."""
+
+Inputs = Mapping[str, InputValue] | Sequence[Any]
+"""Inputs by name; or in order: ``TensorSpec``, ``"x=1x784:float32"``, or example tensors."""
+
+
+def spec_of(name: str, value: InputValue) -> TensorSpec:
+    """The spec of one input.
+
+    Raises:
+        InvalidArgumentError: the value says no shape, or a shape or dtype that no model can have.
+    """
+    try:
+        if isinstance(value, TensorSpec):
+            return value.model_copy(update={"name": name})
+        if isinstance(value, str):
+            return parse_tensor_spec(f"{name}={value}")
+        if is_array(value):
+            dtype = str(value.dtype).removeprefix("torch.")
+            return TensorSpec.model_validate({"name": name, "shape": tuple(value.shape), "dtype": dtype})
+        return TensorSpec.model_validate({"name": name, "shape": tuple(value)})
+    except ValidationError as error:
+        raise InvalidArgumentError(f"input '{name}': {first_messages(error)}") from error
+    except (ValueError, TypeError) as error:
+        raise InvalidArgumentError(f"input '{name}': {error}") from error
+
+
+def named_specs(inputs: Inputs, names: Sequence[str] = ()) -> tuple[TensorSpec, ...]:
+    """The specs of all inputs, in their order.
+
+    Args:
+        inputs: by name, or in order.
+        names: of inputs that are given in order without names.
+
+    Raises:
+        InvalidArgumentError: an input has no name, or cannot be read.
+    """
+    if isinstance(inputs, Mapping):
+        return tuple(spec_of(name, value) for name, value in inputs.items())
+    return tuple(_unnamed(index, value, names) for index, value in enumerate(inputs))
+
+
+def is_array(value: InputValue) -> bool:
+    """Whether the value has a shape and a dtype, as arrays and tensors do."""
+    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, TensorSpec)
+
+
+def first_messages(error: ValidationError) -> str:
+    """What is wrong, field by field, in one line."""
+    places = [(".".join(str(part) for part in entry["loc"]), entry["msg"]) for entry in error.errors()]
+    return "; ".join(f"{place}: {message}" if place else message for place, message in places)
+
+
+def _unnamed(index: int, value: InputValue, names: Sequence[str]) -> TensorSpec:
+    if isinstance(value, TensorSpec):
+        return value
+    if isinstance(value, str) and "=" in value:
+        name, _, text = value.partition("=")
+        return spec_of(name, text)
+    if index < len(names):
+        return spec_of(names[index], value)
+    raise InvalidArgumentError(f"input {index} has no name: give a mapping such as {{'x': (1, 784)}}")

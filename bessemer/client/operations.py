@@ -1,0 +1,287 @@
+"""What the client can do, each as one operation."""
+
+import hashlib
+import os
+import tempfile
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote
+
+from pydantic import ValidationError
+
+from bessemer.bundle.manifest import ARCHIVE
+from bessemer.client.exporting import Exported, save_module, torch_kind
+from bessemer.client.inputs import Inputs, first_messages, named_specs
+from bessemer.client.replies import parse
+from bessemer.client.sources import ModelSource, Progress, Source, file_source, is_digest, memory_source
+from bessemer.client.steps import Call, Flow, Sleep, Work, exchange
+from bessemer.client.unpacking import unpack
+from bessemer.contract.base import Digest
+from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
+from bessemer.contract.model import Model, ModelState
+from bessemer.contract.request import BenchmarkOptions, CompilationRequest, TuneOptions, VerifyOptions
+from bessemer.contract.service import Readiness, TargetList
+from bessemer.contract.target import Target
+from bessemer.contract.tensor import TensorSpec
+from bessemer.errors import (
+    BundleError,
+    CompilationCancelledError,
+    CompilationFailedError,
+    InvalidArgumentError,
+    ModelRejectedError,
+)
+
+__all__ = [
+    "Submission",
+    "cancel",
+    "download",
+    "download_artifact",
+    "finished",
+    "get_compilation",
+    "get_model",
+    "get_readiness",
+    "get_targets",
+    "inspect",
+    "page",
+    "post",
+    "submit",
+    "upload",
+]
+
+NOT_FOUND = frozenset({404})
+INSPECTION_POLL_SECONDS = 0.05
+UPLOAD_ANSWER_SECONDS = 600.0
+"""A large upload is moved into the store after its last byte; the answer comes after that."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What to compile, and how."""
+
+    model: ModelSource
+    inputs: Inputs
+    target: str | Target
+    tune: TuneOptions | None = None
+    verify: VerifyOptions | None = None
+    benchmark: BenchmarkOptions | None = None
+    timeout_seconds: float | None = None
+
+    def request(self, digest: Digest, inputs: tuple[TensorSpec, ...]) -> CompilationRequest:
+        """The request, with the fields that were given and no other.
+
+        Raises:
+            InvalidArgumentError: a field is not valid.
+        """
+        given = {
+            "target": self.target,
+            "inputs": inputs or None,
+            "tune": self.tune,
+            "verify": self.verify,
+            "benchmark": self.benchmark,
+            "timeout_seconds": self.timeout_seconds,
+        }
+        fields = {name: value for name, value in given.items() if value is not None}
+        try:
+            return CompilationRequest.model_validate({"model": digest, **fields})
+        except ValidationError as error:
+            raise InvalidArgumentError(first_messages(error)) from error
+
+
+def submit(submission: Submission, progress: Progress | None = None) -> Flow[Compilation]:
+    """Upload what the server lacks, and ask for the compilation."""
+    with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
+        digest, source, inputs = yield Work(lambda: _prepare(submission, Path(folder)))
+        request = submission.request(digest, inputs)
+        if source is not None and not (yield from _has(digest)):
+            yield from _put(source, progress)
+    return (yield from post(request))
+
+
+def post(request: CompilationRequest) -> Flow[Compilation]:
+    """Ask for a compilation of an uploaded model. A lost answer does not make a second job."""
+    body = request.model_dump_json(exclude_unset=True).encode()
+    headers = {"Content-Type": "application/json", "Idempotency-Key": uuid.uuid4().hex}
+    call = Call("POST", "/v1/compilations", headers=headers, chunks=lambda: iter((body,)))
+    reply = yield from exchange(call)
+    return parse(Compilation, reply.body)
+
+
+def upload(model: str | os.PathLike[str] | bytes, progress: Progress | None = None) -> Flow[Model]:
+    """Upload a model unless the server has it."""
+    source: Source = yield Work(lambda: _source(model))
+    if (yield from _has(source.digest)):
+        return (yield from get_model(source.digest))
+    return (yield from _put(source, progress))
+
+
+def inspect(model: str | os.PathLike[str] | bytes, progress: Progress | None = None) -> Flow[Model]:
+    """Upload a model unless the server has it (or take its digest), and wait for its inspection.
+
+    Raises:
+        ModelRejectedError: the inspection refused it.
+    """
+    known = isinstance(model, str) and is_digest(model)
+    found = (yield from get_model(str(model))) if known else (yield from upload(model, progress))
+    while found.state is ModelState.INSPECTING:
+        yield Sleep(INSPECTION_POLL_SECONDS)
+        found = yield from get_model(found.digest)
+    if found.state is ModelState.REJECTED:
+        raise ModelRejectedError(found)
+    return found
+
+
+def get_model(digest: Digest) -> Flow[Model]:
+    """An uploaded model."""
+    reply = yield from exchange(Call("GET", f"/v1/models/{quote(digest, safe='')}"))
+    return parse(Model, reply.body)
+
+
+def get_compilation(job_id: str) -> Flow[Compilation]:
+    """A compilation as it stands."""
+    reply = yield from exchange(Call("GET", _compilation_path(job_id)))
+    return parse(Compilation, reply.body)
+
+
+def page(state: JobState | None, limit: int, cursor: str | None) -> Flow[CompilationPage]:
+    """A page of compilations, newest first."""
+    given = {"state": state.value if state else None, "limit": str(limit), "cursor": cursor}
+    params = {name: value for name, value in given.items() if value is not None}
+    reply = yield from exchange(Call("GET", "/v1/compilations", params=params))
+    return parse(CompilationPage, reply.body)
+
+
+def cancel(job_id: str) -> Flow[Compilation]:
+    """Ask for the end of a compilation."""
+    reply = yield from exchange(Call("POST", f"{_compilation_path(job_id)}/cancel"))
+    return parse(Compilation, reply.body)
+
+
+def get_targets() -> Flow[TargetList]:
+    """The presets."""
+    reply = yield from exchange(Call("GET", "/v1/targets"))
+    return parse(TargetList, reply.body)
+
+
+def get_readiness() -> Flow[Readiness]:
+    """Whether the server takes requests, and which workers live."""
+    reply = yield from exchange(Call("GET", "/readyz"), accept=frozenset({503}))
+    return parse(Readiness, reply.body)
+
+
+def download(compilation: Compilation, directory: Path) -> Flow[Path]:
+    """Fetch the bundle, check it and unpack it."""
+    with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
+        archive = yield from download_artifact(compilation, ARCHIVE, Path(folder) / ARCHIVE)
+        unpacked: Path = yield Work(lambda: unpack(archive, directory))
+    return unpacked
+
+
+def download_artifact(compilation: Compilation, name: str, path: Path) -> Flow[Path]:
+    """Fetch one artifact into a file and check its digest.
+
+    Raises:
+        InvalidArgumentError: the compilation has no such artifact.
+        BundleError: the bytes differ from the digest.
+    """
+    artifact = _artifact(compilation, name)
+    partial = path.with_name(f"{path.name}.partial")
+    yield Work(lambda: partial.parent.mkdir(parents=True, exist_ok=True))
+    try:
+        with partial.open("wb") as file:
+            sink = _Sink(file)
+            url = f"{_compilation_path(compilation.id)}/artifacts/{quote(name)}"
+            yield from exchange(Call("GET", url, sink=sink.write, started=sink.restart))
+        if sink.digest() != artifact.digest:
+            raise BundleError(f"{name} was damaged on its way: its digest is not {artifact.digest}")
+        yield Work(lambda: partial.replace(path))
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+def finished(compilation: Compilation) -> Compilation:
+    """The compilation, where it succeeded.
+
+    Raises:
+        CompilationFailedError, CompilationCancelledError: it did not.
+    """
+    if compilation.state is JobState.FAILED:
+        raise CompilationFailedError(compilation)
+    if compilation.state is JobState.CANCELLED:
+        raise CompilationCancelledError(compilation)
+    return compilation
+
+
+class _Sink:
+    """A file that is hashed as it is written, from the start again where an attempt broke off."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._hasher = hashlib.sha256()
+
+    def restart(self) -> None:
+        self._file.seek(0)
+        self._file.truncate()
+        self._hasher = hashlib.sha256()
+
+    def write(self, chunk: bytes) -> None:
+        self._file.write(chunk)
+        self._hasher.update(chunk)
+
+    def digest(self) -> str:
+        return self._hasher.hexdigest()
+
+
+def _prepare(submission: Submission, folder: Path) -> tuple[Digest, Source | None, tuple[TensorSpec, ...]]:
+    model = submission.model
+    if isinstance(model, str) and is_digest(model):
+        return model, None, named_specs(submission.inputs)
+    if torch_kind(model) is not None:
+        exported: Exported = save_module(model, submission.inputs, folder)
+        source = file_source(exported.path)
+        return source.digest, source, exported.inputs
+    source = _source(model)
+    return source.digest, source, named_specs(submission.inputs)
+
+
+def _source(model: ModelSource) -> Source:
+    if isinstance(model, bytes):
+        return memory_source(model)
+    if isinstance(model, str | os.PathLike):
+        return file_source(model)
+    raise InvalidArgumentError(
+        f"a {type(model).__name__} is no model: give a path, bytes, a digest, or a module of torch"
+    )
+
+
+def _has(digest: Digest) -> Flow[bool]:
+    reply = yield from exchange(Call("HEAD", f"/v1/models/{digest}"), accept=NOT_FOUND)
+    return reply.status != 404
+
+
+def _put(source: Source, progress: Progress | None) -> Flow[Model]:
+    headers = {"Content-Type": "application/octet-stream", "Content-Length": str(source.size_bytes)}
+    call = Call(
+        "PUT",
+        f"/v1/models/{source.digest}",
+        headers=headers,
+        chunks=lambda: source.chunks(progress),
+        read_timeout_seconds=UPLOAD_ANSWER_SECONDS,
+    )
+    reply = yield from exchange(call)
+    return parse(Model, reply.body)
+
+
+def _artifact(compilation: Compilation, name: str) -> Artifact:
+    for artifact in compilation.artifacts:
+        if artifact.name == name:
+            return artifact
+    names = ", ".join(artifact.name for artifact in compilation.artifacts) or "none"
+    where = f"compilation {compilation.id} ({compilation.state})"
+    raise InvalidArgumentError(f"{where} has no artifact '{name}'; it has {names}")
+
+
+def _compilation_path(job_id: str) -> str:
+    return f"/v1/compilations/{quote(job_id, safe='')}"

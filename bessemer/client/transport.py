@@ -1,0 +1,198 @@
+"""Performs the steps of operations: one driver that blocks, one that does not."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import httpx
+
+from bessemer.client.steps import Call, Flow, Reply, Sleep, Step, Work
+from bessemer.errors import InvalidArgumentError, UnreachableError
+
+__all__ = ["AsyncTransport", "Settings", "Transport", "make_settings"]
+
+T = TypeVar("T")
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+URL_VARIABLE = "BESSEMER_URL"
+LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+HEADERS = {"User-Agent": "bessemer-client", "Accept": "application/json, application/problem+json, */*"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where the server is, and how long to wait for each part of an answer."""
+
+    url: httpx.URL
+    timeout_seconds: float
+
+    @property
+    def through_proxy(self) -> bool:
+        """Whether the environment's proxies apply; never for this machine."""
+        return self.url.host not in LOOPBACK_HOSTS
+
+
+def make_settings(url: str | None, timeout_seconds: float) -> Settings:
+    """Settings for a URL, or for that of BESSEMER_URL, or for port 8000 of this machine.
+
+    Raises:
+        InvalidArgumentError: the URL is none of http or https.
+    """
+    text = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    try:
+        parsed = httpx.URL(text)
+    except httpx.InvalidURL as error:
+        raise InvalidArgumentError(f"'{text}' is no URL: {error}") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise InvalidArgumentError(f"'{text}' is no URL such as {DEFAULT_URL}")
+    return Settings(parsed, timeout_seconds)
+
+
+def _timeout(settings: Settings, call: Call) -> httpx.Timeout:
+    return httpx.Timeout(settings.timeout_seconds, read=call.read_timeout_seconds or settings.timeout_seconds)
+
+
+def _located(error: UnreachableError, settings: Settings) -> UnreachableError:
+    located = UnreachableError(f"cannot talk to a Bessemer server at {settings.url}: {error}")
+    located.__cause__ = error.__cause__
+    return located
+
+
+class Transport:
+    """Performs operations and waits for them."""
+
+    def __init__(self, settings: Settings, transport: httpx.BaseTransport | None = None) -> None:
+        self._settings = settings
+        self._http = httpx.Client(
+            base_url=settings.url, headers=HEADERS, transport=transport, trust_env=settings.through_proxy
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def run(self, flow: Flow[T]) -> T:
+        """Perform an operation. Raises what the operation raises."""
+        with closing(flow):
+            try:
+                outcome: Any = None
+                while True:
+                    outcome = self._perform(flow.send(outcome))
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            except UnreachableError as error:
+                raise _located(error, self._settings) from error.__cause__
+
+    @contextmanager
+    def stream(self, call: Call) -> Iterator[tuple[int, Iterator[bytes]]]:
+        """Open an answer: its status and its body. Raises ``httpx.TransportError``."""
+        body = call.chunks() if call.chunks else None
+        request = self._http.build_request(
+            call.method,
+            call.path,
+            params=call.params,
+            headers=call.headers,
+            content=body,
+            timeout=_timeout(self._settings, call),
+        )
+        response = self._http.send(request, stream=True)
+        try:
+            yield response.status_code, response.iter_bytes()
+        finally:
+            response.close()
+
+    def _perform(self, step: Step) -> Any:
+        if isinstance(step, Sleep):
+            time.sleep(step.seconds)
+            return None
+        if isinstance(step, Work):
+            return step.do()
+        try:
+            return self._send(step)
+        except httpx.TransportError as error:
+            return error
+
+    def _send(self, call: Call) -> Reply:
+        with self.stream(call) as (status, chunks):
+            if call.sink is None or not 200 <= status < 300:
+                return Reply(status, b"".join(chunks))
+            if call.started is not None:
+                call.started()
+            for chunk in chunks:
+                call.sink(chunk)
+            return Reply(status, b"")
+
+
+async def _without_blocking(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+        yield chunk
+
+
+class AsyncTransport:
+    """Performs operations in an event loop; what blocks goes to threads."""
+
+    def __init__(self, settings: Settings, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._settings = settings
+        self._http = httpx.AsyncClient(
+            base_url=settings.url, headers=HEADERS, transport=transport, trust_env=settings.through_proxy
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def run(self, flow: Flow[T]) -> T:
+        """Perform an operation. Raises what the operation raises."""
+        with closing(flow):
+            try:
+                outcome: Any = None
+                while True:
+                    outcome = await self._perform(flow.send(outcome))
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            except UnreachableError as error:
+                raise _located(error, self._settings) from error.__cause__
+
+    @asynccontextmanager
+    async def stream(self, call: Call) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
+        """Open an answer: its status and its body. Raises ``httpx.TransportError``."""
+        body = _without_blocking(call.chunks()) if call.chunks else None
+        request = self._http.build_request(
+            call.method,
+            call.path,
+            params=call.params,
+            headers=call.headers,
+            content=body,
+            timeout=_timeout(self._settings, call),
+        )
+        response = await self._http.send(request, stream=True)
+        try:
+            yield response.status_code, response.aiter_bytes()
+        finally:
+            await response.aclose()
+
+    async def _perform(self, step: Step) -> Any:
+        if isinstance(step, Sleep):
+            return await asyncio.sleep(step.seconds)
+        if isinstance(step, Work):
+            return await asyncio.to_thread(step.do)
+        try:
+            return await self._send(step)
+        except httpx.TransportError as error:
+            return error
+
+    async def _send(self, call: Call) -> Reply:
+        async with self.stream(call) as (status, chunks):
+            if call.sink is None or not 200 <= status < 300:
+                return Reply(status, b"".join([chunk async for chunk in chunks]))
+            if call.started is not None:
+                call.started()
+            async for chunk in chunks:
+                await asyncio.to_thread(call.sink, chunk)
+            return Reply(status, b"")

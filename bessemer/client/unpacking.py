@@ -1,0 +1,158 @@
+"""Unpacks a bundle. The archive comes over a network: it is read as hostile input."""
+
+import hashlib
+import re
+import shutil
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import zstandard
+from pydantic import TypeAdapter, ValidationError
+
+from bessemer.bundle.manifest import CHECKSUMS, MANIFEST, BundlePath, Manifest
+from bessemer.errors import BundleError
+
+__all__ = ["Caps", "check_bundle", "unpack"]
+
+COPY_BYTES = 1 << 20
+MAX_WINDOW_BYTES = 1 << 27
+CHECKSUM_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
+_PATH: TypeAdapter[str] = TypeAdapter(BundlePath)
+
+
+@dataclass(frozen=True)
+class Caps:
+    """How large an unpacked bundle may be."""
+
+    files: int = 4096
+    total_bytes: int = 32 << 30
+
+
+def unpack(archive: Path, directory: Path, caps: Caps = Caps()) -> Path:
+    """Unpack ``bundle.tar.zst`` and check every file of it. Files of an earlier bundle are replaced.
+
+    Args:
+        archive: the file.
+        directory: made where missing; left as it was where the bundle is refused.
+        caps: how large the bundle may be.
+
+    Raises:
+        BundleError: the archive is damaged, too large, or holds a link, a device, or a path that leads out;
+            or a file differs from its checksum, is missing, or is one too many.
+    """
+    parent = directory.absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".bessemer-", dir=parent) as name:
+        folder = Path(name)
+        try:
+            _extract(archive, folder, caps)
+        except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
+            raise BundleError(f"{archive.name} is damaged: {error}") from error
+        check_bundle(folder)
+        _move_into(folder, directory)
+    return directory
+
+
+def check_bundle(folder: Path) -> Manifest:
+    """Check every file of an unpacked bundle against ``SHA256SUMS`` and the manifest.
+
+    Raises:
+        BundleError: a file differs, is missing, or is one too many.
+    """
+    present = {path.relative_to(folder).as_posix() for path in _files(folder)}
+    actual = {path: _digest(folder / path) for path in present - {CHECKSUMS}}
+    _compare("SHA256SUMS", _read_checksums(folder), actual)
+    manifest = _read_manifest(folder)
+    listed = {file.path: file.digest for file in manifest.files}
+    _compare("manifest.json", listed, {path: actual[path] for path in actual if path != MANIFEST})
+    return manifest
+
+
+def _extract(archive: Path, folder: Path, caps: Caps) -> None:
+    decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
+    with (
+        archive.open("rb") as compressed,
+        decompressor.stream_reader(compressed) as stream,
+        tarfile.open(fileobj=stream, mode="r|") as tar,
+    ):
+        total, seen = 0, set[str]()
+        for member in tar:
+            total += member.size
+            path = _safe_path(member)
+            if path in seen or len(seen) >= caps.files or total > caps.total_bytes:
+                raise BundleError(f"the bundle is larger than {caps}, or holds {path} twice")
+            seen.add(path)
+            _write_member(tar, member, folder / path)
+
+
+def _safe_path(member: tarfile.TarInfo) -> str:
+    if not (member.isreg() or member.isdir()):
+        raise BundleError(f"the bundle holds '{member.name}', which is neither a file nor a folder")
+    try:
+        return _PATH.validate_python(member.name.removeprefix("./"))
+    except ValidationError:
+        raise BundleError(f"the bundle holds the path '{member.name}', which no bundle has") from None
+
+
+def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    if member.isdir():
+        path.mkdir(parents=True, exist_ok=True)
+        return
+    source = tar.extractfile(member)
+    if source is None:
+        raise BundleError(f"'{member.name}' cannot be read from the bundle")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with source, path.open("xb") as file:
+        shutil.copyfileobj(source, file, COPY_BYTES)
+    if member.mode & 0o100:
+        path.chmod(0o755)
+
+
+def _move_into(folder: Path, directory: Path) -> None:
+    for source in _files(folder):
+        destination = directory / source.relative_to(folder)
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        source.replace(destination)
+
+
+def _read_checksums(folder: Path) -> dict[str, str]:
+    try:
+        text = (folder / CHECKSUMS).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BundleError(f"the bundle has no {CHECKSUMS} that can be read: {error}") from error
+    return dict(_checksum(line) for line in text.splitlines() if line)
+
+
+def _checksum(line: str) -> tuple[str, str]:
+    match = CHECKSUM_LINE.fullmatch(line)
+    if match is None:
+        raise BundleError(f"{CHECKSUMS} has a line that is no checksum: {line[:80]}")
+    return match[2].removeprefix("./"), match[1]
+
+
+def _read_manifest(folder: Path) -> Manifest:
+    try:
+        return Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+    except (OSError, ValidationError) as error:
+        raise BundleError(f"the bundle has no {MANIFEST} that this version reads: {error}") from error
+
+
+def _compare(list_name: str, listed: dict[str, str], actual: dict[str, str]) -> None:
+    for path in sorted(listed.keys() | actual.keys()):
+        if path not in actual:
+            raise BundleError(f"{path} is listed in {list_name} but missing")
+        if path not in listed:
+            raise BundleError(f"{path} is not listed in {list_name}")
+        if listed[path] != actual[path]:
+            raise BundleError(f"{path} differs from its checksum in {list_name}")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
