@@ -1,0 +1,85 @@
+"""A loaded model, whatever its format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from bessemer.contract.model import ModelFormat
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.tensor import DType, TensorSpec
+from worker.errors import JobError
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One tensor that the model takes.
+
+    Attributes:
+        name: what requests call it.
+        spec: shape and dtype where the file tells them; dynamic axes as its example has them.
+        dynamic_axes: the axes that may have another size than ``spec``.
+        required: false where the model has a default.
+    """
+
+    name: str
+    spec: TensorSpec | None = None
+    dynamic_axes: frozenset[int] = frozenset()
+    required: bool = True
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model as its format gives it.
+
+    Attributes:
+        eager: runs the model on tensors in the order of ``arguments``.
+        export: makes an exported program for the shapes and dtypes of such tensors.
+        examples: the inputs that the file itself carries, if it does.
+        parameters: elements in all parameters and buffers.
+    """
+
+    format: ModelFormat
+    eager: Callable[..., object]
+    export: Callable[[tuple[torch.Tensor, ...]], torch.export.ExportedProgram]
+    arguments: tuple[Argument, ...]
+    examples: tuple[torch.Tensor, ...] | None
+    parameters: int
+
+
+def tensor_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
+    """The contract's description of a tensor.
+
+    Raises:
+        JobError: ``capture-failed`` where the contract has no words for it: no elements, too many axes, a
+            dtype such as complex64.
+    """
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    shape = tuple(int(size) for size in tensor.shape)
+    try:
+        return TensorSpec(name=name, shape=shape, dtype=DType(dtype))
+    except ValueError as error:
+        detail = f"'{name}' has shape {shape} and dtype {dtype}, which Bessemer does not take"
+        raise JobError(ErrorCode.CAPTURE_FAILED, detail) from error
+
+
+def count_elements(tensors: object) -> int:
+    """Elements in distinct tensors; shared ones count once."""
+    assert hasattr(tensors, "__iter__")
+    distinct = {id(tensor): tensor.numel() for tensor in tensors if isinstance(tensor, torch.Tensor)}
+    return sum(distinct.values())
+
+
+def load_failed(error: Exception, hint: str = "") -> JobError:
+    """``model-load-failed`` with the short of torch's message."""
+    return JobError(ErrorCode.MODEL_LOAD_FAILED, f"{hint}{short_message(error)}")
+
+
+def short_message(error: BaseException, limit: int = 600) -> str:
+    """An exception's message on one line, without the advice and C++ frames that torch appends."""
+    text = str(error).strip().split("Exception raised from", 1)[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    message = " ".join(lines)[:limit]
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__

@@ -1,0 +1,40 @@
+"""The outputs of a model as flat, named tensors."""
+
+import torch
+from torch.utils import _pytree as pytree
+
+from bessemer.contract.problem import ErrorCode
+from worker.errors import JobError
+
+
+def flatten_outputs(result: object) -> tuple[torch.Tensor, ...]:
+    """The tensors in what a model returned, in pytree order; ``None`` is left out.
+
+    Raises:
+        JobError: ``capture-failed`` where there is anything else, or no tensor at all.
+    """
+    leaves = [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
+    for index, leaf in enumerate(leaves):
+        if not isinstance(leaf, torch.Tensor):
+            detail = f"output {index} is no tensor but {type(leaf).__name__} {str(leaf)[:80]!r}"
+            raise JobError(ErrorCode.CAPTURE_FAILED, f"{detail}; return tensors only")
+    if not leaves:
+        raise JobError(ErrorCode.CAPTURE_FAILED, "the model returns no tensor")
+    return tuple(leaves)
+
+
+def output_names(count: int) -> tuple[str, ...]:
+    """``output``, or ``output_0``, ``output_1``, … where there are several."""
+    return ("output",) if count == 1 else tuple(f"output_{index}" for index in range(count))
+
+
+class FlatModule(torch.nn.Module):
+    """Calls a module and returns the flat tuple of its tensors."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The tensors in what the module returns for the inputs."""
+        return flatten_outputs(self.module(*inputs))

@@ -1,0 +1,160 @@
+"""Files of ``torch.export.save``."""
+
+import json
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgument
+from torch.export.pt2_archive._package import load_pt2
+from torch.utils import _pytree as pytree
+
+from bessemer.contract.model import ModelFormat
+from bessemer.contract.problem import ErrorCode
+from worker.errors import JobError
+from worker.formats.loaded import Argument, LoadedModel, count_elements, load_failed, tensor_spec
+from worker.formats.outputs import FlatModule
+
+LEGACY_ENTRY = "serialized_exported_program.json"
+
+
+def load(path: Path) -> LoadedModel:
+    """Load an exported program.
+
+    Raises:
+        JobError: ``model-load-failed``, naming both schema versions where they differ.
+    """
+    try:
+        program = _read(path)
+    except Exception as error:
+        raise load_failed(error, _version_hint(path)) from error
+    return describe(program)
+
+
+def describe(program: ExportedProgram) -> LoadedModel:
+    """The model that an exported program is.
+
+    Raises:
+        JobError: ``capture-failed`` where an input is neither a tensor nor a constant.
+    """
+    slots = _slots(program)
+    arguments = tuple(slot for slot in slots if isinstance(slot, Argument))
+    constants = {index: slot.value for index, slot in enumerate(slots) if isinstance(slot, _Constant)}
+    eager = _FromTensors(program, constants)
+    plain = not constants and not any(argument.dynamic_axes for argument in arguments)
+    return LoadedModel(
+        format=ModelFormat.PT2,
+        eager=eager,
+        export=_exporter(program, eager, plain),
+        arguments=arguments,
+        examples=_examples(program, constants),
+        parameters=count_elements([*program.state_dict.values(), *program.constants.values()]),
+    )
+
+
+@dataclass(frozen=True)
+class _Constant:
+    value: object
+
+
+class _FromTensors(torch.nn.Module):
+    """Calls the program's module with its tensors where they belong among arguments and constants."""
+
+    def __init__(self, program: ExportedProgram, constants: dict[int, object]) -> None:
+        super().__init__()
+        self.module = program.module(check_guards=False)
+        self._structure = program.call_spec.in_spec
+        self._constants = constants
+
+    def forward(self, *tensors: torch.Tensor) -> object:
+        """What the program returns."""
+        remaining = iter(tensors)
+        count = self._structure.num_leaves
+        leaves = [
+            self._constants[index] if index in self._constants else next(remaining) for index in range(count)
+        ]
+        arguments, named = pytree.tree_unflatten(leaves, self._structure)
+        return self.module(*arguments, **named)
+
+
+def _read(path: Path) -> ExportedProgram:
+    with path.open("rb") as file:
+        if _is_legacy(path):
+            return torch.export.load(file)
+        return load_pt2(file).exported_programs["model"]
+
+
+def _is_legacy(path: Path) -> bool:
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith(LEGACY_ENTRY) for name in archive.namelist())
+
+
+def _exporter(
+    program: ExportedProgram, eager: torch.nn.Module, plain: bool
+) -> Callable[[tuple[torch.Tensor, ...]], ExportedProgram]:
+    """The program itself where it takes and returns tensors only, of fixed shapes."""
+    if plain and all(isinstance(spec.arg, TensorArgument) for spec in program.graph_signature.output_specs):
+        return lambda inputs: program
+    return lambda inputs: torch.export.export(FlatModule(eager), inputs, strict=False)
+
+
+def _slots(program: ExportedProgram) -> list[Argument | _Constant]:
+    placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    user_inputs = [
+        spec.arg for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT
+    ]
+    return [_slot(argument, placeholders[argument.name]) for argument in user_inputs]
+
+
+def _slot(argument: object, placeholder: torch.fx.Node) -> Argument | _Constant:
+    if isinstance(argument, ConstantArgument):
+        return _Constant(argument.value)
+    value = placeholder.meta.get("val")
+    if not isinstance(argument, TensorArgument) or not isinstance(value, torch.Tensor):
+        detail = f"input '{placeholder.name}' is a {type(value).__name__}; only tensors can be given"
+        raise JobError(ErrorCode.CAPTURE_FAILED, detail)
+    dynamic = frozenset(axis for axis, size in enumerate(value.shape) if not isinstance(size, int))
+    return Argument(argument.name, tensor_spec(argument.name, _with_hints(value)), dynamic)
+
+
+def _with_hints(value: torch.Tensor) -> torch.Tensor:
+    sizes = [size if isinstance(size, int) else size.node.hint or 2 for size in value.shape]
+    return torch.empty(sizes, dtype=value.dtype, device="meta")
+
+
+def _examples(program: ExportedProgram, constants: dict[int, object]) -> tuple[torch.Tensor, ...] | None:
+    if program.example_inputs is None:
+        return None
+    leaves = pytree.tree_leaves(program.example_inputs)
+    tensors = [leaf for index, leaf in enumerate(leaves) if index not in constants]
+    if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
+        return None
+    return tuple(tensor.detach() for tensor in tensors)
+
+
+def _version_hint(path: Path) -> str:
+    from torch._export.serde.schema import SCHEMA_VERSION
+
+    ours = ".".join(map(str, SCHEMA_VERSION))
+    theirs, writer = _versions(path)
+    if theirs == ours:
+        return ""
+    here = f"this worker {ours} (torch {torch.__version__})"
+    return f"the file has export schema {theirs} (torch {writer}), {here}: "
+
+
+def _versions(path: Path) -> tuple[str, str]:
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        if LEGACY_ENTRY in names and "version" in names:
+            return archive.read("version").decode("utf-8", "replace")[:20], "2.7 or older"
+        entry = next(name for name in names if name.endswith("models/model.json"))
+        try:
+            model = json.loads(archive.read(entry))
+            version = model["schema_version"]
+            return f"{version['major']}.{version['minor']}", str(model.get("torch_version", "unknown"))[:20]
+        except (ValueError, KeyError, TypeError):
+            return "unknown", "unknown"

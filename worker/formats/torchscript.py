@@ -1,0 +1,45 @@
+"""Files of ``torch.jit.save``, traced or scripted."""
+
+import warnings
+from pathlib import Path
+
+import torch
+
+from bessemer.contract.model import ModelFormat
+from bessemer.contract.tensor import TensorSpec
+from worker.formats.loaded import Argument, LoadedModel, count_elements, load_failed
+from worker.formats.traced_inputs import read_traced_inputs
+from worker.torchscript.convert import convert_script
+
+
+def load(path: Path) -> LoadedModel:
+    """Load a script module.
+
+    Raises:
+        JobError: ``model-load-failed`` with torch's message.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*torch.jit", category=DeprecationWarning)
+            script = torch.jit.load(path, map_location="cpu")
+            schema = script.forward.schema
+    except Exception as error:
+        raise load_failed(error) from error
+    traced = read_traced_inputs(path, [argument.name for argument in schema.arguments[1:]])
+    return LoadedModel(
+        format=ModelFormat.TORCHSCRIPT,
+        eager=script,
+        export=lambda inputs: convert_script(script, inputs),
+        arguments=tuple(
+            _argument(argument.name, traced.get(argument.name), required=not argument.has_default_value())
+            for argument in schema.arguments[1:]
+        ),
+        examples=None,
+        parameters=count_elements([*script.parameters(), *script.buffers()]),
+    )
+
+
+def _argument(name: str, traced: TensorSpec | None, required: bool) -> Argument:
+    """A trace says what it was made with; other sizes are tried if they are asked for."""
+    axes = frozenset(range(len(traced.shape))) if traced else frozenset()
+    return Argument(name=name, spec=traced, dynamic_axes=axes, required=required)

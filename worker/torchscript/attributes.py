@@ -1,0 +1,61 @@
+"""A script module's parameters, buffers and attributes as a tree of plain modules.
+
+``torch.export`` names tensors by the modules they are registered on, and a script module keeps its own where
+``torch.export`` does not look: so they are registered once more, the same tensors under the same names.
+"""
+
+from functools import partial
+
+import torch
+from torch import nn
+
+
+class Holder(nn.Module):
+    """Stands for one script module; attributes that are not tensors are read from the original."""
+
+    def __init__(self, source: torch.jit.ScriptModule) -> None:
+        super().__init__()
+        self._read = partial(getattr, source)
+        self._written: dict[str, object] = {}
+        for name, parameter in source.named_parameters(recurse=False):
+            self.register_parameter(name, _as_parameter(parameter))
+        for name, buffer in source.named_buffers(recurse=False):
+            self.register_buffer(name, buffer)
+        for name, child in source.named_children():
+            self.add_module(name, Holder(child))
+        self.training = source.training
+
+    def read(self, name: str) -> object:
+        """The value of an attribute: a tensor, the holder of a submodule, or a plain value.
+
+        Raises:
+            AttributeError: the script module has no such attribute.
+        """
+        if name in self._written:
+            return self._written[name]
+        for registered in (self._parameters, self._buffers, self._modules):
+            if name in registered:
+                return registered[name]
+        return self._read(name)
+
+    def write(self, name: str, value: object) -> None:
+        """Set an attribute until ``forget``: a forward must not leave traces in an exported program."""
+        self._written[name] = value
+
+    def forget(self) -> None:
+        """Undo every ``write``, in submodules too."""
+        for module in self.modules():
+            if isinstance(module, Holder):
+                module._written.clear()
+
+    def method_graph(self, name: str) -> torch.Graph:
+        """The graph of one of the script module's methods, with everything it calls inlined."""
+        graph = self._read("_c")._get_method(name).graph.copy()
+        torch._C._jit_pass_inline(graph)
+        return graph
+
+
+def _as_parameter(tensor: torch.Tensor) -> nn.Parameter:
+    if isinstance(tensor, nn.Parameter):
+        return tensor
+    return nn.Parameter(tensor.detach(), requires_grad=tensor.requires_grad)

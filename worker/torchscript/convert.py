@@ -1,0 +1,51 @@
+"""TorchScript to exported program."""
+
+import warnings
+
+import torch
+from torch.export import ExportedProgram
+
+from worker.torchscript.graph import Step
+from worker.torchscript.interpreter import ScriptInterpreter
+
+
+class ScriptConversionError(Exception):
+    """Neither way led to an exported program. ``step`` is where the interpreter stopped."""
+
+    def __init__(self, message: str, step: Step | None) -> None:
+        super().__init__(message)
+        self.step = step
+
+
+def convert_script(script: torch.jit.ScriptModule, inputs: tuple[torch.Tensor, ...]) -> ExportedProgram:
+    """Export a script module for inputs of these shapes and dtypes.
+
+    The interpreter is tried first: it gets further, and names parameters as the module does. What depends on
+    the values of tensors is left to torch's own converter, which knows conditional operators.
+
+    Raises:
+        ScriptConversionError: both failed; the message is the interpreter's, then the converter's.
+    """
+    interpreter = ScriptInterpreter(script)
+    try:
+        return torch.export.export(interpreter, inputs, strict=False)
+    except Exception as error:
+        return _by_converter(script, inputs, interpreter.reached, error)
+
+
+def _by_converter(
+    script: torch.jit.ScriptModule, inputs: tuple[torch.Tensor, ...], step: Step | None, cause: Exception
+) -> ExportedProgram:
+    from torch._export.converter import TS2EPConverter
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return TS2EPConverter(script, inputs).convert()
+    except Exception as error:
+        message = f"{_first_line(cause)} (torch's own converter: {_first_line(error)})"
+        raise ScriptConversionError(message, step) from cause
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

@@ -1,0 +1,89 @@
+"""A TorchScript graph as plain Python values: a body of steps, read once."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from bessemer.contract.problem import SourcePlace
+
+# a frame is written `file(12): name` in a trace, and `File "file", line 12, in name` in a script
+PLACE = re.compile(
+    r'(?:File "(?P<file>[^"]+)", line (?P<line>\d+))|(?:^(?P<traced>[^\s()]+)\((?P<at>\d+)\):)', re.M
+)
+LIBRARY = re.compile(r"(^|/)torch/(nn|jit|_|functional)|code/__torch__/torch/|^code/__torch__")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One node. Values are named by strings, unique within a graph.
+
+    Attributes:
+        kind: the qualified name, such as ``aten::relu`` or ``prim::If``.
+        schema: the node's schema, which names the overload; empty or ``(no schema)`` for most primitives.
+        name: the attribute or method that ``prim::GetAttr``, ``SetAttr`` or ``CallMethod`` names.
+        span: the bounds of ``prim::TupleSlice``.
+        constant: the value of ``prim::Constant``.
+        origin: gives the node's place in the sources, as torch words it.
+    """
+
+    kind: str
+    schema: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    blocks: tuple["Body", ...]
+    name: str
+    span: tuple[int, int]
+    constant: object
+    origin: Callable[[], str] = field(repr=False)
+
+    def place(self) -> SourcePlace:
+        """Where the node comes from: the innermost line that is not torch's own, if there is one."""
+        found = [
+            (match["file"] or match["traced"], int(match["line"] or match["at"]))
+            for match in PLACE.finditer(self.origin())
+        ]
+        users = [place for place in found if not LIBRARY.search(place[0])]
+        for file, line in users or found:
+            return SourcePlace(operator=self.kind, file=file, line=line)
+        return SourcePlace(operator=self.kind)
+
+
+@dataclass(frozen=True)
+class Body:
+    """Steps in order, with the names of what they take and give."""
+
+    inputs: tuple[str, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[str, ...]
+
+    def all_steps(self) -> tuple[Step, ...]:
+        """The steps with those of all blocks within."""
+        inner = (body.all_steps() for step in self.steps for body in step.blocks)
+        return self.steps + tuple(step for steps in inner for step in steps)
+
+
+def parse_graph(graph: torch.Graph | torch.Block) -> Body:
+    """Read a graph or a block of one; the graph must live as long as the places are asked for."""
+    return Body(
+        inputs=tuple(value.debugName() for value in graph.inputs()),
+        steps=tuple(_parse_node(node) for node in graph.nodes()),
+        outputs=tuple(value.debugName() for value in graph.outputs()),
+    )
+
+
+def _parse_node(node: torch.Node) -> Step:
+    attributes = set(node.attributeNames())
+    kind = node.kind()
+    return Step(
+        kind=kind,
+        schema=node.schema(),
+        inputs=tuple(value.debugName() for value in node.inputs()),
+        outputs=tuple(value.debugName() for value in node.outputs()),
+        blocks=tuple(parse_graph(block) for block in node.blocks()),
+        name=node.s("name") if "name" in attributes and kind != "prim::Constant" else "",
+        span=(node.i("beg"), node.i("end")) if kind == "prim::TupleSlice" else (0, 0),
+        constant=node.output().toIValue() if kind == "prim::Constant" else None,
+        origin=node.sourceRange,
+    )
