@@ -3,7 +3,7 @@
 import fcntl
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -11,6 +11,7 @@ from alembic import command
 from alembic.config import Config
 
 from bessemer.store.database import BUSY_TIMEOUT_SECONDS, Database
+from bessemer.store.errors import StoreUnavailableError
 
 _ADVISORY_LOCK = 0x6265_7373  # any constant that nothing else uses
 
@@ -35,20 +36,32 @@ def migrate(database: Database) -> None:
 
 @contextmanager
 def sqlite_starter_lock(path: Path) -> Iterator[None]:
-    """Hold a lock beside a SQLite file: switching to WAL does not wait for other starters by itself."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(path.name + ".lock").open("w") as lock:
+    """Hold a lock beside a SQLite file: switching to WAL does not wait for other starters by itself.
+
+    Raises:
+        StoreUnavailableError: the folder cannot be made or written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.with_name(path.name + ".lock").open("w")
+    except OSError as error:
+        raise StoreUnavailableError(f"the folder of {path} cannot be used: {error}") from error
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def set_wal(path: Path) -> None:
-    """Make readers and the writer of a SQLite file independent of each other; kept in the file."""
-    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_SECONDS)
+    """Make readers and the writer of a SQLite file independent of each other; kept in the file.
+
+    Raises:
+        StoreUnavailableError: the file is no database, or cannot be written.
+    """
     try:
-        connection.execute("PRAGMA journal_mode=WAL")
-    finally:
-        connection.close()
+        with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_SECONDS)) as connection:
+            connection.execute("PRAGMA journal_mode=WAL")
+    except sqlite3.Error as error:
+        raise StoreUnavailableError(f"{path} cannot be used: {error}") from error
 
 
 def _upgrade(connection: sa.Connection) -> None:

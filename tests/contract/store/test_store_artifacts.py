@@ -1,0 +1,256 @@
+"""Blobs: whole or not at all, and what their digest says."""
+
+import asyncio
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from obstore.store import LocalStore
+
+from bessemer.store.artifacts import Artifacts, open_artifacts
+from bessemer.store.blobs import Blob
+from bessemer.store.errors import (
+    BlobMissingError,
+    DamagedError,
+    DigestMismatchError,
+    EmptyUploadError,
+    StoreUnavailableError,
+    TooLargeError,
+)
+
+LIMIT = 1 << 30
+CONTENT = bytes(range(256)) * 50_000  # 12.8 MB: several parts
+ROOT = Path(__file__).parents[3]
+
+
+def digest_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+async def chunks_of(content: bytes, size: int = 100_000) -> AsyncIterator[bytes]:
+    for start in range(0, len(content), size):
+        yield content[start : start + size]
+
+
+def keys(artifacts: Artifacts) -> list[str]:
+    return [entry["path"] for page in artifacts._store.list() for entry in page]
+
+
+@pytest.mark.parametrize("content", [b"x", b"x" * (5 << 20), CONTENT], ids=["byte", "one part", "parts"])
+async def test_an_upload_is_stored_under_its_digest(artifacts: Artifacts, content: bytes) -> None:
+    blob = await artifacts.put_stream(chunks_of(content), digest_of(content), LIMIT)
+    assert blob == Blob(digest_of(content), len(content))
+    assert keys(artifacts) == [f"default/{blob.digest}"]
+    assert artifacts.has(blob.digest) and artifacts.size(blob.digest) == len(content)
+    assert b"".join(artifacts.stream(blob.digest)) == content
+
+
+async def test_an_upload_without_a_promised_digest_is_stored(artifacts: Artifacts) -> None:
+    blob = await artifacts.put_stream(chunks_of(CONTENT), None, LIMIT)
+    assert blob.digest == digest_of(CONTENT)
+
+
+async def test_the_same_upload_again_is_one_blob(artifacts: Artifacts) -> None:
+    await artifacts.put_stream(chunks_of(CONTENT), None, LIMIT)
+    await artifacts.put_stream(chunks_of(CONTENT, 7777), None, LIMIT)
+    assert len(keys(artifacts)) == 1
+
+
+async def test_an_upload_of_exactly_the_limit_is_stored(artifacts: Artifacts) -> None:
+    assert (await artifacts.put_stream(chunks_of(CONTENT), None, len(CONTENT))).size_bytes == len(CONTENT)
+
+
+async def test_an_upload_above_the_limit_leaves_nothing(artifacts: Artifacts) -> None:
+    with pytest.raises(TooLargeError):
+        await artifacts.put_stream(chunks_of(CONTENT), None, len(CONTENT) - 1)
+    assert keys(artifacts) == []
+
+
+async def test_an_upload_of_another_digest_leaves_nothing(artifacts: Artifacts) -> None:
+    with pytest.raises(DigestMismatchError) as caught:
+        await artifacts.put_stream(chunks_of(CONTENT), digest_of(b"other"), LIMIT)
+    assert caught.value.actual == digest_of(CONTENT)
+    assert keys(artifacts) == []
+
+
+@pytest.mark.parametrize("chunks", [[], [b""], [b"", b""]])
+async def test_an_empty_upload_is_refused(artifacts: Artifacts, chunks: list[bytes]) -> None:
+    async def empty() -> AsyncIterator[bytes]:
+        for chunk in chunks:
+            yield chunk
+
+    with pytest.raises(EmptyUploadError):
+        await artifacts.put_stream(empty(), None, LIMIT)
+    assert keys(artifacts) == []
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError("gone"), RuntimeError("odd")])
+async def test_what_cuts_an_upload_off_is_raised_and_nothing_is_left(
+    artifacts: Artifacts, tmp_path: Path, error: Exception
+) -> None:
+    async def cut_off() -> AsyncIterator[bytes]:
+        async for chunk in chunks_of(CONTENT):
+            yield chunk
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        await artifacts.put_stream(cut_off(), None, LIMIT)
+    assert caught.value is error
+    assert keys(artifacts) == []
+    assert files_below(tmp_path) == []
+
+
+async def test_a_cancelled_upload_leaves_nothing(artifacts: Artifacts, tmp_path: Path) -> None:
+    reached = asyncio.Event()
+
+    async def stalled() -> AsyncIterator[bytes]:
+        async for chunk in chunks_of(CONTENT):
+            yield chunk
+        reached.set()
+        await asyncio.Event().wait()
+
+    upload = asyncio.create_task(artifacts.put_stream(stalled(), None, LIMIT))
+    await reached.wait()
+    upload.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await upload
+    assert keys(artifacts) == []
+    await until_gone(tmp_path)
+
+
+async def until_gone(folder: Path) -> None:
+    for _ in range(500):
+        if not files_below(folder):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"left: {files_below(folder)}")
+
+
+def files_below(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_a_file_is_stored_under_its_digest(artifacts: Artifacts, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(CONTENT)
+    assert artifacts.put_file(path) == Blob(digest_of(CONTENT), len(CONTENT))
+    assert keys(artifacts) == [f"default/{digest_of(CONTENT)}"]
+
+
+def test_an_empty_file_can_be_stored_and_read(artifacts: Artifacts, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    blob = artifacts.put_file(path)
+    assert blob.size_bytes == 0 and list(artifacts.stream(blob.digest)) == []
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder", "missing"])
+def test_only_a_regular_file_is_stored(artifacts: Artifacts, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / kind
+    if kind == "link":
+        path.symlink_to(__file__)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    with pytest.raises(OSError):
+        artifacts.put_file(path)
+    assert keys(artifacts) == []
+
+
+def test_tenants_do_not_see_each_others_blobs(artifacts: Artifacts, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(CONTENT)
+    digest = artifacts.put_file(path, tenant="one").digest
+    assert artifacts.has(digest, tenant="one") and not artifacts.has(digest)
+
+
+def test_a_blob_is_fetched_to_a_new_file(artifacts: Artifacts, tmp_path: Path) -> None:
+    digest = stored(artifacts, tmp_path)
+    artifacts.fetch_to(digest, tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == CONTENT
+    with pytest.raises(FileExistsError):
+        artifacts.fetch_to(digest, tmp_path / "copy")
+
+
+def test_a_missing_blob_is_named(artifacts: Artifacts, tmp_path: Path) -> None:
+    digest = digest_of(b"never stored")
+    assert artifacts.size(digest) is None
+    with pytest.raises(BlobMissingError):
+        artifacts.stream(digest)
+    with pytest.raises(BlobMissingError):
+        artifacts.fetch_to(digest, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize("change", [b"", CONTENT[:-1], CONTENT[:-1] + b"x"])
+def test_a_damaged_blob_is_not_handed_out(artifacts: Artifacts, tmp_path: Path, change: bytes) -> None:
+    digest = stored(artifacts, tmp_path)
+    artifacts._store.put(f"default/{digest}", change)
+    with pytest.raises(DamagedError):
+        artifacts.fetch_to(digest, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+    with pytest.raises(DamagedError):
+        list(artifacts.stream(digest))
+
+
+async def test_a_damaged_blob_is_healed_by_an_upload(artifacts: Artifacts, tmp_path: Path) -> None:
+    digest = stored(artifacts, tmp_path)
+    artifacts._store.put(f"default/{digest}", b"damaged")
+    await artifacts.put_stream(chunks_of(CONTENT), digest, LIMIT)
+    assert b"".join(artifacts.stream(digest)) == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [(0, 1), (0, len(CONTENT)), (5, 5), (1, 3_000_000), (len(CONTENT) - 1, None)]
+)
+def test_a_range_is_streamed(artifacts: Artifacts, tmp_path: Path, start: int, end: int | None) -> None:
+    digest = stored(artifacts, tmp_path)
+    assert b"".join(artifacts.stream(digest, start, end)) == CONTENT[start:end]
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, 1), (2, 1), (0, len(CONTENT) + 1)])
+def test_a_range_outside_the_blob_is_refused(
+    artifacts: Artifacts, tmp_path: Path, start: int, end: int
+) -> None:
+    digest = stored(artifacts, tmp_path)
+    with pytest.raises(ValueError, match="lie outside"):
+        artifacts.stream(digest, start, end)
+
+
+def stored(artifacts: Artifacts, folder: Path) -> str:
+    path = folder / "original"
+    path.write_bytes(CONTENT)
+    return artifacts.put_file(path).digest
+
+
+def test_a_ping_leaves_nothing(artifacts: Artifacts) -> None:
+    artifacts.ping()
+    assert keys(artifacts) == []
+
+
+async def test_a_folder_that_cannot_be_written_is_unavailable(tmp_path: Path) -> None:
+    folder = tmp_path / "artifacts"
+    artifacts = Artifacts(LocalStore(folder, mkdir=True))
+    folder.rmdir()
+    folder.write_text("a file where the folder was")
+    with pytest.raises(StoreUnavailableError):
+        artifacts.ping()
+    with pytest.raises(StoreUnavailableError):
+        await artifacts.put_stream(chunks_of(CONTENT), None, LIMIT)
+
+
+@pytest.mark.parametrize("url", ["file:///proc/no/such/folder", "nonsense://bucket", "s3://"])
+def test_a_store_that_cannot_be_opened_is_unavailable(url: str) -> None:
+    with pytest.raises(StoreUnavailableError):
+        open_artifacts(url)
+
+
+def test_an_upload_of_256_mib_takes_little_memory(tmp_path: Path) -> None:
+    script = [sys.executable, "-m", "tests.contract.store.upload_memory", str(tmp_path)]
+    grown_bytes = int(subprocess.check_output(script, cwd=ROOT, text=True))
+    assert grown_bytes < 64 << 20

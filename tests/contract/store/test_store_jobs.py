@@ -1,0 +1,271 @@
+"""Jobs: submission, ownership, the moves between states."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+import sqlalchemy as sa
+from store_samples import ARTIFACTS, FIGURES, SANDBOX, TARGET, a_problem, a_request
+
+from bessemer.contract.job import TRANSITIONS, Compilation, EventType, JobState, Progress
+from bessemer.contract.report import StageTime
+from bessemer.contract.stage import Stage
+from bessemer.store.errors import FencedError, IdempotencyConflictError
+from bessemer.store.jobs import Jobs
+from bessemer.store.store import Store
+from bessemer.store.tables import JOBS
+
+JOB = "job-00000001"
+
+OWNERS_MOVES: dict[str, Callable[[Jobs, int], object]] = {
+    "confined": lambda jobs, attempt: jobs.confined(JOB, attempt, SANDBOX),
+    "stage_started": lambda jobs, attempt: jobs.stage_started(JOB, attempt, Stage.CAPTURE),
+    "stage_finished": lambda jobs, attempt: jobs.stage_finished(
+        JOB, attempt, StageTime(stage=Stage.CAPTURE, seconds=0.5)
+    ),
+    "progress": lambda jobs, attempt: jobs.progress(
+        JOB, attempt, Progress(stage=Stage.TUNE, done=1, total=2)
+    ),
+    "succeed": lambda jobs, attempt: jobs.succeed(JOB, attempt, TARGET, True, FIGURES, ARTIFACTS),
+    "fail": lambda jobs, attempt: jobs.fail(JOB, attempt, a_problem()),
+    "cancel_finished": lambda jobs, attempt: jobs.cancel_finished(JOB, attempt),
+    "cancel_requested": lambda jobs, attempt: jobs.cancel_requested(JOB, attempt),
+}
+ENDS = ("succeed", "fail", "cancel_finished")
+
+
+def get(jobs: Jobs) -> Compilation:
+    job = jobs.get(JOB)
+    assert job is not None
+    return job
+
+
+def event_types(jobs: Jobs) -> list[EventType]:
+    return [event.type for event in jobs.events_after(JOB, 0)]
+
+
+def test_a_submitted_job_is_queued_with_its_request_and_an_event(jobs: Jobs) -> None:
+    job = jobs.submit(JOB, a_request())
+    assert (job.id, job.state, job.request, job.attempt) == (JOB, JobState.QUEUED, a_request(), 0)
+    assert get(jobs) == job
+    assert event_types(jobs) == [EventType.QUEUED]
+
+
+def test_an_unknown_job_is_none(jobs: Jobs) -> None:
+    assert jobs.get(JOB) is None
+    assert jobs.request_cancel(JOB) is None
+    assert jobs.start(JOB, "worker") is None
+    assert jobs.events_after(JOB, 0) == ()
+
+
+def test_the_same_submission_again_gives_the_same_job(jobs: Jobs) -> None:
+    first = jobs.submit(JOB, a_request())
+    assert jobs.submit(JOB, a_request()) == first
+    assert event_types(jobs) == [EventType.QUEUED]
+
+
+def test_another_request_under_the_same_id_is_refused(jobs: Jobs) -> None:
+    jobs.submit(JOB, a_request(cores=1))
+    with pytest.raises(IdempotencyConflictError):
+        jobs.submit(JOB, a_request(cores=2))
+
+
+def test_another_tenants_id_is_refused(jobs: Jobs) -> None:
+    jobs.submit(JOB, a_request(), tenant="one")
+    with pytest.raises(IdempotencyConflictError):
+        jobs.submit(JOB, a_request(), tenant="two")
+
+
+def test_submissions_at_the_same_moment_make_one_job(jobs: Jobs) -> None:
+    barrier = Barrier(4)
+
+    def submit(_: int) -> Compilation:
+        barrier.wait()
+        return jobs.submit(JOB, a_request())
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(submit, range(4)))
+    assert len({result.created_at for result in results}) == 1
+    assert event_types(jobs) == [EventType.QUEUED]
+
+
+def test_a_job_runs_through_all_its_moves(jobs: Jobs) -> None:
+    jobs.submit(JOB, a_request())
+    assert jobs.start(JOB, "worker-1") == 1
+    jobs.confined(JOB, 1, SANDBOX)
+    jobs.stage_started(JOB, 1, Stage.CAPTURE)
+    jobs.stage_finished(JOB, 1, StageTime(stage=Stage.CAPTURE, seconds=0.5))
+    jobs.stage_started(JOB, 1, Stage.TUNE)
+    progress = Progress(stage=Stage.TUNE, done=1, total=64, detail="dense")
+    jobs.progress(JOB, 1, progress)
+    running = get(jobs)
+    assert (running.state, running.stage, running.progress) == (JobState.RUNNING, Stage.TUNE, progress)
+    assert (running.worker, running.attempt, running.sandbox) == ("worker-1", 1, SANDBOX)
+    jobs.stage_finished(JOB, 1, StageTime(stage=Stage.TUNE, seconds=1.5))
+    jobs.succeed(JOB, 1, TARGET, True, FIGURES, ARTIFACTS)
+    job = get(jobs)
+    assert job.state is JobState.SUCCEEDED
+    assert (job.target, job.verified, job.figures, job.artifacts) == (TARGET, True, FIGURES, ARTIFACTS)
+    assert [stage.seconds for stage in job.stages] == [0.5, 1.5]
+    assert job.started_at is not None and job.finished_at is not None
+    assert job.created_at <= job.started_at <= job.finished_at
+    assert job.created_at.tzinfo is not None
+    assert event_types(jobs) == [
+        EventType.QUEUED,
+        EventType.STARTED,
+        EventType.CONFINED,
+        EventType.STAGE_STARTED,
+        EventType.STAGE_FINISHED,
+        EventType.STAGE_STARTED,
+        EventType.PROGRESS,
+        EventType.STAGE_FINISHED,
+        EventType.SUCCEEDED,
+    ]
+
+
+def test_a_failed_job_keeps_its_problem_and_what_it_made(jobs: Jobs) -> None:
+    jobs.submit(JOB, a_request())
+    jobs.start(JOB, "worker")
+    problem = a_problem("a name with \x00, \ud800 and ☃")
+    jobs.fail(JOB, 1, problem, ARTIFACTS)
+    job = get(jobs)
+    assert (job.state, job.problem, job.artifacts) == (JobState.FAILED, problem, ARTIFACTS)
+
+
+def test_a_queued_job_is_cancelled_at_once(jobs: Jobs) -> None:
+    jobs.submit(JOB, a_request())
+    cancelled = jobs.request_cancel(JOB)
+    assert cancelled is not None and cancelled.state is JobState.CANCELLED
+    assert event_types(jobs) == [EventType.QUEUED, EventType.CANCELLED]
+    assert jobs.start(JOB, "worker") is None
+
+
+def test_a_running_job_is_asked_to_stop(jobs: Jobs) -> None:
+    jobs.submit(JOB, a_request())
+    jobs.start(JOB, "worker")
+    assert not jobs.cancel_requested(JOB, 1)
+    asked = jobs.request_cancel(JOB)
+    assert asked is not None and asked.state is JobState.RUNNING
+    assert jobs.cancel_requested(JOB, 1)
+    jobs.cancel_finished(JOB, 1)
+    assert get(jobs).state is JobState.CANCELLED
+
+
+def test_a_final_job_is_left_as_it_is_by_a_cancel(jobs: Jobs) -> None:
+    jobs.submit(JOB, a_request())
+    jobs.start(JOB, "worker")
+    jobs.fail(JOB, 1, a_problem())
+    before = get(jobs)
+    assert jobs.request_cancel(JOB) == before
+    assert event_types(jobs)[-1] is EventType.FAILED
+
+
+def test_a_lost_workers_job_is_taken_over_from_its_beginning(jobs: Jobs) -> None:
+    jobs.submit(JOB, a_request())
+    jobs.start(JOB, "worker-1")
+    jobs.confined(JOB, 1, SANDBOX)
+    jobs.stage_finished(JOB, 1, StageTime(stage=Stage.CAPTURE, seconds=0.5))
+    assert jobs.start(JOB, "worker-2") == 2
+    job = get(jobs)
+    assert (job.attempt, job.worker, job.stages, job.sandbox) == (2, "worker-2", (), None)
+    assert jobs.events_after(JOB, 4)[0].data == {"attempt": 2, "worker": "worker-2"}
+
+
+@pytest.mark.parametrize("move", OWNERS_MOVES)
+def test_a_worker_that_lost_its_job_is_fenced_out(jobs: Jobs, move: str) -> None:
+    jobs.submit(JOB, a_request())
+    jobs.start(JOB, "worker-1")
+    jobs.start(JOB, "worker-2")
+    before = get(jobs)
+    with pytest.raises(FencedError):
+        OWNERS_MOVES[move](jobs, 1)
+    assert get(jobs) == before
+    assert len(event_types(jobs)) == 3
+
+
+@pytest.mark.parametrize("move", OWNERS_MOVES)
+@pytest.mark.parametrize("end", ENDS)
+def test_a_final_job_stays_as_it_ended(jobs: Jobs, move: str, end: str) -> None:
+    jobs.submit(JOB, a_request())
+    jobs.start(JOB, "worker")
+    OWNERS_MOVES[end](jobs, 1)
+    before = get(jobs)
+    with pytest.raises(FencedError):
+        OWNERS_MOVES[move](jobs, 1)
+    assert get(jobs) == before
+    assert jobs.start(JOB, "worker") is None
+
+
+def test_of_two_ends_at_the_same_moment_one_holds(jobs: Jobs) -> None:
+    for round_ in range(5):
+        job_id = f"job-race-{round_}"
+        jobs.submit(job_id, a_request())
+        jobs.start(job_id, "worker")
+        barrier = Barrier(2)
+
+        def succeed(job_id: str = job_id, barrier: Barrier = barrier) -> bool:
+            barrier.wait()
+            return _holds(lambda: jobs.succeed(job_id, 1, TARGET, True, FIGURES, ARTIFACTS))
+
+        def fail(job_id: str = job_id, barrier: Barrier = barrier) -> bool:
+            barrier.wait()
+            return _holds(lambda: jobs.fail(job_id, 1, a_problem()))
+
+        with ThreadPoolExecutor(2) as pool:
+            succeeded, failed = pool.submit(succeed), pool.submit(fail)
+        assert succeeded.result() != failed.result()
+        ends = [event for event in jobs.events_after(job_id, 0) if event.type.final]
+        assert [event.seq for event in ends] == [3]
+
+
+def _holds(end: Callable[[], None]) -> bool:
+    try:
+        end()
+    except FencedError:
+        return False
+    return True
+
+
+def test_takeovers_at_the_same_moment_each_get_an_attempt_of_their_own(jobs: Jobs) -> None:
+    jobs.submit(JOB, a_request())
+    with ThreadPoolExecutor(4) as pool:
+        attempts = list(pool.map(lambda worker: jobs.start(JOB, f"worker-{worker}"), range(8)))
+    assert sorted(attempt for attempt in attempts if attempt) == list(range(1, 9))
+
+
+def test_only_jobs_that_no_queue_has_are_swept(jobs: Jobs) -> None:
+    for job_id in ("job-swept-1", "job-swept-2", "job-enqueued", "job-started", "job-cancelled"):
+        jobs.submit(job_id, a_request())
+    jobs.mark_enqueued("job-enqueued")
+    jobs.start("job-started", "worker")
+    jobs.request_cancel("job-cancelled")
+    assert jobs.unenqueued(0) == ("job-swept-1", "job-swept-2")
+    assert jobs.unenqueued(3600) == ()
+
+
+@pytest.mark.parametrize("source", JobState)
+@pytest.mark.parametrize("target", JobState)
+def test_the_database_itself_allows_the_tables_moves_and_no_other(
+    store: Store, source: JobState, target: JobState
+) -> None:
+    _bring_to(store.jobs, source)
+    allowed = target is source or target in TRANSITIONS[source]
+    finished = sa.func.now() if target.final else None
+    statement = sa.update(JOBS).where(JOBS.c.id == JOB).values(state=target.value, finished_at=finished)
+    if allowed:
+        with store.database.write() as connection:
+            connection.execute(statement)
+        return
+    with pytest.raises(sa.exc.IntegrityError), store.database.write() as connection:
+        connection.execute(statement)
+
+
+def _bring_to(jobs: Jobs, state: JobState) -> None:
+    jobs.submit(JOB, a_request())
+    if state is JobState.QUEUED:
+        return
+    jobs.start(JOB, "worker")
+    ends = {JobState.SUCCEEDED: "succeed", JobState.FAILED: "fail", JobState.CANCELLED: "cancel_finished"}
+    if state.final:
+        OWNERS_MOVES[ends[state]](jobs, 1)

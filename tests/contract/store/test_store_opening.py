@@ -1,0 +1,101 @@
+"""Opening the store: the schema appears once, whoever starts first."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from store_samples import a_request
+
+from bessemer.store.errors import StoreUnavailableError
+from bessemer.store.settings import StoreSettings
+from bessemer.store.store import open_store
+from bessemer.store.tables import METADATA
+
+OPEN = """
+import sys
+from bessemer.store.dbos_queue import open_queue
+from bessemer.store.settings import StoreSettings
+from bessemer.store.store import open_store
+
+settings = StoreSettings.model_validate_json(sys.argv[1])
+sys.stdin.readline()
+open_store(settings).close()
+open_queue(settings).close()
+"""
+
+
+def test_the_migrations_make_the_tables_that_are_queried(settings: StoreSettings) -> None:
+    store = open_store(settings)
+    with store.database.read() as connection:
+        context = MigrationContext.configure(connection)
+        differences = compare_metadata(context, METADATA)
+    store.close()
+    assert [found for found in differences if found[0] not in ("remove_index",)] == []
+
+
+def test_what_was_stored_is_there_when_it_is_opened_again(settings: StoreSettings) -> None:
+    first = open_store(settings)
+    job = first.jobs.submit("job-00000001", a_request())
+    first.close()
+    second = open_store(settings)
+    assert second.jobs.get("job-00000001") == job
+    second.close()
+
+
+def test_processes_that_start_at_the_same_moment_all_open_it(settings: StoreSettings) -> None:
+    document = json.dumps({name: str(value) for name, value in settings.model_dump().items() if value})
+    starters = [
+        subprocess.Popen([sys.executable, "-W", "error", "-c", OPEN, document], stdin=subprocess.PIPE)
+        for _ in range(4)
+    ]
+    for starter in starters:
+        assert starter.stdin is not None
+        starter.stdin.write(b"\n")
+        starter.stdin.close()
+    assert [starter.wait() for starter in starters] == [0, 0, 0, 0]
+
+
+def test_sqlite_is_set_up_for_readers_beside_a_writer(tmp_path: Path) -> None:
+    store = open_store(StoreSettings(data=tmp_path))
+    with store.database.read() as connection:
+        pragmas = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
+            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        }
+    assert pragmas == {"journal_mode": "wal", "synchronous": 1, "foreign_keys": 1, "busy_timeout": 30_000}
+    with store.database.write() as _, store.database.read() as reader:
+        assert reader.execute(sa.text("SELECT count(*) FROM jobs")).scalar_one() == 0
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://nobody@127.0.0.1:1/none", "sqlite:////proc/no/such/file.sqlite"],
+)
+def test_a_database_that_cannot_be_reached_is_unavailable(tmp_path: Path, url: str) -> None:
+    with pytest.raises(StoreUnavailableError):
+        open_store(StoreSettings(data=tmp_path, database_url=url))
+
+
+def test_a_database_that_goes_away_is_unavailable(tmp_path: Path) -> None:
+    store = open_store(StoreSettings(data=tmp_path))
+    store.close()
+    file = tmp_path / "bessemer.sqlite"
+    for path in tmp_path.glob("bessemer.sqlite*"):
+        path.unlink()
+    file.mkdir()
+    assert not store.ping()
+    with pytest.raises(StoreUnavailableError):
+        store.jobs.get("job-00000001")
+    store.close()
+
+
+def test_a_file_that_is_no_database_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "bessemer.sqlite").write_bytes(b"no database at all" * 1000)
+    with pytest.raises(StoreUnavailableError):
+        open_store(StoreSettings(data=tmp_path))

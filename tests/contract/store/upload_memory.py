@@ -1,0 +1,28 @@
+"""Prints by how many bytes an upload of 256 MiB into a folder raises this process's peak memory."""
+
+import asyncio
+import os
+import resource
+import sys
+from collections.abc import AsyncIterator
+
+from bessemer.store.artifacts import open_artifacts
+
+CHUNK = os.urandom(1 << 16)
+
+
+async def chunks(count: int) -> AsyncIterator[bytes]:
+    for number in range(count):
+        yield number.to_bytes(8) + CHUNK[8:]
+
+
+def peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+artifacts = open_artifacts(f"file://{sys.argv[1]}")
+asyncio.run(artifacts.put_stream(chunks(1), None, 1 << 30))
+before = peak_bytes()
+blob = asyncio.run(artifacts.put_stream(chunks(4096), None, 1 << 30))
+assert blob.size_bytes == 256 << 20
+print(peak_bytes() - before)
