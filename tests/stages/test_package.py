@@ -1,0 +1,207 @@
+"""The package stage on small libraries: complete, checkable, reproducible, and runnable without TVM."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import zstandard
+from package_samples import (
+    SHAPE,
+    SORT_IMPORT,
+    add_module,
+    argsort_module,
+    benchmarked,
+    build_library,
+    workshop,
+)
+
+from bessemer.bundle.manifest import Manifest
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import Report
+from bessemer.contract.tensor import DType, TensorSpec
+from worker.errors import JobError
+from worker.pipeline.package import ARTIFACTS, package, write_bundle
+from worker.pipeline.types import Benchmarked
+
+CREATED_AT = datetime(2025, 3, 14, 9, 26, 53, tzinfo=UTC)
+X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(SHAPE)
+
+RUN_WITHOUT_TVM = """
+import runpy, sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("tvm", "torch", "bessemer", "worker"):
+            raise ImportError(f"{name} is not part of a bundle's environment")
+
+sys.meta_path.insert(0, Refuse())
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+class Packed(NamedTuple):
+    """A package and what it was made of."""
+
+    source: Benchmarked
+    output: Path
+    files: tuple[str, ...]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Packed:
+    """The package of ``x + 1``."""
+    folder = tmp_path_factory.mktemp("plain")
+    source = benchmarked(
+        build_library(add_module(), folder / "add.so"), frozenset(), TensorSpec(name="y", shape=SHAPE), X + 1
+    )
+    shop = workshop(folder)
+    return Packed(source, shop.output, package(source, shop).files)
+
+
+@pytest.fixture(scope="module")
+def sorting(tmp_path_factory: pytest.TempPathFactory) -> Packed:
+    """The package of ``argsort``, which needs the extra runtime library."""
+    folder = tmp_path_factory.mktemp("sorting")
+    source = benchmarked(
+        build_library(argsort_module(), folder / "argsort.so"),
+        frozenset({SORT_IMPORT}),
+        TensorSpec(name="order", shape=SHAPE, dtype=DType.INT64),
+        np.argsort(X, axis=-1),
+    )
+    shop = workshop(folder)
+    return Packed(source, shop.output, package(source, shop).files)
+
+
+def unpack(bundle: Path, folder: Path) -> Path:
+    """Unpack a bundle straight into a folder."""
+    raw = zstandard.ZstdDecompressor().stream_reader(bundle.read_bytes()).read()
+    with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a bundle's runner where neither TVM nor Bessemer can be imported."""
+    return subprocess.run(
+        [sys.executable, "-c", RUN_WITHOUT_TVM, "run.py", *arguments],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_artifacts_are_files_with_plain_names(plain: Packed) -> None:
+    assert plain.files == ARTIFACTS
+    assert all((plain.output / name).is_file() and "/" not in name for name in plain.files)
+
+
+def test_the_bundle_holds_every_part(plain: Packed, tmp_path: Path) -> None:
+    folder = unpack(plain.output / "bundle.tar.zst", tmp_path)
+    paths = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert {path for path in paths if not path.startswith("LICENSES/")} == {
+        "README.md",
+        "SHA256SUMS",
+        "lib/libtvm_ffi.so",
+        "lib/libtvm_runtime.so",
+        "manifest.json",
+        "model.so",
+        "reference/inputs.npz",
+        "reference/outputs.npz",
+        "report.html",
+        "report.json",
+        "run.py",
+    }
+
+
+def test_the_checksums_cover_every_file_and_hold(plain: Packed, tmp_path: Path) -> None:
+    folder = unpack(plain.output / "bundle.tar.zst", tmp_path)
+    paths = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    lines = (folder / "SHA256SUMS").read_text().splitlines()
+    assert {line.split("  ", 1)[1] for line in lines} == paths - {"SHA256SUMS"}
+    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=folder, check=True)
+
+
+def test_the_documents_are_valid_and_agree_with_the_files(plain: Packed) -> None:
+    manifest = Manifest.model_validate_json((plain.output / "manifest.json").read_bytes())
+    report = Report.model_validate_json((plain.output / "report.json").read_bytes())
+    assert manifest.inputs == report.inputs
+    assert manifest.target == report.target
+    assert {file.path: file.size_bytes for file in manifest.files}[
+        "model.so"
+    ] == report.benchmark.library_bytes
+
+
+def test_packages_of_the_same_input_have_equal_digests(plain: Packed, tmp_path: Path) -> None:
+    digests = set()
+    for name in ("first", "second"):
+        shop = workshop(tmp_path / name)
+        write_bundle(plain.source, shop, CREATED_AT)
+        digests.add((shop.output / "bundle.tar.zst").read_bytes())
+    assert len(digests) == 1
+
+
+def test_a_bundle_runs_without_tvm_and_matches_its_reference(plain: Packed, tmp_path: Path) -> None:
+    folder = unpack(plain.output / "bundle.tar.zst", tmp_path)
+    result = run(folder, "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["matches_reference"] is True
+
+
+def test_a_library_that_sorts_comes_with_the_extra_runtime_and_runs(sorting: Packed, tmp_path: Path) -> None:
+    folder = unpack(sorting.output / "bundle.tar.zst", tmp_path)
+    assert (folder / "lib" / "libtvm_runtime_extra.so").is_file()
+    result = run(folder, "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["matches_reference"] is True
+
+
+def test_a_library_that_sorts_does_not_run_without_the_extra_runtime(sorting: Packed, tmp_path: Path) -> None:
+    folder = unpack(sorting.output / "bundle.tar.zst", tmp_path)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["runtime_libraries"] = ["lib/libtvm_runtime.so"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert run(folder).returncode != 0
+
+
+def test_tuning_records_travel_in_the_bundle(plain: Packed, tmp_path: Path) -> None:
+    records = tmp_path / "records"
+    records.mkdir()
+    for name in ("database_workload.json", "database_tuning_record.json"):
+        (records / name).write_text("[]\n")
+    shop = workshop(tmp_path)
+    built = plain.source.verified.built
+    tuned = replace(built.tuned, records=records)
+    source = replace(plain.source, verified=replace(plain.source.verified, built=replace(built, tuned=tuned)))
+    package(source, shop)
+    folder = unpack(shop.output / "bundle.tar.zst", tmp_path / "unpacked")
+    assert {path.name for path in (folder / "records").iterdir()} == {
+        "database_workload.json",
+        "database_tuning_record.json",
+    }
+
+
+def test_a_library_that_is_no_library_ends_the_job_with_its_code(plain: Packed, tmp_path: Path) -> None:
+    (tmp_path / "broken.so").write_bytes(b"not a library")
+    built = replace(plain.source.verified.built, library=tmp_path / "broken.so")
+    source = replace(plain.source, verified=replace(plain.source.verified, built=built))
+    with pytest.raises(JobError) as caught:
+        package(source, workshop(tmp_path))
+    assert caught.value.code is ErrorCode.PACKAGE_FAILED
+
+
+def test_the_stage_imports_no_torch() -> None:
+    command = "import sys; import worker.pipeline.package; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", command], check=True)

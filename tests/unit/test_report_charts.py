@@ -1,0 +1,77 @@
+"""The geometry of the charts."""
+
+import math
+
+import pytest
+from report_samples import functions, latency, task
+
+from bessemer.contract.report import StageTime
+from bessemer.contract.stage import Stage
+from worker.report import charts
+
+
+def test_bars_are_in_proportion_and_whiskers_lie_beyond_them() -> None:
+    ours, theirs = charts.latency_chart([("ours", latency(10)), ("theirs", latency(20))]).rows
+    assert theirs.p50 == pytest.approx(2 * ours.p50, abs=0.02)
+    assert ours.p50 < ours.p90 < ours.p99 <= 100
+    assert (ours.ours, theirs.ours) == (True, False)
+
+
+def test_one_stray_run_does_not_flatten_the_bars() -> None:
+    stray = latency(10).model_copy(update={"p99_ms": 5000.0})
+    (row,) = charts.latency_chart([("ours", stray)]).rows
+    assert row.cut
+    assert row.p50 > 30
+
+
+def test_the_axis_starts_at_zero_and_has_round_marks() -> None:
+    chart = charts.latency_chart([("ours", latency(19.4))])
+    assert [tick.label for tick in chart.ticks] == ["0", "10.0 ms", "20.0 ms"]
+
+
+def test_spreads_share_the_place_of_the_median() -> None:
+    first, second = charts.spread_chart([("ours", latency(0.1)), ("theirs", latency(30, 0.3))]).rows
+    assert first.p50 == second.p50
+    assert first.minimum < first.p50 < first.mean < first.p90 < first.p99
+
+
+@pytest.mark.parametrize("p50", [0.0, math.nan, math.inf])
+def test_a_latency_that_is_no_time_still_draws(p50: float) -> None:
+    rows = [("ours", latency(p50)), ("theirs", latency(1))]
+    for row in charts.latency_chart(rows).rows:
+        assert 0 <= row.p50 <= 100
+    for spread in charts.spread_chart(rows).rows:
+        assert 0 <= spread.minimum <= 100
+
+
+def test_the_functions_beyond_fifteen_are_one_bar() -> None:
+    bars = charts.function_bars(functions(24))
+    assert len(bars) == 16
+    assert bars[-1].label == "9 more functions"
+    assert bars[0].width == 100
+    assert [bar.width for bar in bars[:15]] == sorted((bar.width for bar in bars[:15]), reverse=True)
+
+
+def test_each_stage_begins_where_the_one_before_ended() -> None:
+    times = [(Stage.CAPTURE, 1.0), (Stage.TRANSLATE, 2.0), (Stage.OPTIMIZE, 1.0)]
+    bars = charts.stage_bars([StageTime(stage=stage, seconds=seconds) for stage, seconds in times])
+    assert [(bar.start, bar.width) for bar in bars] == [(0, 25), (25, 50), (75, 25)]
+    assert [bar.strong for bar in bars] == [False, True, False]
+
+
+def test_a_tuning_curve_falls_from_the_first_success_to_the_best() -> None:
+    sample = task("dense", 1, 2.0, 20).model_copy(update={"history_ms": (math.inf, 4.0, 4.0, 2.0, 1.0)})
+    curve = charts.tuning_curve(sample)
+    assert curve is not None
+    assert (curve.first, curve.best) == ("4.00 ms", "1.00 ms")
+    assert curve.line == "M75.0,6.0H150.0V6.0H225.0V50.0H300.0V72.0"
+
+
+def test_a_workload_without_a_success_has_no_curve() -> None:
+    sample = task("dense", 1, 2.0, 20).model_copy(update={"history_ms": (math.inf, math.inf)})
+    assert charts.tuning_curve(sample) is None
+
+
+def test_nothing_to_draw_gives_no_bars() -> None:
+    assert charts.function_bars(()) == ()
+    assert charts.stage_bars(()) == ()

@@ -1,0 +1,166 @@
+"""The report's page: complete, self-contained, and safe whatever the names in it."""
+
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+
+import pytest
+from report_samples import MODEL, TARGET, baseline, functions, minimal_report, rich_report, task
+
+from bessemer.contract.report import PassTime, Report
+from bessemer.contract.request import CompilationRequest, TuneOptions
+from bessemer.contract.target import ExplicitTarget, PresetTarget
+from bessemer.contract.tensor import TensorSpec
+from worker.report.render import render
+from worker.report.view import command_lines, make_headline, max_error
+
+HOSTILE = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7*7 }}</style>"
+VOID = {"meta", "img", "br", "hr", "link", "input"}
+
+
+class Page(HTMLParser):
+    """The elements, attributes and text of a page; raises where elements do not nest."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.words = ""
+        self._open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+def hostile_report() -> Report:
+    rich = rich_report()
+    first, *rest = functions(3)
+    return rich.model_copy(
+        update={
+            "processor": HOSTILE,
+            "versions": rich.versions | {HOSTILE: HOSTILE},
+            "target": TARGET.model_copy(update={"name": HOSTILE, "features": (HOSTILE,)}),
+            "operators": {HOSTILE: 1},
+            "passes": (PassTime(phase=HOSTILE, name=HOSTILE, seconds=0, functions=1),),
+            "tune": rich.tune.model_copy(update={"tasks": (task(HOSTILE, 1, 1.0, 8),)}),
+            "benchmark": rich.benchmark.model_copy(
+                update={
+                    "baselines": (baseline(HOSTILE, 1.0, 2.0),),
+                    "functions": (first.model_copy(update={"name": HOSTILE}), *rest),
+                }
+            ),
+        }
+    )
+
+
+@pytest.mark.parametrize("make", [minimal_report, rich_report, hostile_report])
+def test_the_page_is_well_formed_and_asks_for_nothing_from_outside(
+    make: Callable[[], Report],
+) -> None:
+    html = render(make())
+    page = Page(html)
+    assert not {"script", "link", "img", "iframe", "object", "embed", "base", "form", "a"} & set(page.tags)
+    assert not [entry for entry in page.attributes if entry[1] in ("src", "href", "xlink:href", "action")]
+    assert not [entry for entry in page.attributes if entry[1].startswith("on")]
+    style = re.findall(r"<style>(.*?)</style>", html, re.DOTALL)[0]
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+def test_hostile_names_are_shown_as_they_are() -> None:
+    page = Page(render(hostile_report()))
+    assert page.words.count("<script>alert(1)</script>") >= 8
+    assert "49" not in re.findall(r"onerror=alert\(2\)>(.{4})", page.words)[0]
+
+
+def test_identifiers_are_unique_and_every_chart_has_a_title_and_a_description() -> None:
+    page = Page(render(rich_report()))
+    identifiers = [value for _, name, value in page.attributes if name == "id"]
+    assert len(set(identifiers)) == len(identifiers)
+    named = [value.split() for _, name, value in page.attributes if name == "aria-labelledby"]
+    assert len(named) == 4 + len(rich_report().tune.tasks)
+    assert {identifier for pair in named for identifier in pair} == set(identifiers)
+
+
+def test_the_verdict_comes_with_the_comparison_in_words() -> None:
+    words = Page(render(rich_report())).words
+    assert "Verified against the original" in words
+    assert "Largest absolute error 1.20e-6, over 2 outputs" in words
+    assert "1.4× faster than torch eager" in words  # noqa: RUF001
+    assert MODEL in words
+
+
+def test_a_library_that_was_not_verified_is_not_recommended() -> None:
+    words = Page(render(rich_report().model_copy(update={"verified": False}))).words
+    assert "Not verified" in words
+    assert "do not use this library" in words
+
+
+def test_a_lost_layer_of_the_confinement_is_said() -> None:
+    assert "1 of 7 layers did not hold" in Page(render(rich_report())).words
+
+
+def test_a_job_without_a_sandbox_is_said() -> None:
+    assert "The model ran without a sandbox." in Page(render(minimal_report())).words
+
+
+def test_torch_eager_is_the_headline_wherever_it_stands() -> None:
+    headline = make_headline((baseline("onnxruntime", 1, 1.5), baseline("torch-eager", 2, 0.5)))
+    assert (headline.name, headline.wins) == ("torch eager", True)
+
+
+def test_an_error_that_is_no_number_is_not_hidden_by_a_larger_one() -> None:
+    comparisons = rich_report().comparisons
+    broken = comparisons[0].model_copy(update={"max_absolute_error": float("nan")})
+    assert str(max_error((broken, comparisons[1]))) == "nan"
+
+
+@pytest.mark.parametrize(
+    ("request_", "lines"),
+    [
+        (
+            CompilationRequest(model=MODEL, target=PresetTarget(preset="host")),
+            ("bessemer compile MODEL", "--target host", "--output DIR"),
+        ),
+        (
+            CompilationRequest(
+                model=MODEL,
+                target=PresetTarget(preset="znver4", cores=2),
+                inputs=(TensorSpec(name="x", shape=(1, 784)), TensorSpec(name="n", shape=())),
+                tune=TuneOptions(trials=64),
+                timeout_seconds=90,
+            ),
+            (
+                "bessemer compile MODEL",
+                "--target znver4",
+                "--input x=1x784:float32",
+                "--input n=scalar:float32",
+                "--option tune.trials=64",
+                "--option target.cores=2",
+                "--option timeout_seconds=90.0",
+                "--output DIR",
+            ),
+        ),
+        (CompilationRequest(model=MODEL, target=ExplicitTarget(mcpu="znver3")), ()),
+    ],
+)
+def test_the_command_line_names_what_is_not_the_default(
+    request_: CompilationRequest, lines: tuple[str, ...]
+) -> None:
+    assert command_lines(request_) == lines

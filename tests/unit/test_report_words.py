@@ -1,0 +1,81 @@
+"""Figures in words."""
+
+import math
+
+import pytest
+from report_samples import baseline
+
+from worker.report import words
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (1, "1.00"),
+        (12.345, "12.3"),
+        (999.6, "1,000"),
+        (45678, "45,678"),
+        (0.00123, "0.00123"),
+        (3.6e-7, "3.60e-7"),
+        (-2.5e9, "-2.50e9"),
+        (math.inf, "∞"),
+        (-math.inf, "-∞"),
+        (math.nan, "not a number"),
+    ],
+)
+def test_a_number_has_three_digits(value: float, text: str) -> None:
+    assert words.three_digits(value) == text
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (0.0421, "42.1 µs"),
+        (0.5, "0.500 ms"),
+        (19.4, "19.4 ms"),
+        (1500, "1.50 s"),
+        (245_000, "4 min 05 s"),
+        (math.nan, "not a number"),
+    ],
+)
+def test_a_duration_has_the_unit_that_fits(milliseconds: float, text: str) -> None:
+    assert words.duration(milliseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count_bytes", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.00 KiB"), (46_812_000, "44.6 MiB")]
+)
+def test_a_size_has_the_unit_that_fits(count_bytes: int, text: str) -> None:
+    assert words.size(count_bytes) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(9_610, "9,610"), (11_689_512, "11.7 M"), (20_000, "20.0 k")])
+def test_a_large_count_is_shortened(value: int, text: str) -> None:
+    assert words.count(value) == text
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (0.55, "1.8× faster than"),  # noqa: RUF001
+        (0.95, "1.05× faster than"),  # noqa: RUF001
+        (3.2, "3.2× slower than"),  # noqa: RUF001
+        (73.5, "73.5× slower than"),  # noqa: RUF001
+        (1.02, "as fast as"),
+        (0.0, "not comparable with"),
+        (math.nan, "not comparable with"),
+    ],
+)
+def test_a_ratio_is_said_in_words(ratio: float, text: str) -> None:
+    assert words.ratio_words(ratio) == text
+
+
+def test_a_range_of_ratios_is_said_as_speed_and_in_order() -> None:
+    peer = baseline("torch-eager", 10, 0.5).model_copy(update={"ratio_p10": 0.4, "ratio_p90": 0.8})
+    assert words.ratio_range(peer) == "1.2× to 2.5× its speed in four rounds of five"  # noqa: RUF001
+
+
+def test_a_range_that_is_no_number_is_not_said() -> None:
+    peer = baseline("torch-eager", 10, 0.5).model_copy(update={"ratio_p90": math.nan})
+    assert words.ratio_range(peer) == ""

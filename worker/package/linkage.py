@@ -1,0 +1,30 @@
+"""Whether a library loads from a bundle: it may need the bundle's libraries and the C library only."""
+
+from pathlib import Path
+
+from worker.package.elf import Dependencies, read_dependencies
+
+RUNTIME = frozenset({"libtvm_ffi.so", "libtvm_runtime.so", "libtvm_runtime_extra.so"})
+SYSTEM = frozenset({"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"})
+SEARCH_PATH = "$ORIGIN/lib"
+
+
+def check_linkage(library: Path) -> None:
+    """Refuse a library that could not be loaded on another machine.
+
+    Raises:
+        ValueError: it needs other libraries, or would look for the bundle's in the wrong place.
+    """
+    refusal = linkage_refusal(read_dependencies(library))
+    if refusal:
+        raise ValueError(f"the library cannot be shipped: {refusal}")
+
+
+def linkage_refusal(dependencies: Dependencies) -> str | None:
+    """Why a library with these dependencies cannot be shipped; None where it can."""
+    strangers = sorted(set(dependencies.needed) - RUNTIME - SYSTEM)
+    if strangers:
+        return f"it needs {', '.join(strangers)}"
+    if RUNTIME.intersection(dependencies.needed) and dependencies.search_path != SEARCH_PATH:
+        return f"it looks for the runtime in {dependencies.search_path!r}, not in {SEARCH_PATH!r}"
+    return None

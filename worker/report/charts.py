@@ -1,0 +1,237 @@
+"""The geometry of the report's charts. Pure: figures in, positions in percent of the chart's width out.
+
+Horizontal charts are drawn in percent, so that their text keeps its size at every width of the page; only
+the tuning curves have a view box of their own.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from bessemer.contract.report import FunctionTime, Latency, StageTime, TuneTask
+from worker.report.words import TIMES, duration, percent
+
+SHOWN_FUNCTIONS = 15
+TAIL_LIMIT = 2.5
+"""The longest whisker shown, in multiples of the largest p90: one stray run must not flatten the bars."""
+
+CURVE_WIDTH, CURVE_HEIGHT = 300, 96
+_STEPS = (1, 2, 2.5, 5, 10)
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A mark on a horizontal axis."""
+
+    position: float
+    label: str
+
+
+@dataclass(frozen=True)
+class LatencyRow:
+    """One bar with whiskers; positions in percent. ``cut``: p99 lies beyond the axis."""
+
+    label: str
+    value: str
+    note: str
+    p50: float
+    p90: float
+    p99: float
+    cut: bool
+    ours: bool
+
+
+@dataclass(frozen=True)
+class LatencyChart:
+    """Bars on one axis that starts at zero."""
+
+    rows: tuple[LatencyRow, ...]
+    ticks: tuple[Tick, ...]
+
+
+@dataclass(frozen=True)
+class SpreadRow:
+    """How single runs lie around their median; positions in percent."""
+
+    label: str
+    value: str
+    minimum: float
+    p50: float
+    p90: float
+    p99: float
+    mean: float
+    cut: bool
+    ours: bool
+
+
+@dataclass(frozen=True)
+class SpreadChart:
+    """Spreads on one axis in multiples of each row's own median."""
+
+    rows: tuple[SpreadRow, ...]
+    ticks: tuple[Tick, ...]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar from ``start``, ``width`` wide, both in percent."""
+
+    label: str
+    value: str
+    start: float
+    width: float
+    strong: bool
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A falling step line in a box of ``CURVE_WIDTH`` by ``CURVE_HEIGHT``."""
+
+    task: TuneTask
+    line: str
+    area: str
+    first: str
+    best: str
+
+
+def latency_chart(rows: Sequence[tuple[str, Latency]]) -> LatencyChart:
+    """Bars of p50 with whiskers to p90 and p99; the first row is the library's."""
+    longest_p90 = max(latency.p90_ms for _, latency in rows)
+    longest = min(max(latency.p99_ms for _, latency in rows), longest_p90 * TAIL_LIMIT)
+    ticks, end = _axis(longest)
+    return LatencyChart(
+        rows=tuple(
+            LatencyRow(
+                label=label,
+                value=duration(latency.p50_ms),
+                note=f"p90 {duration(latency.p90_ms)} · p99 {duration(latency.p99_ms)}",
+                p50=_place(latency.p50_ms, end),
+                p90=_place(latency.p90_ms, end),
+                p99=_place(latency.p99_ms, end),
+                cut=latency.p99_ms > end,
+                ours=index == 0,
+            )
+            for index, (label, latency) in enumerate(rows)
+        ),
+        ticks=tuple(Tick(_place(value, end), duration(value) if value else "0") for value in ticks),
+    )
+
+
+def spread_chart(rows: Sequence[tuple[str, Latency]]) -> SpreadChart:
+    """Minimum, median, p90, p99 and mean of each row, in multiples of its own median."""
+    scaled = [(label, latency, max(latency.p50_ms, 1e-9)) for label, latency in rows]
+    low = min(min(latency.min_ms / median for _, latency, median in scaled), 0.95)
+    high = max(latency.p90_ms / median for _, latency, median in scaled) * 1.15
+    high = max(
+        high, min(max(latency.p99_ms / median for _, latency, median in scaled) * 1.02, TAIL_LIMIT), 1.1
+    )
+
+    def place(value_ms: float, median_ms: float) -> float:
+        return _place(value_ms / median_ms - low, high - low)
+
+    return SpreadChart(
+        rows=tuple(
+            SpreadRow(
+                label=label,
+                value=f"{duration(latency.min_ms)} to {duration(latency.p99_ms)}",
+                minimum=place(latency.min_ms, median),
+                p50=place(median, median),
+                p90=place(latency.p90_ms, median),
+                p99=place(latency.p99_ms, median),
+                mean=place(latency.mean_ms, median),
+                cut=latency.p99_ms / median > high,
+                ours=index == 0,
+            )
+            for index, (label, latency, median) in enumerate(scaled)
+        ),
+        ticks=tuple(
+            Tick(_place(value - low, high - low), f"{value:.2f}{TIMES}") for value in _steps(low, high)
+        ),
+    )
+
+
+def function_bars(functions: Iterable[FunctionTime], shown: int = SHOWN_FUNCTIONS) -> tuple[Bar, ...]:
+    """The functions that take the longest, then all others in one bar."""
+    ordered = sorted(functions, key=lambda function: -function.milliseconds)
+    bars = [
+        (_function_label(function), function.milliseconds, function.share) for function in ordered[:shown]
+    ]
+    rest = ordered[shown:]
+    if rest:
+        label = f"{len(rest)} more functions"
+        bars.append((label, sum(part.milliseconds for part in rest), sum(part.share for part in rest)))
+    longest = max((milliseconds for _, milliseconds, _ in bars), default=0)
+    return tuple(
+        Bar(label, f"{duration(time)} · {percent(share)}", 0, _place(time, longest), index == 0)
+        for index, (label, time, share) in enumerate(bars)
+    )
+
+
+def stage_bars(stages: Sequence[StageTime]) -> tuple[Bar, ...]:
+    """One bar for each stage, beginning where the one before ended."""
+    total = sum(stage.seconds for stage in stages)
+    starts = [0.0, *accumulate(stage.seconds for stage in stages)]
+    longest = max((stage.seconds for stage in stages), default=0)
+    return tuple(
+        Bar(
+            label=stage.stage.value,
+            value=duration(stage.seconds * 1000),
+            start=_place(start, total),
+            width=max(_place(stage.seconds, total), 0.4),
+            strong=stage.seconds == longest,
+        )
+        for start, stage in zip(starts, stages, strict=False)
+    )
+
+
+def tuning_curve(task: TuneTask) -> Curve | None:
+    """The best latency so far over the trials; None before the first success."""
+    points = [(trial, value) for trial, value in enumerate(task.history_ms) if math.isfinite(value)]
+    if not points:
+        return None
+    trials = max(len(task.history_ms) - 1, 1)
+    top = max(value for _, value in points)
+    steps = [f"M{_curve_x(points[0][0], trials)},{_curve_y(points[0][1], top)}"]
+    for trial, value in points[1:]:
+        steps.append(f"H{_curve_x(trial, trials)}V{_curve_y(value, top)}")
+    line = "".join(steps) + ("" if points[1:] else f"H{CURVE_WIDTH}")
+    base = f"V{CURVE_HEIGHT}H{_curve_x(points[0][0], trials)}Z"
+    return Curve(task, line, line + base, duration(points[0][1]), duration(points[-1][1]))
+
+
+def _function_label(function: FunctionTime) -> str:
+    name = function.name if len(function.name) <= 44 else f"{function.name[:43]}…"
+    return name if function.calls == 1 else f"{name} {TIMES} {function.calls}"
+
+
+def _curve_x(trial: int, trials: int) -> str:
+    return f"{CURVE_WIDTH * trial / trials:.1f}"
+
+
+def _curve_y(value: float, top: float) -> str:
+    return f"{CURVE_HEIGHT - 2 - (CURVE_HEIGHT - 8) * value / top if top > 0 else CURVE_HEIGHT:.1f}"
+
+
+def _place(value: float, whole: float) -> float:
+    """A position in percent, held within the chart; 0 for what is no number."""
+    if not math.isfinite(value) or not whole > 0:
+        return 0.0
+    return round(min(max(100 * value / whole, 0.0), 100.0), 2)
+
+
+def _axis(longest: float) -> tuple[tuple[float, ...], float]:
+    """Round marks from 0, and where the axis ends: a little beyond ``longest``."""
+    end = longest * 1.04 if math.isfinite(longest) and longest > 0 else 1.0
+    return (0.0, *_steps(0, end)), end
+
+
+def _steps(low: float, high: float, wanted: int = 4) -> tuple[float, ...]:
+    """Round values above ``low`` up to ``high``, about ``wanted`` of them."""
+    if not (math.isfinite(low) and math.isfinite(high) and high > low):
+        return ()
+    rough = (high - low) / wanted
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in _STEPS if factor * power >= rough * 0.999)
+    first = math.floor(low / step) + 1
+    return tuple(step * index for index in range(first, math.floor(high / step) + 1))

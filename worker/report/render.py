@@ -1,0 +1,45 @@
+"""The report as one HTML page that needs nothing else: no script, no font, no picture from outside."""
+
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from bessemer.contract.report import Report
+from worker.report import charts, words
+from worker.report.view import input_text, make_view
+
+_PAGE = "report.html.j2"
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        auto_reload=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "duration": words.duration,
+        "size": words.size,
+        "count": words.count,
+        "percent": words.percent,
+        "digits": words.three_digits,
+        "spec": input_text,
+        "baseline": words.baseline_name,
+        "ratio": words.ratio_words,
+    }
+    environment.globals |= {"CURVE_WIDTH": charts.CURVE_WIDTH, "CURVE_HEIGHT": charts.CURVE_HEIGHT}
+    # Compiling takes longer than rendering: done here, before jobs are forked.
+    for name in environment.list_templates():
+        environment.get_template(name)
+    return environment
+
+
+_TEMPLATES = _environment()
+
+
+def render(report: Report) -> str:
+    """Draw the page. Every text of the report is escaped: a model chooses its names itself."""
+    return _TEMPLATES.get_template(_PAGE).render(view=make_view(report), report=report)

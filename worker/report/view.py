@@ -1,0 +1,146 @@
+"""What the page shows, worked out from a report: headline, charts, command lines."""
+
+import json
+import math
+import shlex
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from bessemer.contract.report import BaselineResult, OutputComparison, PassTime, Report
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.target import PresetTarget
+from bessemer.contract.tensor import TensorSpec
+from worker.report import charts, words
+
+MAIN_BASELINE = "torch-eager"
+SHOWN_CURVES = 12
+OURS = "compiled library"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Passes that ran one after the other, with their time together."""
+
+    name: str
+    seconds: float
+    passes: tuple[PassTime, ...]
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The library beside the baseline that a reader asks for first."""
+
+    baseline: BaselineResult | None
+    name: str
+    words: str
+    range: str
+    wins: bool
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything that the template reads."""
+
+    report: Report
+    max_error: float
+    headline: Headline
+    latency: charts.LatencyChart
+    spread: charts.SpreadChart
+    functions: tuple[charts.Bar, ...]
+    stages: tuple[charts.Bar, ...]
+    total_seconds: float
+    curves: tuple[charts.Curve, ...]
+    phases: tuple[Phase, ...]
+    operators: tuple[tuple[str, int], ...]
+    reproduce: tuple[str, ...]
+    request_json: str
+
+
+def make_view(report: Report) -> View:
+    """Work out what the page shows."""
+    benchmark = report.benchmark
+    rows = [
+        (OURS, benchmark.latency),
+        *((words.baseline_name(peer.name), peer.latency) for peer in benchmark.baselines),
+    ]
+    tasks = sorted(report.tune.tasks, key=lambda task: -(task.best_ms or 0) * task.weight)
+    curves = (charts.tuning_curve(task) for task in tasks)
+    return View(
+        report=report,
+        max_error=max_error(report.comparisons),
+        headline=make_headline(benchmark.baselines),
+        latency=charts.latency_chart(rows),
+        spread=charts.spread_chart(rows),
+        functions=charts.function_bars(benchmark.functions),
+        stages=charts.stage_bars(report.stages),
+        total_seconds=sum(stage.seconds for stage in report.stages),
+        curves=tuple(curve for curve in curves if curve)[:SHOWN_CURVES],
+        phases=group_passes(report.passes),
+        operators=tuple(sorted(report.operators.items(), key=lambda item: (-item[1], item[0]))),
+        reproduce=command_lines(report.request),
+        request_json=json.dumps(report.request.model_dump(mode="json"), indent=2),
+    )
+
+
+def max_error(comparisons: tuple[OutputComparison, ...]) -> float:
+    """The largest absolute error of any output; not a number where one is."""
+    errors = [comparison.max_absolute_error for comparison in comparisons]
+    return math.nan if any(math.isnan(error) for error in errors) else max(errors, default=0.0)
+
+
+def make_headline(baselines: tuple[BaselineResult, ...]) -> Headline:
+    """Beside torch eager where it was measured, else beside the first baseline."""
+    ordered = sorted(baselines, key=lambda peer: peer.name != MAIN_BASELINE)
+    if not ordered:
+        return Headline(None, "", "", "", wins=False)
+    peer = ordered[0]
+    return Headline(
+        baseline=peer,
+        name=words.baseline_name(peer.name),
+        words=words.ratio_words(peer.ratio),
+        range=words.ratio_range(peer),
+        wins=peer.ratio < 1 - words.SAME_WITHIN,
+    )
+
+
+def group_passes(passes: tuple[PassTime, ...]) -> tuple[Phase, ...]:
+    """Passes by phase, in the order in which they ran."""
+    phases = []
+    for name, members in groupby(passes, key=lambda entry: entry.phase):
+        entries = tuple(members)
+        phases.append(Phase(name, sum(entry.seconds for entry in entries), entries))
+    return tuple(phases)
+
+
+def command_lines(request: CompilationRequest) -> tuple[str, ...]:
+    """Commands that ask for the same compilation again; a command line names presets only."""
+    if not isinstance(request.target, PresetTarget):
+        return ()
+    parts = ["bessemer compile MODEL", f"--target {shlex.quote(request.target.preset)}"]
+    parts += [f"--input {shlex.quote(input_text(spec))}" for spec in request.inputs]
+    parts += [f"--option {shlex.quote(f'{name}={value}')}" for name, value in changed_options(request)]
+    return (*parts, "--output DIR")
+
+
+def input_text(spec: TensorSpec) -> str:
+    """A tensor in the command line's form ``name=1x3x224x224:float32``."""
+    return f"{spec.name}={'x'.join(map(str, spec.shape)) or 'scalar'}:{spec.dtype.value}"
+
+
+def changed_options(request: CompilationRequest) -> tuple[tuple[str, str], ...]:
+    """The options whose values are not the defaults, as (dotted name, JSON value)."""
+    given: dict[str, Any] = request.model_dump(mode="json", exclude_defaults=True)
+    options = []
+    for section in ("tune", "verify", "benchmark"):
+        options += [
+            (f"{section}.{name}", _option_text(value)) for name, value in given.get(section, {}).items()
+        ]
+    cores = request.target.cores
+    options += [("target.cores", str(cores))] if cores is not None else []
+    timeout = request.timeout_seconds
+    return (*options, ("timeout_seconds", _option_text(timeout))) if timeout is not None else tuple(options)
+
+
+def _option_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

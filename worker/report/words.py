@@ -1,0 +1,92 @@
+"""Figures as a reader wants them: three digits, a unit that fits, ratios in words."""
+
+import math
+
+from bessemer.contract.report import BaselineResult
+
+TIMES = "\N{MULTIPLICATION SIGN}"
+
+SAME_WITHIN = 0.03
+"""A ratio this close to 1 is called equal: repeated runs on one machine differ by as much."""
+
+_BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_COUNT_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_BASELINE_NAMES = {"torch-eager": "torch eager", "torch-compile": "torch.compile"}
+
+
+def three_digits(value: float) -> str:
+    """A number with three significant digits and no exponent between 0.001 and a million."""
+    if not math.isfinite(value):
+        return {math.inf: "∞", -math.inf: "-∞"}.get(value, "not a number")
+    if value == 0:
+        return "0"
+    if not 1e-3 <= abs(value) < 1e6:
+        digits, exponent = f"{value:.2e}".split("e")
+        return f"{digits}e{int(exponent)}"
+    return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+
+
+def duration(milliseconds: float) -> str:
+    """A time with the unit that fits: ``42.1 µs``, ``3.20 ms``, ``12.0 s``, ``4 min 05 s``."""
+    if not math.isfinite(milliseconds):
+        return three_digits(milliseconds)
+    if milliseconds < 0.1:
+        return f"{three_digits(milliseconds * 1000)} µs"
+    if milliseconds < 1000:
+        return f"{three_digits(milliseconds)} ms"
+    if milliseconds < 120_000:
+        return f"{three_digits(milliseconds / 1000)} s"
+    minutes, seconds = divmod(round(milliseconds / 1000), 60)
+    return f"{minutes} min {seconds:02d} s"
+
+
+def size(count_bytes: int) -> str:
+    """A size in the binary unit that fits: ``2.91 MiB``."""
+    value = float(count_bytes)
+    for unit in _BYTE_UNITS[:-1]:
+        if value < 1024:
+            return f"{count_bytes} B" if unit == "B" else f"{three_digits(value)} {unit}"
+        value /= 1024
+    return f"{three_digits(value)} {_BYTE_UNITS[-1]}"
+
+
+def count(value: int) -> str:
+    """A count, shortened from ten thousand on: ``9,610``, ``11.7 M``."""
+    if value < 10_000:
+        return f"{value:,}"
+    factor, unit = next(pair for pair in _COUNT_UNITS if value >= pair[0])
+    return f"{three_digits(value / factor)} {unit}"
+
+
+def percent(share: float) -> str:
+    """A share of 0 to 1 in percent."""
+    if not math.isfinite(share):
+        return three_digits(share)
+    return "under 0.1 %" if 0 < share < 0.001 else f"{100 * share:.1f} %"
+
+
+def baseline_name(name: str) -> str:
+    """A baseline's name as it is spoken."""
+    return _BASELINE_NAMES.get(name, name)
+
+
+def ratio_words(ratio: float) -> str:
+    """The library's time over the peer's, in words: ``1.8x faster than``, ``as fast as``."""
+    if not math.isfinite(ratio) or ratio <= 0:
+        return "not comparable with"
+    if abs(ratio - 1) <= SAME_WITHIN:
+        return "as fast as"
+    return f"{_times(1 / ratio)} faster than" if ratio < 1 else f"{_times(ratio)} slower than"
+
+
+def ratio_range(baseline: BaselineResult) -> str:
+    """What most rounds showed, as the peer's time over the library's."""
+    low, high = baseline.ratio_p10, baseline.ratio_p90
+    if not (math.isfinite(low) and math.isfinite(high) and 0 < low <= high):
+        return ""
+    return f"{_times(1 / high)} to {_times(1 / low)} its speed in four rounds of five"
+
+
+def _times(factor: float) -> str:
+    digits = three_digits(factor) if factor >= 10 else f"{factor:.2f}" if factor < 1.1 else f"{factor:.1f}"
+    return f"{digits}{TIMES}"
