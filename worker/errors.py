@@ -30,3 +30,13 @@ class OperatorsUnsupportedError(JobError):
     def __init__(self, places: tuple[SourcePlace, ...]) -> None:
         names = sorted({place.operator for place in places if place.operator})
         super().__init__(ErrorCode.OPERATOR_UNSUPPORTED, f"unsupported: {', '.join(names)}", places)
+
+
+MAX_DETAIL_CHARACTERS = 600
+
+
+def first_line(error: BaseException) -> str:
+    """The type of a foreign exception and the first line of its message, cut to a fair length."""
+    lines = str(error).strip().splitlines()
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return text[:MAX_DETAIL_CHARACTERS]

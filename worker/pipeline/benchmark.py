@@ -1,0 +1,142 @@
+"""Benchmark: how fast the library is, beside what its user would run otherwise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTime
+from bessemer.contract.request import Baseline
+from worker.candidates.client import Library, LibraryCrashedError
+from worker.errors import JobError, first_line
+from worker.pipeline.rounds import Rounds, Side, alternate, rest_of_this_process
+from worker.pipeline.types import Benchmarked, Captured, Verified, Workshop
+from worker.statistics import latency, round_ratios
+
+_WARM_UP_SECONDS = 0.02
+_PROFILE_SECONDS = 0.03
+_MAX_PROFILE_RUNS = 20
+
+
+def benchmark(verified: Verified, workshop: Workshop) -> Benchmarked:
+    """Time the library in a process of its own, in alternation with the baselines, on the reference inputs.
+
+    Before: the library computes what the model computes. After: nothing has changed; there are figures.
+
+    Raises:
+        JobError: ``benchmark-failed``: the library crashed or a baseline raised under repetition.
+    """
+    captured = verified.built.tuned.optimized.captured
+    try:
+        result = _measure(verified, workshop, captured)
+    except LibraryCrashedError as error:
+        raise JobError(ErrorCode.BENCHMARK_FAILED, str(error)) from error
+    return Benchmarked(verified=verified, result=result)
+
+
+@dataclass(frozen=True)
+class LibrarySide:
+    """The library, in its own process."""
+
+    library: Library
+    rest_seconds: float = 0.003
+
+    def time(self, runs: int) -> tuple[float, ...]:
+        """See ``Side.time``."""
+        return self.library.time(runs)
+
+    def rest(self) -> None:
+        """Wait as long as the library's threads spin for work."""
+        time.sleep(self.rest_seconds)
+
+
+@dataclass(frozen=True)
+class EagerSide:
+    """The model as its user runs it, in this process, under ``inference_mode``."""
+
+    model: Callable[..., object]
+    tensors: tuple[torch.Tensor, ...]
+    rest_seconds: float = 0.003
+
+    def time(self, runs: int) -> tuple[float, ...]:
+        """See ``Side.time``.
+
+        Raises:
+            JobError: ``benchmark-failed``: the model raised.
+        """
+        try:
+            with torch.inference_mode():
+                return _timed(self.model, self.tensors, runs)
+        except Exception as error:
+            raise JobError(ErrorCode.BENCHMARK_FAILED, f"torch eager: {first_line(error)}") from error
+
+    def rest(self) -> None:
+        """See ``Side.rest``."""
+        rest_of_this_process()
+
+
+def _measure(verified: Verified, workshop: Workshop, captured: Captured) -> BenchmarkResult:
+    options, threads = captured.upload.request.benchmark, captured.upload.target.cores
+    path = verified.built.library
+    with workshop.candidates.open_library(path, threads) as library:
+        library.run(captured.inputs)
+        sides = (LibrarySide(library), *(_side(name, captured) for name in options.baselines))
+        rounds = alternate(sides, options.seconds, lambda done, of: workshop.advance(done, of, "rounds"))
+        return BenchmarkResult(
+            latency=latency(rounds.runs(0)),
+            threads=threads,
+            library_bytes=path.stat().st_size,
+            peak_memory_bytes=library.peak_memory_bytes(),
+            baselines=tuple(_baseline(name, rounds, side) for side, name in enumerate(options.baselines, 1)),
+            functions=_profile(library, rounds),
+        )
+
+
+def _side(name: Baseline, captured: Captured) -> Side:
+    match name:
+        case Baseline.TORCH_EAGER:
+            torch.set_num_threads(captured.upload.target.cores)
+            return EagerSide(captured.eager, tuple(_tensor(array) for array in captured.inputs))
+
+
+def _tensor(array: np.ndarray) -> torch.Tensor:
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
+    return torch.from_numpy(array.copy())
+
+
+def _baseline(name: Baseline, rounds: Rounds, side: int) -> BaselineResult:
+    spread = round_ratios(rounds.sides[0], rounds.sides[side])
+    return BaselineResult(
+        name=name.value,
+        threads=torch.get_num_threads(),
+        latency=latency(rounds.runs(side)),
+        ratio=spread.p50,
+        ratio_p10=spread.p10,
+        ratio_p90=spread.p90,
+    )
+
+
+def _profile(library: Library, rounds: Rounds) -> tuple[FunctionTime, ...]:
+    runs = int(_PROFILE_SECONDS / min(rounds.runs(0)))
+    return library.profile(min(max(runs, 1), _MAX_PROFILE_RUNS))
+
+
+def _timed(model: Callable[..., Any], tensors: tuple[torch.Tensor, ...], runs: int) -> tuple[float, ...]:
+    clock = time.perf_counter
+    warm = clock() + _WARM_UP_SECONDS
+    for _ in range(2):
+        if clock() < warm:
+            model(*tensors)
+    seconds = []
+    for _ in range(runs):
+        start = clock()
+        model(*tensors)
+        seconds.append(clock() - start)
+    return tuple(seconds)

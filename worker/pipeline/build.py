@@ -1,0 +1,82 @@
+"""Build: machine code for the target, linked to a shared library."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from bessemer.bundle.manifest import LIBRARY
+from bessemer.contract.problem import ErrorCode
+from worker.candidates.link import LinkError, link_shared
+from worker.errors import JobError, first_line
+from worker.pipeline.passes import LOWERING
+from worker.pipeline.types import Built, Tuned, Workshop
+from worker.targets import tvm_target
+
+_GLOBALS = re.compile(r"^\s*Globals \(#\d+\): \[(?P<names>.*)\]$", re.MULTILINE)
+_PACKED_CALLS = frozenset({"tirx.tvm_call_packed", "tirx.tvm_call_cpacked"})
+
+
+def build(tuned: Tuned, workshop: Workshop) -> Built:
+    """Lower the module, generate code and link it with ``ld.lld``.
+
+    Before: every function is scheduled. After: ``workshop.output`` holds a shared library for the target's
+    triple, which contains the code, the virtual machine's instructions and the parameters.
+
+    Raises:
+        JobError: ``build-failed``: LLVM does not know the target, or lowering, code generation or linking
+            failed.
+    """
+    target = tvm_target(tuned.optimized.captured.upload.target)
+    executable = _compile(tuned.module, target)
+    library = workshop.output / LIBRARY
+    _link(executable, library, workshop.scratch / "objects")
+    return Built(tuned=tuned, library=library, imports=imported_functions(executable, tuned.module))
+
+
+def imported_functions(executable: relax.VMExecutable, module: tvm.IRModule) -> frozenset[str]:
+    """Names of the runtime's functions that an executable calls: by its instructions and from its kernels.
+
+    Args:
+        executable: what was compiled.
+        module: what it was compiled from.
+    """
+    listed = _GLOBALS.search(executable.stats())
+    called = set(listed["names"].split(", ")) if listed else set()
+    own = {str(variable.name_hint) for variable in module.get_global_vars()}
+    return frozenset((called - own) | _packed_names(module))
+
+
+def _packed_names(module: tvm.IRModule) -> set[str]:
+    names: set[str] = set()
+
+    def visit(call: tvm.ir.Call) -> None:
+        if isinstance(call.op, tvm.ir.Op) and call.op.name in _PACKED_CALLS:
+            names.add(str(call.args[0].value))
+
+    for function in module.functions.values():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            tvm_ffi.structural_walk(function.body, (tvm.ir.Call, visit))
+    return names
+
+
+def _compile(module: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
+    try:
+        with tvm.transform.PassContext(opt_level=3):
+            return relax.build(module, target, relax_pipeline=tvm.transform.Sequential(LOWERING))
+    except Exception as error:
+        raise JobError(ErrorCode.BUILD_FAILED, first_line(error)) from error
+
+
+def _link(executable: relax.VMExecutable, library: Path, objects: Path) -> None:
+    objects.mkdir(parents=True, exist_ok=True)
+    try:
+        executable.export_library(str(library), fcompile=link_shared, workspace_dir=str(objects))
+    except LinkError as error:
+        raise JobError(ErrorCode.BUILD_FAILED, f"the linker refused: {error}") from error
+    except Exception as error:
+        raise JobError(ErrorCode.BUILD_FAILED, first_line(error)) from error

@@ -1,0 +1,55 @@
+"""Optimize: the module rewritten, legalized and fused, pass by pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import tvm
+
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import PassTime
+from worker.errors import JobError, first_line
+from worker.pipeline.passes import OPTIMIZATION, Phase
+from worker.pipeline.types import Optimized, Translated, Workshop
+from worker.targets import tvm_target
+
+
+def optimize(translated: Translated, workshop: Workshop) -> Optimized:
+    """Run the phases of ``OPTIMIZATION``.
+
+    Before: ``main`` is in Relax, its parameters bound. After: it calls primitive TensorIR functions and views
+    only; every function is reached from ``main``, fused with its neighbors, and not yet scheduled.
+
+    Raises:
+        JobError: ``optimize-failed`` with the phase and the pass; ``build-failed`` for a target that LLVM
+            does not know.
+    """
+    module = translated.module
+    total = sum(len(phase.passes) for phase in OPTIMIZATION)
+    times: list[PassTime] = []
+    with tvm_target(translated.captured.upload.target), tvm.transform.PassContext(opt_level=3):
+        for phase, step in _steps(OPTIMIZATION):
+            workshop.advance(len(times), total, f"{phase.name}: {step.info.name}")
+            start = time.perf_counter()
+            module = _run(phase, step, module)
+            times.append(_pass_time(phase, step, time.perf_counter() - start, module))
+    return Optimized(
+        captured=translated.captured, operators=translated.operators, module=module, passes=tuple(times)
+    )
+
+
+def _steps(phases: tuple[Phase, ...]) -> Iterator[tuple[Phase, tvm.transform.Pass]]:
+    return ((phase, step) for phase in phases for step in phase.passes)
+
+
+def _run(phase: Phase, step: tvm.transform.Pass, module: tvm.IRModule) -> tvm.IRModule:
+    try:
+        return step(module)
+    except Exception as error:
+        detail = f"pass {step.info.name} of phase '{phase.name}': {first_line(error)}"
+        raise JobError(ErrorCode.OPTIMIZE_FAILED, detail) from error
+
+
+def _pass_time(phase: Phase, step: tvm.transform.Pass, seconds: float, module: tvm.IRModule) -> PassTime:
+    return PassTime(phase=phase.name, name=step.info.name, seconds=seconds, functions=len(module.functions))

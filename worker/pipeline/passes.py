@@ -1,0 +1,80 @@
+"""The passes over Relax: what optimizes a module before scheduling, and what lowers it afterwards."""
+
+from typing import NamedTuple
+
+import tvm
+from tvm.relax import backend, transform
+
+from worker.pipeline.fold import evaluate_constants, fold_batch_norm
+
+
+class Phase(NamedTuple):
+    """Passes with one purpose."""
+
+    name: str
+    passes: tuple[tvm.transform.Pass, ...]
+
+
+OPTIMIZATION: tuple[Phase, ...] = (
+    # Whatever depends on parameters only is computed now.
+    Phase(
+        "fold",
+        (
+            evaluate_constants,
+            fold_batch_norm,
+            transform.DecomposeOpsForInference(),
+            evaluate_constants,
+            transform.FoldConstant(),
+        ),
+    ),
+    # Equal things look equal, and what nobody reads is gone.
+    Phase(
+        "canonicalize",
+        (
+            transform.CanonicalizeBindings(),
+            transform.EliminateCommonSubexpr(),
+            transform.DeadCodeElimination(["main"]),
+        ),
+    ),
+    # Every operator becomes a call of a TensorIR function. Sorts and scans know what the target offers.
+    Phase(
+        "legalize",
+        (
+            backend.DispatchSampling(),
+            backend.DispatchSortScan(),
+            transform.LegalizeOps(),
+            transform.FoldConstant(),
+        ),
+    ),
+    # Elementwise functions join what feeds them.
+    Phase(
+        "fuse",
+        (
+            transform.AnnotateTIROpPattern(),
+            transform.FuseOps(),
+            transform.FuseTIR(),
+        ),
+    ),
+    # Functions that only reshape become views, so that nobody schedules them.
+    Phase(
+        "clean",
+        (
+            transform.RewriteDataflowReshape(),
+            transform.DeadCodeElimination(["main"]),
+        ),
+    ),
+)
+
+LOWERING: tuple[tvm.transform.Pass, ...] = (
+    transform.ToNonDataflow(),
+    transform.RemovePurityChecking(),
+    transform.CallTIRRewrite(),
+    transform.StaticPlanBlockMemory(),
+    transform.LowerAllocTensor(),
+    transform.KillAfterLastUse(),
+    transform.LowerRuntimeBuiltin(),
+    transform.ComputePrimValue(),
+    transform.VMShapeLower(),
+    transform.AttachGlobalSymbol(),
+)
+"""Relax to the virtual machine's instructions: explicit memory, planned once, then plain calls."""

@@ -1,0 +1,117 @@
+"""The pipeline: which stages there are, in which order, and what happens around each."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any, Protocol, cast
+
+from bessemer.contract.problem import ErrorCode, Problem
+from bessemer.contract.stage import Stage
+from worker.errors import JobError, first_line
+from worker.pipeline.benchmark import benchmark
+from worker.pipeline.build import build
+from worker.pipeline.capture import capture
+from worker.pipeline.optimize import optimize
+from worker.pipeline.package import package
+from worker.pipeline.translate import translate
+from worker.pipeline.tune import tune
+from worker.pipeline.types import Packaged, Upload, Workshop
+from worker.pipeline.verify import verify
+
+PIPELINE: tuple[tuple[Stage, Callable[[Any, Workshop], Any]], ...] = (
+    (Stage.CAPTURE, capture),
+    (Stage.TRANSLATE, translate),
+    (Stage.OPTIMIZE, optimize),
+    (Stage.TUNE, tune),
+    (Stage.BUILD, build),
+    (Stage.VERIFY, verify),
+    (Stage.BENCHMARK, benchmark),
+    (Stage.PACKAGE, package),
+)
+
+FAILURES = MappingProxyType(
+    {
+        Stage.CAPTURE: ErrorCode.CAPTURE_FAILED,
+        Stage.TRANSLATE: ErrorCode.TRANSLATE_FAILED,
+        Stage.OPTIMIZE: ErrorCode.OPTIMIZE_FAILED,
+        Stage.TUNE: ErrorCode.TUNE_FAILED,
+        Stage.BUILD: ErrorCode.BUILD_FAILED,
+        Stage.VERIFY: ErrorCode.VERIFY_CRASHED,
+        Stage.BENCHMARK: ErrorCode.BENCHMARK_FAILED,
+        Stage.PACKAGE: ErrorCode.PACKAGE_FAILED,
+    }
+)
+"""What an exception that no stage expected becomes."""
+
+_ALLOCATION_FAILURES = (
+    "can't allocate memory",
+    "not enough memory",
+    "std::bad_alloc",
+    "Cannot allocate memory",
+)
+
+_log = logging.getLogger(__name__)
+
+
+class Observer(Protocol):
+    """Is told of every stage."""
+
+    def stage_started(self, stage: Stage) -> None:
+        """A stage begins."""
+        ...
+
+    def stage_finished(self, stage: Stage, seconds: float) -> None:
+        """A stage has ended well, after ``seconds`` of wall clock."""
+        ...
+
+
+class StageFailedError(JobError):
+    """A job ended in a stage."""
+
+    def __init__(self, stage: Stage, error: JobError) -> None:
+        super().__init__(error.code, error.detail, error.places)
+        self.stage = stage
+
+    def problem(self, stage: str | None = None) -> Problem:
+        """The problem document, with the stage in which the job ended."""
+        return super().problem(stage or self.stage.value)
+
+
+def run_pipeline(upload: Upload, workshop: Workshop, observer: Observer) -> Packaged:
+    """Run every stage on its predecessor's value.
+
+    Args:
+        upload: the model, and what is wanted of it.
+        workshop: what the stages work with.
+        observer: is told of each stage's start and end.
+
+    Raises:
+        StageFailedError: a stage failed; whatever it raised is mapped to a stable code.
+    """
+    value: Any = upload
+    for stage, run in PIPELINE:
+        observer.stage_started(stage)
+        start = time.perf_counter()
+        try:
+            value = run(value, workshop)
+        except Exception as error:
+            _log.exception("stage %s failed", stage.value)
+            raise StageFailedError(stage, as_job_error(stage, error)) from error
+        observer.stage_finished(stage, time.perf_counter() - start)
+    return cast(Packaged, value)
+
+
+def as_job_error(stage: Stage, error: Exception) -> JobError:
+    """The error of a stage in the contract's terms.
+
+    A job error stays what it is; a failed allocation, however it shows, is ``limit-memory``; anything else is
+    the stage's own failure.
+    """
+    if isinstance(error, JobError):
+        return error
+    if isinstance(error, MemoryError) or any(text in str(error) for text in _ALLOCATION_FAILURES):
+        return JobError(ErrorCode.LIMIT_MEMORY, f"an allocation failed in stage {stage.value}")
+    return JobError(FAILURES[stage], first_line(error))

@@ -1,0 +1,111 @@
+"""How two sides are timed in alternation: rounds, runs per round, and the rest between them.
+
+Both sides keep threads that spin for work after a parallel region: libgomp's for some 10 ms, TVM's for a
+quarter of a second. On a machine with no more cores than threads they would take a core from the other side.
+So a library's process runs with a short spin (``TVM_THREAD_POOL_SPIN_COUNT`` in ``worker.candidates.library``)
+that still bridges the gaps inside a model, and a turn begins only when the side before it rests.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+ROUNDS = 20
+MIN_ROUNDS = 3
+MAX_RUNS = 500
+
+_STEP_SECONDS = 0.001
+_BUSY_SHARE = 0.2
+_MAX_REST_SECONDS = 0.02
+
+
+class Plan(NamedTuple):
+    """How many rounds, and how many runs each side makes per round."""
+
+    rounds: int
+    runs: tuple[int, ...]
+
+
+class Side(Protocol):
+    """One of the sides that take turns."""
+
+    @property
+    def rest_seconds(self) -> float:
+        """How long this side usually keeps cores busy after its last run."""
+        ...
+
+    def time(self, runs: int) -> tuple[float, ...]:
+        """Seconds of each of ``runs`` single runs."""
+        ...
+
+    def rest(self) -> None:
+        """Return when the side uses no core any more."""
+        ...
+
+
+class Rounds(NamedTuple):
+    """The seconds of every run: by side, then by round."""
+
+    sides: tuple[tuple[tuple[float, ...], ...], ...]
+
+    def runs(self, side: int) -> tuple[float, ...]:
+        """All runs of a side."""
+        return tuple(seconds for turn in self.sides[side] for seconds in turn)
+
+
+def plan_rounds(run_seconds: tuple[float, ...], rest_seconds: float, budget_seconds: float) -> Plan:
+    """Share a budget of time among sides that take turns.
+
+    Each side gets the same time in a round, and at least one run. Where ``ROUNDS`` rounds do not fit, there
+    are fewer, but never less than ``MIN_ROUNDS``.
+
+    Args:
+        run_seconds: of a single run, by side.
+        rest_seconds: of all sides' rests in one round.
+        budget_seconds: for all rounds together.
+    """
+    turn_seconds = (budget_seconds / ROUNDS - rest_seconds) / len(run_seconds)
+    runs = tuple(min(max(int(turn_seconds / seconds), 1), MAX_RUNS) for seconds in run_seconds)
+    round_seconds = rest_seconds + sum(n * seconds for n, seconds in zip(runs, run_seconds, strict=True))
+    return Plan(min(max(int(budget_seconds / round_seconds), MIN_ROUNDS), ROUNDS), runs)
+
+
+def alternate(sides: tuple[Side, ...], budget_seconds: float, advance: Callable[[int, int], None]) -> Rounds:
+    """Time sides in turns: A B A B ….
+
+    Args:
+        sides: who takes turns, in this order.
+        budget_seconds: for all rounds together, the first warm-up excluded; on a busy machine, where runs
+            take longer than they first did, rounds are left out.
+        advance: is told of finished rounds, and of how many there will be.
+    """
+    estimates = tuple(_estimate(side) for side in sides)
+    plan = plan_rounds(estimates, sum(side.rest_seconds for side in sides), budget_seconds)
+    timed: tuple[list[tuple[float, ...]], ...] = tuple([] for _ in sides)
+    deadline = time.perf_counter() + budget_seconds
+    for done in range(plan.rounds):
+        if done >= MIN_ROUNDS and time.perf_counter() > deadline:
+            break
+        advance(done, plan.rounds)
+        for side, runs, turns in zip(sides, plan.runs, timed, strict=True):
+            turns.append(side.time(runs))
+            side.rest()
+    return Rounds(tuple(tuple(turns) for turns in timed))
+
+
+def rest_of_this_process() -> None:
+    """Return when no thread of this process is busy, or after 20 ms."""
+    deadline = time.perf_counter() + _MAX_REST_SECONDS
+    while time.perf_counter() < deadline:
+        used = time.process_time()
+        time.sleep(_STEP_SECONDS)
+        if time.process_time() - used < _BUSY_SHARE * _STEP_SECONDS:
+            return
+
+
+def _estimate(side: Side) -> float:
+    seconds = min(side.time(1))
+    side.rest()
+    return max(seconds, 1e-7)

@@ -1,0 +1,150 @@
+"""Translate: the exported program in Relax."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+import tvm
+from tvm import relax
+from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.tensor import TensorSpec
+from worker.errors import JobError, OperatorsUnsupportedError, first_line
+from worker.pipeline.places import describe_place, place_of
+from worker.pipeline.types import Captured, Translated, Workshop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+    from bessemer.contract.problem import SourcePlace
+
+MAX_PLACES = 200
+_RELAX_PREFIX = "relax."
+
+
+def translate(captured: Captured, workshop: Workshop) -> Translated:
+    """Translate the exported program to Relax.
+
+    Before: the program is exported and has run on its inputs. After: the module's ``main`` takes the inputs,
+    under their names and in their order, and returns the outputs as one flat tuple of their shapes and
+    dtypes; parameters, buffers and constants are bound.
+
+    Raises:
+        OperatorsUnsupportedError: the importer lacks operators; all of them are listed with their places.
+        JobError: ``translate-failed``: the importer failed, or it made another signature than the model's.
+    """
+    program = captured.program.run_decompositions(decomposition_table())
+    importer = ExportedProgramImporter()
+    refuse_unsupported(program, frozenset(importer.create_convert_map()))
+    module = _import(importer, program)
+    main = _named_parameters(module["main"], captured.input_specs)
+    _check_outputs(main, captured.output_specs)
+    module.update_func(module.get_global_var("main"), main)
+    return Translated(captured=captured, module=module, operators=count_operators(module))
+
+
+@lru_cache(maxsize=1)
+def decomposition_table() -> dict[Any, Any]:
+    """torch's default decompositions to its core operators.
+
+    torch materializes them anew for every program, which takes longer than to decompose a small model.
+    """
+    return dict(torch.export.default_decompositions())
+
+
+def refuse_unsupported(program: ExportedProgram, supported: frozenset[str]) -> None:
+    """Refuse a program that calls operators beyond ``supported``, the importer's own names.
+
+    Raises:
+        OperatorsUnsupportedError: with the distinct places of all of them, in the order of the program.
+    """
+    places: dict[SourcePlace, None] = {}
+    for node in _calls(program):
+        if node.target.__name__ not in supported:
+            places.setdefault(place_of(node))
+    if places:
+        raise OperatorsUnsupportedError(tuple(places)[:MAX_PLACES])
+
+
+def count_operators(module: tvm.IRModule) -> dict[str, int]:
+    """How often the module's Relax functions call each operator, by name, most frequent first."""
+    counts: Counter[str] = Counter()
+
+    def visit(expression: relax.Expr) -> None:
+        if isinstance(expression, relax.Call) and isinstance(expression.op, tvm.ir.Op):
+            counts[expression.op.name.removeprefix(_RELAX_PREFIX)] += 1
+
+    for function in module.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return dict(counts.most_common())
+
+
+def _calls(program: ExportedProgram) -> Iterator[Node]:
+    for graph_module in program.graph_module.modules():
+        if isinstance(graph_module, torch.fx.GraphModule):
+            yield from (node for node in graph_module.graph.nodes if node.op == "call_function")
+
+
+def _import(importer: ExportedProgramImporter, program: ExportedProgram) -> tvm.IRModule:
+    try:
+        return importer.from_exported_program(
+            program,
+            keep_params_as_input=False,
+            unwrap_unit_return_tuple=False,
+            no_bind_return_tuple=False,
+            custom_convert_map=None,
+        )
+    except Exception as error:
+        raise _import_failure(importer, program, error) from error
+
+
+def _import_failure(
+    importer: ExportedProgramImporter, program: ExportedProgram, error: Exception
+) -> JobError:
+    """The importer keeps every node that it has translated: the first that is missing is where it failed."""
+    reason = first_line(error)
+    missing = (
+        node for node in program.graph.nodes if node.op == "call_function" and node not in importer.env
+    )
+    failed_at = next(missing, None)
+    if failed_at is None or not importer.env:
+        return JobError(ErrorCode.TRANSLATE_FAILED, reason)
+    place = place_of(failed_at)
+    return JobError(ErrorCode.TRANSLATE_FAILED, f"{describe_place(place)}: {reason}", (place,))
+
+
+def _named_parameters(main: relax.Function, specs: tuple[TensorSpec, ...]) -> relax.Function:
+    if len(main.params) != len(specs):
+        raise JobError(
+            ErrorCode.TRANSLATE_FAILED, f"main takes {len(main.params)} inputs, the model {len(specs)}"
+        )
+    parameters = [relax.Var(spec.name, old.ty) for spec, old in zip(specs, main.params, strict=True)]
+    body = main.bind_params(dict(zip(main.params, parameters, strict=True))).body
+    return relax.Function(parameters, body, main.ret_ty, main.is_pure, main.attrs)
+
+
+def _check_outputs(main: relax.Function, specs: tuple[TensorSpec, ...]) -> None:
+    returned = main.ret_ty
+    if not isinstance(returned, relax.TupleType) or len(returned.fields) != len(specs):
+        raise JobError(ErrorCode.TRANSLATE_FAILED, f"main returns {returned}, the model {len(specs)} tensors")
+    for spec, field in zip(specs, returned.fields, strict=True):
+        found = _described(field)
+        wanted = f"{spec.dtype.value}[{','.join(map(str, spec.shape))}]"
+        if found != wanted:
+            raise JobError(
+                ErrorCode.TRANSLATE_FAILED, f"output '{spec.name}' became {found}, the model's is {wanted}"
+            )
+
+
+def _described(field: relax.Type) -> str:
+    if not isinstance(field, relax.TensorType) or field.shape is None:
+        return str(field)
+    return f"{field.dtype}[{','.join(str(getattr(size, 'value', size)) for size in field.shape)}]"

@@ -1,0 +1,94 @@
+"""Verify: the library computes what the model computes, on the reference inputs."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import OutputComparison
+from bessemer.contract.target import ResolvedTarget
+from worker.candidates.client import LibraryCrashedError
+from worker.errors import JobError
+from worker.pipeline.compare import compare
+from worker.pipeline.types import Built, Captured, Verified, Workshop
+from worker.targets import missing_features
+
+if TYPE_CHECKING:
+    from worker.pipeline.types import Arrays
+
+
+def verify(built: Built, workshop: Workshop) -> Verified:
+    """Run the library on the reference inputs and compare every output with its reference.
+
+    Before: the library is linked. After: every element of every output lies within its tolerance.
+
+    Raises:
+        JobError: ``target-not-runnable``: this processor lacks what the target needs; ``verify-crashed``: the
+            library died or raised; ``verify-mismatch``: an output differs, with its worst element.
+    """
+    captured = built.tuned.optimized.captured
+    target = captured.upload.target
+    refuse_unrunnable(target)
+    outputs = _run(built, workshop, target.cores, captured.inputs)
+    return Verified(built=built, comparisons=compare_outputs(outputs, captured))
+
+
+def refuse_unrunnable(target: ResolvedTarget) -> None:
+    """Refuse a target whose code this machine cannot run.
+
+    Raises:
+        JobError: ``target-not-runnable`` with what is missing.
+    """
+    missing = missing_features(target)
+    if missing:
+        detail = f"target '{target.name}' needs {', '.join(missing)}, which this processor lacks"
+        raise JobError(ErrorCode.TARGET_NOT_RUNNABLE, detail)
+
+
+def compare_outputs(outputs: Arrays, captured: Captured) -> tuple[OutputComparison, ...]:
+    """Compare every output with its reference, under the request's tolerances.
+
+    Raises:
+        JobError: ``verify-mismatch`` naming the first output that differs.
+    """
+    specs, references = captured.output_specs, captured.references
+    if len(outputs) != len(specs):
+        detail = f"the library returns {len(outputs)} outputs, the model {len(specs)}"
+        raise JobError(ErrorCode.VERIFY_MISMATCH, detail)
+    options = captured.upload.request.verify
+    try:
+        comparisons = tuple(
+            compare(spec.name, output, reference, options.tolerance(spec.dtype))
+            for spec, output, reference in zip(specs, outputs, references, strict=True)
+        )
+    except ValueError as error:
+        raise JobError(ErrorCode.VERIFY_MISMATCH, str(error)) from error
+    for comparison in comparisons:
+        if comparison.mismatches:
+            raise JobError(ErrorCode.VERIFY_MISMATCH, describe_mismatch(comparison))
+    return comparisons
+
+
+def describe_mismatch(comparison: OutputComparison) -> str:
+    """A mismatch in one sentence: the output, its worst element, both values, and how many differ."""
+    index = ", ".join(map(str, comparison.worst_index))
+    allowed = f"{comparison.tolerance.absolute:g} + {comparison.tolerance.relative:g} of the reference"
+    return (
+        f"output '{comparison.name}': {comparison.mismatches} of {comparison.elements} elements differ; the "
+        f"worst, at [{index}], is {comparison.worst_value:.9g} where the model gives "
+        f"{comparison.worst_reference:.9g} (allowed: {allowed})"
+    )
+
+
+def _run(built: Built, workshop: Workshop, threads: int, inputs: Arrays) -> Arrays:
+    try:
+        with workshop.candidates.open_library(built.library, threads) as library:
+            return library.run(inputs)
+    except LibraryCrashedError as error:
+        raise JobError(ErrorCode.VERIFY_CRASHED, _describe_crash(error)) from error
+
+
+def _describe_crash(error: LibraryCrashedError) -> str:
+    name = signal.strsignal(error.signal) if error.signal else None
+    return f"{name}: {error}" if name else str(error)
