@@ -26,7 +26,7 @@ FFI_LIBRARY = "lib/libtvm_ffi.so"
 REFERENCE_INPUTS = "reference/inputs.npz"
 REFERENCE_OUTPUTS = "reference/outputs.npz"
 
-BundlePath = Annotated[str, StringConstraints(pattern=r"^(?!\.)[A-Za-z0-9._-]+(/(?!\.)[A-Za-z0-9._-]+)*$")]
+BundlePath = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$")]
 """A path inside the bundle: relative, with forward slashes, no part of which starts with a dot."""
 
 

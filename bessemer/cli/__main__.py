@@ -1,0 +1,5 @@
+"""``python -m bessemer.cli``."""
+
+from bessemer.cli import main
+
+main()

@@ -1,0 +1,44 @@
+"""The commands, put together."""
+
+from typing import Annotated
+
+import typer
+
+import bessemer
+from bessemer.cli import compiling, jobs, models, running, serving
+
+__all__ = ["application"]
+
+application = typer.Typer(
+    name="bessemer",
+    help="Compile PyTorch models to verified, benchmarked libraries.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"bessemer {bessemer.__version__}")
+        raise typer.Exit
+
+
+@application.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Compile PyTorch models to verified, benchmarked libraries."""
+
+
+application.command("serve")(serving.serve)
+application.command("compile")(compiling.compile_model)
+application.command("show")(jobs.show)
+application.command("jobs")(jobs.list_jobs)
+application.command("cancel")(jobs.cancel)
+application.command("download")(jobs.download)
+application.command("targets")(models.targets)
+application.command("inspect")(models.inspect)
+application.command("run")(running.run)

@@ -1,0 +1,126 @@
+"""``bessemer compile``."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bessemer.cli.options import request_fields
+from bessemer.cli.output import (
+    ExitStatus,
+    JsonOption,
+    UrlOption,
+    connected,
+    errors,
+    print_json,
+    problem_lines,
+    results,
+    show_lines,
+)
+from bessemer.cli.views import compilation_lines, stage_view, upload_view
+from bessemer.client import Client, Job
+from bessemer.client.sources import is_digest
+from bessemer.contract.job import JobState
+from bessemer.contract.request import CompilationRequest
+from bessemer.errors import CompilationCancelledError, CompilationFailedError
+
+__all__ = ["compile_model"]
+
+
+def compile_model(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or an uploaded one's digest.")],
+    target: Annotated[
+        str | None, typer.Option(metavar="NAME", help="See `bessemer targets`; by default the worker's own.")
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", metavar="NAME=1x3x224x224:float32", help="Once for each input; a .pt2 has its own."
+        ),
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="KEY=VALUE", help="A field of the request, such as tune.trials=64."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Unpack the bundle there.", file_okay=False)
+    ] = None,
+    json: JsonOption = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Submit, print the id and leave.")] = False,
+    url: UrlOption = None,
+) -> None:
+    """Compile a model for a target and wait for the verified library."""
+    console = errors if json else results
+    with connected(url) as client:
+        fields = request_fields(target, inputs or (), options or ())
+        digest = _uploaded(client, model, console)
+        job = client.post(CompilationRequest.model_validate({"model": digest, **fields}))
+        if detach:
+            _print_detached(job, json)
+            return
+        _follow(job, console)
+        if output is not None and job.state is JobState.SUCCEEDED:
+            job.download(output)
+        _finish(job, console, output, json)
+
+
+def _uploaded(client: Client, model: str, console: Console) -> str:
+    if is_digest(model) and not Path(model).exists():
+        return model
+    with upload_view(console, Path(model).name) as progress:
+        return client.upload(Path(model), progress).digest
+
+
+def _print_detached(job: Job, json: bool) -> None:
+    if json:
+        print_json(job.document)
+    else:
+        typer.echo(job.id)
+
+
+def _follow(job: Job, console: Console) -> None:
+    console.print(f"compilation {job.id}")
+    try:
+        with stage_view(console) as tell:
+            job.wait(on_event=tell)
+    except (CompilationFailedError, CompilationCancelledError):
+        return
+    except KeyboardInterrupt:
+        _interrupted(job)
+        raise typer.Exit(ExitStatus.INTERRUPTED) from None
+
+
+def _interrupted(job: Job) -> None:
+    """Offer to cancel where somebody can answer; a second Ctrl-C leaves the job alone."""
+    if _wants_cancel():
+        job.cancel()
+        errors.print(f"asked to cancel {job.id}")
+        return
+    errors.print(f"{job.id} goes on: `bessemer show {job.id}`, `bessemer cancel {job.id}`")
+
+
+def _wants_cancel() -> bool:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    try:
+        answer = errors.input("\nCancel the compilation? [y/N] ")
+    except (KeyboardInterrupt, EOFError):
+        errors.print()
+        return False
+    return answer.strip().lower() in ("y", "yes")
+
+
+def _finish(job: Job, console: Console, output: Path | None, json: bool) -> None:
+    if json:
+        print_json(job.document)
+    else:
+        for line in compilation_lines(job.document):
+            console.print(line, markup=False)
+    if job.document.problem:
+        show_lines(errors, problem_lines(job.document.problem))
+    if output is not None and job.state is JobState.SUCCEEDED:
+        console.print(f"bundle      {output}", markup=False)
+    if job.state is not JobState.SUCCEEDED:
+        raise typer.Exit(ExitStatus.FAILED)

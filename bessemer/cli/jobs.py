@@ -1,0 +1,114 @@
+"""``bessemer show``, ``jobs``, ``cancel`` and ``download``."""
+
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from bessemer.cli.output import (
+    JsonOption,
+    UrlOption,
+    connected,
+    errors,
+    print_json,
+    problem_lines,
+    results,
+    show_lines,
+)
+from bessemer.cli.views import compilation_lines
+from bessemer.contract.job import Compilation, CompilationPage, JobState
+
+__all__ = ["cancel", "download", "list_jobs", "show"]
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="A compilation's identifier.")]
+
+
+def show(job_id: IdArgument, json: JsonOption = False, url: UrlOption = None) -> None:
+    """Show a compilation as it stands."""
+    with connected(url) as client:
+        _show(client.job(job_id).document, json)
+
+
+def list_jobs(
+    state: Annotated[JobState | None, typer.Option(help="Only those in this state.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The newest so many.")] = 20,
+    json: JsonOption = False,
+    url: UrlOption = None,
+) -> None:
+    """List compilations, newest first."""
+    with connected(url) as client:
+        documents = tuple(job.document for job in islice(client.jobs(state), limit))
+        if json:
+            print_json(CompilationPage(items=documents))
+            return
+        results.print(_table(documents) if documents else "no compilations")
+
+
+def cancel(job_id: IdArgument, json: JsonOption = False, url: UrlOption = None) -> None:
+    """Cancel a compilation; a running one ends within seconds."""
+    with connected(url) as client:
+        document = client.job(job_id).cancel().document
+        if json:
+            print_json(document)
+            return
+        done = document.state is JobState.CANCELLED
+        results.print(f"{job_id}: {'cancelled' if done else 'asked to cancel'}", markup=False)
+
+
+def download(
+    job_id: IdArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where to put it; by default ID, or here for an artifact."),
+    ] = None,
+    artifact: Annotated[
+        str | None, typer.Option(metavar="NAME", help="One artifact, as it is, instead of the bundle.")
+    ] = None,
+    json: JsonOption = False,
+    url: UrlOption = None,
+) -> None:
+    """Download a compilation's bundle, check it and unpack it."""
+    with connected(url) as client:
+        job = client.job(job_id)
+        if artifact is None:
+            path = job.download(output or Path(job_id))
+        else:
+            path = job.download_artifact(artifact, (output or Path()) / Path(artifact).name)
+        if json:
+            print_json(job.document)
+            errors.print(str(path), markup=False)
+            return
+        results.print(str(path), markup=False)
+
+
+def _show(document: Compilation, json: bool) -> None:
+    if json:
+        print_json(document)
+        return
+    for line in compilation_lines(document):
+        results.print(line, markup=False)
+    if document.problem:
+        show_lines(results, problem_lines(document.problem))
+
+
+def _table(documents: tuple[Compilation, ...]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("id", "state", "stage", "target", "p50", "created"):
+        table.add_column(heading, no_wrap=True)
+    for document in documents:
+        table.add_row(*_row(document))
+    return table
+
+
+def _row(document: Compilation) -> tuple[str, ...]:
+    latency = f"{document.figures.latency.p50_ms:.4g} ms" if document.figures else ""
+    return (
+        document.id,
+        document.state.value,
+        document.stage.value if document.stage and not document.state.final else "",
+        document.target.name if document.target else "",
+        latency,
+        f"{document.created_at.astimezone():%Y-%m-%d %H:%M:%S}",
+    )

@@ -1,0 +1,71 @@
+"""``bessemer inspect`` and ``targets``."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from bessemer.cli.output import (
+    JsonOption,
+    UrlOption,
+    clean,
+    connected,
+    errors,
+    print_json,
+    results,
+    shown_bytes,
+)
+from bessemer.cli.views import upload_view
+from bessemer.client.sources import is_digest
+from bessemer.contract.model import Model
+
+__all__ = ["inspect", "targets"]
+
+
+def targets(json: JsonOption = False, url: UrlOption = None) -> None:
+    """List the targets that a compilation may name."""
+    with connected(url) as client:
+        found = client.targets()
+        if json:
+            print_json(found)
+            return
+        table = Table(box=None, pad_edge=False)
+        for heading in ("target", "mcpu", "description"):
+            table.add_column(heading)
+        for preset in found.items:
+            table.add_row(preset.name, preset.mcpu or "", preset.description)
+        results.print(table)
+
+
+def inspect(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or an uploaded one's digest.")],
+    json: JsonOption = False,
+    url: UrlOption = None,
+) -> None:
+    """Upload a model if need be, and show its format and signature."""
+    with connected(url) as client:
+        known = is_digest(model) and not Path(model).exists()
+        with upload_view(errors if json else results, Path(model).name) as progress:
+            found = client.inspect(model if known else Path(model), progress)
+        if json:
+            print_json(found)
+            return
+        for line in _model_lines(found):
+            results.print(clean(line), markup=False)
+
+
+def _model_lines(model: Model) -> Iterator[str]:
+    yield f"model       {model.digest}"
+    yield f"size        {shown_bytes(model.size_bytes)}"
+    if model.inspection is None:
+        return
+    signature = model.inspection.signature
+    shapes = {
+        spec.name: f"{'x'.join(map(str, spec.shape)) or 'scalar'}:{spec.dtype}" for spec in signature.inputs
+    }
+    yield f"format      {model.inspection.format}"
+    yield f"parameters  {signature.parameters}"
+    for name in signature.input_names:
+        yield f"input       {name}={shapes.get(name, '(shape unknown: give --input)')}"

@@ -1,0 +1,124 @@
+"""Reads ``--option tune.trials=64`` into the fields of a request."""
+
+import difflib
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from bessemer.client.inputs import first_messages
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.target import HOST
+from bessemer.contract.tensor import TensorSpec, parse_tensor_spec
+from bessemer.errors import InvalidArgumentError
+
+__all__ = ["option_paths", "request_fields"]
+
+ARGUMENTS = frozenset({"model", "inputs"})
+ANY_MODEL = "0" * 64
+
+
+def request_fields(target: str | None, inputs: Sequence[str], options: Sequence[str]) -> dict[str, Any]:
+    """The fields of a ``CompilationRequest`` but its model, checked.
+
+    Args:
+        target: a preset's name; ``host`` where neither it nor an option names one.
+        inputs: ``x=1x784:float32`` each.
+        options: ``tune.trials=64`` or, where the last part is unique, ``trials=64``.
+
+    Raises:
+        InvalidArgumentError: a key is unknown or a value is not valid; the message names what is.
+    """
+    fields: dict[str, Any] = {}
+    for path, value in _read_options(options).items():
+        _place(fields, path.split("."), value)
+    if target is not None or "mcpu" not in fields.get("target", {}):
+        fields["target"] = {"preset": target or HOST, **fields.get("target", {})}
+    if inputs:
+        fields["inputs"] = tuple(_read_input(text) for text in inputs)
+    try:
+        CompilationRequest.model_validate({"model": ANY_MODEL, **fields})
+    except ValidationError as error:
+        raise InvalidArgumentError(first_messages(error)) from error
+    return fields
+
+
+def option_paths() -> dict[str, FieldInfo]:
+    """Every option by its dotted path."""
+    return {path: info for path, info in _leaves(CompilationRequest, "") if path not in ARGUMENTS}
+
+
+def _read_options(options: Sequence[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for option in options:
+        key, equals, text = option.partition("=")
+        if not equals:
+            raise InvalidArgumentError(f"--option {option} is not of the form KEY=VALUE")
+        path = _resolve(key, option_paths())
+        if path in values:
+            raise InvalidArgumentError(f"--option {path} is given twice")
+        values[path] = _read_value(path, text)
+    return values
+
+
+def _resolve(key: str, known: Mapping[str, FieldInfo]) -> str:
+    if key in known:
+        return key
+    matches = [path for path in known if path.rpartition(".")[2] == key]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise InvalidArgumentError(f"--option {key} could be any of {', '.join(matches)}")
+    words = {path.rpartition(".")[2]: path for path in known} | {path: path for path in known}
+    near = difflib.get_close_matches(key, words, n=1, cutoff=0.5)
+    hint = f"; did you mean '{words[near[0]]}'?" if near else ""
+    raise InvalidArgumentError(f"there is no option '{key}'{hint} Known: {', '.join(known)}")
+
+
+def _read_value(path: str, text: str) -> Any:
+    info = option_paths()[path]
+    annotation: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+    value = [part for part in text.split(",") if part] if _is_tuple(info.annotation) else text
+    try:
+        return TypeAdapter(annotation).validate_python(value)
+    except ValidationError as error:
+        raise InvalidArgumentError(f"--option {path}={text}: {first_messages(error)}") from error
+
+
+def _read_input(text: str) -> TensorSpec:
+    try:
+        return parse_tensor_spec(text)
+    except ValidationError as error:
+        raise InvalidArgumentError(f"--input {text}: {first_messages(error)}") from error
+    except ValueError as error:
+        raise InvalidArgumentError(f"--input {text}: {error}") from error
+
+
+def _place(fields: dict[str, Any], parts: Sequence[str], value: Any) -> None:
+    *folders, leaf = parts
+    for folder in folders:
+        fields = fields.setdefault(folder, {})
+    fields[leaf] = value
+
+
+def _leaves(document: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
+    for name, info in document.model_fields.items():
+        nested = [kind for kind in _alternatives(info.annotation) if _is_document(kind)]
+        if not nested:
+            yield f"{prefix}{name}", info
+        for kind in nested:
+            yield from _leaves(kind, f"{prefix}{name}.")
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+
+
+def _is_document(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _is_tuple(annotation: Any) -> bool:
+    return any(get_origin(kind) is tuple for kind in _alternatives(annotation))

@@ -1,0 +1,140 @@
+"""What commands print, and the statuses they end with."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Annotated
+
+import typer
+from pydantic import BaseModel
+from rich.console import Console
+from rich.text import Text
+
+from bessemer.client import Client
+from bessemer.contract.problem import ErrorCode, Problem, SourcePlace
+from bessemer.errors import BessemerError, InvalidArgumentError, ProblemError, UnreachableError
+
+__all__ = [
+    "ExitStatus",
+    "JsonOption",
+    "UrlOption",
+    "clean",
+    "connected",
+    "error_lines",
+    "errors",
+    "exit_status",
+    "print_json",
+    "problem_lines",
+    "reporting",
+    "results",
+    "show_lines",
+    "shown_bytes",
+]
+
+results = Console(highlight=False, soft_wrap=True)
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+UrlOption = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="The server; by default BESSEMER_URL, else port 8000 here."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+
+
+class ExitStatus(IntEnum):
+    """How a command ended."""
+
+    SUCCEEDED = 0
+    FAILED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    INTERRUPTED = 130
+
+
+def exit_status(error: BessemerError) -> ExitStatus:
+    """The status for an error."""
+    if isinstance(error, UnreachableError):
+        return ExitStatus.UNREACHABLE
+    refused = isinstance(error, ProblemError) and error.problem.code is ErrorCode.REQUEST_INVALID
+    return ExitStatus.USAGE if refused or isinstance(error, InvalidArgumentError) else ExitStatus.FAILED
+
+
+@contextmanager
+def reporting() -> Iterator[None]:
+    """Turn errors into lines for a person and an exit status: never a traceback.
+
+    Raises:
+        typer.Exit: the block raised.
+    """
+    try:
+        yield
+    except BessemerError as error:
+        show_lines(errors, error_lines(error))
+        raise typer.Exit(exit_status(error)) from error
+    except KeyboardInterrupt as error:
+        errors.print("interrupted")
+        raise typer.Exit(ExitStatus.INTERRUPTED) from error
+    except OSError as error:
+        errors.print(Text(f"error: {clean(str(error))}"))
+        raise typer.Exit(ExitStatus.FAILED) from error
+
+
+@contextmanager
+def connected(url: str | None) -> Iterator[Client]:
+    """A client, with errors reported as ``reporting`` does."""
+    with reporting(), Client(url) as client:
+        yield client
+
+
+def error_lines(error: BessemerError) -> Iterator[str]:
+    """An error for a person."""
+    if isinstance(error, ProblemError):
+        yield from problem_lines(error.problem)
+        return
+    yield f"error: {error}"
+    if isinstance(error, UnreachableError):
+        yield "  → Start one with `bessemer serve --data DIR`, or name one with --url or BESSEMER_URL."
+
+
+def problem_lines(problem: Problem) -> Iterator[str]:
+    """A problem for a person: title, detail, fields, places in the model, advice."""
+    where = f" (stage {problem.stage})" if problem.stage else ""
+    yield f"error: {problem.title}{where} [{problem.code}]"
+    yield from (f"  {line}" for line in problem.detail.splitlines())
+    yield from (f"  • {entry.field}: {entry.message}" for entry in problem.errors)
+    yield from (f"  • {_shown_place(place)}" for place in problem.places)
+    again = " Trying again can help." if problem.retryable else ""
+    yield f"  → {problem.advice}{again}"
+
+
+def show_lines(console: Console, lines: Iterator[str]) -> None:
+    """Print lines, the first of them emphasized; control characters that a server sent are dropped."""
+    for index, line in enumerate(lines):
+        console.print(Text(clean(line), style="bold red" if index == 0 else ""))
+
+
+def print_json(document: BaseModel) -> None:
+    """Print a document of the contract on standard output."""
+    sys.stdout.write(document.model_dump_json(indent=2) + "\n")
+
+
+def clean(text: str) -> str:
+    """Text without control characters, which could steer a terminal."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def shown_bytes(count: int) -> str:
+    """A size as a person reads it: ``1.4 MB``."""
+    size, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def _shown_place(place: SourcePlace) -> str:
+    position = f"{place.file}:{place.line}" if place.file and place.line else place.file
+    parts = (place.operator, f"in {place.module_path}" if place.module_path else None, position)
+    return " ".join(part for part in parts if part)

@@ -1,0 +1,64 @@
+"""How far a compilation is, made from its events."""
+
+import time
+from dataclasses import dataclass, replace
+
+from pydantic import ValidationError
+
+from bessemer.contract.job import Event, EventType, Progress
+from bessemer.contract.report import StageTime
+from bessemer.contract.stage import Stage
+
+__all__ = ["Timeline", "event_line"]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The stages that are done, the one that runs since a moment of ``time.monotonic``, and how far it is."""
+
+    attempt: int = 0
+    worker: str = ""
+    finished: tuple[StageTime, ...] = ()
+    running: Stage | None = None
+    running_since: float = 0.0
+    progress: Progress | None = None
+
+    def after(self, event: Event) -> "Timeline":
+        """The timeline once an event has happened; events of unknown form change nothing."""
+        try:
+            return self._after(event)
+        except (ValidationError, KeyError, ValueError):
+            return self
+
+    def _after(self, event: Event) -> "Timeline":
+        match event.type:
+            case EventType.STARTED:
+                return Timeline(attempt=int(event.data["attempt"]), worker=str(event.data.get("worker", "")))
+            case EventType.STAGE_STARTED:
+                stage = Stage(event.data["stage"])
+                return replace(self, running=stage, running_since=time.monotonic(), progress=None)
+            case EventType.STAGE_FINISHED:
+                done = StageTime.model_validate(event.data)
+                return replace(self, finished=(*self.finished, done), running=None, progress=None)
+            case EventType.PROGRESS:
+                return replace(self, progress=Progress.model_validate(event.data))
+            case _:
+                return self
+
+
+def event_line(event: Event) -> str | None:
+    """An event in one line, or None where it is not worth one."""
+    data = event.data
+    match event.type:
+        case EventType.QUEUED:
+            return "queued"
+        case EventType.STARTED:
+            again = f", attempt {data['attempt']}" if data.get("attempt", 1) > 1 else ""
+            return f"started on {data.get('worker', 'a worker')}{again}"
+        case EventType.STAGE_FINISHED:
+            return f"{data.get('stage', '?'):<10} {data.get('seconds', 0.0):.2f} s"
+        case EventType.PROGRESS:
+            detail = f" {data['detail']}" if data.get("detail") else ""
+            return f"{data.get('stage', '?'):<10} {data.get('done')} of {data.get('total')}{detail}"
+        case _:
+            return None

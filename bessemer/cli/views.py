@@ -1,0 +1,129 @@
+"""Shows uploads, running compilations and finished ones: alive on a terminal, as plain lines elsewhere."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from bessemer.cli.output import clean, shown_bytes
+from bessemer.cli.timeline import Timeline, event_line
+from bessemer.client.sources import Progress as UploadProgress
+from bessemer.contract.job import Compilation, Event, Figures
+from bessemer.contract.stage import Stage
+
+__all__ = ["compilation_lines", "stage_view", "upload_view"]
+
+BAR_WIDTH = 24
+
+
+@contextmanager
+def upload_view(console: Console, name: str) -> Iterator[UploadProgress]:
+    """A progress bar that appears with the first byte sent; nothing where the server has the model."""
+    bar = Progress(
+        TextColumn("uploading {task.description}"),
+        BarColumn(BAR_WIDTH),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    task = bar.add_task(clean(name), total=None, visible=False)
+    with bar:
+        yield lambda sent, total: bar.update(task, completed=sent, total=total, visible=True)
+
+
+@contextmanager
+def stage_view(console: Console) -> Iterator[Callable[[Event], None]]:
+    """What to tell events to, as they come."""
+    if not console.is_terminal:
+        yield lambda event: _print_event(console, event)
+        return
+    view = _LiveStages()
+    with Live(view, console=console, refresh_per_second=10):
+        yield view.tell
+
+
+class _LiveStages:
+    """The stages with their times; drawn anew whenever rich asks."""
+
+    def __init__(self) -> None:
+        self._timeline = Timeline()
+        self._spinner = Spinner("dots")
+
+    def tell(self, event: Event) -> None:
+        self._timeline = self._timeline.after(event)
+
+    def __rich__(self) -> RenderableType:
+        timeline = self._timeline
+        if not timeline.attempt:
+            return Group(Text("  queued", style="dim"))
+        table = Table.grid(padding=(0, 1))
+        for stage in Stage:
+            table.add_row(*self._row(stage, timeline))
+        return table
+
+    def _row(self, stage: Stage, timeline: Timeline) -> tuple[RenderableType, ...]:
+        for done in timeline.finished:
+            if done.stage is stage:
+                return Text("✓", style="green"), Text(stage.value), Text(f"{done.seconds:.2f} s"), Text()
+        if stage is not timeline.running:
+            return Text(" "), Text(stage.value, style="dim"), Text(), Text()
+        elapsed = Text(f"{time.monotonic() - timeline.running_since:.1f} s", style="cyan")
+        return self._spinner, Text(stage.value, style="bold"), elapsed, _bar(timeline)
+
+
+def _bar(timeline: Timeline) -> RenderableType:
+    progress = timeline.progress
+    if progress is None or progress.total <= 0:
+        return Text()
+    row = Table.grid(padding=(0, 1))
+    bar = ProgressBar(total=progress.total, completed=progress.done, width=BAR_WIDTH)
+    row.add_row(bar, Text(f"{progress.done}/{progress.total} {clean(progress.detail)}"))
+    return row
+
+
+def _print_event(console: Console, event: Event) -> None:
+    line = event_line(event)
+    if line is not None:
+        console.print(Text(clean(line)))
+
+
+def compilation_lines(compilation: Compilation) -> Iterator[str]:
+    """A compilation for a person; its problem, if any, is left out."""
+    target = compilation.target
+    yield f"compilation {compilation.id}: {compilation.state}"
+    yield f"model       {compilation.request.model[:12]}"
+    if target:
+        yield f"target      {target.name} ({target.mcpu}, {target.cores} cores)"
+    if compilation.stages:
+        yield "stages      " + ", ".join(
+            f"{entry.stage} {entry.seconds:.2f} s" for entry in compilation.stages
+        )
+    if compilation.sandbox and compilation.sandbox.lost:
+        yield f"sandbox     WITHOUT {', '.join(compilation.sandbox.lost)}"
+    if compilation.verified is not None:
+        yield f"verified    {'yes' if compilation.verified else 'no'}"
+    if compilation.figures:
+        yield from _figure_lines(compilation.figures)
+    if compilation.artifacts:
+        yield "artifacts   " + ", ".join(
+            f"{entry.name} ({shown_bytes(entry.size_bytes)})" for entry in compilation.artifacts
+        )
+
+
+def _figure_lines(figures: Figures) -> Iterator[str]:
+    latency = figures.latency
+    yield f"latency     p50 {latency.p50_ms:.4g} ms, p99 {latency.p99_ms:.4g} ms ({latency.runs} runs)"
+    for baseline in figures.baselines:
+        faster = 1 / baseline.ratio if baseline.ratio > 0 else float("inf")
+        yield f"{baseline.name:<11} p50 {baseline.latency.p50_ms:.4g} ms ({faster:.2f} times as fast as it)"
+    yield f"error       at most {figures.max_absolute_error:.3g} (absolute)"
+    memory = shown_bytes(figures.peak_memory_bytes)
+    yield f"library     {shown_bytes(figures.library_bytes)}, {memory} of memory when it runs"
