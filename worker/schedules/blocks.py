@@ -1,0 +1,125 @@
+"""Reading blocks of a TensorIR schedule: their axes, and how they touch buffers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.tirx.analysis import undefined_vars
+
+COST = 8
+"""Plain operations that one call of a mathematical function is worth."""
+
+_CALLS = re.compile(r"T\.(exp|erf|tanh|log|sqrt|rsqrt|pow|sigmoid|sin|cos|if_then_else|call_\w+)\w*\(")
+_KINDS = (tirx.IterVar.DataPar, tirx.IterVar.CommReduce)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One loop around a block, which is one of the block's own variables."""
+
+    loop: LoopRV
+    var: tirx.Var
+    extent: int
+    reduces: bool
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block whose axes are plain: constant extents, one loop per variable, in the same order."""
+
+    handle: SBlockRV
+    body: s_tir.SBlock
+    axes: tuple[Axis, ...]
+
+    @property
+    def spatial(self) -> tuple[Axis, ...]:
+        """The axes that index the output."""
+        return tuple(axis for axis in self.axes if not axis.reduces)
+
+    @property
+    def reduced(self) -> tuple[Axis, ...]:
+        """The axes that are reduced over."""
+        return tuple(axis for axis in self.axes if axis.reduces)
+
+    @property
+    def iterations(self) -> int:
+        """How often the body runs."""
+        return prod(axis.extent for axis in self.axes)
+
+    @property
+    def work(self) -> int:
+        """Iterations, one that calls a mathematical function counting as ``COST`` plain ones."""
+        return self.iterations * (COST if is_expensive(self.body) else 1)
+
+
+def read_block(schedule: s_tir.Schedule, handle: SBlockRV) -> Block | None:
+    """The block, or None where its axes are not plain."""
+    body = schedule.get(handle)
+    loops = schedule.get_loops(handle)
+    if len(loops) != len(body.iter_vars):
+        return None
+    axes = []
+    for loop, variable in zip(loops, body.iter_vars, strict=True):
+        extent = schedule.get(loop).extent
+        if not isinstance(extent, tirx.IntImm) or variable.iter_type not in _KINDS:
+            return None
+        reduces = variable.iter_type == tirx.IterVar.CommReduce
+        axes.append(Axis(loop=loop, var=variable.var, extent=int(extent), reduces=reduces))
+    return Block(handle=handle, body=body, axes=tuple(axes))
+
+
+def block_names(schedule: s_tir.Schedule) -> tuple[str, ...]:
+    """The blocks of the function, in order."""
+    children = schedule.get_child_blocks(schedule.get_sblock("root"))
+    return tuple(str(schedule.get(handle).name_hint) for handle in children)
+
+
+def element_bits(block: Block) -> int:
+    """Bits of an element of the first output."""
+    return int(tvm.DataType(str(block.body.writes[0].source.dtype)).bits)
+
+
+def writes_axis(block: Block) -> Axis | None:
+    """The axis that runs along the output's last dimension, where it alone does."""
+    if len(block.body.writes) != 1:
+        return None
+    region = block.body.writes[0].region
+    if len(region) == 0:
+        return None
+    last = region[-1].min
+    return next((axis for axis in block.spatial if last.same_as(axis.var)), None)
+
+
+def depends_on(region: Any, axis: Axis) -> bool:
+    """Whether the place in a buffer depends on an axis."""
+    return any(_uses(dimension.min, axis.var) for dimension in region.region)
+
+
+def moves_along(region: Any, axis: Axis) -> bool:
+    """Whether an axis moves along a buffer's last dimension, which lies contiguously, and there only."""
+    dimensions = [dimension.min for dimension in region.region]
+    return (
+        bool(dimensions)
+        and _uses(dimensions[-1], axis.var)
+        and not any(_uses(dimension, axis.var) for dimension in dimensions[:-1])
+    )
+
+
+def is_expensive(body: s_tir.SBlock) -> bool:
+    """Whether the body calls a function of the mathematics library or branches."""
+    return _CALLS.search(str(body.body)) is not None
+
+
+def has_branch(body: s_tir.SBlock) -> bool:
+    """Whether the body branches, as padding does."""
+    return "if_then_else" in str(body.body)
+
+
+def _uses(expression: Any, variable: tirx.Var) -> bool:
+    return any(used.same_as(variable) for used in undefined_vars(expression, []))

@@ -1,0 +1,76 @@
+"""The schedule that a function gets without a search: correct first, and nowhere a naive serial loop.
+
+Elementwise blocks are inlined, outer loops run in parallel where that pays, inner ones are vectorized, and a
+reduction keeps a tile of its output in registers. Whatever step TVM refuses is left out.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import s_tir, tirx
+
+from worker.schedules.attempt import REFUSALS, attempt
+from worker.schedules.blocks import block_names, read_block
+from worker.schedules.inline import inline_blocks
+from worker.schedules.machine import Machine, machine_of
+from worker.schedules.reduction import find_epilogue, schedule_reduction
+from worker.schedules.spatial import schedule_spatial
+
+SCHEDULED = "tirx.is_scheduled"
+_NAME = "main"
+
+
+def default_schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    """Schedule a function without measuring anything.
+
+    Args:
+        function: a function as legalization and fusion leave it.
+        target: what it is built for; its cores and vectors choose the tiles.
+
+    Returns:
+        The scheduled function, marked as such; the function itself, marked, where it cannot be scheduled.
+    """
+    schedule = s_tir.Schedule(tvm.IRModule({_NAME: function.with_attr("global_symbol", _NAME)}))
+    try:
+        schedule = _schedule_function(schedule, machine_of(target))
+    except REFUSALS:
+        return function.with_attr(SCHEDULED, True)
+    scheduled = schedule.mod[_NAME].with_attr(SCHEDULED, True)
+    symbol = function.attrs.get("global_symbol") if function.attrs else None
+    return scheduled.with_attr("global_symbol", symbol) if symbol else scheduled.without_attr("global_symbol")
+
+
+def schedule_rest(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """Give the default schedule to every TensorIR function of a module that has none yet."""
+    scheduled = module.clone()
+    for variable, function in module.functions_items():
+        if isinstance(function, tirx.PrimFunc) and not is_scheduled(function):
+            scheduled.update_func(variable, default_schedule(function, target))
+    return scheduled
+
+
+def is_scheduled(function: tirx.PrimFunc) -> bool:
+    """Whether a function has its schedule."""
+    return bool(function.attrs and function.attrs.get(SCHEDULED, False))
+
+
+def _schedule_function(schedule: s_tir.Schedule, machine: Machine) -> s_tir.Schedule:
+    schedule = inline_blocks(schedule)
+    done: set[str] = set()
+    for name in block_names(schedule):
+        if name in done:
+            continue
+        block = read_block(schedule, schedule.get_sblock(name))
+        if block is None or not block.axes:
+            continue
+        if not block.reduced:
+            schedule = _spatial(schedule, name, machine)
+            continue
+        epilogue = find_epilogue(schedule, block)
+        done |= {epilogue} if epilogue else set()
+        schedule = schedule_reduction(schedule, name, epilogue, machine)
+    return schedule
+
+
+def _spatial(schedule: s_tir.Schedule, name: str, machine: Machine) -> s_tir.Schedule:
+    return attempt(schedule, lambda trial: schedule_spatial(trial, name, machine)) or schedule

@@ -1,0 +1,85 @@
+"""What a default schedule needs to know about a processor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import tvm
+
+_RESERVED_REGISTERS = 4
+_MAX_ROWS = 8
+_VECTOR_BITS = {"avx512f": 512, "avx": 256}
+_MANY_REGISTERS = {"avx512f", "neon"}
+_DEFAULT_BITS = 128
+MIN_USE = 0.5
+"""A tile that fills less of its vectors than this is left to LLVM's own vectorizer."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Vector registers and threads."""
+
+    vector_bits: int
+    registers: int
+    threads: int
+
+    def lanes(self, bits: int) -> int:
+        """Elements of ``bits`` bits in one vector."""
+        return max(1, self.vector_bits // bits)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A register tile: ``rows`` times ``vectors`` vectors of ``lanes`` elements."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+
+def machine_of(target: tvm.target.Target) -> Machine:
+    """Read the vector width and the threads off a target."""
+    from tvm.target import codegen
+
+    features = {str(feature) for feature in codegen.llvm_get_cpu_features(target)}
+    bits = next((bits for feature, bits in _VECTOR_BITS.items() if feature in features), _DEFAULT_BITS)
+    registers = 32 if features & _MANY_REGISTERS else 16
+    return Machine(vector_bits=bits, registers=registers, threads=int(target.attrs.get("num-cores", 1)))
+
+
+def choose_tile(columns: int, rows: int, bits: int, machine: Machine) -> Tile | None:
+    """The tile that keeps most accumulators in registers; both its sides divide the loops'.
+
+    Args:
+        columns: extent of the loop to vectorize.
+        rows: extent of the loop to unroll; 1 where there is none.
+        bits: width of an element.
+        machine: the processor.
+
+    Returns:
+        The tile, or None where no divisor of ``columns`` fills vectors well enough.
+    """
+    budget = machine.registers - _RESERVED_REGISTERS
+    lanes = machine.lanes(bits)
+    tiles = [
+        Tile(rows=height, vectors=vectors, lanes=width)
+        for height in divisors(rows, min(_MAX_ROWS, budget))
+        for width in divisors(columns, lanes)
+        for vectors in divisors(columns // width, max(1, budget // height))
+        if width / lanes >= MIN_USE
+    ]
+    return max(tiles, key=lambda tile: _merit(tile, lanes), default=None)
+
+
+def divisors(number: int, limit: int) -> tuple[int, ...]:
+    """The divisors of ``number`` up to ``limit``, ascending."""
+    return tuple(candidate for candidate in range(1, min(number, limit) + 1) if number % candidate == 0)
+
+
+def _merit(tile: Tile, lanes: int) -> tuple[float, float]:
+    """Multiply-adds per load, at the vectors' true use; ties go to the larger tile."""
+    use = tile.lanes / lanes
+    elements = tile.rows * tile.vectors
+    return (use * elements / (tile.rows + tile.vectors), elements)
