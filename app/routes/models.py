@@ -80,12 +80,13 @@ def get_model(service: ServiceDep, digest: PathDigest) -> Model:
 @router.head(
     "/{digest}",
     summary="Ask whether a model is there",
+    response_class=Response,
     responses=documentation.described(200, "It is there.")
     | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
 )
-def head_model(service: ServiceDep, digest: PathDigest) -> Model:
+def head_model(service: ServiceDep, digest: PathDigest) -> Response:
     """200 where the model need not be uploaded, else 404."""
-    return _found(service, digest)
+    return Response(_found(service, digest).model_dump_json(), media_type="application/json")
 
 
 async def _receive(service: Service, request: Request, response: Response, expected: Digest | None) -> Model:

@@ -1,0 +1,98 @@
+"""Documents for tests of the front end, and a worker that is played by calling the store as one does."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from bessemer.contract.base import now
+from bessemer.contract.job import Artifact, Figures, Progress
+from bessemer.contract.model import Inspection, ModelFormat, Signature
+from bessemer.contract.problem import ErrorCode, make_problem
+from bessemer.contract.report import Latency, StageTime
+from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxStatus
+from bessemer.contract.service import Worker
+from bessemer.contract.stage import Stage
+from bessemer.contract.target import PresetTarget, resolve_target
+from bessemer.contract.tensor import DType, TensorSpec
+from bessemer.store.store import Store
+
+MODEL_BYTES = b"a model, as far as the front end can tell"
+DIGEST = hashlib.sha256(MODEL_BYTES).hexdigest()
+IMAGE = TensorSpec(name="x", shape=(1, 784), dtype=DType.FLOAT32)
+WITH_SHAPES = Inspection(
+    format=ModelFormat.PT2, signature=Signature(inputs=(IMAGE,), input_names=("x",), parameters=10)
+)
+WITHOUT_SHAPES = Inspection(
+    format=ModelFormat.TORCHSCRIPT, signature=Signature(input_names=("x",), parameters=10)
+)
+CONFINED = SandboxStatus(
+    mode=SandboxMode.REQUIRED,
+    layers=tuple(LayerStatus(layer=layer, holds=True, required=True) for layer in Layer),
+)
+LATENCY = Latency(runs=3, min_ms=1, p50_ms=1, p90_ms=1, p99_ms=1, mean_ms=1, stddev_ms=0)
+FIGURES = Figures(latency=LATENCY, baselines=(), library_bytes=1, peak_memory_bytes=1, max_absolute_error=0.0)
+TARGET = resolve_target(PresetTarget(preset="host"), "znver4", 2)
+REPORT_JSON = b'{"verified": true}'
+REPORT_HTML = b"<!doctype html><script>alert(1)</script>"
+BUNDLE = bytes(range(256)) * 40
+
+
+def request(**fields: object) -> dict[str, object]:
+    """A request's JSON for the model of ``DIGEST``."""
+    return {"model": DIGEST, "target": "host", **fields}
+
+
+def worker(sandbox: SandboxStatus = CONFINED) -> Worker:
+    """A worker that was seen just now."""
+    return Worker(
+        id="w1",
+        host="h",
+        processor="p",
+        mcpu="znver4",
+        cores=2,
+        versions={},
+        sandbox=sandbox,
+        seen_at=now(),
+    )
+
+
+@dataclass(frozen=True)
+class PlayedWorker:
+    """Does to the store what a supervisor does."""
+
+    store: Store
+    folder: Path
+
+    def start(self, job_id: str) -> int:
+        """Take the job and confine it."""
+        attempt = self.store.jobs.start(job_id, "w1")
+        assert attempt is not None
+        self.store.jobs.confined(job_id, attempt, CONFINED)
+        return attempt
+
+    def tune(self, job_id: str, attempt: int, trials: int) -> None:
+        """Run a stage with some progress."""
+        self.store.jobs.stage_started(job_id, attempt, Stage.TUNE)
+        for done in range(1, trials + 1):
+            self.store.jobs.progress(job_id, attempt, Progress(stage=Stage.TUNE, done=done, total=trials))
+        self.store.jobs.stage_finished(job_id, attempt, StageTime(stage=Stage.TUNE, seconds=1))
+
+    def succeed(self, job_id: str, attempt: int) -> tuple[Artifact, ...]:
+        """End the job well, with a bundle and a report."""
+        artifacts = (
+            self._keep("bundle.tar.zst", BUNDLE, "application/zstd"),
+            self._keep("report.json", REPORT_JSON, "application/json"),
+            self._keep("report.html", REPORT_HTML, "text/html; charset=utf-8"),
+        )
+        self.store.jobs.succeed(job_id, attempt, TARGET, True, FIGURES, artifacts)
+        return artifacts
+
+    def fail(self, job_id: str, attempt: int) -> None:
+        """End the job with a problem."""
+        self.store.jobs.fail(job_id, attempt, make_problem(ErrorCode.CAPTURE_FAILED, "no"))
+
+    def _keep(self, name: str, content: bytes, media_type: str) -> Artifact:
+        path = self.folder / name
+        path.write_bytes(content)
+        blob = self.store.artifacts.put_file(path)
+        return Artifact(name=name, digest=blob.digest, size_bytes=blob.size_bytes, media_type=media_type)

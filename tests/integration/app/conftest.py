@@ -1,0 +1,87 @@
+"""The app in this process, and as a process of its own; both on SQLite and a folder."""
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from app_samples import DIGEST, MODEL_BYTES, PlayedWorker, request
+from fastapi import FastAPI
+from server_process import ServerProcess
+
+from app.main import create_app
+from app.service import Service
+from app.settings import AppSettings
+
+UPLOAD_LIMIT_BYTES = 4096
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> AppSettings:
+    return AppSettings(
+        data=tmp_path / "data",
+        max_upload_bytes=UPLOAD_LIMIT_BYTES,
+        events_poll_seconds=0.01,
+        sweep_seconds=3600,
+    )
+
+
+@pytest.fixture
+async def app(settings: AppSettings) -> AsyncIterator[FastAPI]:
+    app = create_app(settings)
+    async with app.router.lifespan_context(app):
+        yield app
+
+
+@pytest.fixture
+def front(app: FastAPI) -> Service:
+    return app.state.service
+
+
+@pytest.fixture
+async def api(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        yield client
+
+
+@pytest.fixture
+def played(front: Service, tmp_path: Path) -> PlayedWorker:
+    return PlayedWorker(front.store, tmp_path)
+
+
+@pytest.fixture
+async def model(api: httpx.AsyncClient) -> str:
+    """The digest of an uploaded model that nobody has inspected."""
+    response = await api.put(f"/v1/models/{DIGEST}", content=MODEL_BYTES)
+    assert response.status_code == 201
+    return DIGEST
+
+
+@pytest.fixture
+async def job(api: httpx.AsyncClient, model: str) -> str:
+    """The id of a queued compilation."""
+    response = await api.post("/v1/compilations", json=request())
+    assert response.status_code == 202
+    return str(response.json()["id"])
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """``python -m app`` on a port of its own."""
+    environment = {**os.environ, "BESSEMER_DATA": str(tmp_path / "data"), "BESSEMER_PORT": "0"}
+    with (tmp_path / "app.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "app"], env=environment, stdout=subprocess.PIPE, stderr=log, text=True
+        )
+    assert process.stdout is not None
+    ready = process.stdout.readline()
+    try:
+        yield ServerProcess(process, ready.rpartition(" ")[2].strip(), tmp_path / "data")
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

@@ -1,0 +1,216 @@
+"""Submitting, reading, listing and cancelling compilations."""
+
+import asyncio
+
+import httpx
+import pytest
+from app_samples import DIGEST, WITH_SHAPES, WITHOUT_SHAPES, PlayedWorker, request
+
+from app.routes.bodies import MAX_DOCUMENT_BYTES
+from app.service import Service
+from bessemer.contract.job import Compilation, JobState
+from bessemer.contract.problem import ErrorCode, make_problem
+
+KEY = {"Idempotency-Key": "build 17"}
+IMAGE = {"name": "x", "shape": [1, 784]}
+
+
+async def test_a_submitted_compilation_is_queued_and_has_an_address(
+    api: httpx.AsyncClient, front: Service, model: str
+) -> None:
+    response = await api.post("/v1/compilations", json=request(tune={"trials": 3}))
+    job = Compilation.model_validate_json(response.content)
+    assert (response.status_code, response.headers["Location"]) == (202, f"/v1/compilations/{job.id}")
+    assert (job.state, job.request.tune.trials) == (JobState.QUEUED, 3)
+    assert front.store.jobs.unenqueued(0) == ()
+    assert (await api.get(response.headers["Location"])).json() == response.json()
+
+
+async def test_a_model_that_was_never_uploaded_is_named(api: httpx.AsyncClient) -> None:
+    response = await api.post("/v1/compilations", json=request())
+    assert (response.status_code, response.json()["code"]) == (422, "model-missing")
+    assert DIGEST in response.json()["detail"]
+
+
+async def test_a_rejected_model_is_refused_with_what_its_inspection_said(
+    api: httpx.AsyncClient, front: Service, model: str
+) -> None:
+    front.store.models.finish_inspection(model, make_problem(ErrorCode.MODEL_UNSAFE_ARCHIVE, "a bomb"))
+    response = await api.post("/v1/compilations", json=request())
+    assert (response.status_code, response.json()["code"]) == (422, "model-unsafe-archive")
+    assert response.json()["detail"] == "a bomb"
+
+
+async def test_inputs_that_the_format_does_not_tell_are_asked_for(
+    api: httpx.AsyncClient, front: Service, model: str
+) -> None:
+    front.store.models.finish_inspection(model, WITHOUT_SHAPES)
+    without = await api.post("/v1/compilations", json=request())
+    named = await api.post("/v1/compilations", json=request(inputs=[IMAGE]))
+    assert (without.status_code, without.json()["code"]) == (422, "inputs-missing")
+    assert named.status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"name": "y", "shape": [1, 784]}, "inputs[0].name"),
+        ({"name": "x", "shape": [784]}, "inputs[0].shape"),
+        ({"name": "x", "shape": [1, 784], "dtype": "int64"}, "inputs[0].dtype"),
+    ],
+)
+async def test_inputs_that_contradict_the_signature_are_refused(
+    api: httpx.AsyncClient, front: Service, model: str, spec: dict[str, object], field: str
+) -> None:
+    front.store.models.finish_inspection(model, WITH_SHAPES)
+    response = await api.post("/v1/compilations", json=request(inputs=[spec]))
+    assert (response.status_code, response.json()["code"]) == (422, "inputs-mismatch")
+    assert [error["field"] for error in response.json()["errors"]] == [field]
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "hint"),
+    [
+        ({"tune": {"trails": 3}}, "tune.trails", "trials"),
+        ({"tunes": {}}, "tunes", "tune"),
+        ({"target": "x86-64-v9"}, "target", "x86-64-v"),
+        ({"target": {"mcpu": "znver4", "feature": []}}, "target.feature", "features"),
+        ({"inputs": [{"name": "x", "shape": [1], "dtype": "float31"}]}, "inputs[0].dtype", "float32"),
+        ({"benchmark": {"baselines": ["torch-eage"]}}, "benchmark.baselines[0]", "torch-eager"),
+    ],
+)
+async def test_an_unknown_word_is_answered_with_the_nearest_known_one(
+    api: httpx.AsyncClient, model: str, change: dict[str, object], field: str, hint: str
+) -> None:
+    response = await api.post("/v1/compilations", json=request(**change))
+    assert response.status_code == 422
+    (error,) = response.json()["errors"]
+    assert error["field"] == field
+    assert f"did you mean '{hint}" in error["message"]
+
+
+async def test_the_same_key_and_request_give_the_same_compilation(api: httpx.AsyncClient, model: str) -> None:
+    answers = await asyncio.gather(
+        *(api.post("/v1/compilations", json=request(), headers=KEY) for _ in range(8))
+    )
+    assert {answer.status_code for answer in answers} == {202}
+    assert len({answer.json()["id"] for answer in answers}) == 1
+
+
+async def test_the_same_key_with_another_request_is_a_conflict(api: httpx.AsyncClient, model: str) -> None:
+    await api.post("/v1/compilations", json=request(), headers=KEY)
+    other = await api.post("/v1/compilations", json=request(tune={"trials": 1}), headers=KEY)
+    assert (other.status_code, other.json()["code"]) == (409, "idempotency-conflict")
+
+
+async def test_a_repeated_submission_is_answered_even_if_its_model_was_rejected_meanwhile(
+    api: httpx.AsyncClient, front: Service, model: str
+) -> None:
+    first = await api.post("/v1/compilations", json=request(), headers=KEY)
+    front.store.models.finish_inspection(model, make_problem(ErrorCode.MODEL_DAMAGED, "no"))
+    again = await api.post("/v1/compilations", json=request(), headers=KEY)
+    assert (again.status_code, again.json()["id"]) == (202, first.json()["id"])
+
+
+async def test_without_a_key_every_submission_is_a_new_compilation(
+    api: httpx.AsyncClient, model: str
+) -> None:
+    ids = {(await api.post("/v1/compilations", json=request())).json()["id"] for _ in range(3)}
+    assert len(ids) == 3
+
+
+async def test_a_list_is_read_page_by_page_newest_first(api: httpx.AsyncClient, model: str) -> None:
+    made = [(await api.post("/v1/compilations", json=request())).json()["id"] for _ in range(5)]
+    seen: list[str] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = (await api.get("/v1/compilations", params={"limit": 2, **cursor})).json()
+        seen += [job["id"] for job in page["items"]]
+        if page["next"] is None:
+            break
+        cursor = {"cursor": page["next"]}
+    assert seen == made[::-1]
+
+
+async def test_a_list_can_be_narrowed_to_a_state(api: httpx.AsyncClient, job: str) -> None:
+    for state, expected in (("queued", [job]), ("failed", [])):
+        page = (await api.get("/v1/compilations", params={"state": state})).json()
+        assert [item["id"] for item in page["items"]] == expected
+
+
+async def test_a_cursor_that_no_page_gave_is_refused(api: httpx.AsyncClient) -> None:
+    response = await api.get("/v1/compilations", params={"cursor": "nonsense"})
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["field"] == "cursor"
+
+
+@pytest.mark.parametrize("path", ["", "/events", "/artifacts", "/artifacts/x", "/report"])
+@pytest.mark.parametrize("job_id", ["0" * 32, "short", "UPPER-CASE-ID", "%00%00%00%00%00%00%00%00"])
+async def test_a_compilation_that_does_not_exist_is_not_found(
+    api: httpx.AsyncClient, job_id: str, path: str
+) -> None:
+    response = await api.get(f"/v1/compilations/{job_id}{path}")
+    assert (response.status_code, response.json()["code"]) == (404, "not-found")
+
+
+async def test_a_queued_compilation_is_cancelled_at_once_and_again_without_harm(
+    api: httpx.AsyncClient, job: str
+) -> None:
+    for _ in range(2):
+        response = await api.post(f"/v1/compilations/{job}/cancel")
+        assert (response.status_code, response.json()["state"]) == (200, "cancelled")
+
+
+async def test_a_running_compilation_is_asked_to_stop(
+    api: httpx.AsyncClient, front: Service, played: PlayedWorker, job: str
+) -> None:
+    attempt = played.start(job)
+    response = await api.post(f"/v1/compilations/{job}/cancel")
+    assert (response.status_code, response.json()["state"]) == (202, "running")
+    assert front.store.jobs.cancel_requested(job, attempt)
+
+
+@pytest.mark.parametrize("ending", ["succeed", "fail"])
+async def test_what_has_ended_cannot_be_cancelled(
+    api: httpx.AsyncClient, played: PlayedWorker, job: str, ending: str
+) -> None:
+    getattr(played, ending)(job, played.start(job))
+    response = await api.post(f"/v1/compilations/{job}/cancel")
+    assert (response.status_code, response.json()["code"]) == (409, "state-conflict")
+
+
+async def test_a_document_of_unreasonable_size_is_refused(api: httpx.AsyncClient, model: str) -> None:
+    response = await api.post(
+        "/v1/compilations",
+        content=b" " * (MAX_DOCUMENT_BYTES + 1),
+        headers={"Content-Type": "application/json"},
+    )
+    assert (response.status_code, response.json()["code"]) == (413, "request-too-large")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff",
+        b'"\\ud800"',
+        b'{"\\ud800": 1}',
+        b"[" * 100_000,
+        b'{"tune": {"trials": 1' + b"0" * 5000 + b"}}",
+        b'{"model": "' + DIGEST.encode() + b'", "target": "\\ud800"}',
+        b'{"model": "' + DIGEST.encode() + b'", "target": "host", "timeout_seconds": NaN}',
+        b'{"model": "' + DIGEST.encode() + b'", "target": "host", "timeout_seconds": 1e999}',
+        b'{"model": "' + DIGEST.encode() + b'", "target": "host", "inputs": "' + b"x" * 500_000 + b'"}',
+        b'{"' + b'": 1, "'.join(str(n).encode() for n in range(50_000)) + b'": 1}',
+    ],
+    ids=range(14),
+)
+async def test_no_body_however_odd_breaks_the_service(
+    api: httpx.AsyncClient, model: str, body: bytes
+) -> None:
+    response = await api.post("/v1/compilations", content=body, headers={"Content-Type": "application/json"})
+    assert (response.status_code, response.json()["code"]) == (422, "request-invalid")
+    assert len(response.content) < 100_000

@@ -1,0 +1,80 @@
+"""Health, readiness, targets, and the sweeper."""
+
+import shutil
+
+import pytest
+from app_samples import CONFINED, DIGEST, request, worker
+from httpx import AsyncClient
+
+from app.service import Service
+from app.sweeper import sweep
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxStatus
+from bessemer.contract.service import Readiness
+from bessemer.contract.target import PRESETS
+
+
+async def ready(api: AsyncClient) -> Readiness:
+    response = await api.get("/readyz")
+    assert response.status_code == 200
+    return Readiness.model_validate_json(response.content)
+
+
+async def test_without_a_worker_the_service_is_ready_and_says_so(api: AsyncClient) -> None:
+    state = await ready(api)
+    assert (state.ready, state.workers) == (True, ())
+    assert "no worker" in state.warnings[0]
+
+
+async def test_a_confined_worker_leaves_nothing_to_warn_of(api: AsyncClient, front: Service) -> None:
+    front.store.workers.beat(worker())
+    state = await ready(api)
+    assert (state.workers[0].sandbox, state.warnings) == (CONFINED, ())
+
+
+async def test_a_lost_layer_and_a_lax_mode_are_named(api: AsyncClient, front: Service) -> None:
+    layers = (
+        LayerStatus(layer=Layer.UID, holds=False, required=False),
+        LayerStatus(layer=Layer.SECCOMP, holds=True, required=True),
+    )
+    front.store.workers.beat(worker(SandboxStatus(mode=SandboxMode.BEST_EFFORT, layers=layers)))
+    warnings = " ".join((await ready(api)).warnings)
+    assert "best-effort" in warnings
+    assert "uid" in warnings
+    assert "seccomp" not in warnings
+
+
+async def test_a_store_that_is_away_makes_the_service_unready_but_alive(
+    api: AsyncClient, front: Service
+) -> None:
+    shutil.rmtree(front.settings.folder / "artifacts")
+    (front.settings.folder / "artifacts").write_text("no folder")
+    response = await api.get("/readyz")
+    assert (response.status_code, response.json()["code"]) == (503, "unavailable")
+    assert response.headers["Retry-After"].isdecimal()
+    assert [error["field"] for error in response.json()["errors"]] == ["store"]
+    assert (await api.get("/healthz")).json() == {"status": "ok"}
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+async def test_a_monitor_may_ask_for_the_headers_alone(api: AsyncClient, path: str) -> None:
+    assert (await api.head(path)).status_code == 200
+
+
+async def test_the_presets_are_listed(api: AsyncClient) -> None:
+    items = (await api.get("/v1/targets")).json()["items"]
+    assert [item["name"] for item in items] == [preset.name for preset in PRESETS]
+
+
+async def test_the_front_page_leads_to_the_documentation(api: AsyncClient) -> None:
+    response = await api.get("/")
+    assert (response.status_code, response.headers["Location"]) == (307, "/docs")
+
+
+async def test_what_never_reached_the_queue_is_enqueued_by_the_sweeper(front: Service) -> None:
+    front.store.models.add(DIGEST, 1)
+    front.store.jobs.submit("0" * 32, CompilationRequest.model_validate(request()))
+    aged = Service(
+        front.settings.model_copy(update={"sweep_age_seconds": 0}), front.store, front.queue, front.stopping
+    )
+    assert (sweep(aged), sweep(aged)) == (2, 0)

@@ -1,0 +1,115 @@
+"""The OpenAPI document keeps its promises."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.main import create_app
+from app.settings import AppSettings
+
+PATHS = {
+    "/v1/models": {"post"},
+    "/v1/models/{digest}": {"put", "get", "head"},
+    "/v1/compilations": {"post", "get"},
+    "/v1/compilations/{id}": {"get"},
+    "/v1/compilations/{id}/events": {"get"},
+    "/v1/compilations/{id}/artifacts": {"get"},
+    "/v1/compilations/{id}/artifacts/{name}": {"get", "head"},
+    "/v1/compilations/{id}/report": {"get"},
+    "/v1/compilations/{id}/cancel": {"post"},
+    "/v1/targets": {"get"},
+    "/healthz": {"get"},
+    "/readyz": {"get"},
+}
+REQUEST_MODELS = (
+    "CompilationRequest",
+    "TuneOptions",
+    "VerifyOptions",
+    "BenchmarkOptions",
+    "TensorSpec",
+    "PresetTarget",
+    "ExplicitTarget",
+)
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder: Path = tmp_path_factory.mktemp("openapi")
+    return create_app(AppSettings(data=folder)).openapi()
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method} {path}", operation
+
+
+def test_every_route_is_there(document: dict[str, Any]) -> None:
+    assert {path: set(methods) for path, methods in document["paths"].items()} == PATHS
+
+
+def test_every_operation_has_a_summary_a_tag_and_a_name_of_its_own(document: dict[str, Any]) -> None:
+    found = dict(operations(document))
+    assert [name for name, operation in found.items() if not operation.get("summary")] == []
+    assert [name for name, operation in found.items() if not operation.get("tags")] == []
+    assert len({operation["operationId"] for operation in found.values()}) == len(found)
+
+
+def test_every_error_is_documented_as_a_problem(document: dict[str, Any]) -> None:
+    for name, operation in operations(document):
+        errors = {status: body for status, body in operation["responses"].items() if status >= "400"}
+        assert {"500", "503"} <= set(errors), name
+        for status, body in errors.items():
+            assert list(body["content"]) == ["application/problem+json"], (name, status)
+            assert body["content"]["application/problem+json"]["examples"], (name, status)
+
+
+def test_every_answer_in_json_has_an_example(document: dict[str, Any]) -> None:
+    for name, operation in operations(document):
+        for status, body in operation["responses"].items():
+            content = body.get("content", {}).get("application/json")
+            if content is not None and "/readyz" not in name and "/healthz" not in name:
+                assert "example" in content or "/report" in name, (name, status)
+
+
+def test_requests_have_examples(document: dict[str, Any]) -> None:
+    body = document["paths"]["/v1/compilations"]["post"]["requestBody"]
+    assert len(body["content"]["application/json"]["examples"]) == 2
+
+
+@pytest.mark.parametrize(("path", "method"), [("/v1/models", "post"), ("/v1/models/{digest}", "put")])
+def test_an_upload_is_documented_as_bytes(document: dict[str, Any], path: str, method: str) -> None:
+    body = document["paths"][path][method]["requestBody"]
+    assert list(body["content"]) == ["application/octet-stream"]
+    assert body["required"]
+
+
+@pytest.mark.parametrize("model", REQUEST_MODELS)
+def test_every_default_of_a_request_is_written_down(document: dict[str, Any], model: str) -> None:
+    schema = document["components"]["schemas"][model]
+    optional = set(schema["properties"]) - set(schema.get("required", ()))
+    assert {name for name in optional if "default" not in schema["properties"][name]} == set()
+
+
+def test_every_default_of_a_parameter_is_written_down(document: dict[str, Any]) -> None:
+    for name, operation in operations(document):
+        for parameter in operation.get("parameters", ()):
+            assert parameter["required"] or "default" in parameter["schema"], (name, parameter["name"])
+
+
+def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+    known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert set(references(document)) <= known
+
+
+def references(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+        for child in node.values():
+            yield from references(child)
+    elif isinstance(node, list):
+        for child in node:
+            yield from references(child)

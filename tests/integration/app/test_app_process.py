@@ -1,0 +1,131 @@
+"""``python -m app`` as a process: signals, cut-off uploads, streams that nobody reads, memory."""
+
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from app_samples import MODEL_BYTES
+from server_process import ServerProcess
+
+UPLOAD_BYTES = 256 << 20
+MAX_GROWTH_BYTES = 64 << 20
+PATIENCE_SECONDS = 30
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def submit(url: str) -> str:
+    model = httpx.post(f"{url}/v1/models", content=MODEL_BYTES).raise_for_status().json()
+    job = httpx.post(f"{url}/v1/compilations", json={"model": model["digest"], "target": "host"})
+    return str(job.raise_for_status().json()["id"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_open_streams_and_the_process_cleanly(
+    server: ServerProcess, tmp_path: Path, number: signal.Signals
+) -> None:
+    job = submit(server.url)
+    with httpx.stream("GET", f"{server.url}/v1/compilations/{job}/events", timeout=60) as response:
+        lines = response.iter_lines()
+        assert next(lines) == "event: queued"
+        server.process.send_signal(number)
+        assert not any(line.startswith("event:") for line in lines)
+    assert server.process.wait(PATIENCE_SECONDS) == 0
+    assert (tmp_path / "app.log").read_text() == ""
+
+
+def test_a_stream_that_its_reader_leaves_is_given_up(server: ServerProcess) -> None:
+    job = submit(server.url)
+    descriptors = Path(f"/proc/{server.process.pid}/fd")
+    before = len(list(descriptors.iterdir()))
+    for _ in range(5):
+        with httpx.stream("GET", f"{server.url}/v1/compilations/{job}/events") as response:
+            assert next(response.iter_lines()) == "event: queued"
+    assert eventually(lambda: len(list(descriptors.iterdir())) <= before + 1)
+
+
+@pytest.mark.parametrize(
+    "framing", [b"Content-Length: 1000000", b"Transfer-Encoding: chunked"], ids=["declared", "chunked"]
+)
+def test_a_cut_off_upload_leaves_nothing(server: ServerProcess, framing: bytes) -> None:
+    half = bytes(500_000)
+    body = half if b"Length" in framing else b"7A120\r\n" + half + b"\r\n"
+    with socket.create_connection(server.address) as connection:
+        connection.sendall(b"POST /v1/models HTTP/1.1\r\nHost: x\r\n" + framing + b"\r\n\r\n" + body)
+    digest = hashlib.sha256(half).hexdigest()
+    assert eventually(lambda: server.stored_files() == [])
+    assert httpx.get(f"{server.url}/v1/models/{digest}").status_code == 404
+
+
+def test_an_upload_that_is_too_large_is_answered_although_more_was_to_come(server: ServerProcess) -> None:
+    with socket.create_connection(server.address) as connection:
+        connection.sendall(
+            b"POST /v1/models HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999\r\n\r\n" + bytes(100_000)
+        )
+        answer = connection.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b"model-too-large" in answer
+
+
+def test_an_upload_is_never_held_in_memory(server: ServerProcess) -> None:
+    httpx.post(f"{server.url}/v1/models", content=MODEL_BYTES).raise_for_status()
+    before = server.peak_memory_bytes()
+
+    def chunks() -> Iterator[bytes]:
+        block = os.urandom(1 << 20)
+        for index in range(UPLOAD_BYTES >> 20):
+            yield index.to_bytes(4, "big") + block[4:]
+
+    response = httpx.post(f"{server.url}/v1/models", content=chunks(), timeout=300)
+    assert response.status_code == 201
+    assert server.peak_memory_bytes() - before <= MAX_GROWTH_BYTES
+    digest = response.json()["digest"]
+    assert [path.name for path in server.stored_files() if path.stat().st_size == UPLOAD_BYTES] == [digest]
+
+
+def test_the_answer_to_head_has_no_body(server: ServerProcess) -> None:
+    digest = httpx.post(f"{server.url}/v1/models", content=MODEL_BYTES).raise_for_status().json()["digest"]
+    for path in (f"/v1/models/{digest}", "/v1/models/" + "0" * 64, "/healthz"):
+        response = httpx.head(f"{server.url}{path}")
+        assert response.content == b""
+        assert int(response.headers["Content-Length"]) > 0
+
+
+def test_a_setting_that_is_not_valid_is_named_without_a_traceback(tmp_path: Path) -> None:
+    environment = {**os.environ, "BESSEMER_DATA": str(tmp_path), "BESSEMER_PORT": "many"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "app"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("BESSEMER_PORT: ")
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_port_that_is_taken_is_reported(server: ServerProcess, tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "BESSEMER_DATA": str(tmp_path / "other"),
+        "BESSEMER_PORT": str(server.address[1]),
+    }
+    ended = subprocess.run(
+        [sys.executable, "-m", "app"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode not in (0, 2)
+    assert "address already in use" in ended.stderr
+    assert ended.stdout == ""
+    assert httpx.get(f"{server.url}/healthz").status_code == 200
