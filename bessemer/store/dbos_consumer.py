@@ -19,8 +19,8 @@ from bessemer.store.settings import StoreSettings
 
 log = logging.getLogger(__name__)
 
-HANDLE_ATTEMPTS = 5
-"""How often a task is begun again where the store was away; waits 1, 2, 4 and 8 seconds in between."""
+HANDLE_ATTEMPTS = 7
+"""How often a task is begun where the store is away: with waits of 1, 2, 4 … 32 seconds, for a minute."""
 
 
 class DbosConsumer:

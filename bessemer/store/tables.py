@@ -54,6 +54,8 @@ JOBS = sa.Table(
     sa.Column("enqueued_at", Moment),
     sa.Column("started_at", Moment),
     sa.Column("finished_at", Moment),
+    sa.Index("jobs_newest", "created_at", "id"),
+    sa.Index("jobs_newest_by_state", "state", "created_at", "id"),
 )
 
 EVENTS = sa.Table(
@@ -77,6 +79,7 @@ MODELS = sa.Table(
     sa.Column("problem", _document()),
     sa.Column("created_at", Moment, nullable=False),
     sa.Column("enqueued_at", Moment),
+    sa.Index("models_by_state", "state", "created_at"),
 )
 
 WORKERS = sa.Table(

@@ -91,7 +91,7 @@ def _create_models() -> None:
         sa.CheckConstraint("(state = 'ready') = (inspection IS NOT NULL)", name="models_inspection"),
         sa.CheckConstraint("(state = 'rejected') = (problem IS NOT NULL)", name="models_problem"),
     )
-    op.create_index("models_state_index", "models", ["state", "created_at"])
+    op.create_index("models_by_state", "models", ["state", "created_at"])
 
 
 def _create_workers() -> None:

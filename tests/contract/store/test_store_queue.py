@@ -1,0 +1,210 @@
+"""The queue: every task is handled, once where nothing goes wrong, again where a worker is lost."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from bessemer.store.dbos_consumer import open_consumer
+from bessemer.store.dbos_queue import DbosQueue, open_queue
+from bessemer.store.errors import StoreUnavailableError
+from bessemer.store.queue import Queue, Task, TaskKind
+from bessemer.store.settings import StoreSettings
+
+ROOT = Path(__file__).parents[3]
+PATIENCE_SECONDS = 60
+
+
+def compile_task(task_id: str) -> Task:
+    return Task(TaskKind.COMPILE, task_id)
+
+
+class Handler:
+    """Records the tasks it was given; waits in each until ``release`` is set, where ``held``."""
+
+    def __init__(self, held: bool = False) -> None:
+        self.begun: list[Task] = []
+        self.ended: list[Task] = []
+        self.release = asyncio.Event()
+        if not held:
+            self.release.set()
+
+    async def __call__(self, task: Task) -> None:
+        self.begun.append(task)
+        try:
+            await self.release.wait()
+        finally:
+            self.ended.append(task)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def queue(settings: StoreSettings) -> Iterator[Queue]:
+    opened = open_queue(settings)
+    yield opened
+    opened.close()
+
+
+@asynccontextmanager
+async def consuming(
+    settings: StoreSettings, handle: Callable[[Task], object], worker_id: str = "worker"
+) -> AsyncIterator[None]:
+    running = asyncio.create_task(open_consumer(settings, worker_id).run(handle))
+    try:
+        yield
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+async def enqueue(queue: Queue, *tasks: Task) -> None:
+    for task in tasks:
+        await asyncio.to_thread(queue.enqueue, task)
+
+
+async def test_a_task_is_handled(settings: StoreSettings, queue: Queue) -> None:
+    handler = Handler()
+    tasks = [Task(kind, "0123456789abcdef" * 4) for kind in TaskKind]
+    async with consuming(settings, handler):
+        await enqueue(queue, *tasks)
+        await until(lambda: len(handler.ended) == len(tasks))
+    assert set(handler.begun) == set(tasks)
+
+
+async def test_a_task_that_was_asked_for_before_is_handled_once(
+    settings: StoreSettings, queue: Queue
+) -> None:
+    handler = Handler()
+    first, second, third = (compile_task(f"task-{number}") for number in range(3))
+    await enqueue(queue, first, first)
+    async with consuming(settings, handler):
+        await enqueue(queue, first, second)
+        await until(lambda: second in handler.ended)
+        await enqueue(queue, first, third)
+        await until(lambda: third in handler.ended)
+    assert handler.begun == [first, second, third]
+
+
+async def test_a_worker_takes_one_task_of_each_queue_at_a_time(settings: StoreSettings, queue: Queue) -> None:
+    handler = Handler(held=True)
+    quick = Task(TaskKind.INSPECT, "quick")
+    await enqueue(queue, compile_task("long-1"), compile_task("long-2"), quick)
+    async with consuming(settings, handler):
+        await until(lambda: len(handler.begun) == 2)
+        await asyncio.sleep(0.5)
+        assert set(handler.begun) == {compile_task("long-1"), quick}
+        handler.release.set()
+        await until(lambda: len(handler.ended) == 3)
+
+
+async def test_a_task_is_begun_again_where_the_store_was_away(settings: StoreSettings, queue: Queue) -> None:
+    begun: list[Task] = []
+
+    async def fail_once(task: Task) -> None:
+        begun.append(task)
+        if len(begun) == 1:
+            raise StoreUnavailableError("away")
+
+    await enqueue(queue, compile_task("task"))
+    async with consuming(settings, fail_once):
+        await until(lambda: len(begun) == 2)
+
+
+async def test_a_handler_that_fails_is_not_called_again_and_harms_no_other_task(
+    settings: StoreSettings, queue: Queue
+) -> None:
+    begun: list[Task] = []
+
+    async def fail(task: Task) -> None:
+        begun.append(task)
+        raise RuntimeError("a defect")
+
+    tasks = [compile_task("task-1"), compile_task("task-2")]
+    await enqueue(queue, *tasks)
+    async with consuming(settings, fail):
+        await until(lambda: len(begun) == 2)
+    assert begun == tasks
+
+
+async def test_a_worker_that_stops_ends_its_handling_and_another_one_takes_the_task(
+    settings: StoreSettings, queue: Queue
+) -> None:
+    stopped, successor = Handler(held=True), Handler()
+    task = compile_task("task")
+    await enqueue(queue, task)
+    async with consuming(settings, stopped, "worker-1"):
+        await until(lambda: stopped.begun == [task])
+    assert stopped.ended == [task]
+    async with consuming(settings, successor, "worker-2"):
+        await until(lambda: successor.ended == [task])
+
+
+@contextmanager
+def worker_process(settings: StoreSettings, worker_id: str) -> Iterator[subprocess.Popen[str]]:
+    script = [sys.executable, "-W", "error", "-m", "tests.contract.store.queue_worker"]
+    process = subprocess.Popen(
+        [*script, settings.model_dump_json(), worker_id], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def next_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_a_killed_workers_task_is_handled_again_when_it_returns(
+    settings: StoreSettings, queue: Queue
+) -> None:
+    queue.enqueue(compile_task("stuck"))
+    for _ in range(2):
+        with worker_process(settings, "worker") as process:
+            assert next_line(process) == "compile:stuck"
+
+
+def test_a_killed_workers_task_is_left_alone_until_it_is_handed_over(
+    settings: StoreSettings, queue: Queue
+) -> None:
+    assert isinstance(queue, DbosQueue)
+    queue.enqueue(compile_task("stuck"))
+    with worker_process(settings, "worker-1") as process:
+        assert next_line(process) == "compile:stuck"
+    with worker_process(settings, "worker-2") as process:
+        queue.enqueue(compile_task("other"))
+        assert next_line(process) == "compile:other"
+        assert queue.hand_over("worker-1") == 1
+        assert next_line(process) == "compile:stuck"
+
+
+def test_a_worker_process_connects_to_nothing_else_and_loads_no_compiler(
+    settings: StoreSettings, queue: Queue
+) -> None:
+    queue.enqueue(compile_task("task"))
+    with worker_process(settings, "worker") as process:
+        assert next_line(process) == "compile:task"
+        process.terminate()
+        assert next_line(process) == "compilers: []"
+        assert process.wait(PATIENCE_SECONDS) == 0
+
+
+async def test_an_engine_that_cannot_be_reached_is_unavailable(tmp_path: Path) -> None:
+    away = StoreSettings(data=tmp_path, engine_url="postgresql://nobody@127.0.0.1:1/none")
+    with pytest.raises(StoreUnavailableError):
+        open_queue(away)
+    with pytest.raises(StoreUnavailableError):
+        await open_consumer(away, "worker").run(Handler())

@@ -1,0 +1,30 @@
+"""Cursors: opaque, safe in an address, and ours only."""
+
+import string
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from bessemer.store.errors import CursorInvalidError
+from bessemer.store.job_rows import Position, from_cursor, to_cursor
+
+MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
+
+
+@pytest.mark.parametrize("job_id", ["job-00000001", "a" * 64])
+@pytest.mark.parametrize("moment", [MOMENT, MOMENT.replace(microsecond=0)])
+def test_a_cursor_is_read_as_it_was_written(moment: datetime, job_id: str) -> None:
+    cursor = to_cursor(Position(moment, job_id))
+    assert from_cursor(cursor) == Position(moment, job_id)
+    assert set(cursor) <= set(string.ascii_letters + string.digits + "-_")
+
+
+def test_a_cursor_keeps_the_moment_whatever_its_zone() -> None:
+    elsewhere = MOMENT.astimezone(timezone(timedelta(hours=5)))
+    assert from_cursor(to_cursor(Position(elsewhere, "job-00000001"))).created_at == MOMENT
+
+
+@pytest.mark.parametrize("text", ["", " ", "?", "a", "bm9uZQ", "MjAyNi0wMS0wMg", "é", "\x00", "A" * 1000])
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(CursorInvalidError):
+        from_cursor(text)

@@ -1,0 +1,47 @@
+"""Where the store keeps its things by default, and by URL."""
+
+from pathlib import Path
+
+import pytest
+
+from bessemer.store.settings import StoreSettings
+
+DATA = Path("/data")
+
+
+def test_the_defaults_need_only_a_folder() -> None:
+    settings = StoreSettings(data=DATA)
+    assert str(settings.database) == "sqlite:////data/bessemer.sqlite"
+    assert str(settings.engine) == "sqlite:////data/engine.sqlite"
+    assert settings.artifacts == "file:///data/artifacts"
+
+
+def test_a_relative_folder_is_made_absolute() -> None:
+    assert StoreSettings(data=Path("here")).artifacts == (Path.cwd() / "here" / "artifacts").as_uri()
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg"])
+def test_postgresql_holds_the_engine_too_and_is_reached_by_the_driver_that_is_installed(scheme: str) -> None:
+    settings = StoreSettings(data=DATA, database_url=f"{scheme}://user:secret@host:5432/name")
+    expected = "postgresql+psycopg://user:secret@host:5432/name"
+    assert settings.database.render_as_string(hide_password=False) == expected
+    assert settings.engine == settings.database
+
+
+def test_each_place_can_be_named_by_itself() -> None:
+    settings = StoreSettings(
+        data=DATA,
+        database_url="sqlite:////elsewhere/jobs.sqlite",
+        engine_url="postgresql://host/engine",
+        artifacts_url="s3://bucket/prefix",
+    )
+    assert str(settings.database) == "sqlite:////elsewhere/jobs.sqlite"
+    assert str(settings.engine) == "postgresql+psycopg://host/engine"
+    assert settings.artifacts == "s3://bucket/prefix"
+
+
+def test_the_environment_sets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BESSEMER_DATA", "/other")
+    monkeypatch.setenv("BESSEMER_ARTIFACTS_URL", "gs://bucket")
+    settings = StoreSettings()
+    assert (settings.folder, settings.artifacts) == (Path("/other"), "gs://bucket")
