@@ -16,6 +16,7 @@ from bessemer.contract.sandbox import SandboxMode
 class Rlimits(Document):
     """What the kernel itself enforces on every process of a job."""
 
+    data_bytes: int = Field(description="Private writable memory.")
     address_space_bytes: int
     file_bytes: int
     open_files: int
@@ -31,6 +32,12 @@ class Confinement(Document):
     rlimits: Rlimits
 
 
+class ProbeWork(Document):
+    """Report the layers of the confinement and leave."""
+
+    kind: Literal["probe"] = "probe"
+
+
 class InspectWork(Document):
     """Read a model's format and signature."""
 
@@ -44,7 +51,7 @@ class CompileWork(Document):
     request: CompilationRequest
 
 
-Work = Annotated[InspectWork | CompileWork, Field(discriminator="kind")]
+Work = Annotated[ProbeWork | InspectWork | CompileWork, Field(discriminator="kind")]
 
 
 class StartJob(Document):
@@ -62,6 +69,8 @@ class StartJob(Document):
     cores: int = Field(description="The worker's cores; the target's where the request names none.")
     work: Work
 
+
+MAX_ORDER_BYTES = 1 << 22
 
 Order = StartJob
 ORDERS: TypeAdapter[Order] = TypeAdapter(Order)
@@ -85,7 +94,10 @@ class Started(Document):
 
 
 class Exited(Document):
-    """A child is gone. ``signal`` is 0 where it left by itself."""
+    """A child is gone; without a ``Started`` before it, there never was one, and ``status`` is the errno.
+
+    ``signal`` is 0 where it left by itself.
+    """
 
     kind: Literal["exited"] = "exited"
     job: str

@@ -1,0 +1,142 @@
+"""The job's child: confines itself, says which layers hold, and only then opens the upload.
+
+It never returns into the zygote: it ends with ``os._exit``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from worker.errors import JobError
+from worker.job_folder import JobFolder
+from worker.messages import Confined, Failed, Message
+from worker.order import CompileWork, InspectWork, ProbeWork, StartJob
+from worker.sandbox.confine import confine
+from worker.teller import Teller
+
+MAX_DETAIL_CHARACTERS = 4000
+ALLOCATION_FAILED = ("can't allocate memory", "cannot allocate memory", "not enough memory", "bad_alloc")
+"""How torch and TVM say in the text of a RuntimeError that memory ran out."""
+
+
+def main(order: StartJob, messages: int, host_mcpu: str, started: float) -> NoReturn:
+    """Run one job in this freshly forked process, and end it.
+
+    Args:
+        order: what to do.
+        messages: the writing end of the job's FIFO.
+        host_mcpu: LLVM's name of the processor.
+        started: ``time.monotonic()`` at the order's arrival.
+    """
+    status = 1
+    try:
+        _reset_signals()
+        _redirect(JobFolder(Path(order.folder)).log)
+        status = _run(order, Teller(messages, started), host_mcpu)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _flush()
+        os._exit(status)
+
+
+def problem_of(error: BaseException, stage: str | None) -> Problem:
+    """What a job's user is told about an exception that ended the job."""
+    if isinstance(error, JobError):
+        return error.problem(stage)
+    detail = f"{type(error).__name__}: {error}"[:MAX_DETAIL_CHARACTERS]
+    return make_problem(
+        ErrorCode.LIMIT_MEMORY if _ran_out_of_memory(error) else ErrorCode.CHILD_CRASHED, detail, stage=stage
+    )
+
+
+def _run(order: StartJob, teller: Teller, host_mcpu: str) -> int:
+    sandbox = confine(Path(order.folder), order.confinement, keep=(teller.descriptor,))
+    teller.tell(Confined(sandbox=sandbox, seconds=teller.elapsed_seconds()))
+    if order.confinement.mode is SandboxMode.REQUIRED and not sandbox.complete:
+        teller.tell(Failed(problem=_refusal(sandbox)))
+        return 0
+    try:
+        result = _work(order, sandbox, teller, host_mcpu)
+        if result is not None:
+            teller.tell(result)
+    except BaseException as error:
+        problem = problem_of(error, teller.stage)
+        traceback.print_exc()
+        _flush()
+        teller.tell(Failed(problem=problem))
+    return 0
+
+
+def _work(order: StartJob, sandbox: SandboxStatus, teller: Teller, host_mcpu: str) -> Message | None:
+    folder = JobFolder(Path(order.folder))
+    os.chdir(folder.scratch)
+    works: dict[type, Callable[[], Message | None]] = {
+        ProbeWork: lambda: None,
+        InspectWork: lambda: _inspect(folder, order.cores),
+        CompileWork: lambda: _compile(order, folder, sandbox, teller, host_mcpu),
+    }
+    return works[type(order.work)]()
+
+
+def _inspect(folder: JobFolder, cores: int) -> Message:
+    from worker.formats.inspect import inspect_model
+    from worker.messages import Inspected
+
+    _set_threads(cores)
+    return Inspected(inspection=inspect_model(folder.model))
+
+
+def _compile(
+    order: StartJob, folder: JobFolder, sandbox: SandboxStatus, teller: Teller, host_mcpu: str
+) -> Message:
+    from worker.compiling import compile_model
+
+    return compile_model(order, folder, sandbox, teller, host_mcpu)
+
+
+def _set_threads(cores: int) -> None:
+    os.environ["TVM_NUM_THREADS"] = str(cores)
+
+
+def _refusal(sandbox: SandboxStatus) -> Problem:
+    lost = [f"{status.layer.value} ({status.note})" for status in sandbox.layers if not status.holds]
+    return make_problem(ErrorCode.SANDBOX_INCOMPLETE, f"these layers do not hold: {', '.join(lost)}")
+
+
+def _ran_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError):
+        return True
+    text = str(error).lower() if isinstance(error, RuntimeError) else ""
+    return any(sign in text for sign in ALLOCATION_FAILED)
+
+
+def _reset_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _redirect(log: Path) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+    os.dup2(nothing, 0)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            continue

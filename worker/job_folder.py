@@ -1,0 +1,128 @@
+"""The folder of one job: made for the slot's user, removed even where the job built it to resist."""
+
+import contextlib
+import itertools
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_MODEL_MODE = 0o400
+_LOG_MODE = 0o600
+_PRIVATE = 0o700
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """The places in a job's folder."""
+
+    path: Path
+
+    @property
+    def model(self) -> Path:
+        """The upload, read-only."""
+        return self.path / "model"
+
+    @property
+    def output(self) -> Path:
+        """Where the job leaves its results."""
+        return self.path / "output"
+
+    @property
+    def scratch(self) -> Path:
+        """Where the job keeps what only itself needs."""
+        return self.path / "scratch"
+
+    @property
+    def log(self) -> Path:
+        """Standard output and error of the job."""
+        return self.path / "log.txt"
+
+    @property
+    def messages(self) -> Path:
+        """The FIFO; it is there only while the job is being started."""
+        return self.path / "messages"
+
+
+def make_job_folder(path: Path, uid: int | None) -> JobFolder:
+    """Make the folder of a job. The caller puts the model there and calls ``seal_model``.
+
+    Args:
+        path: does not exist yet; its parent does, and the slot's user can pass through it.
+        uid: the slot's user, who will own the folder; None leaves it to the supervisor's user.
+
+    Raises:
+        FileExistsError: the folder is there already.
+    """
+    folder = JobFolder(path)
+    for made in (folder.path, folder.output, folder.scratch):
+        made.mkdir(mode=_PRIVATE)
+    folder.log.touch(mode=_LOG_MODE, exist_ok=False)
+    for made in (folder.output, folder.scratch, folder.log, folder.path):
+        _give(made, uid)
+    return folder
+
+
+def seal_model(folder: JobFolder, uid: int | None) -> None:
+    """Give the upload to the slot's user, who may only read it."""
+    folder.model.chmod(_MODEL_MODE)
+    _give(folder.model, uid)
+
+
+def remove_job_folder(path: Path) -> None:
+    """Remove a job's folder, whatever the job left in it. Every process of the job must be gone.
+
+    No link is followed. Folders nested thousands deep are flattened on the way: their paths are too long for
+    any system call, and their descriptors are too many to hold.
+    """
+    if not os.path.lexists(path):
+        return
+    top = os.open(path, _OPEN_FOLDER)
+    try:
+        _empty(top)
+    finally:
+        os.close(top)
+    path.rmdir()
+
+
+def _give(path: Path, uid: int | None) -> None:
+    if uid is not None:
+        os.chown(path, uid, uid, follow_symlinks=False)
+
+
+def _empty(top: int) -> None:
+    names = (f"{secrets.token_hex(8)}-{number}" for number in itertools.count())
+    while entries := _entries(top):
+        for name, is_folder in entries:
+            if is_folder:
+                _remove_folder(top, name, names)
+            else:
+                os.unlink(name, dir_fd=top)
+
+
+def _remove_folder(top: int, name: str, names: Iterator[str]) -> None:
+    _open_up(top, name)
+    folder = os.open(name, _OPEN_FOLDER, dir_fd=top)
+    try:
+        for inner, is_folder in _entries(folder):
+            if is_folder:
+                _open_up(folder, inner)
+                os.rename(inner, next(names), src_dir_fd=folder, dst_dir_fd=top)
+            else:
+                os.unlink(inner, dir_fd=folder)
+    finally:
+        os.close(folder)
+    os.rmdir(name, dir_fd=top)
+
+
+def _entries(folder: int) -> list[tuple[str, bool]]:
+    with os.scandir(folder) as entries:
+        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+
+
+def _open_up(folder: int, name: str) -> None:
+    # a job without a user of its own may have made a folder that its owner cannot enter
+    with contextlib.suppress(PermissionError):
+        os.chmod(name, _PRIVATE, dir_fd=folder)

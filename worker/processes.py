@@ -1,0 +1,92 @@
+"""The machine's processes, as ``/proc`` shows them."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGESIZE")
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process. ``cpu_seconds`` is its own, ``waited_cpu_seconds`` that of the children it waited for."""
+
+    pid: int
+    group: int
+    session: int
+    start_ticks: int
+    cpu_seconds: float
+    waited_cpu_seconds: float
+    zombie: bool
+
+
+def processes() -> tuple[Process, ...]:
+    """Every process that can be seen."""
+    with os.scandir("/proc") as entries:
+        found = [read_process(int(entry.name)) for entry in entries if entry.name.isdigit()]
+    return tuple(process for process in found if process is not None)
+
+
+def read_process(pid: int) -> Process | None:
+    """One process; None where it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    # the name, in parentheses, may hold anything
+    fields = text[text.rindex(")") + 2 :].split()
+    user, system, waited_user, waited_system = (int(field) for field in fields[11:15])
+    return Process(
+        pid=pid,
+        group=int(fields[2]),
+        session=int(fields[3]),
+        start_ticks=int(fields[19]),
+        cpu_seconds=(user + system) / CLOCK_TICKS,
+        waited_cpu_seconds=(waited_user + waited_system) / CLOCK_TICKS,
+        zombie=fields[0] in "ZX",
+    )
+
+
+def user_of(pid: int) -> int | None:
+    """The real user of a process; None where it is gone. The owner of ``/proc/PID`` may be another."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("Uid:")), None)
+
+
+def private_bytes(pid: int) -> int:
+    """An upper bound of the memory that is the process's own: anonymous and shared memory, no mapped files.
+
+    Pages that a fork still shares count in full in each process.
+    """
+    try:
+        resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    anonymous = (int(resident) - int(shared)) * _PAGE_BYTES
+    return max(anonymous, 0) + _kibibytes(status, "RssShmem:")
+
+
+def proportional_bytes(pid: int) -> int | None:
+    """The same with every shared page divided by those who share it; None where this may not be read.
+
+    Costs milliseconds: the kernel walks the page table.
+    """
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    except OSError:
+        return None
+    return _kibibytes(text, "Pss_Anon:") + _kibibytes(text, "Pss_Shmem:")
+
+
+def _kibibytes(text: str, name: str) -> int:
+    for line in text.splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) << 10
+    return 0

@@ -1,0 +1,122 @@
+"""Confines a job's process, in the order that the layers need, and reports which of them hold.
+
+Whatever is reported was probed in the confined process itself.
+"""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import bessemer
+import worker
+from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxStatus
+from worker.order import Confinement, Rlimits
+from worker.sandbox import landlock
+from worker.sandbox.environment import confine_environment, probe_environment
+from worker.sandbox.identity import confine_identity
+from worker.sandbox.landlock import READ, READ_EXECUTE, READ_WRITE_FILE, WORK_IN, Rule, confine_landlock
+from worker.sandbox.no_new_privs import confine_no_new_privs
+from worker.sandbox.process_group import die_with_parent, probe_process_group
+from worker.sandbox.rlimits import confine_rlimits
+from worker.sandbox.seccomp import confine_seccomp
+
+UMASK = 0o077
+DEVICES = tuple(Path("/dev") / name for name in ("null", "zero", "urandom"))
+MACHINE = tuple(map(Path, ("/etc/ld.so.cache", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu")))
+"""What the loader and the libraries read to learn which machine they are on."""
+
+Step = Callable[[], LayerStatus]
+
+
+def confine(folder: Path, confinement: Confinement, keep: Sequence[int] = ()) -> SandboxStatus:
+    """Confine this process, for good, to one job.
+
+    The process must be freshly forked, have one thread, and have opened nothing of the job's upload.
+
+    Args:
+        folder: the job's folder, with ``model``, ``output`` and ``scratch``.
+        confinement: the mode, the user and the limits.
+        keep: descriptors to leave open besides 0, 1 and 2.
+
+    Returns:
+        The layers, each as it was found after it was applied.
+    """
+    parent = os.getppid()
+    os.umask(UMASK)
+    die_with_parent(parent)
+    if os.getsid(0) != os.getpid():
+        os.setsid()
+    close_descriptors(keep)
+    environment = _attempt(Layer.ENVIRONMENT, probe_environment)
+    confine_environment(folder / "scratch")
+    if confinement.mode is SandboxMode.OFF:
+        return _off(confinement.rlimits)
+    steps = (environment, *_identity(confinement.uid, parent), *_restrictions(folder, confinement))
+    return SandboxStatus(mode=confinement.mode, layers=steps)
+
+
+def readable_roots() -> tuple[Path, ...]:
+    """The folders that hold a job's code: the system's, Python's, the environment's, ours, and zig's."""
+    system = tuple(map(Path, ("/usr", "/lib", "/lib64", "/bin")))
+    python = (Path(sys.prefix), Path(sys.base_prefix))
+    packages = tuple(Path(package.__path__[0]).resolve() for package in (worker, bessemer))
+    zig = importlib.util.find_spec("ziglang")
+    zig_folders = tuple(zig.submodule_search_locations or ()) if zig else ()
+    return tuple(dict.fromkeys((*system, *python, *packages, *map(Path, zig_folders))))
+
+
+def job_rules(folder: Path) -> tuple[Rule, ...]:
+    """What a job may open."""
+    return (
+        *(Rule(root, READ_EXECUTE) for root in readable_roots()),
+        *(Rule(path, READ) for path in MACHINE),
+        *(Rule(device, READ_WRITE_FILE) for device in DEVICES),
+        Rule(folder / "model", READ),
+        *(Rule(folder / name, WORK_IN) for name in ("output", "scratch")),
+    )
+
+
+def close_descriptors(keep: Sequence[int]) -> None:
+    """Close every descriptor but 0, 1, 2 and those in ``keep``."""
+    start = 3
+    for descriptor in sorted(keep):
+        os.closerange(start, descriptor)
+        start = descriptor + 1
+    os.closerange(start, os.sysconf("SC_OPEN_MAX"))
+
+
+def _identity(uid: int | None, parent: int) -> tuple[LayerStatus, LayerStatus]:
+    needed = tuple(root for root in (*readable_roots(), Path(os.__file__)) if root.exists())
+    identity = _attempt(Layer.UID, lambda: confine_identity(uid, needed, landlock.abi()))
+    die_with_parent(parent)
+    return _attempt(Layer.PROCESS_GROUP, probe_process_group), identity
+
+
+def _restrictions(folder: Path, confinement: Confinement) -> tuple[LayerStatus, ...]:
+    shared_user = confinement.uid is None
+    rules = job_rules(folder)
+    steps: tuple[tuple[Layer, Step], ...] = (
+        (Layer.RLIMITS, lambda: confine_rlimits(confinement.rlimits, shared_user)),
+        (Layer.NO_NEW_PRIVS, confine_no_new_privs),
+        (Layer.LANDLOCK, lambda: confine_landlock(rules, folder)),
+        (Layer.SECCOMP, lambda: confine_seccomp(shared_user)),
+    )
+    return tuple(_attempt(layer, step) for layer, step in steps)
+
+
+def _off(rlimits: Rlimits) -> SandboxStatus:
+    _attempt(Layer.RLIMITS, lambda: confine_rlimits(rlimits, shared_user=True))
+    note = "BESSEMER_SANDBOX is off"
+    layers = tuple(LayerStatus(layer=layer, holds=False, required=False, note=note) for layer in Layer)
+    return SandboxStatus(mode=SandboxMode.OFF, layers=layers)
+
+
+def _attempt(layer: Layer, step: Step) -> LayerStatus:
+    try:
+        return step()
+    except (OSError, ImportError, KeyError, RuntimeError, ValueError) as error:
+        return LayerStatus(
+            layer=layer, holds=False, required=True, note=f"{type(error).__name__}: {error}"[:400]
+        )

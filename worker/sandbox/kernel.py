@@ -1,0 +1,117 @@
+"""The system calls that the confinement needs and Python does not offer."""
+
+import ctypes
+import os
+from enum import IntEnum
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_CAPABILITY_VERSION_3 = 0x20080522
+_SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
+_WORD_BITS = 32
+
+
+class Prctl(IntEnum):
+    """The operations of prctl(2) that are used here."""
+
+    SET_PDEATHSIG = 1
+    GET_PDEATHSIG = 2
+    SET_KEEPCAPS = 8
+    GET_SECCOMP = 21
+    SET_SECCOMP = 22
+    CAPBSET_READ = 23
+    CAPBSET_DROP = 24
+    SET_CHILD_SUBREAPER = 36
+    SET_NO_NEW_PRIVS = 38
+    GET_NO_NEW_PRIVS = 39
+    CAP_AMBIENT = 47
+
+
+CAP_AMBIENT_RAISE = 2
+CAP_DAC_READ_SEARCH = 2
+
+
+class _CapabilityHeader(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
+
+
+class _CapabilityWord(ctypes.Structure):
+    _fields_ = [
+        ("effective", ctypes.c_uint32),
+        ("permitted", ctypes.c_uint32),
+        ("inheritable", ctypes.c_uint32),
+    ]
+
+
+def prctl(operation: Prctl, *arguments: int) -> int:
+    """Call prctl(2); arguments that are not given are 0.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    padded = [ctypes.c_ulong(argument) for argument in (*arguments, 0, 0, 0, 0)[:4]]
+    return _checked(_LIBC.prctl(ctypes.c_int(operation), *padded))
+
+
+def syscall(number: int, *arguments: int | ctypes.Array[ctypes.c_char] | ctypes.c_void_p | None) -> int:
+    """Call a system call by its number.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
+    _LIBC.syscall.restype = ctypes.c_long
+    return _checked(_LIBC.syscall(ctypes.c_long(number), *words))
+
+
+def parent_death_signal() -> int:
+    """The signal that this process gets when its parent ends; 0 where none was asked for."""
+    number = ctypes.c_int(0)
+    _checked(_LIBC.prctl(ctypes.c_int(Prctl.GET_PDEATHSIG), ctypes.byref(number), 0, 0, 0))
+    return number.value
+
+
+def install_filter(program: bytes) -> None:
+    """Install a seccomp filter.
+
+    Args:
+        program: classic BPF instructions, 8 bytes each.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+
+    class Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
+
+    instructions = Program(len(program) // 8, program)
+    mode_filter = 2
+    _checked(
+        _LIBC.prctl(
+            ctypes.c_int(Prctl.SET_SECCOMP), ctypes.c_ulong(mode_filter), ctypes.byref(instructions), 0, 0
+        )
+    )
+
+
+def set_capabilities(capabilities: frozenset[int]) -> None:
+    """Make these the effective, permitted and inheritable capabilities of this thread.
+
+    Raises:
+        OSError: one of them is not permitted.
+    """
+    words = (_CapabilityWord * 2)()
+    for capability in capabilities:
+        word, bit = words[capability // _WORD_BITS], 1 << capability % _WORD_BITS
+        word.effective |= bit
+        word.permitted |= bit
+        word.inheritable |= bit
+    header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
+    _LIBC.syscall.restype = ctypes.c_long
+    number = ctypes.c_long(_SYS_CAPSET[os.uname().machine])
+    _checked(_LIBC.syscall(number, ctypes.byref(header), ctypes.byref(words)))
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result

@@ -1,0 +1,88 @@
+"""The layer ``seccomp``: which system calls a job may make.
+
+A denied call fails; only one of a foreign architecture kills.
+"""
+
+import errno
+import functools
+import os
+import tempfile
+from typing import TYPE_CHECKING
+
+from bessemer.contract.sandbox import Layer, LayerStatus
+from worker.sandbox import syscalls
+from worker.sandbox.kernel import Prctl, install_filter, prctl
+
+if TYPE_CHECKING:
+    import pyseccomp
+
+_FILTERING = 2
+
+
+@functools.cache
+def filter_program(shared_user: bool) -> bytes:
+    """The filter as BPF. It takes some milliseconds to make: the zygote makes it once, for all its children.
+
+    Args:
+        shared_user: the job runs as the supervisor's user.
+
+    Raises:
+        RuntimeError: libseccomp is not installed.
+    """
+    import pyseccomp
+
+    rules = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.ENOSYS))
+    rules.set_attr(pyseccomp.Attr.ACT_BADARCH, pyseccomp.KILL_PROCESS)
+    owned = () if shared_user else syscalls.ALLOWED_TO_OWN_USER
+    denied = (*syscalls.DENIED, *(syscalls.ALLOWED_TO_OWN_USER if shared_user else ()))
+    for name in _known((*syscalls.ALLOWED, *owned)):
+        rules.add_rule(pyseccomp.ALLOW, name)
+    for name in _known(denied):
+        rules.add_rule(pyseccomp.ERRNO(errno.EPERM), name)
+    _add_conditional(rules)
+    return _export(rules)
+
+
+def confine_seccomp(shared_user: bool) -> LayerStatus:
+    """Install the filter, and try a call that it denies. Needs NO_NEW_PRIVS or CAP_SYS_ADMIN."""
+    install_filter(filter_program(shared_user))
+    holds = _is_filtering() and _is_denied()
+    return LayerStatus(layer=Layer.SECCOMP, holds=holds, required=True)
+
+
+def _known(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The calls that this architecture has and this libseccomp knows; it gives others negative numbers."""
+    import pyseccomp
+
+    return tuple(name for name in names if pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name) >= 0)
+
+
+def _add_conditional(rules: "pyseccomp.SyscallFilter") -> None:
+    import pyseccomp
+
+    foreign = syscalls.NAMESPACE_FLAGS | syscalls.CLONE_PARENT
+    rules.add_rule(pyseccomp.ALLOW, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, foreign, 0))
+    rules.add_rule(pyseccomp.ALLOW, "prlimit64", pyseccomp.Arg(0, pyseccomp.EQ, 0))
+    for command in syscalls.FCNTL_COMMANDS:
+        rules.add_rule(pyseccomp.ALLOW, "fcntl", pyseccomp.Arg(1, pyseccomp.EQ, command))
+    for request in syscalls.IOCTL_REQUESTS:
+        rules.add_rule(pyseccomp.ALLOW, "ioctl", pyseccomp.Arg(1, pyseccomp.EQ, request))
+
+
+def _export(rules: "pyseccomp.SyscallFilter") -> bytes:
+    with tempfile.TemporaryFile() as file:
+        rules.export_bpf(file)
+        file.seek(0)
+        return file.read()
+
+
+def _is_filtering() -> bool:
+    return prctl(Prctl.GET_SECCOMP) == _FILTERING
+
+
+def _is_denied() -> bool:
+    try:
+        os.setpgid(0, 0)
+    except PermissionError:
+        return True
+    return False

@@ -1,0 +1,124 @@
+"""The settings of a worker, read from ``BESSEMER_*``."""
+
+import os
+import secrets
+import socket
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from bessemer.contract.sandbox import SandboxMode
+from worker.order import Confinement, Rlimits
+from worker.watch import Limits
+
+KIBIBYTE = 1 << 10
+MEBIBYTE = 1 << 20
+GIBIBYTE = 1 << 30
+RESERVED_BYTES = 16 * GIBIBYTE
+RESERVED_BYTES_PER_CORE = GIBIBYTE // 2
+"""Address space beyond its memory that a job reserves: libraries, stacks and arenas of its threads."""
+
+
+def _default_work_dir() -> Path:
+    return Path(f"/tmp/bessemer-work-{os.geteuid()}")
+
+
+def _default_worker_id() -> str:
+    return f"{socket.gethostname()}-{secrets.token_hex(4)}"
+
+
+class WorkerSettings(BaseSettings):
+    """How a worker confines and limits its jobs."""
+
+    model_config = SettingsConfigDict(env_prefix="BESSEMER_", extra="ignore", frozen=True)
+
+    sandbox: SandboxMode = Field(
+        default=SandboxMode.REQUIRED,
+        description="`required` refuses jobs where a required layer of the confinement does not hold; "
+        "`best-effort` goes on without it, and says so; `off` confines nothing.",
+    )
+    work_dir: Path = Field(
+        default_factory=_default_work_dir,
+        description="Where jobs have their folders while they run. Default: `/tmp/bessemer-work-<uid>`. "
+        "Other users must be able to pass through its parents.",
+    )
+    worker_id: str = Field(
+        default_factory=_default_worker_id,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$",
+        description="The worker's name, different for each. Default: the host's name and a random suffix.",
+    )
+    cores: int = Field(
+        default_factory=lambda: len(os.sched_getaffinity(0)),
+        ge=1,
+        le=1024,
+        description="Threads that jobs use where their request names none. Default: the cores at hand.",
+    )
+    slot_uid_base: int = Field(
+        default=61_000,
+        ge=1000,
+        le=2_000_000_000,
+        description="The user of the first job slot, where the worker is root. No account may have these "
+        "numbers; workers on one host take successive ones.",
+    )
+    limit_memory_bytes: int = Field(
+        default=8 * GIBIBYTE, ge=256 * MEBIBYTE, description="Memory of all processes of a job together."
+    )
+    limit_disk_bytes: int = Field(
+        default=16 * GIBIBYTE, ge=MEBIBYTE, description="What a job may write to its folder."
+    )
+    limit_inodes: int = Field(default=20_000, ge=100, description="Files and folders in a job's folder.")
+    limit_output_bytes: int = Field(
+        default=16 * MEBIBYTE, ge=KIBIBYTE, description="What a job may print to its log."
+    )
+    limit_cpu_seconds: int = Field(
+        default=48 * 3600, ge=1, description="Processor time of all processes of a job together."
+    )
+    limit_wall_seconds: float = Field(
+        default=6 * 3600.0, gt=0, description="How long a job may run; a request may ask for less."
+    )
+    limit_processes: int = Field(
+        default=512, ge=16, description="Processes and threads of a job at one time."
+    )
+    limit_file_bytes: int = Field(
+        default=8 * GIBIBYTE, ge=MEBIBYTE, description="The largest single file that a job may write."
+    )
+    limit_open_files: int = Field(
+        default=1024, ge=64, description="Descriptors that one process of a job may have open."
+    )
+
+    def confinement(self, uid: int | None) -> Confinement:
+        """What a job's child is ordered to do.
+
+        Args:
+            uid: the slot's user; None where the worker is not root.
+        """
+        return Confinement(mode=self.sandbox, uid=uid, rlimits=self.rlimits())
+
+    def rlimits(self) -> Rlimits:
+        """The kernel's limits on each single process; the watch holds the tree to the same."""
+        reserved = RESERVED_BYTES + self.cores * RESERVED_BYTES_PER_CORE
+        return Rlimits(
+            data_bytes=self.limit_memory_bytes + self.cores * RESERVED_BYTES_PER_CORE,
+            address_space_bytes=self.limit_memory_bytes + reserved,
+            file_bytes=self.limit_file_bytes,
+            open_files=self.limit_open_files,
+            processes=self.limit_processes,
+            cpu_seconds=self.limit_cpu_seconds,
+        )
+
+    def limits(self, timeout_seconds: float | None) -> Limits:
+        """What the watch holds a job to.
+
+        Args:
+            timeout_seconds: what the request allows; None leaves it to this worker's own limit.
+        """
+        return Limits(
+            memory_bytes=self.limit_memory_bytes,
+            disk_bytes=self.limit_disk_bytes,
+            inodes=self.limit_inodes,
+            output_bytes=self.limit_output_bytes,
+            cpu_seconds=self.limit_cpu_seconds,
+            wall_seconds=self.limit_wall_seconds,
+            timeout_seconds=timeout_seconds,
+        )

@@ -1,0 +1,220 @@
+"""What a job uses: measured from ``/proc`` and from its folder, both read as hostile."""
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from worker.job_folder import JobFolder
+from worker.processes import Process, private_bytes, processes, proportional_bytes, user_of
+
+MAX_DEPTH = 64
+_BLOCK_BYTES = 512
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class Usage:
+    """One look at a job.
+
+    Attributes:
+        memory_bytes: anonymous and shared memory of all its processes. An upper bound where that suffices to
+            see that the limit holds.
+        disk_bytes: blocks of the files in its folder, and of deleted files that it still has open.
+        inodes: files and folders in its folder.
+        output_bytes: the size of its log.
+        cpu_seconds: processor time of all its processes, those that have ended included.
+        wall_seconds: since the watch began.
+    """
+
+    memory_bytes: int
+    disk_bytes: int
+    inodes: int
+    output_bytes: int
+    cpu_seconds: float
+    wall_seconds: float
+
+
+class HostileTreeError(Exception):
+    """A tree of folders that no honest job makes."""
+
+
+@dataclass(frozen=True)
+class FolderUse:
+    """What lies in a folder. Counting stops when there are too many files."""
+
+    disk_bytes: int
+    inodes: int
+
+
+class Meter:
+    """Measures one job, again and again."""
+
+    def __init__(
+        self,
+        pid: int,
+        uid: int | None,
+        folder: Path,
+        memory_limit: int,
+        inode_limit: int,
+        baseline_bytes: int,
+    ) -> None:
+        self._pid = pid
+        self._uid = uid
+        self._foreign: frozenset[tuple[int, int]] = frozenset()
+        self._folder = JobFolder(folder)
+        self._memory_limit = memory_limit
+        self._inode_limit = inode_limit
+        self._baseline_bytes = baseline_bytes
+        self._started = time.monotonic()
+        self._cpu_seen: dict[tuple[int, int], float] = {}
+
+    def read(self) -> Usage:
+        """Look at the job once."""
+        members = self._members()
+        pids = tuple(process.pid for process in members if not process.zombie)
+        in_folder = self._folder_use()
+        log_bytes = _size(self._folder.log)
+        return Usage(
+            memory_bytes=memory_bytes(pids, self._memory_limit, self._baseline_bytes),
+            disk_bytes=in_folder.disk_bytes + deleted_bytes(pids, self._folder.path) + log_bytes,
+            inodes=in_folder.inodes,
+            output_bytes=log_bytes,
+            cpu_seconds=self._cpu_seconds(members),
+            wall_seconds=time.monotonic() - self._started,
+        )
+
+    def _members(self) -> tuple[Process, ...]:
+        """The group, and what else runs as the slot's user: it can leave where seccomp does not hold."""
+        everything = processes()
+        group = tuple(process for process in everything if process.group == self._pid)
+        if self._uid is None:
+            return group
+        others = {
+            (process.pid, process.start_ticks): process for process in everything if process not in group
+        }
+        strays = {key for key in others.keys() - self._foreign if user_of(others[key].pid) == self._uid}
+        self._foreign = frozenset(others.keys() - strays)
+        return (*group, *(others[key] for key in strays))
+
+    def _folder_use(self) -> FolderUse:
+        """What the job wrote; the upload is not counted."""
+        parts = [folder_use(part, self._inode_limit) for part in (self._folder.output, self._folder.scratch)]
+        return FolderUse(sum(part.disk_bytes for part in parts), sum(part.inodes for part in parts))
+
+    def _cpu_seconds(self, members: tuple[Process, ...]) -> float:
+        """The larger of two lower bounds.
+
+        Adding up what each living process and the children it waited for have used misses orphans; adding up
+        what was last seen of every process misses those that came and went between two looks.
+        """
+        for process in members:
+            self._cpu_seen[process.pid, process.start_ticks] = process.cpu_seconds
+        living = sum(process.cpu_seconds + process.waited_cpu_seconds for process in members)
+        return max(living, sum(self._cpu_seen.values()))
+
+
+def memory_bytes(pids: tuple[int, ...], limit: int, baseline_bytes: int) -> int:
+    """Memory of some processes together.
+
+    The cheap upper bound is taken where it lies within the limit; only then does the kernel walk page tables.
+    Where it does not tell (another user's processes, without CAP_SYS_PTRACE), what each process shares with
+    the zygote is taken off the upper bound.
+
+    Args:
+        pids: the processes.
+        limit: what they may use together.
+        baseline_bytes: what a fork shares with the zygote at first.
+    """
+    upper = tuple(map(private_bytes, pids))
+    if sum(upper) <= limit:
+        return sum(upper)
+    exact = tuple(map(proportional_bytes, pids))
+    return sum(
+        max(bound - baseline_bytes, 0) if value is None else value
+        for bound, value in zip(upper, exact, strict=True)
+    )
+
+
+def folder_use(folder: Path, inode_limit: int) -> FolderUse:
+    """Count what lies beneath a folder, following no link.
+
+    A tree deeper than ``MAX_DEPTH``, or one that hides a folder, is no honest job's: it counts as too many
+    inodes.
+    """
+    disk = inodes = 0
+    try:
+        for status in _statuses(os.open(folder, _OPEN_FOLDER), 0):
+            inodes += 1
+            disk += status.st_blocks * _BLOCK_BYTES
+            if inodes > inode_limit:
+                break
+    except FileNotFoundError:
+        return FolderUse(disk, inodes)
+    except HostileTreeError:
+        return FolderUse(disk, inode_limit + 1)
+    return FolderUse(disk, inodes)
+
+
+def deleted_bytes(pids: tuple[int, ...], folder: Path) -> int:
+    """Blocks of files on the folder's device that have no name any more but are open in a process."""
+    device = _device(folder)
+    found: dict[int, int] = {}
+    for pid in pids:
+        for status in _open_files(pid):
+            if stat.S_ISREG(status.st_mode) and status.st_nlink == 0 and status.st_dev == device:
+                found[status.st_ino] = status.st_blocks * _BLOCK_BYTES
+    return sum(found.values())
+
+
+def _statuses(folder: int, depth: int) -> Iterator[os.stat_result]:
+    """The status of everything beneath an open folder, which is closed at the end."""
+    try:
+        if depth > MAX_DEPTH:
+            raise HostileTreeError
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                yield from _entry_statuses(entry, folder, depth)
+    finally:
+        os.close(folder)
+
+
+def _entry_statuses(entry: os.DirEntry[str], folder: int, depth: int) -> Iterator[os.stat_result]:
+    try:
+        status = entry.stat(follow_symlinks=False)
+        inner = os.open(entry.name, _OPEN_FOLDER, dir_fd=folder) if stat.S_ISDIR(status.st_mode) else None
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        # it was exchanged for something else just now, or its owner took away the right to read it
+        raise HostileTreeError from error
+    yield status
+    if inner is not None:
+        yield from _statuses(inner, depth + 1)
+
+
+def _open_files(pid: int) -> Iterator[os.stat_result]:
+    try:
+        descriptors = tuple(Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):
+            yield descriptor.stat()
+
+
+def _device(folder: Path) -> int:
+    try:
+        return folder.stat().st_dev
+    except OSError:
+        return -1
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,132 @@
+"""The supervisor's watch over one running job: what it uses, what it may, and its end when that is too much.
+
+The kernel's limits hold for single processes. Memory and processor time of a whole tree, and what lies in the
+job's folder, are held only by this watch; it may be overshot by what a job can do between two looks.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from bessemer.contract.problem import ErrorCode
+from worker.usage import Meter, Usage
+
+INTERVAL_SECONDS = 0.075
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a job may use. ``timeout_seconds`` is the request's own limit of wall clock."""
+
+    memory_bytes: int
+    disk_bytes: int
+    inodes: int
+    output_bytes: int
+    cpu_seconds: float
+    wall_seconds: float
+    timeout_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why the watch ended a job."""
+
+    code: ErrorCode
+    detail: str
+
+
+class Watched(Protocol):
+    """A running job, as the watch needs it."""
+
+    @property
+    def pid(self) -> int:
+        """The process that leads the job's group."""
+        ...
+
+    @property
+    def uid(self) -> int | None:
+        """The slot's user."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """The job's folder."""
+        ...
+
+    def running(self) -> bool:
+        """Whether the job's first process still runs."""
+        ...
+
+    async def kill(self) -> None:
+        """End every process of the job; returns when none is left."""
+        ...
+
+
+def exceeded(usage: Usage, limits: Limits) -> ErrorCode | None:
+    """The policy: the error of the first limit that is exceeded; None while all is well."""
+    if limits.timeout_seconds is not None and usage.wall_seconds > limits.timeout_seconds:
+        return ErrorCode.TIMEOUT
+    table = (
+        (usage.memory_bytes, limits.memory_bytes, ErrorCode.LIMIT_MEMORY),
+        (usage.output_bytes, limits.output_bytes, ErrorCode.LIMIT_OUTPUT),
+        (usage.disk_bytes, limits.disk_bytes, ErrorCode.LIMIT_DISK),
+        (usage.inodes, limits.inodes, ErrorCode.LIMIT_INODES),
+        (usage.cpu_seconds, limits.cpu_seconds, ErrorCode.LIMIT_CPU),
+        (usage.wall_seconds, limits.wall_seconds, ErrorCode.LIMIT_WALL_CLOCK),
+    )
+    return next((code for used, allowed, code in table if used > allowed), None)
+
+
+def describe(code: ErrorCode, usage: Usage, limits: Limits) -> str:
+    """What was used of what was allowed, in words."""
+    return {
+        ErrorCode.TIMEOUT: f"{usage.wall_seconds:.1f} s of {limits.timeout_seconds} s",
+        ErrorCode.LIMIT_MEMORY: f"{_mebibytes(usage.memory_bytes)} of {_mebibytes(limits.memory_bytes)}",
+        ErrorCode.LIMIT_OUTPUT: f"{usage.output_bytes} bytes of {limits.output_bytes}",
+        ErrorCode.LIMIT_DISK: f"{_mebibytes(usage.disk_bytes)} of {_mebibytes(limits.disk_bytes)}",
+        ErrorCode.LIMIT_INODES: f"at least {usage.inodes} files and folders of {limits.inodes}",
+        ErrorCode.LIMIT_CPU: f"{usage.cpu_seconds:.1f} s of {limits.cpu_seconds:.1f} s",
+        ErrorCode.LIMIT_WALL_CLOCK: f"{usage.wall_seconds:.1f} s of {limits.wall_seconds:.1f} s",
+    }[code]
+
+
+async def watch(
+    job: Watched, limits: Limits, cancelled: Callable[[], bool], baseline_bytes: int = 0
+) -> Verdict | None:
+    """Watch a job until its first process ends, or end the whole job.
+
+    Args:
+        job: the running job.
+        limits: what it may use.
+        cancelled: whether its user wants it stopped; asked at every look, must not block.
+        baseline_bytes: what each process shares with the zygote; counts only where the kernel does not tell.
+
+    Returns:
+        Why the job was ended; None where it ended by itself. Processes that it left behind are the caller's
+        to kill.
+    """
+    meter = Meter(job.pid, job.uid, job.folder, limits.memory_bytes, limits.inodes, baseline_bytes)
+    while job.running():
+        started = time.monotonic()
+        verdict = judge(await asyncio.to_thread(meter.read), limits, cancelled())
+        if verdict is not None:
+            await job.kill()
+            return verdict
+        # a look that took long (thousands of files) is followed by a rest as long
+        await asyncio.sleep(max(INTERVAL_SECONDS, time.monotonic() - started))
+    return None
+
+
+def judge(usage: Usage, limits: Limits, cancelled: bool) -> Verdict | None:
+    """The verdict on one look at a job."""
+    if cancelled:
+        return Verdict(ErrorCode.CANCELLED, "cancelled while it ran")
+    code = exceeded(usage, limits)
+    return Verdict(code, describe(code, usage, limits)) if code else None
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / (1 << 20):.1f} MiB"

@@ -1,0 +1,93 @@
+"""A supervisor's own part of the work folder: claimed, swept of what a crashed predecessor left, locked."""
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from worker.groups import GroupsFile
+from worker.job_folder import remove_job_folder
+
+SLOTS = 8
+MAX_PLACES = 128
+_PASSABLE = 0o711
+_FOREIGN_WRITE = 0o022
+
+
+class WorkplaceError(Exception):
+    """The work folder cannot be used; the message says why."""
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """``index`` counts the supervisors that use the same work folder at once."""
+
+    folder: Path
+    index: int
+    groups: GroupsFile
+
+    @property
+    def jobs(self) -> Path:
+        """Where the jobs' folders are made."""
+        return self.folder / "jobs"
+
+    def slot_uid(self, base: int, slot: int) -> int | None:
+        """The user of a job slot: different for every slot of every supervisor; None without root."""
+        return base + self.index * SLOTS + slot if os.geteuid() == 0 else None
+
+
+@contextmanager
+def claim_workplace(work_dir: Path) -> Iterator[Workplace]:
+    """Claim a part of the work folder for as long as the context lasts.
+
+    What a crashed supervisor left in it is ended and removed first.
+
+    Raises:
+        WorkplaceError: the folder is another user's, or every part is taken.
+    """
+    _make_passable(work_dir)
+    index, lock = _claim(work_dir)
+    try:
+        place = Workplace(work_dir / str(index), index, GroupsFile(work_dir / str(index) / "groups"))
+        place.groups.sweep()
+        _clear(place.jobs)
+        yield place
+        _clear(place.jobs)
+    finally:
+        os.close(lock)
+
+
+def _claim(work_dir: Path) -> tuple[int, int]:
+    for index in range(MAX_PLACES):
+        folder = work_dir / str(index)
+        _make_passable(folder)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            continue
+        return index, lock
+    raise WorkplaceError(f"{MAX_PLACES} supervisors use {work_dir} already")
+
+
+def _make_passable(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=_PASSABLE, parents=True, exist_ok=True)
+    except OSError as error:
+        raise WorkplaceError(f"{folder} cannot be made: {error.strerror}") from error
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise WorkplaceError(f"{folder} is no folder of this user")
+    if status.st_mode & _FOREIGN_WRITE:
+        raise WorkplaceError(f"{folder} can be written by others")
+    folder.chmod(_PASSABLE)
+
+
+def _clear(jobs: Path) -> None:
+    _make_passable(jobs)
+    for left in jobs.iterdir():
+        remove_job_folder(left)
