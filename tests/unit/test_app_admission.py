@@ -1,0 +1,94 @@
+"""Whether a model can be compiled as a request wants."""
+
+import pytest
+
+from app.admission import refusal
+from bessemer.contract.base import now
+from bessemer.contract.model import Inspection, Model, ModelFormat, ModelState, Signature
+from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.target import PresetTarget
+from bessemer.contract.tensor import TensorSpec, parse_tensor_spec
+
+DIGEST = "0" * 64
+KNOWN = Signature(
+    inputs=(parse_tensor_spec("ids=1x64:int64"), parse_tensor_spec("mask=1x64:bool")),
+    input_names=("ids", "mask"),
+    parameters=1,
+)
+NAMES_ONLY = Signature(input_names=("x", "mask"), parameters=1)
+NO_INPUTS = Signature(input_names=(), parameters=1)
+
+
+def inspected(signature: Signature) -> Model:
+    return Model(
+        digest=DIGEST,
+        size_bytes=1,
+        state=ModelState.READY,
+        inspection=Inspection(format=ModelFormat.PT2, signature=signature),
+        created_at=now(),
+    )
+
+
+def request(*inputs: str) -> CompilationRequest:
+    specs: tuple[TensorSpec, ...] = tuple(parse_tensor_spec(text) for text in inputs)
+    return CompilationRequest(model=DIGEST, target=PresetTarget(preset="host"), inputs=specs)
+
+
+def code(problem: Problem | None) -> ErrorCode | None:
+    return None if problem is None else problem.code
+
+
+@pytest.mark.parametrize(
+    ("signature", "inputs", "expected"),
+    [
+        (KNOWN, (), None),
+        (KNOWN, ("ids=1x64:int64", "mask=1x64:bool"), None),
+        (KNOWN, ("ids=4x32:int64", "mask=4x32:bool"), None),
+        (KNOWN, ("ids=1x64:int64",), ErrorCode.INPUTS_MISMATCH),
+        (KNOWN, ("mask=1x64:bool", "ids=1x64:int64"), ErrorCode.INPUTS_MISMATCH),
+        (KNOWN, ("ids=64:int64", "mask=1x64:bool"), ErrorCode.INPUTS_MISMATCH),
+        (KNOWN, ("ids=1x64:float32", "mask=1x64:bool"), ErrorCode.INPUTS_MISMATCH),
+        (NAMES_ONLY, (), ErrorCode.INPUTS_MISSING),
+        (NAMES_ONLY, ("x=1x3",), None),
+        (NAMES_ONLY, ("x=1x3", "mask=3:bool"), None),
+        (NAMES_ONLY, ("y=1x3",), ErrorCode.INPUTS_MISMATCH),
+        (NAMES_ONLY, ("x=1", "mask=1", "more=1"), ErrorCode.INPUTS_MISMATCH),
+        (NO_INPUTS, (), None),
+        (NO_INPUTS, ("x=1",), ErrorCode.INPUTS_MISMATCH),
+    ],
+)
+def test_inputs_are_held_against_what_is_known(
+    signature: Signature, inputs: tuple[str, ...], expected: ErrorCode | None
+) -> None:
+    assert code(refusal(request(*inputs), inspected(signature))) is expected
+
+
+def test_a_mismatch_tells_what_the_model_takes() -> None:
+    problem = refusal(request("ids=64:int8", "mask=1x64:bool"), inspected(KNOWN))
+    assert problem is not None
+    assert [error.field for error in problem.errors] == ["inputs[0].shape", "inputs[0].dtype"]
+    assert "ids=1x64:int64, mask=1x64:bool" in problem.detail
+
+
+def test_a_model_that_was_never_uploaded_is_missing() -> None:
+    assert code(refusal(request(), None)) is ErrorCode.MODEL_MISSING
+
+
+def test_a_model_that_is_being_inspected_is_taken() -> None:
+    model = Model(digest=DIGEST, size_bytes=1, state=ModelState.INSPECTING, created_at=now())
+    assert refusal(request(), model) is None
+
+
+@pytest.mark.parametrize("reason", [ErrorCode.MODEL_DAMAGED, ErrorCode.WORKER_LOST])
+def test_a_rejected_model_is_refused_as_it_was_rejected(reason: ErrorCode) -> None:
+    model = Model(
+        digest=DIGEST,
+        size_bytes=1,
+        state=ModelState.REJECTED,
+        problem=make_problem(reason, "why"),
+        created_at=now(),
+    )
+    problem = refusal(request(), model)
+    assert problem is not None
+    assert (problem.code, problem.status, problem.detail) == (reason, 422, "why")

@@ -1,0 +1,100 @@
+"""The front end's policies: polling, job ids, validation, readiness, and the tables behind them."""
+
+import pytest
+from pydantic import ValidationError
+
+from app.following import wait_seconds
+from app.problems import STORE_CODES, invalid_problem, store_problem
+from app.readiness import NO_WORKER, warnings
+from app.routes.compilations import compilation_id
+from app.routes.lookup import is_job_id
+from app.settings import AppSettings
+from app.validation import MAX_ERRORS, field_errors
+from bessemer.contract.problem import ERRORS, ErrorCode, FieldError
+from bessemer.contract.request import CompilationRequest
+from bessemer.store.errors import StoreError, StoreUnavailableError
+
+
+def every_subclass(kind: type[StoreError]) -> set[type[StoreError]]:
+    return {kind_ for child in kind.__subclasses__() for kind_ in {child, *every_subclass(child)}}
+
+
+def errors_of(document: object) -> dict[str, str]:
+    with pytest.raises(ValidationError) as caught:
+        CompilationRequest.model_validate(document)
+    details = [{**detail, "loc": ("body", *detail["loc"])} for detail in caught.value.errors()]
+    return {error.field: error.message for error in field_errors(details)}
+
+
+@pytest.mark.parametrize(
+    ("quiet_seconds", "expected_seconds"), [(0, 0.05), (1, 0.05), (2, 0.1), (10, 0.5), (3600, 1)]
+)
+def test_a_job_that_is_quiet_for_long_is_looked_at_less_often(
+    quiet_seconds: float, expected_seconds: float
+) -> None:
+    assert wait_seconds(quiet_seconds, 0.05, 1.0) == pytest.approx(expected_seconds)
+
+
+def test_a_key_gives_one_id_per_tenant() -> None:
+    assert compilation_id("k", "a") == compilation_id("k", "a")
+    assert len({compilation_id("k", "a"), compilation_id("k", "b"), compilation_id("l", "a")}) == 3
+    assert compilation_id(None, "a") != compilation_id(None, "a")
+
+
+def test_every_id_that_is_given_is_an_id() -> None:
+    assert is_job_id(compilation_id("k", "a"))
+    assert is_job_id(compilation_id(None, "a"))
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ({"preset": 5}, {"target.preset"}),
+        ({"prset": "host"}, {"target.preset", "target.prset"}),
+        ({"mcpu": "znver4", "tripel": "x"}, {"target.tripel"}),
+        ({"preset": "host", "mcpu": "znver4"}, {"target.mcpu"}),
+        ({"mcpu": "znver4", "cores": 0}, {"target.cores"}),
+        ({}, {"target.preset"}),
+        (5, {"target"}),
+        ("nothing", {"target"}),
+    ],
+)
+def test_of_several_forms_only_the_probable_one_is_reported(target: object, expected: set[str]) -> None:
+    assert set(errors_of({"model": "0" * 64, "target": target})) == expected
+
+
+def test_a_word_like_no_other_gets_no_hint() -> None:
+    found = errors_of({"model": "0" * 64, "target": "host", "zzzzzz": 1, "x" * 5000: 1})
+    assert set(found.values()) == {"unknown field"}
+
+
+def test_the_number_of_errors_is_bounded() -> None:
+    assert len(errors_of({f"unknown{index}": 1 for index in range(1000)})) == MAX_ERRORS
+
+
+def test_the_detail_of_many_errors_stays_short() -> None:
+    problem = invalid_problem(tuple(FieldError(field=f"f{index}", message="no") for index in range(9)))
+    assert problem.detail == "f0: no; f1: no; f2: no; and 6 more"
+
+
+def test_every_error_of_the_store_has_a_code() -> None:
+    assert set(STORE_CODES) == every_subclass(StoreError)
+
+
+def test_what_the_store_says_of_its_inside_stays_there() -> None:
+    problem = store_problem(StoreUnavailableError("postgresql://user:secret@host"))
+    assert (problem.code, "secret" in problem.detail) == (ErrorCode.UNAVAILABLE, False)
+
+
+def test_a_service_without_workers_says_so() -> None:
+    assert warnings(()) == (NO_WORKER,)
+
+
+def test_every_setting_is_described() -> None:
+    fields = AppSettings.model_fields
+    assert [name for name, field in fields.items() if not field.description] == []
+
+
+def test_only_a_defect_and_an_outage_are_the_servers_fault() -> None:
+    server_side = {code for code in STORE_CODES.values() if ERRORS[code].status >= 500}
+    assert server_side == {ErrorCode.INTERNAL, ErrorCode.UNAVAILABLE}
