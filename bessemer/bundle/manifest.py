@@ -26,7 +26,9 @@ FFI_LIBRARY = "lib/libtvm_ffi.so"
 REFERENCE_INPUTS = "reference/inputs.npz"
 REFERENCE_OUTPUTS = "reference/outputs.npz"
 
-BundlePath = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$")]
+BundlePath = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$")
+]
 """A path inside the bundle: relative, with forward slashes, no part of which starts with a dot."""
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from bessemer.client.inputs import first_messages
+from bessemer.client.inputs import validation_message
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import HOST
 from bessemer.contract.tensor import TensorSpec, parse_tensor_spec
@@ -41,7 +41,7 @@ def request_fields(target: str | None, inputs: Sequence[str], options: Sequence[
     try:
         CompilationRequest.model_validate({"model": ANY_MODEL, **fields})
     except ValidationError as error:
-        raise InvalidArgumentError(first_messages(error)) from error
+        raise InvalidArgumentError(validation_message(error)) from error
     return fields
 
 
@@ -73,7 +73,7 @@ def _resolve(key: str, known: Mapping[str, FieldInfo]) -> str:
         raise InvalidArgumentError(f"--option {key} could be any of {', '.join(matches)}")
     words = {path.rpartition(".")[2]: path for path in known} | {path: path for path in known}
     near = difflib.get_close_matches(key, words, n=1, cutoff=0.5)
-    hint = f"; did you mean '{words[near[0]]}'?" if near else ""
+    hint = f"; did you mean '{words[near[0]]}'?" if near else "."
     raise InvalidArgumentError(f"there is no option '{key}'{hint} Known: {', '.join(known)}")
 
 
@@ -84,14 +84,14 @@ def _read_value(path: str, text: str) -> Any:
     try:
         return TypeAdapter(annotation).validate_python(value)
     except ValidationError as error:
-        raise InvalidArgumentError(f"--option {path}={text}: {first_messages(error)}") from error
+        raise InvalidArgumentError(f"--option {path}={text}: {validation_message(error)}") from error
 
 
 def _read_input(text: str) -> TensorSpec:
     try:
         return parse_tensor_spec(text)
     except ValidationError as error:
-        raise InvalidArgumentError(f"--input {text}: {first_messages(error)}") from error
+        raise InvalidArgumentError(f"--input {text}: {validation_message(error)}") from error
     except ValueError as error:
         raise InvalidArgumentError(f"--input {text}: {error}") from error
 

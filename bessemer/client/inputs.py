@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from bessemer.contract.tensor import TensorSpec, parse_tensor_spec
 from bessemer.errors import InvalidArgumentError
 
-__all__ = ["InputValue", "Inputs", "first_messages", "is_array", "named_specs", "spec_of"]
+__all__ = ["InputValue", "Inputs", "validation_message", "is_array", "named_specs", "spec_of"]
 
 InputValue = Any
 """A spec, ``"1x784:float32"``, a shape (of float32), or an array or tensor, for its shape and dtype."""
@@ -33,7 +33,7 @@ def spec_of(name: str, value: InputValue) -> TensorSpec:
             return TensorSpec.model_validate({"name": name, "shape": tuple(value.shape), "dtype": dtype})
         return TensorSpec.model_validate({"name": name, "shape": tuple(value)})
     except ValidationError as error:
-        raise InvalidArgumentError(f"input '{name}': {first_messages(error)}") from error
+        raise InvalidArgumentError(f"input '{name}': {validation_message(error)}") from error
     except (ValueError, TypeError) as error:
         raise InvalidArgumentError(f"input '{name}': {error}") from error
 
@@ -58,10 +58,14 @@ def is_array(value: InputValue) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, TensorSpec)
 
 
-def first_messages(error: ValidationError) -> str:
+def validation_message(error: ValidationError) -> str:
     """What is wrong, field by field, in one line."""
-    places = [(".".join(str(part) for part in entry["loc"]), entry["msg"]) for entry in error.errors()]
-    return "; ".join(f"{place}: {message}" if place else message for place, message in places)
+    return "; ".join(_field_message(entry["loc"], entry["msg"]) for entry in error.errors())
+
+
+def _field_message(place: tuple[int | str, ...], message: str) -> str:
+    text = message.removeprefix("Value error, ")
+    return f"{'.'.join(str(part) for part in place)}: {text}" if place else text
 
 
 def _unnamed(index: int, value: InputValue, names: Sequence[str]) -> TensorSpec:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from bessemer.bundle.manifest import ARCHIVE
 from bessemer.client.exporting import Exported, save_module, torch_kind
-from bessemer.client.inputs import Inputs, first_messages, named_specs
+from bessemer.client.inputs import Inputs, named_specs, validation_message
 from bessemer.client.replies import parse
 from bessemer.client.sources import ModelSource, Progress, Source, file_source, is_digest, memory_source
 from bessemer.client.steps import Call, Flow, Sleep, Work, exchange
@@ -86,7 +86,7 @@ class Submission:
         try:
             return CompilationRequest.model_validate({"model": digest, **fields})
         except ValidationError as error:
-            raise InvalidArgumentError(first_messages(error)) from error
+            raise InvalidArgumentError(validation_message(error)) from error
 
 
 def submit(submission: Submission, progress: Progress | None = None) -> Flow[Compilation]:
