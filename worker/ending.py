@@ -21,8 +21,7 @@ class Ending:
 
     Attributes:
         last: the child's last message, where it sent one.
-        cancelled: its user asked to cancel it.
-        verdict: the limit for which the watch killed it, with the figure.
+        verdict: why the watch killed it (a limit, a cancellation), with the figure.
         violation: what the child said that is no message.
         status: the exit status of the child.
         signal: the signal that ended the child; 0 where it left by itself.
@@ -31,7 +30,6 @@ class Ending:
     """
 
     last: Result | Failed | None
-    cancelled: bool
     verdict: tuple[ErrorCode, str] | None
     violation: str | None
     status: int
@@ -45,8 +43,6 @@ def conclude(ending: Ending) -> Result | Problem:
 
     What the supervisor knows for itself comes before what the child said.
     """
-    if ending.cancelled:
-        return _problem(ending, ErrorCode.CANCELLED, "cancelled while it ran")
     if ending.verdict is not None:
         return _problem(ending, *ending.verdict)
     if ending.violation is not None:
@@ -63,7 +59,11 @@ def _problem(ending: Ending, code: ErrorCode, detail: str) -> Problem:
 
 
 def _crash_code(number: int) -> ErrorCode:
-    return SIGNAL_CODES.get(signal.Signals(number), ErrorCode.CHILD_CRASHED) if number else ErrorCode.CHILD_CRASHED
+    return (
+        SIGNAL_CODES.get(signal.Signals(number), ErrorCode.CHILD_CRASHED)
+        if number
+        else ErrorCode.CHILD_CRASHED
+    )
 
 
 def _describe_crash(ending: Ending) -> str:

@@ -18,19 +18,18 @@ TOO_BIG = (ErrorCode.LIMIT_MEMORY, "9 of 8 GiB")
 def ending(
     *,
     last: Inspected | Failed | None = None,
-    cancelled: bool = False,
     verdict: tuple[ErrorCode, str] | None = None,
     violation: str | None = None,
     status: int = 0,
     number: int = 0,
 ) -> Ending:
-    return Ending(last, cancelled, verdict, violation, status, number, Stage.TUNE, "some output")
+    return Ending(last, verdict, violation, status, number, Stage.TUNE, "some output")
 
 
 @pytest.mark.parametrize(
     ("given", "code"),
     [
-        (ending(last=INSPECTED, cancelled=True), ErrorCode.CANCELLED),
+        (ending(last=INSPECTED, verdict=(ErrorCode.CANCELLED, "cancelled")), ErrorCode.CANCELLED),
         (ending(last=INSPECTED, verdict=TOO_BIG), ErrorCode.LIMIT_MEMORY),
         (ending(last=INSPECTED, violation="not JSON"), ErrorCode.CHILD_MISBEHAVED),
         (ending(last=MISMATCH, status=1), ErrorCode.VERIFY_MISMATCH),

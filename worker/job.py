@@ -1,0 +1,107 @@
+"""One job, as the supervisor sees it: from its order to its ending."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from bessemer.store.errors import FencedError
+from worker.ending import Ending
+from worker.job_folder import JobFolder
+from worker.journal import Journal
+from worker.messages import Compiled, Failed, Inspected
+from worker.order import StartJob
+from worker.watch import Limits, watch
+from worker.zygote_handle import MisbehavedError, RunningJob, Zygote, ZygoteLostError
+
+CANCEL_POLL_SECONDS = 0.25
+LAST_WORDS_SECONDS = 5.0
+LOG_TAIL_BYTES = 4096
+
+Last = Compiled | Inspected | Failed | None
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What the child said in the end."""
+
+    last: Last
+    violation: str | None
+
+
+async def run_job(
+    zygote: Zygote, order: StartJob, folder: JobFolder, limits: Limits, journal: Journal
+) -> Ending:
+    """Have the zygote run a job, write down what it says, and end it where it passes a limit.
+
+    Every process of the job is gone when this returns or raises.
+
+    Raises:
+        FencedError: another worker has taken the job over.
+        ZygoteLostError: the zygote ended; the job is not to blame.
+    """
+    async with await zygote.start_job(order) as job, _cancel_flag(journal) as cancelled:
+        listening = asyncio.ensure_future(_listen(job, journal))
+        try:
+            verdict = await watch(job, limits, cancelled.is_set)
+            exit_ = await job.exited
+            await job.kill()
+            heard = await asyncio.wait_for(listening, LAST_WORDS_SECONDS)
+        finally:
+            listening.cancel()
+        if exit_.zygote_lost:
+            raise ZygoteLostError("the zygote ended while the job ran")
+        return Ending(
+            last=heard.last,
+            verdict=(verdict.code, verdict.detail) if verdict else None,
+            violation=heard.violation,
+            status=exit_.status,
+            signal=exit_.signal,
+            stage=journal.stage,
+            log=_tail(folder),
+        )
+
+
+async def _listen(job: RunningJob, journal: Journal) -> Heard:
+    last: Last = None
+    try:
+        async for message in job.messages():
+            if isinstance(message, Compiled | Inspected | Failed):
+                last = message
+            else:
+                await asyncio.to_thread(journal.write, message)
+    except MisbehavedError as error:
+        await job.kill()
+        return Heard(last=None, violation=error.detail)
+    except FencedError:
+        await job.kill()
+        raise
+    return Heard(last=last, violation=None)
+
+
+@asynccontextmanager
+async def _cancel_flag(journal: Journal) -> AsyncIterator[asyncio.Event]:
+    flag = asyncio.Event()
+
+    async def poll() -> None:
+        while not flag.is_set():
+            if await asyncio.to_thread(journal.cancel_requested):
+                flag.set()
+            await asyncio.sleep(CANCEL_POLL_SECONDS)
+
+    polling = asyncio.ensure_future(poll())
+    try:
+        yield flag
+    finally:
+        polling.cancel()
+        # a lost claim on the job is noticed by whoever writes next
+        with contextlib.suppress(asyncio.CancelledError, FencedError):
+            await polling
+
+
+def _tail(folder: JobFolder) -> str:
+    with folder.log.open("rb") as log:
+        size = log.seek(0, 2)
+        log.seek(max(0, size - LOG_TAIL_BYTES))
+        return log.read().decode(errors="replace")

@@ -1,0 +1,85 @@
+"""Where the supervisor writes down what a job's child says."""
+
+import time
+from typing import Protocol
+
+from bessemer.contract.job import Progress
+from bessemer.contract.report import StageTime
+from bessemer.contract.stage import Stage
+from bessemer.store.jobs import Jobs
+from worker.messages import Confined, Message, ProgressMade, StageFinished, StageStarted
+
+PROGRESS_SECONDS = 0.25
+"""Progress in between is dropped, so that a talkative job cannot fill the database."""
+
+
+class Journal(Protocol):
+    """The record of one running job. Its methods block."""
+
+    @property
+    def stage(self) -> Stage | None:
+        """The stage that was written last."""
+        ...
+
+    def write(self, message: Message) -> None:
+        """Write down what the child said.
+
+        Raises:
+            FencedError: another worker has taken the job over.
+        """
+        ...
+
+    def cancel_requested(self) -> bool:
+        """Whether the job's user wants it stopped. Raises as ``write`` does."""
+        ...
+
+
+class SilentJournal:
+    """For inspections and probes: nobody follows them."""
+
+    stage: Stage | None = None
+
+    def write(self, message: Message) -> None:
+        """Write nothing."""
+
+    def cancel_requested(self) -> bool:
+        """Never."""
+        return False
+
+
+class CompilationJournal:
+    """For compilations: each message becomes an event and a column of the job's row."""
+
+    def __init__(self, jobs: Jobs, job_id: str, attempt: int) -> None:
+        self.stage: Stage | None = None
+        self._jobs = jobs
+        self._job = (job_id, attempt)
+        self._next_progress = 0.0
+
+    def write(self, message: Message) -> None:
+        """Write down what the child said; of progress at most four times a second, and its end."""
+        match message:
+            case Confined(sandbox=sandbox):
+                self._jobs.confined(*self._job, sandbox)
+            case StageStarted(stage=stage):
+                self.stage = stage
+                self._jobs.stage_started(*self._job, stage)
+            case StageFinished(stage=stage, seconds=seconds):
+                self._jobs.stage_finished(*self._job, StageTime(stage=stage, seconds=seconds))
+            case ProgressMade():
+                self._progress(message)
+            case _:
+                pass
+
+    def cancel_requested(self) -> bool:
+        """Whether the job's user wants it stopped."""
+        return self._jobs.cancel_requested(*self._job)
+
+    def _progress(self, message: ProgressMade) -> None:
+        if time.monotonic() < self._next_progress and message.done < message.total:
+            return
+        self._next_progress = time.monotonic() + PROGRESS_SECONDS
+        progress = Progress(
+            stage=message.stage, done=message.done, total=message.total, detail=message.detail
+        )
+        self._jobs.progress(*self._job, progress)

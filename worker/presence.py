@@ -1,0 +1,56 @@
+"""What a worker says of itself, again and again."""
+
+import asyncio
+import hashlib
+import platform
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from bessemer.contract.base import now
+from bessemer.contract.sandbox import SandboxStatus
+from bessemer.contract.service import Worker
+from bessemer.store.workers import Workers
+from worker.order import Ready
+
+HEARTBEAT_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Presence:
+    """A worker that is alive."""
+
+    id: str
+    ready: Ready
+    sandbox: SandboxStatus
+    cores: int
+
+    async def beat(self, workers: Workers) -> None:
+        """Say so every two seconds, until cancelled."""
+        while True:
+            await asyncio.to_thread(workers.beat, self._document())
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    def _document(self) -> Worker:
+        return Worker(
+            id=self.id,
+            host=socket.gethostname(),
+            processor=processor_name(),
+            mcpu=self.ready.mcpu,
+            cores=self.cores,
+            versions=self.ready.versions,
+            sandbox=self.sandbox,
+            seen_at=now(),
+        )
+
+
+def default_worker_id(folder: Path) -> str:
+    """A name that a worker has again when it returns to its work folder: so it finds what it had in hand."""
+    return f"{socket.gethostname()}-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]}"
+
+
+def processor_name() -> str:
+    """The processor's model as the kernel names it."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())

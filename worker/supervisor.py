@@ -1,0 +1,236 @@
+"""The supervisor: takes tasks from the queues, has the zygote run them, and alone writes their results.
+
+It imports neither torch nor TVM and never forks; the zygote is started by exec.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from bessemer.contract.job import Compilation
+from bessemer.contract.model import ModelState
+from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from bessemer.store.dbos_consumer import open_consumer
+from bessemer.store.errors import DamagedError, FencedError
+from bessemer.store.queue import Task, TaskKind
+from bessemer.store.settings import StoreSettings
+from bessemer.store.store import Store, open_store
+from worker.collect import HostileFileError, collect, collect_log
+from worker.ending import Ending, conclude
+from worker.job import run_job
+from worker.job_folder import JobFolder, make_job_folder, remove_job_folder, seal_model
+from worker.journal import CompilationJournal, Journal, SilentJournal
+from worker.messages import Compiled, Confined, Inspected, Message
+from worker.order import CompileWork, InspectWork, ProbeWork, StartJob, Work
+from worker.presence import Presence, default_worker_id
+from worker.settings import WorkerSettings
+from worker.workplace import Workplace, claim_workplace
+from worker.zygote_handle import Zygote, ZygoteLostError
+
+MAX_ATTEMPTS = 3
+SLOTS = {TaskKind.COMPILE: 0, TaskKind.INSPECT: 1}
+PROBE_SLOT = 2
+
+log = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """One worker: two slots, one zygote."""
+
+    def __init__(self, settings: WorkerSettings, store: Store, place: Workplace, zygote: Zygote) -> None:
+        self.worker_id = settings.worker_id or default_worker_id(place.folder)
+        self._settings = settings
+        self._store = store
+        self._place = place
+        self._zygote = zygote
+
+    async def probe(self) -> SandboxStatus:
+        """Which layers hold for this worker's jobs, told by a child that does nothing else.
+
+        Raises:
+            ZygoteLostError: the zygote could not be started.
+        """
+        journal = ProbeJournal()
+        async with self._folder("probe", PROBE_SLOT) as folder:
+            await asyncio.to_thread(folder.model.touch)
+            await self._run("probe", PROBE_SLOT, folder, ProbeWork(), journal)
+        if journal.sandbox is None:
+            raise ZygoteLostError("the probe of the confinement ended without a word")
+        return journal.sandbox
+
+    async def handle(self, task: Task) -> None:
+        """Do one task and write its result."""
+        if task.kind is TaskKind.INSPECT:
+            await self._inspect(task.id)
+        else:
+            await self._compile(task.id)
+
+    async def _compile(self, job_id: str) -> None:
+        attempt = await asyncio.to_thread(self._store.jobs.start, job_id, self.worker_id)
+        if attempt is None:
+            return
+        try:
+            await self._attempt(job_id, attempt)
+        except ZygoteLostError:
+            log.warning("job %s attempt %d lost its zygote", job_id, attempt)
+            await self._compile(job_id)
+        except FencedError:
+            log.warning("job %s was taken over by another worker", job_id)
+
+    async def _attempt(self, job_id: str, attempt: int) -> None:
+        jobs = self._store.jobs
+        job = await asyncio.to_thread(jobs.get, job_id)
+        assert job is not None
+        if attempt > MAX_ATTEMPTS:
+            detail = f"{MAX_ATTEMPTS} workers were lost while they ran it"
+            await asyncio.to_thread(jobs.fail, job_id, attempt, make_problem(ErrorCode.WORKER_LOST, detail))
+            return
+        async with self._folder(job_id, SLOTS[TaskKind.COMPILE]) as folder:
+            result = await self._result(job, attempt, folder)
+            await asyncio.to_thread(self._write, job_id, attempt, folder, result)
+
+    async def _result(self, job: Compilation, attempt: int, folder: JobFolder) -> Message | Problem:
+        damage = await self._fetch(job.request.model, folder, SLOTS[TaskKind.COMPILE])
+        if damage is not None:
+            return damage
+        journal = CompilationJournal(self._store.jobs, job.id, attempt)
+        work = CompileWork(request=job.request)
+        timeout = job.request.timeout_seconds
+        return conclude(await self._run(job.id, SLOTS[TaskKind.COMPILE], folder, work, journal, timeout))
+
+    def _write(self, job_id: str, attempt: int, folder: JobFolder, result: Message | Problem) -> None:
+        jobs, artifacts = self._store.jobs, self._store.artifacts
+        if isinstance(result, Compiled):
+            try:
+                files = collect(folder.path, result, artifacts)
+            except HostileFileError as error:
+                result = make_problem(ErrorCode.CHILD_MISBEHAVED, str(error))
+            else:
+                jobs.succeed(job_id, attempt, result.target, result.verified, result.figures, files)
+                return
+        problem = _as_problem(result)
+        if problem.code is ErrorCode.CANCELLED:
+            jobs.cancel_finished(job_id, attempt)
+        else:
+            jobs.fail(job_id, attempt, problem, collect_log(folder.path, artifacts))
+
+    async def _inspect(self, digest: str) -> None:
+        model = await asyncio.to_thread(self._store.models.get, digest)
+        if model is None or model.state is not ModelState.INSPECTING:
+            return
+        slot = SLOTS[TaskKind.INSPECT]
+        async with self._folder(f"inspect-{digest[:16]}", slot) as folder:
+            damage = await self._fetch(digest, folder, slot)
+            result = damage or conclude(await self._run(digest, slot, folder, InspectWork(), SilentJournal()))
+        found = result.inspection if isinstance(result, Inspected) else _as_problem(result)
+        await asyncio.to_thread(self._store.models.finish_inspection, digest, found)
+
+    async def _fetch(self, digest: str, folder: JobFolder, slot: int) -> Problem | None:
+        try:
+            await asyncio.to_thread(self._store.artifacts.fetch_to, digest, folder.model)
+        except DamagedError as error:
+            return make_problem(ErrorCode.MODEL_DAMAGED, str(error))
+        await asyncio.to_thread(seal_model, folder, self._uid(slot))
+        return None
+
+    async def _run(
+        self,
+        name: str,
+        slot: int,
+        folder: JobFolder,
+        work: Work,
+        journal: Journal,
+        timeout_seconds: float | None = None,
+    ) -> Ending:
+        order = StartJob(
+            job=name,
+            folder=str(folder.path),
+            messages=str(folder.messages),
+            confinement=self._settings.confinement(self._uid(slot)),
+            cores=self._settings.cores,
+            work=work,
+        )
+        return await run_job(self._zygote, order, folder, self._settings.limits(timeout_seconds), journal)
+
+    @asynccontextmanager
+    async def _folder(self, name: str, slot: int) -> AsyncIterator[JobFolder]:
+        path = self._place.jobs / name
+        folder = await asyncio.to_thread(make_job_folder, path, self._uid(slot))
+        try:
+            yield folder
+        finally:
+            await asyncio.shield(asyncio.to_thread(remove_job_folder, path))
+
+    def _uid(self, slot: int) -> int | None:
+        return self._place.slot_uid(self._settings.slot_uid_base, slot)
+
+
+class ProbeJournal(SilentJournal):
+    """Keeps what the probe reports."""
+
+    sandbox: SandboxStatus | None = None
+
+    def write(self, message: Message) -> None:
+        """Keep the layers."""
+        if isinstance(message, Confined):
+            self.sandbox = message.sandbox
+
+
+async def run_supervisor(settings: WorkerSettings, store_settings: StoreSettings) -> None:
+    """Work until cancelled; then end what runs, hand over its tasks and leave.
+
+    Raises:
+        StoreUnavailableError: the database or the artifact store cannot be used.
+        ZygoteLostError: the zygote could not be started.
+        WorkplaceError: the work folder cannot be used.
+    """
+    store = await asyncio.to_thread(open_store, store_settings)
+    try:
+        with claim_workplace(settings.work_dir) as place:
+            zygote = Zygote(place.groups)
+            try:
+                await _work(
+                    Supervisor(settings, store, place, zygote), settings, store, store_settings, zygote
+                )
+            finally:
+                await asyncio.shield(zygote.stop())
+    finally:
+        store.close()
+
+
+async def _work(
+    supervisor: Supervisor,
+    settings: WorkerSettings,
+    store: Store,
+    store_settings: StoreSettings,
+    zygote: Zygote,
+) -> None:
+    ready = await zygote.ensure_running()
+    sandbox = await supervisor.probe()
+    _announce(sandbox)
+    presence = Presence(supervisor.worker_id, ready, sandbox, settings.cores)
+    consumer = open_consumer(store_settings, supervisor.worker_id)
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(presence.beat(store.workers))
+            group.create_task(consumer.run(supervisor.handle))
+    finally:
+        await asyncio.shield(asyncio.to_thread(store.workers.leave, supervisor.worker_id))
+
+
+def _announce(sandbox: SandboxStatus) -> None:
+    holding = ", ".join(status.layer for status in sandbox.layers if status.holds) or "none"
+    log.info("confinement (%s): %s", sandbox.mode, holding)
+    for status in sandbox.layers:
+        if not status.holds:
+            log.warning("the layer %s does not hold: %s", status.layer, status.note)
+    if sandbox.mode is SandboxMode.REQUIRED and not sandbox.complete:
+        log.error("a required layer does not hold: every job will be refused")
+
+
+def _as_problem(result: Message | Problem) -> Problem:
+    if isinstance(result, Problem):
+        return result
+    return make_problem(ErrorCode.CHILD_MISBEHAVED, f"the job ended with the message '{result.kind}'")
