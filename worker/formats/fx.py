@@ -15,6 +15,7 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode, SourcePlace
 from worker.errors import JobError
 from worker.formats.loaded import Argument, LoadedModel, count_elements, load_failed
+from worker.formats.outputs import export_flat
 
 
 def load(path: Path) -> LoadedModel:
@@ -32,7 +33,7 @@ def load(path: Path) -> LoadedModel:
     return LoadedModel(
         format=ModelFormat.FX,
         eager=graph_module,
-        export=lambda inputs: torch.export.export(graph_module, inputs, strict=False),
+        export=lambda inputs: export_flat(graph_module, inputs),
         arguments=tuple(Argument(str(node.target), required=not node.args) for node in placeholders),
         examples=None,
         parameters=count_elements([*graph_module.parameters(), *graph_module.buffers()]),

@@ -12,6 +12,8 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import DType, TensorSpec
 from worker.errors import JobError
 
+OUT_OF_MEMORY = ("can't allocate memory", "cannot allocate memory", "not enough memory", "bad_alloc")
+
 
 @dataclass(frozen=True)
 class Argument:
@@ -74,7 +76,15 @@ def count_elements(tensors: object) -> int:
 
 def load_failed(error: Exception, hint: str = "") -> JobError:
     """``model-load-failed`` with the short of torch's message."""
+    reraise_if_memory_ran_out(error)
     return JobError(ErrorCode.MODEL_LOAD_FAILED, f"{hint}{short_message(error)}")
+
+
+def reraise_if_memory_ran_out(error: Exception) -> None:
+    """Raise the error again where it says that memory ran out: that is a limit's, not the model's fault."""
+    text = str(error).lower()
+    if isinstance(error, MemoryError) or any(sign in text for sign in OUT_OF_MEMORY):
+        raise error
 
 
 def short_message(error: BaseException, limit: int = 600) -> str:

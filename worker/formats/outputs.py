@@ -1,6 +1,8 @@
 """The outputs of a model as flat, named tensors."""
 
 import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import TensorArgument
 from torch.utils import _pytree as pytree
 
 from bessemer.contract.problem import ErrorCode
@@ -38,3 +40,20 @@ class FlatModule(torch.nn.Module):
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The tensors in what the module returns for the inputs."""
         return flatten_outputs(self.module(*inputs))
+
+
+def export_flat(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> ExportedProgram:
+    """Export a module as a program that returns tensors only; ``None`` among its outputs is left out.
+
+    Raises:
+        Exception: whatever ``torch.export.export`` raises.
+    """
+    program = torch.export.export(module, inputs, strict=False)
+    if returns_tensors_only(program):
+        return program
+    return torch.export.export(FlatModule(module), inputs, strict=False)
+
+
+def returns_tensors_only(program: ExportedProgram) -> bool:
+    """Whether every output of the program is a tensor."""
+    return all(isinstance(spec.arg, TensorArgument) for spec in program.graph_signature.output_specs)

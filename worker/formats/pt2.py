@@ -16,7 +16,7 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError
 from worker.formats.loaded import Argument, LoadedModel, count_elements, load_failed, tensor_spec
-from worker.formats.outputs import FlatModule
+from worker.formats.outputs import export_flat, returns_tensors_only
 
 LEGACY_ENTRY = "serialized_exported_program.json"
 
@@ -42,15 +42,15 @@ def describe(program: ExportedProgram) -> LoadedModel:
     """
     slots = _slots(program)
     arguments = tuple(slot for slot in slots if isinstance(slot, Argument))
-    constants = {index: slot.value for index, slot in enumerate(slots) if isinstance(slot, _Constant)}
-    eager = _FromTensors(program, constants)
-    plain = not constants and not any(argument.dynamic_axes for argument in arguments)
+    flat = _flat_module(program)
+    eager = flat if len(arguments) == len(slots) else _WithConstants(flat, slots)
+    plain = eager is flat and not any(argument.dynamic_axes for argument in arguments)
     return LoadedModel(
         format=ModelFormat.PT2,
         eager=eager,
         export=_exporter(program, eager, plain),
         arguments=arguments,
-        examples=_examples(program, constants),
+        examples=_examples(program, slots),
         parameters=count_elements([*program.state_dict.values(), *program.constants.values()]),
     )
 
@@ -60,24 +60,33 @@ class _Constant:
     value: object
 
 
-class _FromTensors(torch.nn.Module):
-    """Calls the program's module with its tensors where they belong among arguments and constants."""
+class _WithConstants(torch.nn.Module):
+    """Calls a flat module with its tensors where they belong among its constants."""
 
-    def __init__(self, program: ExportedProgram, constants: dict[int, object]) -> None:
+    def __init__(self, module: torch.nn.Module, slots: list[Argument | _Constant]) -> None:
         super().__init__()
-        self.module = program.module(check_guards=False)
-        self._structure = program.call_spec.in_spec
-        self._constants = constants
+        self.module = module
+        self._slots = slots
 
     def forward(self, *tensors: torch.Tensor) -> object:
-        """What the program returns."""
-        remaining = iter(tensors)
-        count = self._structure.num_leaves
-        leaves = [
-            self._constants[index] if index in self._constants else next(remaining) for index in range(count)
-        ]
-        arguments, named = pytree.tree_unflatten(leaves, self._structure)
-        return self.module(*arguments, **named)
+        """What the module returns."""
+        given = iter(tensors)
+        return self.module(
+            *(slot.value if isinstance(slot, _Constant) else next(given) for slot in self._slots)
+        )
+
+
+def _flat_module(program: ExportedProgram) -> torch.fx.GraphModule:
+    """The program's module without the guards on its inputs and without pytrees around them.
+
+    Both would count as the model's own time where it is the baseline of a benchmark.
+    """
+    module = program.module(check_guards=False)
+    module._forward_pre_hooks.clear()
+    module._forward_pre_hooks_with_kwargs.clear()
+    module.graph.set_codegen(torch.fx.graph.CodeGen())
+    module.recompile()
+    return module
 
 
 def _read(path: Path) -> ExportedProgram:
@@ -96,9 +105,9 @@ def _exporter(
     program: ExportedProgram, eager: torch.nn.Module, plain: bool
 ) -> Callable[[tuple[torch.Tensor, ...]], ExportedProgram]:
     """The program itself where it takes and returns tensors only, of fixed shapes."""
-    if plain and all(isinstance(spec.arg, TensorArgument) for spec in program.graph_signature.output_specs):
+    if plain and returns_tensors_only(program):
         return lambda inputs: program
-    return lambda inputs: torch.export.export(FlatModule(eager), inputs, strict=False)
+    return lambda inputs: export_flat(eager, inputs)
 
 
 def _slots(program: ExportedProgram) -> list[Argument | _Constant]:
@@ -125,11 +134,11 @@ def _with_hints(value: torch.Tensor) -> torch.Tensor:
     return torch.empty(sizes, dtype=value.dtype, device="meta")
 
 
-def _examples(program: ExportedProgram, constants: dict[int, object]) -> tuple[torch.Tensor, ...] | None:
+def _examples(program: ExportedProgram, slots: list[Argument | _Constant]) -> tuple[torch.Tensor, ...] | None:
     if program.example_inputs is None:
         return None
-    leaves = pytree.tree_leaves(program.example_inputs)
-    tensors = [leaf for index, leaf in enumerate(leaves) if index not in constants]
+    leaves = zip(pytree.tree_leaves(program.example_inputs), slots, strict=True)
+    tensors = [leaf for leaf, slot in leaves if isinstance(slot, Argument)]
     if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
         return None
     return tuple(tensor.detach() for tensor in tensors)

@@ -5,6 +5,7 @@ import warnings
 import torch
 from torch.export import ExportedProgram
 
+from worker.formats.outputs import export_flat
 from worker.torchscript.graph import Step
 from worker.torchscript.interpreter import ScriptInterpreter
 
@@ -28,7 +29,7 @@ def convert_script(script: torch.jit.ScriptModule, inputs: tuple[torch.Tensor, .
     """
     interpreter = ScriptInterpreter(script)
     try:
-        return torch.export.export(interpreter, inputs, strict=False)
+        return export_flat(interpreter, inputs)
     except Exception as error:
         return _by_converter(script, inputs, interpreter.reached, error)
 

@@ -1,18 +1,12 @@
 """A TorchScript graph as plain Python values: a body of steps, read once."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 
 from bessemer.contract.problem import SourcePlace
-
-# a frame is written `file(12): name` in a trace, and `File "file", line 12, in name` in a script
-PLACE = re.compile(
-    r'(?:File "(?P<file>[^"]+)", line (?P<line>\d+))|(?:^(?P<traced>[^\s()]+)\((?P<at>\d+)\):)', re.M
-)
-LIBRARY = re.compile(r"(^|/)torch/(nn|jit|_|functional)|code/__torch__/torch/|^code/__torch__")
+from worker.formats.failure import user_frame
 
 
 @dataclass(frozen=True)
@@ -40,14 +34,10 @@ class Step:
 
     def place(self) -> SourcePlace:
         """Where the node comes from: the innermost line that is not torch's own, if there is one."""
-        found = [
-            (match["file"] or match["traced"], int(match["line"] or match["at"]))
-            for match in PLACE.finditer(self.origin())
-        ]
-        users = [place for place in found if not LIBRARY.search(place[0])]
-        for file, line in users or found:
-            return SourcePlace(operator=self.kind, file=file, line=line)
-        return SourcePlace(operator=self.kind)
+        origin = self.origin()
+        frame = user_frame(origin.partition("Serialized ")[0], innermost_first='File "' not in origin[:9])
+        file, line = frame or (None, None)
+        return SourcePlace(operator=self.kind, file=file, line=line)
 
 
 @dataclass(frozen=True)

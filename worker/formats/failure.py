@@ -1,0 +1,83 @@
+"""Where in the model an exception came from."""
+
+import re
+
+import torch
+from torch import fx
+
+from bessemer.contract.problem import ErrorCode, SourcePlace
+from worker.errors import JobError
+from worker.formats.loaded import short_message
+from worker.pipeline.places import place_of
+
+SCRIPT_TRACE = "Traceback of TorchScript"
+# a frame is written `File "file", line 12, in name` in a script, and `file(12): name` in a trace
+FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)|^(?P<traced>/[^\s()]+)\((?P<at>\d+)\):', re.M)
+RAISED = re.compile(r"^[\w.]*(?:Error|Exception): .+", re.M)
+TORCH_ITSELF = re.compile(r"/torch/(nn|jit|fx|_\w+|functional)\b|^code/__torch__/torch/")
+
+
+def model_raised(error: Exception, model: object, inputs: tuple[torch.Tensor, ...]) -> JobError:
+    """``model-raised`` with the model's message and the place it was raised at, as far as that is known.
+
+    Args:
+        error: what the model raised on the inputs.
+        model: a graph module is run once more, node by node, to find the one that raises.
+        inputs: the inputs it raised on.
+    """
+    text = str(error)
+    if SCRIPT_TRACE in text:
+        place, message = _script_place(text), (RAISED.findall(text) or [short_message(error)])[-1]
+    else:
+        place, message = _graph_place(model, inputs), short_message(error)
+    where = [
+        f"in module '{place.module_path}'" if place.module_path else "",
+        f"at {place.file}:{place.line}" if place.file else "",
+    ]
+    detail = ", ".join([message, *filter(None, where)])
+    return JobError(ErrorCode.MODEL_RAISED, detail, (place,) if any(where) else ())
+
+
+def user_frame(text: str, innermost_first: bool = False) -> tuple[str, int] | None:
+    """The innermost line of a stack, as torch words it, that is not torch's own if there is one."""
+    frames = [
+        (match["file"] or match["traced"], int(match["line"] or match["at"]))
+        for match in FRAME.finditer(text)
+    ]
+    users = [frame for frame in frames if not TORCH_ITSELF.search(frame[0])] or frames
+    if not users:
+        return None
+    return users[0] if innermost_first else users[-1]
+
+
+def _script_place(text: str) -> SourcePlace:
+    _, found, original = text.rpartition("original code (most recent call last)")
+    scripted = found and 'File "' in original
+    frame = user_frame(original if found else text, innermost_first=bool(found) and not scripted)
+    return SourcePlace(file=frame[0], line=frame[1]) if frame else SourcePlace()
+
+
+def _graph_place(model: object, inputs: tuple[torch.Tensor, ...]) -> SourcePlace:
+    if not isinstance(model, fx.GraphModule):
+        return SourcePlace()
+    tracker = _Tracker(model)
+    try:
+        tracker.run(*inputs)
+    except Exception:
+        return SourcePlace() if tracker.reached is None else _node_place(tracker.reached)
+    return SourcePlace()
+
+
+class _Tracker(fx.Interpreter):
+    """Runs a graph and remembers the node it reached."""
+
+    reached: fx.Node | None = None
+
+    def run_node(self, n: fx.Node) -> object:
+        self.reached = n
+        return super().run_node(n)
+
+
+def _node_place(node: fx.Node) -> SourcePlace:
+    place = place_of(node)
+    return place.model_copy(update={"module_path": node.target}) if node.op == "call_module" else place

@@ -1,0 +1,153 @@
+"""Capture: the upload as an exported program, run once on the reference inputs."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import ml_dtypes
+import torch
+from torch.export.graph_signature import OutputKind
+
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.tensor import TensorSpec
+from worker.errors import JobError
+from worker.formats.draw import draw_inputs, index_limits
+from worker.formats.failure import model_raised
+from worker.formats.load import load_model
+from worker.formats.loaded import LoadedModel, reraise_if_memory_ran_out, short_message, tensor_spec
+from worker.formats.outputs import flatten_outputs, output_names
+from worker.formats.signature import match_inputs
+from worker.pipeline.types import Captured, Upload, Workshop
+from worker.torchscript.convert import ScriptConversionError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch.export import ExportedProgram
+
+    Tensors = tuple[torch.Tensor, ...]
+
+
+def capture(upload: Upload, workshop: Workshop) -> Captured:
+    """Load the model, export it for the request's inputs, and run the original for reference.
+
+    Before: the child is confined; the upload is untrusted. After: ``program`` takes and returns tensors only,
+    in the order of the specs, of fixed shapes, and changes no input; the original gave the references twice.
+
+    Raises:
+        JobError: one of the model's codes, ``inputs-missing``, ``inputs-mismatch``, ``model-raised`` or
+            ``capture-failed``.
+    """
+    torch.set_num_threads(upload.target.cores)
+    model = load_model(upload.path)
+    return capture_model(model, upload)
+
+
+def capture_model(model: LoadedModel, upload: Upload) -> Captured:
+    """Capture a model that is loaded; see ``capture``."""
+    specs = match_inputs(upload.request.inputs, model.arguments)
+    seed = upload.request.verify.seed
+    examples = _own_examples(model, specs)
+    inputs = draw_inputs(specs, {}, seed) if examples is None else examples
+    outputs = _run(model, inputs)
+    program = _export(model, inputs)
+    limits = index_limits(program, specs)
+    if limits and examples is None:
+        inputs = draw_inputs(specs, limits, seed)
+        outputs = _run(model, inputs)
+    _check_repeatable(model, inputs, outputs)
+    names = output_names(len(outputs))
+    return Captured(
+        upload=upload,
+        format=model.format,
+        program=program,
+        eager=model.eager,
+        input_specs=specs,
+        output_specs=tuple(map(tensor_spec, names, outputs)),
+        inputs=tuple(map(as_array, inputs)),
+        references=tuple(map(as_array, outputs)),
+        parameters=model.parameters,
+    )
+
+
+def as_array(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor as a contiguous array of its own; bfloat16 as ``ml_dtypes.bfloat16``."""
+    plain = tensor.detach().cpu().contiguous().clone()
+    if plain.dtype == torch.bfloat16:
+        return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return plain.numpy()
+
+
+def _own_examples(model: LoadedModel, specs: tuple[TensorSpec, ...]) -> Tensors | None:
+    """The inputs that the file carries, where they are what is compiled for."""
+    if model.examples is None or len(model.examples) != len(specs):
+        return None
+    found = tuple(tensor_spec(spec.name, tensor) for spec, tensor in zip(specs, model.examples, strict=True))
+    return model.examples if found == specs else None
+
+
+def _run(model: LoadedModel, inputs: Tensors) -> Tensors:
+    """The original's outputs, from copies of the inputs."""
+    copies = tuple(tensor.clone() for tensor in inputs)
+    try:
+        with torch.inference_mode(), _torchscript_allowed():
+            result = model.eager(*copies)
+    except Exception as error:
+        reraise_if_memory_ran_out(error)
+        raise model_raised(error, model.eager, inputs) from error
+    outputs = tuple(tensor.clone() for tensor in flatten_outputs(result))
+    changed = [index for index, copy in enumerate(copies) if not _identical(copy, inputs[index])]
+    if changed:
+        detail = f"the model writes into its input number {changed[0]}; it must clone it first"
+        raise JobError(ErrorCode.CAPTURE_FAILED, detail)
+    return outputs
+
+
+def _export(model: LoadedModel, inputs: Tensors) -> ExportedProgram:
+    try:
+        with torch.no_grad(), _torchscript_allowed():
+            program = model.export(inputs)
+    except ScriptConversionError as error:
+        places = () if error.step is None else (error.step.place(),)
+        raise JobError(ErrorCode.CAPTURE_FAILED, str(error), places) from error
+    except JobError:
+        raise
+    except Exception as error:
+        reraise_if_memory_ran_out(error)
+        raise JobError(ErrorCode.CAPTURE_FAILED, short_message(error)) from error
+    for spec in program.graph_signature.output_specs:
+        if spec.kind == OutputKind.USER_INPUT_MUTATION:
+            raise JobError(ErrorCode.CAPTURE_FAILED, f"the model writes into its input '{spec.target}'")
+    return program
+
+
+def _check_repeatable(model: LoadedModel, inputs: Tensors, outputs: Tensors) -> None:
+    again = _run(model, inputs)
+    if len(again) == len(outputs) and all(map(_close, outputs, again)):
+        return
+    raise JobError(
+        ErrorCode.CAPTURE_FAILED,
+        "two runs of the model on the same inputs differ: it draws random numbers or keeps state; "
+        "if it is in training mode, call eval() and save it again",
+    )
+
+
+def _close(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Equal but for the order in which threads may have summed."""
+    return _match(left, right, relative=1e-5, absolute=1e-6 if left.is_floating_point() else 0.0)
+
+
+def _identical(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return _match(left, right, relative=0.0, absolute=0.0)
+
+
+def _match(left: torch.Tensor, right: torch.Tensor, relative: float, absolute: float) -> bool:
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return False
+    if not left.is_floating_point():
+        return torch.equal(left, right)
+    return torch.allclose(left, right, rtol=relative, atol=absolute, equal_nan=True)
+
+
+def _torchscript_allowed() -> warnings.catch_warnings[None]:
+    return warnings.catch_warnings(action="ignore", category=DeprecationWarning)
