@@ -2,8 +2,9 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -15,6 +16,9 @@ from bessemer.store.tables import EVENTS, JOBS
 
 SHOWN_COLUMNS = tuple(JOBS.c[name] for name in Compilation.model_fields)
 EVENT_COLUMNS = tuple(EVENTS.c[name] for name in Event.model_fields)
+
+
+_ID = re.compile(r"[0-9a-z-]{8,64}")
 
 
 class Position(NamedTuple):
@@ -36,7 +40,7 @@ def to_event(row: sa.Row[Any]) -> Event:
 
 def to_cursor(position: Position) -> str:
     """An opaque text that is safe in an address."""
-    text = f"{position.created_at.isoformat()} {position.id}"
+    text = f"{position.created_at.astimezone(UTC).isoformat()} {position.id}"
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
@@ -52,7 +56,7 @@ def from_cursor(cursor: str) -> Position:
         created_at = datetime.fromisoformat(moment)
     except (binascii.Error, ValueError) as error:
         raise CursorInvalidError(cursor) from error
-    if created_at.tzinfo is None:
+    if created_at.tzinfo is not UTC or not _ID.fullmatch(job_id):
         raise CursorInvalidError(cursor)
     return Position(created_at, job_id)
 

@@ -1,5 +1,6 @@
 """Cursors: opaque, safe in an address, and ours only."""
 
+import base64
 import string
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -22,6 +23,22 @@ def test_a_cursor_is_read_as_it_was_written(moment: datetime, job_id: str) -> No
 def test_a_cursor_keeps_the_moment_whatever_its_zone() -> None:
     elsewhere = MOMENT.astimezone(timezone(timedelta(hours=5)))
     assert from_cursor(to_cursor(Position(elsewhere, "job-00000001"))).created_at == MOMENT
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-01-02T03:04:05 job-00000001",
+        "0001-01-01T00:00:00+23:00 job-00000001",
+        "2026-01-02T03:04:05+00:00 job-0000\x001",
+        "2026-01-02T03:04:05+00:00 job-00000001 more",
+        "2026-01-02T03:04:05+00:00 ",
+        "yesterday job-00000001",
+    ],
+)
+def test_a_forged_cursor_is_refused(text: str) -> None:
+    with pytest.raises(CursorInvalidError):
+        from_cursor(base64.urlsafe_b64encode(text.encode()).decode())
 
 
 @pytest.mark.parametrize("text", ["", " ", "?", "a", "bm9uZQ", "MjAyNi0wMS0wMg", "é", "\x00", "A" * 1000])
