@@ -1,0 +1,122 @@
+"""Models and bundles for tests of the client, and the worker's part played by calling the store."""
+
+import hashlib
+import io
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import zstandard
+
+from bessemer.bundle.manifest import ARCHIVE, CHECKSUMS, LIBRARY, MANIFEST, BundleFile, Manifest
+from bessemer.contract.base import now
+from bessemer.contract.job import Artifact, Figures, Progress
+from bessemer.contract.model import Inspection, ModelFormat, Signature
+from bessemer.contract.problem import ErrorCode, SourcePlace, make_problem
+from bessemer.contract.report import BaselineResult, Latency, StageTime
+from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxStatus
+from bessemer.contract.stage import Stage
+from bessemer.contract.target import PresetTarget, resolve_target
+from bessemer.contract.tensor import TensorSpec
+from bessemer.store.store import Store
+
+MODEL = b"a model, as far as anybody has looked"
+DIGEST = hashlib.sha256(MODEL).hexdigest()
+IMAGE = TensorSpec(name="x", shape=(1, 784))
+INSPECTION = Inspection(
+    format=ModelFormat.PT2, signature=Signature(inputs=(IMAGE,), input_names=("x",), parameters=7)
+)
+TARGET = resolve_target(PresetTarget(preset="host"), "znver4", 2)
+SANDBOX = SandboxStatus(
+    mode=SandboxMode.REQUIRED,
+    layers=tuple(LayerStatus(layer=layer, holds=True, required=True) for layer in Layer),
+)
+LATENCY = Latency(runs=9, min_ms=1, p50_ms=2, p90_ms=3, p99_ms=4, mean_ms=2, stddev_ms=0.5)
+FIGURES = Figures(
+    latency=LATENCY,
+    baselines=(
+        BaselineResult(
+            name="torch-eager", threads=2, latency=LATENCY, ratio=0.5, ratio_p10=0.4, ratio_p90=0.6
+        ),
+    ),
+    library_bytes=1,
+    peak_memory_bytes=1,
+    max_absolute_error=0.0,
+)
+PLACE = SourcePlace(operator="aten.foo", module_path="encoder.layers.0", file="net.py", line=12)
+PROBLEM = make_problem(
+    ErrorCode.OPERATOR_UNSUPPORTED, "aten.foo has no translation.", stage="translate", places=(PLACE,)
+)
+
+
+def make_bundle() -> bytes:
+    """The bytes of a small, correct ``bundle.tar.zst``; its library is none."""
+    files = {LIBRARY: b"machine code", "lib/libtvm_runtime.so": b"runtime", "run.py": b"print()\n"}
+    manifest = Manifest(
+        model=DIGEST,
+        target=TARGET,
+        inputs=(IMAGE,),
+        outputs=(TensorSpec(name="y", shape=(1, 10)),),
+        versions={},
+        files=tuple(
+            BundleFile(path=path, digest=hashlib.sha256(data).hexdigest(), size_bytes=len(data))
+            for path, data in files.items()
+        ),
+        created_at=now(),
+    )
+    files[MANIFEST] = manifest.model_dump_json().encode()
+    sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {path}\n" for path, data in files.items())
+    return pack({**files, CHECKSUMS: sums.encode()})
+
+
+def pack(files: dict[str, bytes]) -> bytes:
+    """A ``.tar.zst`` of files."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for path, data in files.items():
+            member = tarfile.TarInfo(path)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return zstandard.compress(buffer.getvalue())
+
+
+@dataclass(frozen=True)
+class Stagehand:
+    """Does to the store what a worker does."""
+
+    store: Store
+    folder: Path
+
+    def inspect(self, digest: str) -> None:
+        """Find the model to be a ``.pt2``."""
+        self.store.models.finish_inspection(digest, INSPECTION)
+
+    def reject(self, digest: str) -> None:
+        """Find the model to be none."""
+        problem = make_problem(ErrorCode.MODEL_NOT_RECOGNIZED, "It starts with 'a model'.")
+        self.store.models.finish_inspection(digest, problem)
+
+    def start(self, job_id: str) -> int:
+        """Take the job and work on it for a while."""
+        attempt = self.store.jobs.start(job_id, "w1")
+        assert attempt is not None
+        self.store.jobs.confined(job_id, attempt, SANDBOX)
+        self.store.jobs.stage_started(job_id, attempt, Stage.TUNE)
+        self.store.jobs.progress(job_id, attempt, Progress(stage=Stage.TUNE, done=3, total=64))
+        self.store.jobs.stage_finished(job_id, attempt, StageTime(stage=Stage.TUNE, seconds=1.5))
+        return attempt
+
+    def succeed(self, job_id: str) -> None:
+        """Bring the job to a good end."""
+        attempt = self.start(job_id)
+        path = self.folder / ARCHIVE
+        path.write_bytes(make_bundle())
+        blob = self.store.artifacts.put_file(path)
+        bundle = Artifact(
+            name=ARCHIVE, digest=blob.digest, size_bytes=blob.size_bytes, media_type="application/zstd"
+        )
+        self.store.jobs.succeed(job_id, attempt, TARGET, True, FIGURES, (bundle,))
+
+    def fail(self, job_id: str) -> None:
+        """Find an operator that nobody knows."""
+        self.store.jobs.fail(job_id, self.start(job_id), PROBLEM)

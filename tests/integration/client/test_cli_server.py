@@ -1,0 +1,195 @@
+"""The command line as a process, against a running app whose worker is played."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from client_samples import DIGEST, MODEL, Stagehand
+
+from bessemer.client import Client
+from bessemer.contract.job import Compilation, CompilationPage, JobState
+
+ROOT = Path(__file__).parents[3]
+
+
+def bessemer(server: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bessemer.cli", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "BESSEMER_URL": server},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.pt2"
+    path.write_bytes(MODEL)
+    return path
+
+
+def newest(client: Client, not_this: str | None) -> str:
+    """The id of a job newer than another, as soon as there is one."""
+    for _ in range(400):
+        job = next(client.jobs(JobState.QUEUED), None)
+        if job is not None and job.id != not_this:
+            return job.id
+        time.sleep(0.05)
+    raise AssertionError("nothing was submitted")
+
+
+def play(client: Client, part: str, stagehand: Stagehand) -> threading.Thread:
+    """Do one job in the background, as soon as it is submitted."""
+    before = next(client.jobs(JobState.QUEUED), None)
+    act = {"succeed": stagehand.succeed, "fail": stagehand.fail, "start": stagehand.start}[part]
+    known = before.id if before else None
+    thread = threading.Thread(target=lambda: act(newest(client, known)))
+    thread.start()
+    return thread
+
+
+def test_json_is_the_final_document_and_nothing_else(
+    server: str, client: Client, stagehand: Stagehand, model: Path, tmp_path: Path
+) -> None:
+    player = play(client, "succeed", stagehand)
+    output = tmp_path / "out"
+    ran = bessemer(
+        server, "compile", model, "--input", "x=1x784:float32", "--option", "trials=64", "--json",
+        "--output", output, "--option", "cores=2",
+    )  # fmt: skip
+    player.join()
+    document = Compilation.model_validate_json(ran.stdout)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["verified"] is True
+    assert document.request.tune.trials == 64
+    assert document.figures is not None
+    assert (output / "model.so").is_file()
+    assert "tune" in ran.stderr
+
+
+def test_without_a_terminal_there_are_plain_lines(
+    server: str, client: Client, stagehand: Stagehand, model: Path
+) -> None:
+    player = play(client, "succeed", stagehand)
+    ran = bessemer(server, "compile", model)
+    player.join()
+    assert ran.returncode == 0, ran.stderr
+    assert "tune       3 of 64\ntune       1.50 s\n" in ran.stdout
+    assert "verified    yes\n" in ran.stdout
+    assert "2.00 times as fast" in ran.stdout
+    assert "\x1b" not in ran.stdout
+
+
+def test_a_failed_compilation_is_told_with_places_and_advice(
+    server: str, client: Client, stagehand: Stagehand, model: Path
+) -> None:
+    player = play(client, "fail", stagehand)
+    ran = bessemer(server, "compile", model, "--json")
+    player.join()
+    assert ran.returncode == 1
+    assert Compilation.model_validate_json(ran.stdout).state is JobState.FAILED
+    assert "aten.foo has no translation." in ran.stderr
+    assert "aten.foo in encoder.layers.0 net.py:12" in ran.stderr
+    assert "Rewrite the places" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_an_interrupted_compile_leaves_the_job_and_says_how_to_follow_it(
+    server: str, client: Client, model: Path
+) -> None:
+    before = next(client.jobs(JobState.QUEUED), None)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bessemer.cli", "compile", str(model), "--url", server],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    job_id = newest(client, before.id if before else None)
+    assert process.stdout is not None
+    while "queued" not in process.stdout.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert f"bessemer show {job_id}" in errors
+    assert client.job(job_id).state is JobState.QUEUED
+
+
+def test_a_detached_job_is_shown_listed_and_cancelled(server: str, model: Path) -> None:
+    job_id = bessemer(server, "compile", model, "--detach").stdout.strip()
+    shown = Compilation.model_validate_json(bessemer(server, "show", job_id, "--json").stdout)
+    page = CompilationPage.model_validate_json(bessemer(server, "jobs", "--state", "queued", "--json").stdout)
+    cancelled = Compilation.model_validate_json(bessemer(server, "cancel", job_id, "--json").stdout)
+    assert shown.id == job_id
+    assert job_id in [item.id for item in page.items]
+    assert cancelled.state is JobState.CANCELLED
+
+
+def test_a_bundle_and_an_artifact_are_downloaded(
+    server: str, client: Client, stagehand: Stagehand, model: Path, tmp_path: Path
+) -> None:
+    job = client.submit(model)
+    stagehand.succeed(job.id)
+    folder, single = tmp_path / "bundle", tmp_path / "single"
+    assert bessemer(server, "download", job.id, "--output", folder).returncode == 0
+    fetched = bessemer(server, "download", job.id, "--output", single, "--artifact", "bundle.tar.zst")
+    assert fetched.returncode == 0, fetched.stderr
+    assert (folder / "SHA256SUMS").is_file()
+    assert (single / "bundle.tar.zst").is_file()
+
+
+def test_inspect_prints_format_and_signature(
+    server: str, client: Client, stagehand: Stagehand, model: Path
+) -> None:
+    client.upload(model)
+    stagehand.inspect(DIGEST)
+    ran = bessemer(server, "inspect", model)
+    assert "format      pt2" in ran.stdout
+    assert "x=1x784:float32" in ran.stdout
+
+
+def test_targets_are_listed(server: str) -> None:
+    assert "x86-64-v3" in bessemer(server, "targets").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (("compile", "absent.pt2"), 2, "cannot be read"),
+        (("compile", "{model}", "--option", "trails=3"), 2, "tune.trials"),
+        (("compile", "{model}", "--target", "znver5"), 2, "znver4"),
+        (("compile", "{model}", "--input", "x=1x"), 2, "is not a shape"),
+        (("compile", "{model}", "--input", "y=1x9"), 1, "'y' stands where the model takes 'x'"),
+        (("compile", "{model}", "--frob"), 2, "No such option"),
+        (("show", "no-such-job"), 1, "no-such-job"),
+        (("targets", "--url", "http://127.0.0.1:1"), 3, "bessemer serve"),
+        (("targets", "--url", "nonsense"), 2, "is no URL"),
+    ],
+)
+def test_errors_have_their_status_and_no_traceback(
+    server: str,
+    client: Client,
+    stagehand: Stagehand,
+    model: Path,
+    arguments: tuple[str, ...],
+    status: int,
+    says: str,
+) -> None:
+    client.upload(model)
+    stagehand.inspect(DIGEST)
+    ran = bessemer(server, *(argument.format(model=model) for argument in arguments))
+    assert ran.returncode == status
+    assert says in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert ran.stdout == ""
