@@ -1,20 +1,39 @@
-"""The tune stage: spends the request's trials where the model spends its time, and schedules every function."""
+"""The tune stage: spends the trials where the model spends its time, and schedules every function."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
-from bessemer.contract.report import TuneResult
+import tvm
+from tvm import relax
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.database import TuningRecord
+from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
+
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import TuneResult, TuneTask
+from bessemer.contract.request import TuneOptions
+from worker.candidates.builder import BuilderSettings, CandidateBuilder
+from worker.candidates.runner import CandidateRunner, RunnerSettings
+from worker.errors import JobError
 from worker.pipeline.types import Optimized, Tuned, Workshop
+from worker.schedules.attempt import REFUSALS
 from worker.schedules.default import schedule_rest
-from worker.targets import tvm_target
+from worker.targets import missing_features, tvm_target
+from worker.tuning.contest import measure_defaults, wins
+from worker.tuning.log import logging_to
+from worker.tuning.policy import best_so_far, next_task, round_size
+from worker.tuning.search import Laboratory, TaskSearch, make_cost_model, open_database
+
+NO_SEARCH = TuneResult(trials=0, seconds=0.0, tasks=())
 
 
 def tune(optimized: Optimized, workshop: Workshop) -> Tuned:
     """Schedule every function of the module.
 
     Before: the module is legalized and fused; its functions have no schedule. After: every TensorIR function
-    is marked as scheduled, with what the search found where it beat the default schedule.
+    is marked as scheduled, by the search's best record where that beats the default schedule.
 
     Args:
         optimized: the module.
@@ -24,11 +43,111 @@ def tune(optimized: Optimized, workshop: Workshop) -> Tuned:
         The scheduled module, and what the search did.
 
     Raises:
-        JobError: ``build-failed`` where LLVM does not know the target.
+        JobError: ``build-failed`` where LLVM does not know the target, ``target-not-runnable`` where there
+            are trials but candidates for it cannot run here, ``tune-failed`` where the search itself breaks.
     """
     upload = optimized.captured.upload
-    started = time.monotonic()
     target = tvm_target(upload.target)
-    module = schedule_rest(optimized.module, target)
-    result = TuneResult(trials=0, seconds=time.monotonic() - started, tasks=())
-    return Tuned(optimized=optimized, module=module, result=result, records=None)
+    options = upload.request.tune
+    if options.trials == 0:
+        module = schedule_rest(optimized.module, target)
+        return Tuned(optimized=optimized, module=module, result=NO_SEARCH, records=None)
+    missing = missing_features(upload.target)
+    if missing:
+        detail = f"candidates cannot be measured here: the processor lacks {', '.join(missing)}"
+        raise JobError(ErrorCode.TARGET_NOT_RUNNABLE, detail)
+    try:
+        return _search_and_apply(optimized, workshop, target, options)
+    except REFUSALS as error:
+        raise JobError(ErrorCode.TUNE_FAILED, f"{type(error).__name__}: {error}"[:2000]) from error
+
+
+def _search_and_apply(
+    optimized: Optimized, workshop: Workshop, target: tvm.target.Target, options: TuneOptions
+) -> Tuned:
+    started = time.monotonic()
+    records = workshop.scratch / "records"
+    with logging_to(workshop.scratch / "tune.log"):
+        laboratory = _open_laboratory(optimized, workshop, target)
+        tasks = _tasks_of(optimized.module, laboratory)
+        measure_defaults(tasks, laboratory)
+        _search(tasks, options, workshop)
+        winners = [task.best_record for task in tasks if wins(task, laboratory)]
+        module = _apply(optimized.module, winners, laboratory)
+    result = TuneResult(
+        trials=sum(len(task.trial_seconds) for task in tasks),
+        seconds=time.monotonic() - started,
+        tasks=tuple(_describe(task) for task in tasks),
+    )
+    return Tuned(optimized=optimized, module=module, result=result, records=records)
+
+
+def _open_laboratory(optimized: Optimized, workshop: Workshop, target: tvm.target.Target) -> Laboratory:
+    upload = optimized.captured.upload
+    cores, options = upload.target.cores, upload.request.tune
+    folder = workshop.scratch / "candidates"
+    folder.mkdir(exist_ok=True)
+    return Laboratory(
+        target=target,
+        builder=CandidateBuilder(workshop.candidates, BuilderSettings(folder=folder, workers=cores)),
+        runner=CandidateRunner(workshop.candidates, RunnerSettings(threads=cores)),
+        database=open_database(workshop.scratch / "records"),
+        cost_model=make_cost_model(options.seed, cores),
+        threads=cores,
+        seed=options.seed,
+        max_trials=options.trials,
+    )
+
+
+def _tasks_of(module: tvm.IRModule, laboratory: Laboratory) -> list[TaskSearch]:
+    return [
+        TaskSearch(
+            name=str(task.task_name),
+            weight=int(task.weight),
+            module=task.dispatched[0],
+            laboratory=laboratory,
+            index=index,
+        )
+        for index, task in enumerate(extract_tasks(module, laboratory.target))
+    ]
+
+
+def _search(tasks: Sequence[TaskSearch], options: TuneOptions, workshop: Workshop) -> None:
+    """Run rounds until the trials, the seconds or the spaces are used up."""
+    deadline = None if options.seconds is None else time.monotonic() + options.seconds
+    done = 0
+    workshop.advance(done, options.trials, f"{len(tasks)} tasks")
+    while done < options.trials and (deadline is None or time.monotonic() < deadline):
+        index = next_task([task.standing for task in tasks])
+        if index is None:
+            return
+        done += tasks[index].advance(round_size(options.trials - done))
+        workshop.advance(done, options.trials, _news(tasks[index]))
+
+
+def _apply(module: tvm.IRModule, records: Sequence[TuningRecord], laboratory: Laboratory) -> tvm.IRModule:
+    """Apply records, and the default schedule to what is left."""
+    database = ms.database.MemoryDatabase()
+    for record in records:
+        database.commit_workload(record.workload.mod)
+        database.commit_tuning_record(record)
+    with laboratory.target, database, tvm.transform.PassContext(opt_level=3):
+        module = relax.transform.MetaScheduleApplyDatabase()(module)
+    return schedule_rest(module, laboratory.target)
+
+
+def _news(task: TaskSearch) -> str:
+    best = task.standing.best_seconds
+    return f"{task.name}: nothing ran yet" if best is None else f"{task.name}: best {best * 1e3:.4g} ms"
+
+
+def _describe(task: TaskSearch) -> TuneTask:
+    best = task.standing.best_seconds
+    return TuneTask(
+        name=task.name,
+        weight=task.weight,
+        trials=len(task.trial_seconds),
+        failed=sum(seconds is None for seconds in task.trial_seconds),
+        best_ms=None if best is None else best * 1e3,
+        history_ms=best_so_far(task.trial_seconds, task.default_seconds),
+    )

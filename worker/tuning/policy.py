@@ -1,0 +1,56 @@
+"""How a search spends its trials: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+ROUND_TRIALS = 16
+"""Candidates per round: few enough that the cost model learns often, enough to keep the builders busy."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a task is. ``best_seconds`` is of one call; None until anything of the task ran."""
+
+    weight: int
+    trials: int
+    best_seconds: float | None
+    exhausted: bool
+
+
+def next_task(standings: Sequence[Standing]) -> int | None:
+    """The task that the next round goes to: the one whose share of the model's time had the fewest trials.
+
+    Trials end up in proportion to the time that the model spends in each task.
+
+    Returns:
+        The task's index, or None where every task is exhausted.
+    """
+    open_tasks = [index for index, standing in enumerate(standings) if not standing.exhausted]
+    return max(open_tasks, key=lambda index: _claim(standings[index]), default=None)
+
+
+def round_size(trials_left: int) -> int:
+    """How many candidates the next round measures."""
+    return min(ROUND_TRIALS, trials_left)
+
+
+def best_so_far(seconds: Sequence[float | None], start_seconds: float | None) -> tuple[float, ...]:
+    """The best after each trial, in milliseconds; a failed trial (None) changes nothing.
+
+    Trials before anything ran have no entry.
+    """
+    best = inf if start_seconds is None else start_seconds
+    history = []
+    for trial in seconds:
+        best = min(best, inf if trial is None else trial)
+        history.append(best * 1e3)
+    return tuple(value for value in history if value != inf)
+
+
+def _claim(standing: Standing) -> float:
+    if standing.best_seconds is None:
+        return inf if standing.trials == 0 else 0.0
+    return standing.weight * standing.best_seconds / (standing.trials + 1)
