@@ -1,8 +1,6 @@
 """The settings of a worker, read from ``BESSEMER_*``."""
 
 import os
-import secrets
-import socket
 from pathlib import Path
 
 from pydantic import Field
@@ -24,10 +22,6 @@ def _default_work_dir() -> Path:
     return Path(f"/tmp/bessemer-work-{os.geteuid()}")
 
 
-def _default_worker_id() -> str:
-    return f"{socket.gethostname()}-{secrets.token_hex(4)}"
-
-
 class WorkerSettings(BaseSettings):
     """How a worker confines and limits its jobs."""
 
@@ -43,10 +37,10 @@ class WorkerSettings(BaseSettings):
         description="Where jobs have their folders while they run. Default: `/tmp/bessemer-work-<uid>`. "
         "Other users must be able to pass through its parents.",
     )
-    worker_id: str = Field(
-        default_factory=_default_worker_id,
+    worker_id: str | None = Field(
+        default=None,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$",
-        description="The worker's name, different for each. Default: the host's name and a random suffix.",
+        description="The worker's name, different for each. Default: made of the host's name and `work_dir`.",
     )
     cores: int = Field(
         default_factory=lambda: len(os.sched_getaffinity(0)),

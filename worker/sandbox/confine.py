@@ -73,6 +73,7 @@ def job_rules(folder: Path) -> tuple[Rule, ...]:
         *(Rule(root, READ_EXECUTE) for root in readable_roots()),
         *(Rule(path, READ) for path in MACHINE),
         *(Rule(device, READ_WRITE_FILE) for device in DEVICES),
+        Rule(Path(worker.__path__[0]).resolve().parent / "LICENSE", READ),
         Rule(folder / "model", READ),
         *(Rule(folder / name, WORK_IN) for name in ("output", "scratch")),
     )

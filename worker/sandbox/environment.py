@@ -1,6 +1,7 @@
 """The layer ``environment``: a job sees no variable of its supervisor."""
 
 import os
+import tempfile
 from pathlib import Path
 
 from bessemer.contract.sandbox import Layer, LayerStatus
@@ -15,6 +16,7 @@ def confine_environment(scratch: Path) -> None:
     os.environ.clear()
     os.environ.update(kept)
     os.environ.update({"PATH": "/usr/bin:/bin", "HOME": str(scratch), "TMPDIR": str(scratch)})
+    tempfile.tempdir = None  # the zygote may have asked for it already
 
 
 def probe_environment() -> LayerStatus:
