@@ -1,4 +1,4 @@
-"""The parts of a bundle: which runtime libraries, how files are checked and archived, what a library needs."""
+"""The parts of a bundle: its runtime libraries, checksums and archive, and what a library needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from worker.package.linkage import linkage_refusal
 from worker.package.runtime import needs_extra, runtime_libraries, runtime_sources
 
 LIST_FUNCTIONS = """
-import ctypes, sys, tvm_ffi
+import ctypes, sys
+sys.modules["torch"] = None
+import tvm_ffi
 for path in sys.argv[1:]:
     ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
 print("\\n".join(tvm_ffi.registry.list_global_func_names()))

@@ -32,7 +32,15 @@ def test_the_axis_starts_at_zero_and_has_round_marks() -> None:
 def test_spreads_share_the_place_of_the_median() -> None:
     first, second = charts.spread_chart([("ours", latency(0.1)), ("theirs", latency(30, 0.3))]).rows
     assert first.p50 == second.p50
+    assert first.mean is not None
     assert first.minimum < first.p50 < first.mean < first.p90 < first.p99
+
+
+def test_a_mean_beyond_the_axis_is_not_drawn_at_its_end() -> None:
+    stray = latency(10).model_copy(update={"mean_ms": 400.0, "p99_ms": 5000.0})
+    (row,) = charts.spread_chart([("ours", stray)]).rows
+    assert row.mean is None
+    assert row.cut
 
 
 @pytest.mark.parametrize("p50", [0.0, math.nan, math.inf])

@@ -32,7 +32,8 @@ def test_a_number_has_three_digits(value: float, text: str) -> None:
     ("milliseconds", "text"),
     [
         (0.0421, "42.1 µs"),
-        (0.5, "0.500 ms"),
+        (0.5, "500 µs"),
+        (3.2, "3.20 ms"),
         (19.4, "19.4 ms"),
         (1500, "1.50 s"),
         (245_000, "4 min 05 s"),
@@ -79,3 +80,8 @@ def test_a_range_of_ratios_is_said_as_speed_and_in_order() -> None:
 def test_a_range_that_is_no_number_is_not_said() -> None:
     peer = baseline("torch-eager", 10, 0.5).model_copy(update={"ratio_p90": math.nan})
     assert words.ratio_range(peer) == ""
+
+
+def test_neighbors_of_float32_are_told_apart() -> None:
+    assert words.element(1.2345679) != words.element(1.2345678)
+    assert words.element(-6.270817756652832) == "-6.27081776"

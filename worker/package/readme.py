@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from bessemer.bundle.manifest import Manifest
 from bessemer.contract.tensor import TensorSpec
+from worker.report.words import input_text
 
 _TEMPLATE = """\
 # A compiled model
@@ -87,14 +88,8 @@ def readme(manifest: Manifest) -> str:
     )
 
 
-def shape_text(spec: TensorSpec) -> str:
-    """A shape and a dtype in the command line's form: ``1x3x224x224:float32``."""
-    sizes = "x".join(str(size) for size in spec.shape) or "scalar"
-    return f"{sizes}:{spec.dtype.value}"
-
-
 def _tensors(title: str, specs: Iterable[TensorSpec]) -> str:
-    return f"{title}: " + (", ".join(f"`{spec.name}={shape_text(spec)}`" for spec in specs) or "none")
+    return f"{title}: " + (", ".join(f"`{input_text(spec)}`" for spec in specs) or "none")
 
 
 def _link_flag(path: str) -> str:
@@ -106,7 +101,7 @@ def _program(manifest: Manifest) -> str:
         inputs="\n".join(_allocation(index, spec) for index, spec in enumerate(manifest.inputs)),
         names=", ".join(f"input{index}" for index in range(len(manifest.inputs))),
         entry=manifest.entry_point,
-        outputs=", ".join(f"{spec.name}={shape_text(spec)}" for spec in manifest.outputs),
+        outputs=", ".join(map(input_text, manifest.outputs)),
     )
 
 

@@ -52,7 +52,7 @@ class LatencyChart:
 
 @dataclass(frozen=True)
 class SpreadRow:
-    """How single runs lie around their median; positions in percent."""
+    """How single runs lie around their median; positions in percent, None beyond the axis."""
 
     label: str
     value: str
@@ -60,7 +60,7 @@ class SpreadRow:
     p50: float
     p90: float
     p99: float
-    mean: float
+    mean: float | None
     cut: bool
     ours: bool
 
@@ -139,7 +139,7 @@ def spread_chart(rows: Sequence[tuple[str, Latency]]) -> SpreadChart:
                 p50=place(median, median),
                 p90=place(latency.p90_ms, median),
                 p99=place(latency.p99_ms, median),
-                mean=place(latency.mean_ms, median),
+                mean=place(latency.mean_ms, median) if latency.mean_ms / median <= high else None,
                 cut=latency.p99_ms / median > high,
                 ours=index == 0,
             )

@@ -6,7 +6,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bessemer.contract.report import Report
 from worker.report import charts, words
-from worker.report.view import input_text, make_view
+from worker.report.view import make_view
 
 _PAGE = "report.html.j2"
 
@@ -26,7 +26,8 @@ def _environment() -> Environment:
         "count": words.count,
         "percent": words.percent,
         "digits": words.three_digits,
-        "spec": input_text,
+        "element": words.element,
+        "spec": words.input_text,
         "baseline": words.baseline_name,
         "ratio": words.ratio_words,
     }

@@ -10,7 +10,6 @@ from typing import Any
 from bessemer.contract.report import BaselineResult, OutputComparison, PassTime, Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import PresetTarget
-from bessemer.contract.tensor import TensorSpec
 from worker.report import charts, words
 
 MAIN_BASELINE = "torch-eager"
@@ -118,14 +117,9 @@ def command_lines(request: CompilationRequest) -> tuple[str, ...]:
     if not isinstance(request.target, PresetTarget):
         return ()
     parts = ["bessemer compile MODEL", f"--target {shlex.quote(request.target.preset)}"]
-    parts += [f"--input {shlex.quote(input_text(spec))}" for spec in request.inputs]
+    parts += [f"--input {shlex.quote(words.input_text(spec))}" for spec in request.inputs]
     parts += [f"--option {shlex.quote(f'{name}={value}')}" for name, value in changed_options(request)]
     return (*parts, "--output DIR")
-
-
-def input_text(spec: TensorSpec) -> str:
-    """A tensor in the command line's form ``name=1x3x224x224:float32``."""
-    return f"{spec.name}={'x'.join(map(str, spec.shape)) or 'scalar'}:{spec.dtype.value}"
 
 
 def changed_options(request: CompilationRequest) -> tuple[tuple[str, str], ...]:

@@ -3,6 +3,7 @@
 import math
 
 from bessemer.contract.report import BaselineResult
+from bessemer.contract.tensor import TensorSpec
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 
@@ -26,11 +27,16 @@ def three_digits(value: float) -> str:
     return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
 
 
+def element(value: float) -> str:
+    """An element of a tensor, with enough digits to tell two neighbors of float32 apart."""
+    return f"{value:.9g}" if math.isfinite(value) else three_digits(value)
+
+
 def duration(milliseconds: float) -> str:
-    """A time with the unit that fits: ``42.1 µs``, ``3.20 ms``, ``12.0 s``, ``4 min 05 s``."""
+    """A time with the unit that fits: ``421 µs``, ``3.20 ms``, ``12.0 s``, ``4 min 05 s``."""
     if not math.isfinite(milliseconds):
         return three_digits(milliseconds)
-    if milliseconds < 0.1:
+    if milliseconds < 1:
         return f"{three_digits(milliseconds * 1000)} µs"
     if milliseconds < 1000:
         return f"{three_digits(milliseconds)} ms"
@@ -68,6 +74,11 @@ def percent(share: float) -> str:
 def baseline_name(name: str) -> str:
     """A baseline's name as it is spoken."""
     return _BASELINE_NAMES.get(name, name)
+
+
+def input_text(spec: TensorSpec) -> str:
+    """A tensor in the command line's form ``name=1x3x224x224:float32``."""
+    return f"{spec.name}={'x'.join(map(str, spec.shape)) or 'scalar'}:{spec.dtype.value}"
 
 
 def ratio_words(ratio: float) -> str:
