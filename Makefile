@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml ci/install
 	@touch $@
 
 demo: setup ## compile the MLP and the CNN through a service started for it
-	@$(BIN)/python examples/demo.py
+	@$(BIN)/python -m examples.demo
 
 serve: setup ## start the app and a worker on bessemer-data, port 8000
 	@$(BIN)/bessemer serve --data bessemer-data --port 8000
