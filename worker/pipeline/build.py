@@ -34,7 +34,7 @@ def build(tuned: Tuned, workshop: Workshop) -> Built:
     target = tvm_target(tuned.optimized.captured.upload.target)
     executable = _compile(tuned.module, target)
     library = workshop.output / LIBRARY
-    _link(executable, library, workshop.scratch / "objects")
+    _link(executable, library, workshop.scratch / "objects", target)
     return Built(tuned=tuned, library=library, imports=imported_functions(executable, tuned.module))
 
 
@@ -72,10 +72,31 @@ def _compile(module: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecuta
         raise JobError(ErrorCode.BUILD_FAILED, first_line(error)) from error
 
 
-def _link(executable: relax.VMExecutable, library: Path, objects: Path) -> None:
+class _Linker:
+    """``fcompile`` of ``export_library``: links the objects.
+
+    A module without kernels (a model that returns its input) comes as an empty C file, which is left out; it
+    has no target either, so that ``export_library`` asks for the triple.
+    """
+
+    object_format = "o"
+
+    def __init__(self, triple: str) -> None:
+        self._triple = triple
+
+    def get_target_triple(self) -> str:
+        """The triple to make the instructions' object for."""
+        return self._triple
+
+    def __call__(self, output: str, objects: list[str], options: object = None) -> None:
+        link_shared(output, [path for path in objects if path.endswith(".o")])
+
+
+def _link(executable: relax.VMExecutable, library: Path, objects: Path, target: tvm.target.Target) -> None:
     objects.mkdir(parents=True, exist_ok=True)
+    linker = _Linker(str(target.attrs["mtriple"]))
     try:
-        executable.export_library(str(library), fcompile=link_shared, workspace_dir=str(objects))
+        executable.export_library(str(library), fcompile=linker, workspace_dir=str(objects))
     except LinkError as error:
         raise JobError(ErrorCode.BUILD_FAILED, f"the linker refused: {error}") from error
     except Exception as error:

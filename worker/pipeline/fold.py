@@ -99,7 +99,7 @@ class _ConstantEvaluator(_Mutator):
         values = [self.constant(argument) for argument in call.args]
         if evaluate is None or any(value is None for value in values):
             return call
-        return relax.const(np.ascontiguousarray(evaluate(call.attrs, *values)))
+        return _constant(evaluate(call.attrs, *values))
 
 
 @mutator
@@ -158,7 +158,7 @@ class _BatchNormFolder(_Mutator):
             return None
         shape = [-1 if dimension == axis else 1 for dimension in range(weights.ndim)]
         scaled = (weights * scale.reshape(shape)).astype(weights.dtype)
-        return relax.Call(call.op, [call.args[0], relax.const(scaled)], call.attrs)
+        return relax.Call(call.op, [call.args[0], _constant(scaled)], call.attrs)
 
     def _alone(self, variable: relax.Expr) -> bool:
         return isinstance(variable, relax.Var) and self._reads_of[variable.name] == 1
@@ -200,4 +200,9 @@ def _is_per_channel(shape: tuple[int, ...], rank: int) -> bool:
 
 def _per_channel(values: Array, data: relax.Expr) -> relax.Expr:
     shape = (-1, *(1 for _ in range(data.ty.ndim - _CHANNEL_AXIS - 1)))
-    return relax.const(values.reshape(shape).astype(str(data.ty.dtype)))
+    return _constant(values.reshape(shape).astype(str(data.ty.dtype)))
+
+
+def _constant(values: Array) -> relax.Expr:
+    """A constant of the array's own dtype, which ``relax.const`` would narrow."""
+    return relax.const(np.array(values, order="C"), str(values.dtype))

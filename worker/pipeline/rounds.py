@@ -2,7 +2,7 @@
 
 Both sides keep threads that spin for work after a parallel region: libgomp's for some 10 ms, TVM's for a
 quarter of a second. On a machine with no more cores than threads they would take a core from the other side.
-So a library's process runs with a short spin (``TVM_THREAD_POOL_SPIN_COUNT`` in ``worker.candidates.library``)
+So a library's process runs with a short spin (``TVM_THREAD_POOL_SPIN_COUNT``, set in ``library.py``)
 that still bridges the gaps inside a model, and a turn begins only when the side before it rests.
 """
 

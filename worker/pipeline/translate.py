@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 import tvm
 from tvm import relax
-from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import TensorSpec
 from worker.errors import JobError, OperatorsUnsupportedError, first_line
 from worker.pipeline.places import describe_place, place_of
+from worker.pipeline.rules import Importer
 from worker.pipeline.types import Captured, Translated, Workshop
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from bessemer.contract.problem import SourcePlace
 
 MAX_PLACES = 200
+
+KEPT_WHOLE = (torch.ops.aten.linear.default, torch.ops.aten.matmul.default)
+"""Decomposed, they hide between reshapes to two dimensions, which part them from what could be fused."""
+
 _RELAX_PREFIX = "relax."
 
 
@@ -41,7 +45,7 @@ def translate(captured: Captured, workshop: Workshop) -> Translated:
         JobError: ``translate-failed``: the importer failed, or it made another signature than the model's.
     """
     program = captured.program.run_decompositions(decomposition_table())
-    importer = ExportedProgramImporter()
+    importer = Importer()
     refuse_unsupported(program, frozenset(importer.create_convert_map()))
     module = _import(importer, program)
     main = _named_parameters(module["main"], captured.input_specs)
@@ -52,11 +56,14 @@ def translate(captured: Captured, workshop: Workshop) -> Translated:
 
 @lru_cache(maxsize=1)
 def decomposition_table() -> dict[Any, Any]:
-    """torch's default decompositions to its core operators.
+    """torch's default decompositions to its core operators, without those of ``KEPT_WHOLE``.
 
     torch materializes them anew for every program, which takes longer than to decompose a small model.
     """
-    return dict(torch.export.default_decompositions())
+    table = dict(torch.export.default_decompositions())
+    for operator in KEPT_WHOLE:
+        table.pop(operator, None)
+    return table
 
 
 def refuse_unsupported(program: ExportedProgram, supported: frozenset[str]) -> None:
@@ -93,7 +100,7 @@ def _calls(program: ExportedProgram) -> Iterator[Node]:
             yield from (node for node in graph_module.graph.nodes if node.op == "call_function")
 
 
-def _import(importer: ExportedProgramImporter, program: ExportedProgram) -> tvm.IRModule:
+def _import(importer: Importer, program: ExportedProgram) -> tvm.IRModule:
     try:
         return importer.from_exported_program(
             program,
@@ -106,9 +113,7 @@ def _import(importer: ExportedProgramImporter, program: ExportedProgram) -> tvm.
         raise _import_failure(importer, program, error) from error
 
 
-def _import_failure(
-    importer: ExportedProgramImporter, program: ExportedProgram, error: Exception
-) -> JobError:
+def _import_failure(importer: Importer, program: ExportedProgram, error: Exception) -> JobError:
     """The importer keeps every node that it has translated: the first that is missing is where it failed."""
     reason = first_line(error)
     missing = (

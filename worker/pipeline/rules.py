@@ -1,0 +1,138 @@
+"""Translation rules of our own, for operators that TVM's importer gets wrong.
+
+It fixes the results of matrix products and convolutions to float32, whatever the model's dtype, and leaves
+running sums of booleans boolean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tvm import relax
+from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+Rule = Callable[["Importer", "Node"], relax.Var]
+
+_NARROW_FLOATS = frozenset({"float16", "bfloat16"})
+_CONVOLUTIONS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
+_TRANSPOSED = {
+    1: relax.op.nn.conv1d_transpose,
+    2: relax.op.nn.conv2d_transpose,
+    3: relax.op.nn.conv3d_transpose,
+}
+
+
+class Importer(ExportedProgramImporter):
+    """TVM's importer with ``RULES`` in place of its own."""
+
+    def create_convert_map(self) -> dict[str, Callable[[Node], relax.Var]]:
+        """The converters by the operators' names."""
+        own = {name: partial(rule, self) for name, rule in RULES.items()}
+        return {**super().create_convert_map(), **own}
+
+    def emit(self, expression: relax.Expr) -> relax.Var:
+        """Bind an expression to a new variable."""
+        return self.block_builder.emit(expression)
+
+
+def _dtype(expression: relax.Expr) -> str:
+    return str(expression.ty.dtype)
+
+
+def _wide(dtype: str) -> str:
+    """The dtype in which products of ``dtype`` are summed, as torch does."""
+    return "float32" if dtype in _NARROW_FLOATS else dtype
+
+
+def _biased(importer: Importer, product: relax.Expr, bias: relax.Expr | None, dtype: str) -> relax.Var:
+    """Add a bias that broadcasts, in the product's dtype, and give the sum the dtype of the operands."""
+    result = importer.emit(product)
+    wide = _dtype(result)
+    if bias is not None:
+        result = importer.emit(relax.op.add(result, _cast(importer, bias, wide)))
+    return _cast(importer, result, dtype)
+
+
+def _cast(importer: Importer, expression: relax.Expr, dtype: str) -> relax.Var:
+    return expression if _dtype(expression) == dtype else importer.emit(relax.op.astype(expression, dtype))
+
+
+def _matmul(importer: Importer, node: Node) -> relax.Var:
+    left, right = importer.retrieve_args(node)[:2]
+    dtype = _dtype(left)
+    return _biased(importer, relax.op.matmul(left, right, out_dtype=_wide(dtype)), None, dtype)
+
+
+def _linear(importer: Importer, node: Node) -> relax.Var:
+    data, weight, *rest = importer.retrieve_args(node)
+    dtype = _dtype(data)
+    product = relax.op.matmul(data, importer.emit(relax.op.permute_dims(weight)), out_dtype=_wide(dtype))
+    return _biased(importer, product, rest[0] if rest else None, dtype)
+
+
+def _addmm(importer: Importer, node: Node) -> relax.Var:
+    bias, left, right = importer.retrieve_args(node)[:3]
+    dtype = _dtype(left)
+    product = importer.emit(relax.op.matmul(left, right, out_dtype=_wide(dtype)))
+    product = _times(importer, product, node.kwargs.get("alpha", 1))
+    if node.kwargs.get("beta", 1) == 0:
+        return _cast(importer, product, dtype)
+    return _biased(importer, product, _times(importer, bias, node.kwargs.get("beta", 1)), dtype)
+
+
+def _times(importer: Importer, expression: relax.Expr, factor: float) -> relax.Expr:
+    if factor == 1:
+        return expression
+    return importer.emit(relax.op.multiply(expression, relax.const(factor, _dtype(expression))))
+
+
+def _convolution(importer: Importer, node: Node) -> relax.Var:
+    """``aten.convolution``: of one to three spatial dimensions, transposed or not."""
+    data, weight, bias, strides, padding, dilation, transposed, output_padding, groups = (
+        importer.retrieve_args(node)
+    )
+    rank, dtype = len(weight.ty.shape) - 2, _dtype(data)
+    shared: dict[str, Any] = {
+        "strides": _sizes(strides, rank),
+        "padding": _sizes(padding, rank),
+        "dilation": _sizes(dilation, rank),
+        "groups": groups,
+        "out_dtype": _wide(dtype),
+    }
+    if transposed:
+        output_padding = _sizes(output_padding, rank)
+        product = _TRANSPOSED[rank](data, weight, output_padding=output_padding, **shared)
+    else:
+        product = _CONVOLUTIONS[rank](data, weight, **shared)
+    if bias is not None:
+        bias = importer.emit(relax.op.reshape(bias, (1, -1, *([1] * rank))))
+    return _biased(importer, product, bias, dtype)
+
+
+def _sizes(values: Any, rank: int) -> list[int]:
+    sizes = [int(value) for value in values]
+    return sizes * rank if len(sizes) == 1 else sizes
+
+
+def _cumsum(importer: Importer, node: Node) -> relax.Var:
+    data, axis = importer.retrieve_args(node)[:2]
+    wanted = node.meta["val"].dtype
+    dtype = importer._convert_data_type(wanted)
+    return importer.emit(relax.op.cumsum(_cast(importer, data, dtype), axis, dtype))
+
+
+RULES: dict[str, Rule] = {
+    "addmm.default": _addmm,
+    "bmm.default": _matmul,
+    "convolution.default": _convolution,
+    "cumsum.default": _cumsum,
+    "linear.default": _linear,
+    "matmul.default": _matmul,
+    "mm.default": _matmul,
+}
+"""By the operators' names as the importer writes them."""
