@@ -14,6 +14,7 @@ from app.main import create_app
 from app.settings import AppSettings
 
 USAGE_ERROR = 2
+KEEP_ALIVE_SECONDS = 60
 
 
 class Server(uvicorn.Server):
@@ -51,7 +52,8 @@ def main() -> None:
         port=settings.port,
         log_level="warning",
         server_header=False,
-        timeout_graceful_shutdown=int(settings.stop_seconds),
+        timeout_graceful_shutdown=settings.stop_seconds,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
     )
     Server(config, app.state.stopping).run()
 

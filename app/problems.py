@@ -61,12 +61,16 @@ def refuse(code: ErrorCode, detail: str, errors: tuple[FieldError, ...] = ()) ->
     return ProblemError(make_problem(code, detail, errors=errors))
 
 
-def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
-    """A problem as a response."""
+def problem_response(
+    request: Request, problem: Problem, headers: Mapping[str, str] | None = None
+) -> Response:
+    """A problem as a response. It closes the connection of a body, the rest of which nobody would read."""
     response = Response(problem.model_dump_json(), problem.status, headers, media_type=PROBLEM_MEDIA_TYPE)
     response.headers["Cache-Control"] = "no-store"
     if problem.status == UNAVAILABLE_STATUS:
         response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    if "transfer-encoding" in request.headers or request.headers.get("content-length", "0") != "0":
+        response.headers["Connection"] = "close"
     return response
 
 
@@ -106,32 +110,32 @@ def internal_problem() -> Problem:
 async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(error, ProblemError):
-        return problem_response(error.problem, error.headers)
+        return problem_response(request, error.problem, error.headers)
     code = STATUS_CODES.get(error.status_code, ErrorCode.REQUEST_INVALID)
     if error.status_code >= 500:
-        return problem_response(internal_problem())
+        return problem_response(request, internal_problem())
     if code is ErrorCode.METHOD_NOT_ALLOWED:
         allowed = ", ".join(allowed_methods(request))
         detail = f"{request.url.path} takes {allowed}, not {request.method}."
-        return problem_response(make_problem(code, detail), {"Allow": allowed})
+        return problem_response(request, make_problem(code, detail), {"Allow": allowed})
     if code is ErrorCode.NOT_FOUND:
-        return problem_response(make_problem(code, f"Nothing is served at {request.url.path}."))
-    return problem_response(make_problem(code, str(error.detail)), error.headers)
+        return problem_response(request, make_problem(code, f"Nothing is served at {request.url.path}."))
+    return problem_response(request, make_problem(code, str(error.detail)), error.headers)
 
 
 async def _answer_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     details: Sequence[dict[str, Any]] = error.errors()
-    return problem_response(invalid_problem(field_errors(details)))
+    return problem_response(request, invalid_problem(field_errors(details)))
 
 
 async def _answer_store(request: Request, error: Exception) -> Response:
     assert isinstance(error, StoreError)
-    return problem_response(store_problem(error))
+    return problem_response(request, store_problem(error))
 
 
 async def _answer_unexpected(request: Request, error: Exception) -> Response:
-    return problem_response(internal_problem())
+    return problem_response(request, internal_problem())
 
 
 def allowed_methods(request: Request) -> tuple[str, ...]:

@@ -34,6 +34,6 @@ class AppSettings(StoreSettings):
     sweep_age_seconds: float = Field(
         default=5.0, ge=0, description="A task that is not in the queue after this long is enqueued again."
     )
-    stop_seconds: float = Field(
-        default=5.0, ge=0, description="How long running requests may take to end when the server stops."
+    stop_seconds: int = Field(
+        default=5, ge=0, description="How long running requests may take to end when the server stops."
     )

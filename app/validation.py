@@ -38,6 +38,8 @@ def _message(detail: Mapping[str, Any], place: Path) -> str:
     kind = detail["type"]
     if kind == "json_invalid":
         return f"not JSON: {detail.get('ctx', {}).get('error', 'cannot be read')}"
+    if kind == "model_attributes_type" and not place:
+        return "expected a JSON object, with `Content-Type: application/json`"
     if kind == "extra_forbidden":
         return f"unknown field{_did_you_mean(str(place[-1]), _known_fields(place))}"
     message = str(detail["msg"]).removeprefix("Value error, ")

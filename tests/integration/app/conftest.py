@@ -1,8 +1,5 @@
 """The app in this process, and as a process of its own; both on SQLite and a folder."""
 
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -10,7 +7,7 @@ import httpx
 import pytest
 from app_samples import DIGEST, MODEL_BYTES, PlayedWorker, request
 from fastapi import FastAPI
-from server_process import ServerProcess
+from server_process import ServerProcess, running_app
 
 from app.main import create_app
 from app.service import Service
@@ -71,17 +68,13 @@ async def job(api: httpx.AsyncClient, model: str) -> str:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """``python -m app`` on a port of its own."""
-    environment = {**os.environ, "BESSEMER_DATA": str(tmp_path / "data"), "BESSEMER_PORT": "0"}
-    with (tmp_path / "app.log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "app"], env=environment, stdout=subprocess.PIPE, stderr=log, text=True
-        )
-    assert process.stdout is not None
-    ready = process.stdout.readline()
-    try:
-        yield ServerProcess(process, ready.rpartition(" ")[2].strip(), tmp_path / "data")
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    """``python -m app`` on a port of its own, for tests that stop or measure it."""
+    with running_app(tmp_path) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """``python -m app`` for all tests of a module that leave it running."""
+    with running_app(tmp_path_factory.mktemp("shared")) as process:
+        yield process

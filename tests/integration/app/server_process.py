@@ -1,7 +1,11 @@
 """A running ``python -m app``."""
 
+import os
 import re
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -33,3 +37,25 @@ class ServerProcess:
     def stored_files(self) -> list[Path]:
         """The files in the artifact store."""
         return [path for path in (self.data / "artifacts").rglob("*") if path.is_file()]
+
+
+@contextmanager
+def running_app(folder: Path) -> Iterator[ServerProcess]:
+    """Start the app on a folder and a free port; its standard error goes to ``app.log``."""
+    settings = {"BESSEMER_DATA": str(folder / "data"), "BESSEMER_PORT": "0", "BESSEMER_STOP_SECONDS": "1"}
+    with (folder / "app.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "app"],
+            env={**os.environ, **settings},
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    assert process.stdout is not None
+    ready = process.stdout.readline()
+    try:
+        yield ServerProcess(process, ready.rpartition(" ")[2].strip(), folder / "data")
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

@@ -188,6 +188,12 @@ async def test_a_document_of_unreasonable_size_is_refused(api: httpx.AsyncClient
     assert (response.status_code, response.json()["code"]) == (413, "request-too-large")
 
 
+async def test_a_body_that_is_not_declared_as_json_is_told_so(api: httpx.AsyncClient) -> None:
+    response = await api.post("/v1/compilations", content=b"{}", headers={"Content-Type": "text/plain"})
+    assert response.status_code == 422
+    assert "Content-Type: application/json" in response.json()["detail"]
+
+
 @pytest.mark.parametrize(
     "body",
     [

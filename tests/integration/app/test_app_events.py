@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from app_samples import PlayedWorker
+from fastapi import FastAPI
 from httpx import AsyncClient
+from starlette.types import Message, Scope
 
 from app.service import Service
 from bessemer.contract.job import Event
@@ -86,6 +88,22 @@ async def test_streams_end_when_the_server_stops(api: AsyncClient, front: Servic
     await asyncio.sleep(0)
     front.stopping.set()
     assert len(await following) <= 1
+
+
+async def test_a_stream_whose_reader_left_is_given_up(app: FastAPI, job: str) -> None:
+    left = asyncio.Event()
+
+    async def receive() -> Message:
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        if b"event: queued" in message.get("body", b""):
+            left.set()
+
+    path = f"/v1/compilations/{job}/events"
+    scope: Scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b""}
+    await asyncio.wait_for(app(scope, receive, send), 30)
 
 
 async def test_the_data_is_one_line_of_json(api: AsyncClient, job: str) -> None:

@@ -1,5 +1,6 @@
 """``python -m app`` as a process: signals, cut-off uploads, streams that nobody reads, memory."""
 
+import contextlib
 import hashlib
 import os
 import signal
@@ -29,6 +30,15 @@ def eventually(holds: Callable[[], bool]) -> bool:
     return True
 
 
+def read_to_end(connection: socket.socket) -> bytes:
+    """What was sent before the connection was closed, or reset because of what it did not read."""
+    received = bytearray()
+    with contextlib.suppress(ConnectionResetError):
+        while chunk := connection.recv(65536):
+            received += chunk
+    return bytes(received)
+
+
 def submit(url: str) -> str:
     model = httpx.post(f"{url}/v1/models", content=MODEL_BYTES).raise_for_status().json()
     job = httpx.post(f"{url}/v1/compilations", json={"model": model["digest"], "target": "host"})
@@ -49,37 +59,63 @@ def test_a_signal_ends_open_streams_and_the_process_cleanly(
     assert (tmp_path / "app.log").read_text() == ""
 
 
-def test_a_stream_that_its_reader_leaves_is_given_up(server: ServerProcess) -> None:
-    job = submit(server.url)
-    descriptors = Path(f"/proc/{server.process.pid}/fd")
+def test_a_stream_that_its_reader_leaves_is_given_up(shared_server: ServerProcess) -> None:
+    job = submit(shared_server.url)
+    descriptors = Path(f"/proc/{shared_server.process.pid}/fd")
     before = len(list(descriptors.iterdir()))
     for _ in range(5):
-        with httpx.stream("GET", f"{server.url}/v1/compilations/{job}/events") as response:
+        with httpx.stream("GET", f"{shared_server.url}/v1/compilations/{job}/events") as response:
             assert next(response.iter_lines()) == "event: queued"
     assert eventually(lambda: len(list(descriptors.iterdir())) <= before + 1)
 
 
 @pytest.mark.parametrize(
-    "framing", [b"Content-Length: 1000000", b"Transfer-Encoding: chunked"], ids=["declared", "chunked"]
+    "framing", [b"Content-Length: 9000000", b"Transfer-Encoding: chunked"], ids=["declared", "chunked"]
 )
-def test_a_cut_off_upload_leaves_nothing(server: ServerProcess, framing: bytes) -> None:
-    half = bytes(500_000)
-    body = half if b"Length" in framing else b"7A120\r\n" + half + b"\r\n"
-    with socket.create_connection(server.address) as connection:
+def test_a_cut_off_upload_leaves_nothing(shared_server: ServerProcess, framing: bytes) -> None:
+    half = bytes(8_000_000)
+    body = half if b"Length" in framing else b"7A1200\r\n" + half + b"\r\n"
+    before = shared_server.stored_files()
+    with socket.create_connection(shared_server.address) as connection:
         connection.sendall(b"POST /v1/models HTTP/1.1\r\nHost: x\r\n" + framing + b"\r\n\r\n" + body)
+        assert eventually(lambda: shared_server.stored_files() != before)
+    assert eventually(lambda: shared_server.stored_files() == before)
     digest = hashlib.sha256(half).hexdigest()
-    assert eventually(lambda: server.stored_files() == [])
-    assert httpx.get(f"{server.url}/v1/models/{digest}").status_code == 404
+    assert httpx.get(f"{shared_server.url}/v1/models/{digest}").status_code == 404
 
 
-def test_an_upload_that_is_too_large_is_answered_although_more_was_to_come(server: ServerProcess) -> None:
+def test_an_upload_that_does_not_end_cannot_hold_up_the_stop(server: ServerProcess) -> None:
     with socket.create_connection(server.address) as connection:
-        connection.sendall(
-            b"POST /v1/models HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999\r\n\r\n" + bytes(100_000)
-        )
-        answer = connection.makefile("rb").read()
-    assert answer.startswith(b"HTTP/1.1 413")
-    assert b"model-too-large" in answer
+        connection.sendall(b"POST /v1/models HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n" + bytes(90))
+        assert httpx.get(f"{server.url}/healthz").status_code == 200
+        server.process.terminate()
+        assert server.process.wait(PATIENCE_SECONDS) == 0
+    assert server.stored_files() == []
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "code"),
+    [
+        (b"POST /v1/models", b"413", b"model-too-large"),
+        (b"PUT /v1/models/ABC", b"422", b"request-invalid"),
+        (b"POST /v1/compilations", b"413", b"request-too-large"),
+        (b"POST /nothing", b"404", b"not-found"),
+    ],
+)
+def test_a_refused_body_is_answered_and_not_read_to_its_end(
+    shared_server: ServerProcess, target: bytes, status: bytes, code: bytes
+) -> None:
+    head = (
+        target
+        + b" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99999999999\r\n\r\n"
+    )
+    with socket.create_connection(shared_server.address, timeout=PATIENCE_SECONDS) as connection:
+        connection.sendall(head)
+        with contextlib.suppress(OSError):
+            connection.sendall(bytes(2_000_000))
+        answer = read_to_end(connection)
+    assert answer.startswith(b"HTTP/1.1 " + status)
+    assert code in answer
 
 
 def test_an_upload_is_never_held_in_memory(server: ServerProcess) -> None:
@@ -98,10 +134,12 @@ def test_an_upload_is_never_held_in_memory(server: ServerProcess) -> None:
     assert [path.name for path in server.stored_files() if path.stat().st_size == UPLOAD_BYTES] == [digest]
 
 
-def test_the_answer_to_head_has_no_body(server: ServerProcess) -> None:
-    digest = httpx.post(f"{server.url}/v1/models", content=MODEL_BYTES).raise_for_status().json()["digest"]
+def test_the_answer_to_head_has_no_body(shared_server: ServerProcess) -> None:
+    digest = (
+        httpx.post(f"{shared_server.url}/v1/models", content=MODEL_BYTES).raise_for_status().json()["digest"]
+    )
     for path in (f"/v1/models/{digest}", "/v1/models/" + "0" * 64, "/healthz"):
-        response = httpx.head(f"{server.url}{path}")
+        response = httpx.head(f"{shared_server.url}{path}")
         assert response.content == b""
         assert int(response.headers["Content-Length"]) > 0
 
@@ -116,11 +154,11 @@ def test_a_setting_that_is_not_valid_is_named_without_a_traceback(tmp_path: Path
     assert "Traceback" not in ended.stderr
 
 
-def test_a_port_that_is_taken_is_reported(server: ServerProcess, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported(shared_server: ServerProcess, tmp_path: Path) -> None:
     environment = {
         **os.environ,
         "BESSEMER_DATA": str(tmp_path / "other"),
-        "BESSEMER_PORT": str(server.address[1]),
+        "BESSEMER_PORT": str(shared_server.address[1]),
     }
     ended = subprocess.run(
         [sys.executable, "-m", "app"], env=environment, capture_output=True, text=True, check=False
@@ -128,4 +166,4 @@ def test_a_port_that_is_taken_is_reported(server: ServerProcess, tmp_path: Path)
     assert ended.returncode not in (0, 2)
     assert "address already in use" in ended.stderr
     assert ended.stdout == ""
-    assert httpx.get(f"{server.url}/healthz").status_code == 200
+    assert httpx.get(f"{shared_server.url}/healthz").status_code == 200
