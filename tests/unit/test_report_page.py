@@ -1,14 +1,16 @@
 """The report's page: complete, self-contained, and safe whatever the names in it."""
 
 import re
+import shlex
 from collections.abc import Callable
 from html.parser import HTMLParser
 
 import pytest
 from report_samples import MODEL, TARGET, baseline, functions, minimal_report, rich_report, task
 
+from bessemer.cli.options import request_fields
 from bessemer.contract.report import PassTime, Report
-from bessemer.contract.request import CompilationRequest, TuneOptions
+from bessemer.contract.request import BenchmarkOptions, CompilationRequest, TuneOptions
 from bessemer.contract.target import ExplicitTarget, PresetTarget
 from bessemer.contract.tensor import TensorSpec
 from worker.report.render import render
@@ -132,12 +134,9 @@ def test_an_error_that_is_no_number_is_not_hidden_by_a_larger_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "lines"),
+    ("request_", "options"),
     [
-        (
-            CompilationRequest(model=MODEL, target=PresetTarget(preset="host")),
-            ("bessemer compile MODEL", "--target host", "--output DIR"),
-        ),
+        (CompilationRequest(model=MODEL, target=PresetTarget(preset="host")), "--target host"),
         (
             CompilationRequest(
                 model=MODEL,
@@ -146,21 +145,29 @@ def test_an_error_that_is_no_number_is_not_hidden_by_a_larger_one() -> None:
                 tune=TuneOptions(trials=64),
                 timeout_seconds=90,
             ),
-            (
-                "bessemer compile MODEL",
-                "--target znver4",
-                "--input x=1x784:float32",
-                "--input n=scalar:float32",
-                "--option tune.trials=64",
-                "--option target.cores=2",
-                "--option timeout_seconds=90.0",
-                "--output DIR",
-            ),
+            "--target znver4 --input x=1x784:float32 --input n=scalar:float32 --option target.cores=2 "
+            "--option tune.trials=64 --option timeout_seconds=90.0",
         ),
-        (CompilationRequest(model=MODEL, target=ExplicitTarget(mcpu="znver3")), ()),
+        (
+            CompilationRequest(
+                model=MODEL,
+                target=ExplicitTarget(mcpu="znver3", features=("+avx2", "-sse4a")),
+                benchmark=BenchmarkOptions(baselines=()),
+            ),
+            "--option target.mcpu=znver3 --option target.features=+avx2,-sse4a --option benchmark.baselines=",
+        ),
     ],
 )
-def test_the_command_line_names_what_is_not_the_default(
-    request_: CompilationRequest, lines: tuple[str, ...]
-) -> None:
-    assert command_lines(request_) == lines
+def test_the_command_line_asks_for_the_same_request(request_: CompilationRequest, options: str) -> None:
+    line = " ".join(command_lines(request_))
+    assert line == f"bessemer compile MODEL {options} --output DIR"
+    assert parse_command(line) == request_
+
+
+def parse_command(line: str) -> CompilationRequest:
+    """What the command line makes of the arguments."""
+    words = shlex.split(line)[3:]
+    given = list(zip(words[::2], words[1::2], strict=True))
+    named = {name: [value for key, value in given if key == name] for name in ("--input", "--option")}
+    target = dict(given).get("--target")
+    return CompilationRequest(model=MODEL, **request_fields(target, named["--input"], named["--option"]))

@@ -113,28 +113,27 @@ def group_passes(passes: tuple[PassTime, ...]) -> tuple[Phase, ...]:
 
 
 def command_lines(request: CompilationRequest) -> tuple[str, ...]:
-    """Commands that ask for the same compilation again; a command line names presets only."""
-    if not isinstance(request.target, PresetTarget):
-        return ()
-    parts = ["bessemer compile MODEL", f"--target {shlex.quote(request.target.preset)}"]
+    """The command that asks for the same compilation again, an argument a line."""
+    target = request.target
+    parts = ["bessemer compile MODEL"]
+    parts += [f"--target {shlex.quote(target.preset)}"] if isinstance(target, PresetTarget) else []
     parts += [f"--input {shlex.quote(words.input_text(spec))}" for spec in request.inputs]
     parts += [f"--option {shlex.quote(f'{name}={value}')}" for name, value in changed_options(request)]
     return (*parts, "--output DIR")
 
 
 def changed_options(request: CompilationRequest) -> tuple[tuple[str, str], ...]:
-    """The options whose values are not the defaults, as (dotted name, JSON value)."""
+    """The options whose values are not the defaults, as (dotted name, value as the command line reads it)."""
     given: dict[str, Any] = request.model_dump(mode="json", exclude_defaults=True)
-    options = []
-    for section in ("tune", "verify", "benchmark"):
-        options += [
-            (f"{section}.{name}", _option_text(value)) for name, value in given.get(section, {}).items()
-        ]
-    cores = request.target.cores
-    options += [("target.cores", str(cores))] if cores is not None else []
-    timeout = request.timeout_seconds
-    return (*options, ("timeout_seconds", _option_text(timeout))) if timeout is not None else tuple(options)
+    options: list[tuple[str, str]] = []
+    for name, value in given.items():
+        if name not in ("model", "inputs"):
+            fields = value.items() if isinstance(value, dict) else [(None, value)]
+            options += [(f"{name}.{field}" if field else name, _option_text(part)) for field, part in fields]
+    return tuple(option for option in options if option[0] != "target.preset")
 
 
 def _option_text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(_option_text, value))
     return value if isinstance(value, str) else json.dumps(value)
