@@ -32,7 +32,6 @@ ENCRYPTED = 0x1
 class Archive:
     """The names in an archive that passed the checks, without the folder that holds them all."""
 
-    root: str
     names: frozenset[str]
 
     def has_folder(self, folder: str) -> bool:
@@ -68,10 +67,20 @@ def check_archive(path: Path) -> Archive:
     return _strip_root([entry.filename for entry in entries])
 
 
-def read_entry(path: Path, archive: Archive, name: str, limit_bytes: int = 1 << 20) -> bytes:
-    """The first ``limit_bytes`` of an entry, by its name without the root folder."""
-    with zipfile.ZipFile(path) as file, file.open(archive.root + name) as entry:
-        return entry.read(limit_bytes)
+def read_entry(path: Path, name: str, limit_bytes: int = 1 << 20) -> bytes | None:
+    """The first bytes of an entry of a checked archive, by its name without the root folder.
+
+    Returns:
+        At most ``limit_bytes``; None where there is no such entry.
+    """
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            if name in (entry.filename, entry.filename.partition("/")[2]):
+                if entry.CRC == 0:
+                    del entry.CRC  # or zipfile would compare it
+                with archive.open(entry) as content:
+                    return content.read(limit_bytes)
+    return None
 
 
 def _unsafe(detail: str) -> JobError:
@@ -159,5 +168,5 @@ def _strip_root(names: list[str]) -> Archive:
     roots = {name.partition("/")[0] for name in names}
     if len(roots) == 1 and all("/" in name for name in names):
         root = f"{roots.pop()}/"
-        return Archive(root, frozenset(name.removeprefix(root) for name in names))
-    return Archive("", frozenset(names))
+        return Archive(frozenset(name.removeprefix(root) for name in names))
+    return Archive(frozenset(names))

@@ -93,7 +93,9 @@ def _leaves_unavailable(graph_module: fx.GraphModule | None, missing: dict[type,
         for path, module in found
         if type(module) in missing
     )
-    at = {place.operator: [other.module_path for other in places if other == place] for place in places}
+    at: dict[str | None, list[str]] = {}
+    for place in places:
+        at.setdefault(place.operator, []).append(place.module_path or "the model itself")
     names = sorted(set(missing.values()))
-    listed = ", ".join(f"{name} ({', '.join(map(str, at[name]))})" if name in at else name for name in names)
+    listed = ", ".join(f"{name} ({', '.join(at[name])})" if name in at else name for name in names)
     return JobError(ErrorCode.MODEL_LEAF_UNAVAILABLE, f"not available here: {listed}", places)

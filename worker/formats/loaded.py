@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +11,7 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import DType, TensorSpec
 from worker.errors import JobError
+from worker.torchscript.attributes import memory_of
 
 OUT_OF_MEMORY = ("can't allocate memory", "cannot allocate memory", "not enough memory", "bad_alloc")
 
@@ -67,10 +68,9 @@ def tensor_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
         raise JobError(ErrorCode.CAPTURE_FAILED, detail) from error
 
 
-def count_elements(tensors: object) -> int:
-    """Elements in distinct tensors; shared ones count once."""
-    assert hasattr(tensors, "__iter__")
-    distinct = {id(tensor): tensor.numel() for tensor in tensors if isinstance(tensor, torch.Tensor)}
+def count_elements(tensors: Iterable[object]) -> int:
+    """Elements in distinct tensors; those that share their memory count once."""
+    distinct = {memory_of(tensor): tensor.numel() for tensor in tensors if isinstance(tensor, torch.Tensor)}
     return sum(distinct.values())
 
 

@@ -1,7 +1,6 @@
 """Files of ``torch.export.save``."""
 
 import json
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,13 @@ from torch.utils import _pytree as pytree
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError
+from worker.formats.archive import read_entry
 from worker.formats.loaded import Argument, LoadedModel, count_elements, load_failed, tensor_spec
 from worker.formats.outputs import export_flat, returns_tensors_only
 
 LEGACY_ENTRY = "serialized_exported_program.json"
+MODEL_ENTRY = "models/model.json"
+MAX_MODEL_BYTES = 256 << 20
 
 
 def load(path: Path) -> LoadedModel:
@@ -97,8 +99,7 @@ def _read(path: Path) -> ExportedProgram:
 
 
 def _is_legacy(path: Path) -> bool:
-    with zipfile.ZipFile(path) as archive:
-        return any(name.endswith(LEGACY_ENTRY) for name in archive.namelist())
+    return read_entry(path, LEGACY_ENTRY, 1) is not None
 
 
 def _exporter(
@@ -156,14 +157,12 @@ def _version_hint(path: Path) -> str:
 
 
 def _versions(path: Path) -> tuple[str, str]:
-    with zipfile.ZipFile(path) as archive:
-        names = archive.namelist()
-        if LEGACY_ENTRY in names and "version" in names:
-            return archive.read("version").decode("utf-8", "replace")[:20], "2.7 or older"
-        entry = next(name for name in names if name.endswith("models/model.json"))
-        try:
-            model = json.loads(archive.read(entry))
-            version = model["schema_version"]
-            return f"{version['major']}.{version['minor']}", str(model.get("torch_version", "unknown"))[:20]
-        except (ValueError, KeyError, TypeError):
-            return "unknown", "unknown"
+    """The schema version of the file, and the torch that wrote it."""
+    if _is_legacy(path):
+        return (read_entry(path, "version", 20) or b"").decode("utf-8", "replace"), "2.7 or older"
+    try:
+        model = json.loads(read_entry(path, MODEL_ENTRY, MAX_MODEL_BYTES) or b"")
+        version = model["schema_version"]
+        return f"{version['major']}.{version['minor']}", str(model.get("torch_version", "unknown"))[:20]
+    except (ValueError, KeyError, TypeError):
+        return "unknown", "unknown"

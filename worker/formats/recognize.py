@@ -53,7 +53,7 @@ def _recognize_archive(path: Path, archive: Archive) -> ModelFormat:
     if "constants.pkl" in archive.names and archive.has_folder("code"):
         return ModelFormat.TORCHSCRIPT
     if "data.pkl" in archive.names:
-        root = pickle_root(read_entry(path, archive, "data.pkl"))
+        root = pickle_root(read_entry(path, "data.pkl") or b"")
         if root is None:
             raise _not_recognized("a file of `torch.save` that holds a plain value")
         return _recognize_saved(root)
@@ -65,7 +65,7 @@ def _is_pt2(path: Path, archive: Archive) -> bool:
         return True
     if "archive_format" not in archive.names:
         return False
-    if read_entry(path, archive, "archive_format") != b"pt2":
+    if read_entry(path, "archive_format") != b"pt2":
         return False
     if "models/model.json" in archive.names:
         return True

@@ -6,7 +6,6 @@ entry back; it is read here with an unpickler that can make nothing but descript
 
 import io
 import pickle
-import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +13,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from bessemer.contract.tensor import DType, TensorSpec
+from worker.formats.archive import read_entry
 
 ENTRY = "traced_inputs.pkl"
-MAX_BYTES = 1 << 20
 STORAGE_DTYPES = {
     "HalfStorage": DType.FLOAT16,
     "BFloat16Storage": DType.BFLOAT16,
@@ -51,13 +50,8 @@ def read_traced_inputs(path: Path, names: list[str]) -> dict[str, TensorSpec]:
 
 
 def _read(path: Path) -> object:
-    with zipfile.ZipFile(path) as archive:
-        entries = [name for name in archive.namelist() if name.endswith(f"/{ENTRY}")]
-        if not entries:
-            return None
-        with archive.open(entries[0]) as entry:
-            data = entry.read(MAX_BYTES)
-    return _Descriptions(io.BytesIO(data)).load()["forward"]
+    data = read_entry(path, ENTRY)
+    return None if data is None else _Descriptions(io.BytesIO(data)).load()["forward"]
 
 
 class _Descriptions(pickle.Unpickler):

@@ -11,18 +11,24 @@ from torch import nn
 
 
 class Holder(nn.Module):
-    """Stands for one script module; attributes that are not tensors are read from the original."""
+    """Stands for one script module; attributes that are not tensors are read from the original.
 
-    def __init__(self, source: torch.jit.ScriptModule) -> None:
+    Loading a script makes two parameters of one that was shared; ``known`` makes them one again.
+    """
+
+    def __init__(
+        self, source: torch.jit.ScriptModule, known: dict[object, nn.Parameter] | None = None
+    ) -> None:
         super().__init__()
+        known = {} if known is None else known
         self._read = partial(getattr, source)
         self._written: dict[str, object] = {}
         for name, parameter in source.named_parameters(recurse=False):
-            self.register_parameter(name, _as_parameter(parameter))
+            self.register_parameter(name, known.setdefault(memory_of(parameter), _as_parameter(parameter)))
         for name, buffer in source.named_buffers(recurse=False):
             self.register_buffer(name, buffer)
         for name, child in source.named_children():
-            self.add_module(name, Holder(child))
+            self.add_module(name, Holder(child, known))
         self.training = source.training
 
     def read(self, name: str) -> object:
@@ -53,6 +59,13 @@ class Holder(nn.Module):
         graph = self._read("_c")._get_method(name).graph.copy()
         torch._C._jit_pass_inline(graph)
         return graph
+
+
+def memory_of(tensor: torch.Tensor) -> object:
+    """What two tensors have in common exactly where they are the same elements; no tensor without any is."""
+    if tensor.layout != torch.strided or tensor.numel() == 0:
+        return id(tensor)
+    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
 
 
 def _as_parameter(tensor: torch.Tensor) -> nn.Parameter:

@@ -31,7 +31,7 @@ def convert_script(script: torch.jit.ScriptModule, inputs: tuple[torch.Tensor, .
     try:
         return export_flat(interpreter, inputs)
     except Exception as error:
-        return _by_converter(script, inputs, interpreter.reached, error)
+        return _by_converter(script, inputs, interpreter.failed, error)
 
 
 def _by_converter(

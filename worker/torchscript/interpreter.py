@@ -29,7 +29,7 @@ class ScriptInterpreter(Holder):
         self._graph = self.method_graph("forward")
         self._body = parse_graph(self._graph)
         self._constants = {step.outputs[0]: self._register_constant(step) for step in _constants(self._body)}
-        self._reached = self._body.steps[0] if self._body.steps else None
+        self._failure = _Failure()
         self._with_scope: dict[str, Callable[[Step, list[object], Scope], Values]] = {
             "prim::Constant": self._constant,
             "prim::GetAttr": self._get_attribute,
@@ -40,9 +40,9 @@ class ScriptInterpreter(Holder):
         }
 
     @property
-    def reached(self) -> Step | None:
-        """The step that ran last: where it failed, after an error."""
-        return self._reached
+    def failed(self) -> Step | None:
+        """The step that the first error came from."""
+        return self._failure.step
 
     def forward(self, *inputs: object) -> object:
         """What the script module's ``forward`` returns for the same inputs.
@@ -72,9 +72,13 @@ class ScriptInterpreter(Holder):
     def _run(self, body: Body, arguments: Values, scope: Scope) -> Values:
         scope.update(zip(body.inputs, arguments, strict=True))
         for step in body.steps:
-            self._reached = step
             values = [scope[name] for name in step.inputs]
-            scope.update(zip(step.outputs, self._compute(step, values, scope), strict=True))
+            try:
+                results = self._compute(step, values, scope)
+            except Exception:
+                self._failure.step = self._failure.step or step
+                raise
+            scope.update(zip(step.outputs, results, strict=True))
         return [scope[name] for name in body.outputs]
 
     def _compute(self, step: Step, values: list[object], scope: Scope) -> Values:
@@ -119,6 +123,12 @@ class ScriptInterpreter(Holder):
             condition, *carried = self._run(step.blocks[0], [trip, *carried], scope)
             trip += 1
         return carried
+
+
+class _Failure:
+    """Holds the step that failed: ``torch.export`` puts a module's own attributes back as they were."""
+
+    step: Step | None = None
 
 
 class _Buffer:

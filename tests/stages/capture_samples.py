@@ -1,0 +1,34 @@
+"""Uploads for the tests of the capture stage."""
+
+from pathlib import Path
+
+from bessemer.contract.request import CompilationRequest, VerifyOptions
+from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from bessemer.contract.target import HOST, LINUX_X86_64, PresetTarget, ResolvedTarget
+from bessemer.contract.tensor import parse_tensor_spec
+from worker.pipeline.capture import capture
+from worker.pipeline.types import Captured, Upload, Workshop
+
+TARGET = ResolvedTarget(name=HOST, kind="llvm", mcpu="x86-64-v3", triple=LINUX_X86_64, features=(), cores=2)
+
+
+def capture_file(path: Path, *inputs: str, seed: int = 0) -> Captured:
+    """Capture a file for inputs in the command line's form."""
+    request = CompilationRequest(
+        model="0" * 64,
+        target=PresetTarget(preset=HOST),
+        inputs=tuple(parse_tensor_spec(text) for text in inputs),
+        verify=VerifyOptions(seed=seed),
+    )
+    return capture(Upload(path=path, request=request, target=TARGET), _workshop(path.parent))
+
+
+def _workshop(folder: Path) -> Workshop:
+    return Workshop(
+        scratch=folder,
+        output=folder,
+        candidates=None,  # type: ignore[arg-type]
+        advance=lambda done, total, detail: None,
+        sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
+        finished_stages=lambda: (),
+    )

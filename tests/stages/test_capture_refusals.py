@@ -1,0 +1,162 @@
+"""What capture refuses, and how it says so."""
+
+import json
+import sys
+import types
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from capture_samples import capture_file
+from torch import nn
+
+from bessemer.contract.problem import ErrorCode
+from examples.models import EXAMPLES
+from examples.models.save import SavedAs, save
+from worker.errors import JobError
+from worker.formats.inspect import inspect_model
+
+
+def refusal(path: Path, *inputs: str) -> JobError:
+    with pytest.raises(JobError) as caught:
+        capture_file(path, *inputs)
+    return caught.value
+
+
+class Nested(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.ReLU(), nn.Linear(3, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) + 1
+
+
+class Raising(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.size(0) > 1:
+            raise ValueError("one at a time")
+        return x
+
+
+class Dropping(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(x, training=True)
+
+
+class Writing(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return x * 2
+
+
+class Counting(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        return x, x.size(0)
+
+
+def script(module: nn.Module, path: Path) -> Path:
+    torch.jit.save(torch.jit.script(module.eval()), path)
+    return path
+
+
+def fx(module: nn.Module, path: Path) -> Path:
+    torch.save(torch.fx.symbolic_trace(module.eval()), path)
+    return path
+
+
+@pytest.mark.parametrize("write", [script, fx])
+def test_a_model_that_knows_no_shapes_needs_inputs(
+    tmp_path: Path, write: Callable[[nn.Module, Path], Path]
+) -> None:
+    assert refusal(write(Nested(), tmp_path / "model")).code is ErrorCode.INPUTS_MISSING
+
+
+@pytest.mark.parametrize("inputs", [("y=1x3",), ("x=1x3", "y=1x3")])
+def test_inputs_of_other_names_or_count_do_not_fit(tmp_path: Path, inputs: tuple[str, ...]) -> None:
+    error = refusal(script(Nested(), tmp_path / "model"), *inputs)
+    assert error.code is ErrorCode.INPUTS_MISMATCH
+
+
+def test_a_pt2_takes_no_other_shape_than_its_own(tmp_path: Path) -> None:
+    save(EXAMPLES["mlp"], SavedAs.PT2, tmp_path / "model")
+    error = refusal(tmp_path / "model", "x=2x784")
+    assert error.code is ErrorCode.INPUTS_MISMATCH
+    assert "expected x=1x784:float32; given x=2x784:float32" in error.detail
+
+
+def test_a_script_that_raises_names_message_and_line(tmp_path: Path) -> None:
+    error = refusal(script(Raising(), tmp_path / "model"), "x=2x3")
+    assert error.code is ErrorCode.MODEL_RAISED
+    assert "one at a time" in error.detail
+    assert error.places[0].file == __file__
+
+
+def test_a_graph_that_raises_names_the_module(tmp_path: Path) -> None:
+    error = refusal(fx(Nested(), tmp_path / "model"), "x=1x5")
+    assert error.code is ErrorCode.MODEL_RAISED
+    assert error.places[0].module_path == "inner.1"
+    assert "cannot be multiplied" in error.detail
+
+
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [
+        (Dropping(), "two runs of the model on the same inputs differ"),
+        (Writing(), "writes into its input"),
+        (Counting(), "is no tensor but int '2'"),
+    ],
+)
+def test_what_no_library_could_repeat_is_refused(tmp_path: Path, module: nn.Module, told: str) -> None:
+    error = refusal(script(module, tmp_path / "model"), "x=2x3")
+    assert error.code is ErrorCode.CAPTURE_FAILED
+    assert told in error.detail
+
+
+@pytest.fixture
+def user_package(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """A module of the user's, with two leaf classes; gone once the test deletes it."""
+    package = types.ModuleType("users_own_package")
+    source = "from torch import nn\n" + "".join(
+        f"class {name}(nn.Module):\n    def forward(self, x):\n        return x\n" for name in ("One", "Two")
+    )
+    exec(source, package.__dict__)
+    monkeypatch.setitem(sys.modules, package.__name__, package)
+    return package
+
+
+def test_all_unavailable_leaves_are_listed(tmp_path: Path, user_package: types.ModuleType) -> None:
+    class Tracer(torch.fx.Tracer):
+        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+            return m.__class__.__module__ == user_package.__name__
+
+    model = nn.Sequential(user_package.One(), nn.Sequential(user_package.Two(), user_package.One()))
+    graph_module = torch.fx.GraphModule(model, Tracer().trace(model))
+    graph_module._tracer_cls = torch.fx.Tracer
+    torch.save(graph_module, tmp_path / "model")
+    assert inspect_model(tmp_path / "model").signature.input_names == ("input",)
+    del sys.modules[user_package.__name__]
+    error = refusal(tmp_path / "model", "input=1x3")
+    assert error.code is ErrorCode.MODEL_LEAF_UNAVAILABLE
+    assert "users_own_package.One (0, 1.1)" in error.detail
+    assert "users_own_package.Two (1.0)" in error.detail
+    assert [place.module_path for place in error.places] == ["0", "1.0", "1.1"]
+
+
+def test_a_pt2_of_another_schema_names_both_versions(tmp_path: Path) -> None:
+    written, path = tmp_path / "written", tmp_path / "model"
+    save(EXAMPLES["mlp"], SavedAs.PT2, written)
+    with zipfile.ZipFile(written) as old, zipfile.ZipFile(path, "w") as new:
+        for entry in old.infolist():
+            content = old.read(entry)
+            if entry.filename.endswith("models/model.json"):
+                model = json.loads(content)
+                model["schema_version"] = {"major": 99, "minor": 1}
+                content = json.dumps(model).encode()
+            new.writestr(entry.filename, content)
+    error = refusal(path)
+    assert error.code is ErrorCode.MODEL_LOAD_FAILED
+    assert "schema 99.1" in error.detail
+    assert f"torch {torch.__version__}" in error.detail

@@ -1,0 +1,184 @@
+"""Scripts are interpreted exactly, their control flow included."""
+
+import io
+
+import pytest
+import torch
+from torch import nn
+
+from worker.torchscript.convert import ScriptConversionError, convert_script
+from worker.torchscript.interpreter import ScriptInterpreter
+from worker.torchscript.primitives import ScriptRaisedError
+
+
+class Branching(nn.Module):
+    def forward(self, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        if bias is not None:
+            x = x + bias
+        if x.dim() == 2 and x.shape[0] > 1:
+            return x.sum(0)
+        return x * 2
+
+
+class Looping(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = 3
+        self.weights = nn.ParameterList([nn.Parameter(torch.full((3,), float(i))) for i in range(2)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros_like(x)
+        for step in range(self.steps):
+            if step == 1:
+                continue
+            total = total + x * step
+        count = 0
+        while count < x.size(0):
+            total = total + count
+            count += 1
+        for weight in self.weights:
+            total = total * weight
+        return total
+
+
+class Containers(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        parts: list[torch.Tensor] = []
+        for row in x.unbind(0):
+            parts.append(row * len(parts))
+        first, rest = x.split([1, 3])
+        named = {"stacked": torch.stack(parts[::-1]), "first": first + rest.sum()}
+        named["both"] = torch.cat([named["first"], named["stacked"]])
+        return torch.stack(parts), named
+
+
+class Attributes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.tensor([1.0, 2.0, 3.0]))
+        self.offset = torch.ones(3)
+        self.sizes = [1, 2]
+        self.flag: float | None = None
+        self.norm = nn.BatchNorm1d(3)
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if self.flag is not None:
+            x = x * self.flag
+        return self.norm(x * self.scale + self.offset) + self.sizes[1] + self.calls
+
+
+class Dtypes(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = torch.arange(x.size(1), device=x.device) < 2
+        filled = x.masked_fill(mask, float("-inf"))
+        if filled.dtype == torch.float32:
+            filled = filled.to(torch.float64)
+        return torch.full_like(filled, 3).to(x.dtype) + torch.zeros(x.shape, dtype=x.dtype)
+
+
+class Sizes(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows, columns = x.shape
+        half = columns // 2
+        grid = torch.arange(rows * 2).view(rows, 2)
+        return x[:, : half + 1].reshape(rows * (half + 1)) * (rows / columns) + grid.sum() + x.numel() % 4
+
+
+def saved(script: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    buffer = io.BytesIO()
+    torch.jit.save(script, buffer)
+    buffer.seek(0)
+    return torch.jit.load(buffer)
+
+
+X = torch.arange(12.0).reshape(4, 3) / 7
+
+
+def assert_same(script: torch.jit.ScriptModule, *inputs: torch.Tensor) -> None:
+    expected = saved(script)(*inputs)
+    with torch.no_grad():
+        torch.testing.assert_close(ScriptInterpreter(saved(script))(*inputs), expected, rtol=0, atol=0)
+        program = convert_script(saved(script), inputs)
+        torch.testing.assert_close(program.module()(*inputs), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [Branching(), Looping(), Containers(), Attributes(), Dtypes(), Sizes()],
+    ids=lambda m: type(m).__name__,
+)
+def test_a_script_and_its_exported_program_agree_to_the_bit(module: nn.Module) -> None:
+    assert_same(torch.jit.script(module.eval()), X)
+
+
+@pytest.mark.parametrize("module", [Sizes(), Dtypes()], ids=lambda m: type(m).__name__)
+def test_a_trace_and_its_exported_program_agree_to_the_bit(module: nn.Module) -> None:
+    assert_same(torch.jit.trace(module.eval(), X), X)
+
+
+def test_an_optional_input_is_taken_when_given() -> None:
+    assert_same(torch.jit.script(Branching()), X, torch.ones(3))
+
+
+def test_parameters_keep_their_names() -> None:
+    module = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).eval()
+    program = convert_script(saved(torch.jit.script(module)), (X,))
+    assert set(program.state_dict) == set(module.state_dict())
+
+
+def test_shared_weights_stay_shared() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(3, 3)
+            self.second = nn.Linear(3, 3)
+            self.second.weight = self.first.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(self.first(x))
+
+    interpreter = ScriptInterpreter(saved(torch.jit.script(Tied())))
+    assert interpreter.first.weight is interpreter.second.weight
+
+
+def test_state_that_a_forward_writes_is_forgotten() -> None:
+    interpreter = ScriptInterpreter(saved(torch.jit.script(Attributes().eval())))
+    torch.testing.assert_close(interpreter(X), interpreter(X), rtol=0, atol=0)
+
+
+def test_a_branch_on_data_goes_through_torchs_converter() -> None:
+    class OnData(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if bool(x.sum() > 0):
+                return x + 1
+            return x - 1
+
+    script = saved(torch.jit.script(OnData()))
+    program = convert_script(script, (X,))
+    for inputs in (X, -X):
+        torch.testing.assert_close(program.module()(inputs), script(inputs))
+
+
+def test_what_a_script_raises_is_its_own_message() -> None:
+    class Strict(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert x.dim() == 3, "three axes, please"
+            return x
+
+    with pytest.raises(ScriptRaisedError, match="three axes, please"):
+        ScriptInterpreter(saved(torch.jit.script(Strict())))(X)
+
+
+def test_a_failed_conversion_names_the_place() -> None:
+    class Unending(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            while bool(x.sum() < 100):
+                x = x * x.nonzero().size(0)
+            return x
+
+    with pytest.raises(ScriptConversionError) as caught:
+        convert_script(saved(torch.jit.script(Unending())), (X + 1,))
+    assert caught.value.step is not None
+    assert caught.value.step.place().file == __file__

@@ -1,0 +1,63 @@
+"""The inputs of a request are matched with the arguments of a model."""
+
+import pytest
+
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.tensor import TensorSpec, parse_tensor_spec
+from worker.errors import JobError
+from worker.formats.loaded import Argument
+from worker.formats.signature import match_inputs
+
+X = parse_tensor_spec("x=1x3")
+Y = parse_tensor_spec("y=4:int64")
+
+
+def named(*names: str) -> tuple[Argument, ...]:
+    return tuple(Argument(name) for name in names)
+
+
+def test_inputs_come_in_the_order_of_the_arguments() -> None:
+    assert match_inputs((Y, X), named("x", "y")) == (X, Y)
+
+
+def test_a_model_that_knows_its_inputs_needs_none() -> None:
+    assert match_inputs((), (Argument("x", X), Argument("y", Y))) == (X, Y)
+
+
+def test_inputs_that_nobody_knows_are_missing() -> None:
+    with pytest.raises(JobError) as caught:
+        match_inputs((), named("x", "y"))
+    assert caught.value.code is ErrorCode.INPUTS_MISSING
+    assert "x, y" in caught.value.detail
+
+
+def test_an_argument_with_a_default_may_be_left_out() -> None:
+    assert match_inputs((X,), (Argument("x"), Argument("y", required=False))) == (X,)
+
+
+def test_a_dynamic_axis_takes_another_size() -> None:
+    wide = parse_tensor_spec("x=7x3")
+    assert match_inputs((wide,), (Argument("x", X, frozenset({0})),)) == (wide,)
+
+
+@pytest.mark.parametrize(
+    ("requested", "arguments", "told"),
+    [
+        ((X, Y), named("x"), "no input 'y'"),
+        ((X,), named("x", "y"), "'y' is missing"),
+        ((Y,), named("x"), "no input 'y'; 'x' is missing"),
+        ((parse_tensor_spec("x=1x4"),), (Argument("x", X),), "another size in axis 1"),
+        ((parse_tensor_spec("x=3"),), (Argument("x", X),), "has rank 2, not 1"),
+        ((parse_tensor_spec("x=1x3:int64"),), (Argument("x", X),), "is float32, not int64"),
+        ((Y,), (Argument("x", required=False), Argument("y", required=False)), "without those before it"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_listed_with_what_is_expected(
+    requested: tuple[TensorSpec, ...], arguments: tuple[Argument, ...], told: str
+) -> None:
+    with pytest.raises(JobError) as caught:
+        match_inputs(requested, arguments)
+    assert caught.value.code is ErrorCode.INPUTS_MISMATCH
+    assert told in caught.value.detail
+    assert "expected" in caught.value.detail
+    assert "given" in caught.value.detail
