@@ -42,21 +42,19 @@ def _inputs_refusal(inputs: tuple[TensorSpec, ...], signature: Signature) -> Pro
 
 
 def _contradictions(inputs: tuple[TensorSpec, ...], signature: Signature) -> tuple[FieldError, ...]:
-    """What cannot be. Fewer inputs than names are possible: trailing arguments may have defaults."""
-    names = signature.input_names
+    """What cannot be. Inputs are known by name, in any order; what has no known shape may have a default."""
+    known = {spec.name: spec for spec in signature.inputs}
     errors: list[FieldError] = []
-    if len(inputs) > len(names):
-        errors.append(FieldError(field="inputs", message=f"{len(inputs)} inputs, but {len(names)} arguments"))
-    elif signature.inputs and len(inputs) < len(signature.inputs):
-        count = len(signature.inputs)
-        errors.append(FieldError(field="inputs", message=f"{len(inputs)} inputs, but {count} are needed"))
-    for index, (given, name) in enumerate(zip(inputs, names, strict=False)):
-        if given.name != name:
-            message = f"'{given.name}' stands where the model takes '{name}'"
+    for index, given in enumerate(inputs):
+        if given.name not in signature.input_names:
+            message = f"the model has no input '{given.name}'"
             errors.append(FieldError(field=f"inputs[{index}].name", message=message))
-    known = zip(inputs, signature.inputs, strict=False)
-    for index, (given, spec) in enumerate(known):
-        errors.extend(_spec_contradictions(index, given, spec))
+        elif given.name in known:
+            errors.extend(_spec_contradictions(index, given, known[given.name]))
+    if set(known) == set(signature.input_names):
+        absent = ", ".join(sorted(set(known) - {given.name for given in inputs}))
+        if absent:
+            errors.append(FieldError(field="inputs", message=f"not given: {absent}"))
     return tuple(errors)
 
 

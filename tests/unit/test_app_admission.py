@@ -46,7 +46,7 @@ def code(problem: Problem | None) -> ErrorCode | None:
         (KNOWN, ("ids=1x64:int64", "mask=1x64:bool"), None),
         (KNOWN, ("ids=4x32:int64", "mask=4x32:bool"), None),
         (KNOWN, ("ids=1x64:int64",), ErrorCode.INPUTS_MISMATCH),
-        (KNOWN, ("mask=1x64:bool", "ids=1x64:int64"), ErrorCode.INPUTS_MISMATCH),
+        (KNOWN, ("mask=1x64:bool", "ids=1x64:int64"), None),
         (KNOWN, ("ids=64:int64", "mask=1x64:bool"), ErrorCode.INPUTS_MISMATCH),
         (KNOWN, ("ids=1x64:float32", "mask=1x64:bool"), ErrorCode.INPUTS_MISMATCH),
         (NAMES_ONLY, (), ErrorCode.INPUTS_MISSING),
