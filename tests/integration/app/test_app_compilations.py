@@ -65,7 +65,7 @@ async def test_inputs_that_contradict_the_signature_are_refused(
     front.store.models.finish_inspection(model, WITH_SHAPES)
     response = await api.post("/v1/compilations", json=request(inputs=[spec]))
     assert (response.status_code, response.json()["code"]) == (422, "inputs-mismatch")
-    assert [error["field"] for error in response.json()["errors"]] == [field]
+    assert response.json()["errors"][0]["field"] == field
 
 
 @pytest.mark.parametrize(
