@@ -40,6 +40,8 @@ def run(
 ) -> None:
     """Run a compiled model, without any server."""
     _require_run_extra()
+    # apache-tvm-ffi imports torch wherever it is installed: seconds, for nothing that is used here.
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     from bessemer.bundle import run as runner
 
     with reporting(), _unpacked(bundle) as folder:

@@ -1,0 +1,205 @@
+"""A real bundle, run where there is nothing but NumPy and apache-tvm-ffi."""
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bessemer.bundle.run import save_arrays
+
+ROOT = Path(__file__).parents[3]
+NEEDED = ("numpy", "numpy.libs", "tvm_ffi", "typing_extensions.py")
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runnable") / "bundle"
+    maker = Path(__file__).with_name("make_runnable_bundle.py")
+    subprocess.run(
+        [sys.executable, str(maker), str(folder)],
+        check=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def lean_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that has NumPy and apache-tvm-ffi only."""
+    folder = tmp_path_factory.mktemp("lean")
+    venv.create(folder, with_pip=False, symlinks=True)
+    site = next(folder.glob("lib/python*/site-packages"))
+    installed = Path(np.__file__).parents[1]
+    for name in NEEDED:
+        (site / name).symlink_to(installed / name)
+    return folder / "bin" / "python"
+
+
+def run_alone(python: Path, bundle: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TVM"))
+    }
+    command = [str(python), "run.py", *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=bundle, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def save(folder: Path, **arrays: np.ndarray) -> list[str]:
+    """Arguments that name the arrays, once saved."""
+    arguments = []
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+        arguments += ["--input", f"{name}={folder / name}.npy"]
+    return arguments
+
+
+def references(bundle: Path, which: str) -> dict[str, np.ndarray]:
+    with np.load(bundle / "reference" / f"{which}.npz") as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def test_the_environment_has_nothing_else(lean_python: Path) -> None:
+    probe = "from importlib.util import find_spec; print([*filter(find_spec, ('torch', 'tvm', 'bessemer'))])"
+    ran = subprocess.run([str(lean_python), "-I", "-c", probe], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def test_without_inputs_it_compares_with_the_reference(lean_python: Path, bundle: Path) -> None:
+    ran = run_alone(lean_python, bundle)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("matches the reference") == 5
+
+
+def test_given_inputs_make_an_npz_of_every_output(lean_python: Path, bundle: Path, tmp_path: Path) -> None:
+    inputs = references(bundle, "inputs")
+    inputs["x"] = inputs["x"] * 2
+    ran = run_alone(lean_python, bundle, *save(tmp_path, **inputs), "--output", tmp_path / "out.npz")
+    assert ran.returncode == 0, ran.stderr
+    expected = references(bundle, "outputs")
+    with np.load(tmp_path / "out.npz") as outputs:
+        assert outputs.files == list(expected)
+        np.testing.assert_allclose(outputs["file"], expected["file"] * 2, rtol=1e-5)
+        np.testing.assert_array_equal(outputs["same"], expected["same"])
+
+
+def test_repeated_runs_give_a_distribution_on_the_targets_threads(lean_python: Path, bundle: Path) -> None:
+    ran = run_alone(lean_python, bundle, "--repeat", "20", "--json")
+    document = json.loads(ran.stdout)
+    assert document["runs"] == 20
+    assert 0 < document["min_ms"] <= document["p50_ms"] <= document["p90_ms"] <= document["p99_ms"]
+    assert document["threads"] == 2
+    assert document["matches_reference"] is True
+
+
+def test_a_wrong_reference_is_found(lean_python: Path, bundle: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in bundle.iterdir():
+        (copy / path.name).symlink_to(path)
+    (copy / "run.py").unlink()
+    (copy / "run.py").write_bytes((bundle / "run.py").read_bytes())
+    (copy / "reference").unlink()
+    (copy / "reference").mkdir()
+    outputs = references(bundle, "outputs")
+    outputs["doubled"] = outputs["doubled"] + 1
+    save_arrays(copy / "reference" / "inputs.npz", references(bundle, "inputs"))
+    save_arrays(copy / "reference" / "outputs.npz", outputs)
+    ran = run_alone(lean_python, copy)
+    assert ran.returncode == 1
+    assert "doubled: DIFFERS in 2 elements" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--input", "q={x}"], "there is no input 'q': the model takes x=2x4:float32"),
+        (["--input", "x={x}"], "no array for i, b"),
+        (["--input", "x={i}", "--input", "i={i}", "--input", "b={b}"], "has the shape (2,), expected (2, 4)"),
+        (
+            ["--input", "x={b}", "--input", "i={i}", "--input", "b={b}"],
+            "has the dtype uint16, expected float32",
+        ),
+        (["--input", "x"], "is not of the form"),
+        (["--input", "x={x}", "--input", "x={x}"], "is given twice"),
+        (["--input", "x=absent.npy"], "absent.npy"),
+        (["--input", "x={npz}"], "several arrays"),
+        (["--repeat", "-1"], "is no number of runs"),
+    ],
+)
+def test_wrong_inputs_are_named_and_end_with_2(
+    lean_python: Path, bundle: Path, tmp_path: Path, arguments: list[str], says: str
+) -> None:
+    save(tmp_path, **references(bundle, "inputs"))
+    paths = {name: tmp_path / f"{name}.npy" for name in ("x", "i", "b")}
+    npz = bundle / "reference" / "inputs.npz"
+    ran = run_alone(lean_python, bundle, *(argument.format(**paths, npz=npz) for argument in arguments))
+    assert ran.returncode == 2
+    assert says in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_bundle_that_lacks_its_library_says_so(lean_python: Path, bundle: Path, tmp_path: Path) -> None:
+    for name in ("run.py", "manifest.json"):
+        (tmp_path / name).write_bytes((bundle / name).read_bytes())
+    (tmp_path / "reference").symlink_to(bundle / "reference")
+    ran = run_alone(lean_python, tmp_path)
+    assert ran.returncode == 1
+    assert "cannot be loaded" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_process_holds_one_copy_of_each_runtime_library(lean_python: Path, bundle: Path) -> None:
+    probe = (
+        "import run; run.load('.').run(run.load('.').reference_inputs());"
+        "print(*sorted({l.split()[-1] for l in open('/proc/self/maps') if 'libtvm_' in l}))"
+    )
+    ran = subprocess.run(
+        [str(lean_python), "-c", probe], cwd=bundle, capture_output=True, text=True, check=True
+    )
+    names = [Path(path).name for path in ran.stdout.split()]
+    assert names.count("libtvm_ffi.so") == 1
+    assert names.count("libtvm_runtime.so") == 1
+
+
+def test_beside_an_imported_tvm_its_runtime_is_used(bundle: Path) -> None:
+    probe = (
+        "import tvm; from bessemer.bundle import run; print(run.execute(run.load({!r}), {{}}, 0).exit_status)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", probe.format(str(bundle))],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout.strip() == "0"
+
+
+def test_the_command_line_runs_a_bundle(bundle: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "bessemer.cli", "run", str(bundle), "--repeat", "5", "--json"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(ran.stdout)["p50_ms"] > 0
+
+
+def test_the_command_line_names_a_wrong_input(bundle: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "bessemer.cli", "run", str(bundle), "--input", "q=absent.npy"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert "absent.npy" in ran.stderr

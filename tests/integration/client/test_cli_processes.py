@@ -1,0 +1,125 @@
+"""``bessemer serve`` and the processes that live and die together."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bessemer.cli.processes import Family
+
+ROOT = Path(__file__).parents[3]
+SLEEPER = (sys.executable, "-c", "import time; time.sleep(60)")
+DEAF = (
+    sys.executable,
+    "-c",
+    "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)",
+)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    for _ in range(200):
+        if not any(alive(pid) for pid in pids):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"still alive: {[pid for pid in pids if alive(pid)]}")
+
+
+def start(family: Family, name: str, command: tuple[str, ...]) -> int:
+    family.start(name, command, ROOT, os.environ)
+    return family._children[name].pid
+
+
+def test_the_others_end_when_one_ends() -> None:
+    with Family() as family:
+        sleeper = start(family, "sleeper", SLEEPER)
+        start(family, "short", (sys.executable, "-c", "raise SystemExit(3)"))
+        assert not family.wait_until(lambda: False)
+        assert family.ended() == ("short", 3)
+    assert not alive(sleeper)
+
+
+def test_a_signal_ends_the_wait_and_every_process() -> None:
+    with Family() as family:
+        sleeper = start(family, "sleeper", SLEEPER)
+        assert not family.wait_until(lambda: os.kill(os.getpid(), signal.SIGTERM) is not None)
+        assert family.stopping
+    assert not alive(sleeper)
+
+
+def test_what_does_not_stop_is_killed() -> None:
+    with Family(stop_seconds=0.2) as family:
+        deaf = start(family, "deaf", DEAF)
+        time.sleep(1)
+        assert family.ended() is None
+    assert not alive(deaf)
+
+
+def test_children_do_not_outlive_a_killed_parent() -> None:
+    code = (
+        "import os, sys, time; from pathlib import Path; from bessemer.cli.processes import Family\n"
+        "family = Family()\n"
+        f"family.start('sleeper', {SLEEPER!r}, Path('.'), os.environ)\n"
+        "print(family._children['sleeper'].pid, flush=True); time.sleep(60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    with parent.stdout:
+        child = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    wait_until_gone([child])
+
+
+def serve(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bessemer.cli", "serve", *arguments],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    """The package alone, as a wheel installs it, beside somebody else's package ``app``."""
+    shutil.copytree(ROOT / "bessemer", tmp_path / "bessemer")
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "__init__.py").touch()
+    return tmp_path
+
+
+def test_a_wheel_says_that_the_server_runs_from_a_checkout(wheel: Path) -> None:
+    ran = serve(wheel, "--data", str(wheel / "data"))
+    assert ran.returncode == 1
+    assert "from a checkout or from the images" in ran.stderr
+
+
+def test_when_the_app_dies_the_worker_is_stopped_and_the_status_is_1(wheel: Path) -> None:
+    (wheel / "worker").mkdir()
+    pid = wheel / "worker.pid"
+    (wheel / "worker" / "__main__.py").write_text(
+        f"import os, time; os.symlink(str(os.getpid()), {str(pid)!r}); time.sleep(60)"
+    )
+    (wheel / "app" / "__main__.py").write_text(
+        f"import os, time\nwhile not os.path.islink({str(pid)!r}): time.sleep(0.05)\nraise SystemExit(7)"
+    )
+    ran = serve(wheel, "--data", str(wheel / "data"), "--port", "0")
+    assert ran.returncode == 1
+    assert "the app ended with status 7" in ran.stderr
+    assert not alive(int(pid.readlink().name))

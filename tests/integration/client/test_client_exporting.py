@@ -1,0 +1,123 @@
+"""Objects of torch as files: torch in this process, as a user has it."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bessemer.client.exporting import save_module, torch_kind
+from bessemer.client.inputs import Inputs
+from bessemer.contract.tensor import DType, TensorSpec
+from bessemer.errors import ExportError, InvalidArgumentError
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+        self.drop = torch.nn.Dropout()
+
+    def forward(self, x: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+        return self.drop(self.linear(x)) + shift
+
+
+X, SHIFT = torch.randn(2, 4), torch.randn(3)
+SPECS = (TensorSpec(name="x", shape=(2, 4)), TensorSpec(name="shift", shape=(3,)))
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        (X, SHIFT),
+        {"x": X, "shift": SHIFT},
+        {"shift": (3,), "x": (2, 4)},
+        {"x": "2x4:float32", "shift": np.zeros(3, np.float32)},
+        SPECS,
+        ["x=2x4", "shift=3"],
+    ],
+    ids=["tensors", "named tensors", "shapes in another order", "text and array", "specs", "text"],
+)
+def test_a_module_is_exported_in_evaluation_mode(tmp_path: Path, inputs: Inputs) -> None:
+    net = Net()
+    exported = save_module(net, inputs, tmp_path)
+    loaded = torch.export.load(str(exported.path)).module()
+    torch.testing.assert_close(loaded(X, SHIFT), net.eval()(X, SHIFT))
+    assert exported.inputs == ()
+
+
+def test_the_modules_own_modes_are_restored(tmp_path: Path) -> None:
+    net = Net().train()
+    net.linear.eval()
+    save_module(net, (X, SHIFT), tmp_path)
+    assert (net.training, net.linear.training, net.drop.training) == (True, False, True)
+
+
+def test_integer_inputs_are_exported_below_every_embedding(tmp_path: Path) -> None:
+    net = torch.nn.Embedding(2, 5)
+    exported = save_module(net, {"input": "7:int64"}, tmp_path)
+    (example,), _ = torch.export.load(str(exported.path)).example_inputs
+    assert example.dtype == torch.int64
+
+
+@pytest.mark.parametrize(
+    ("inputs", "says"),
+    [((), "needs inputs"), ({"y": (2, 4)}, "it takes x, shift"), ({"x": None}, "'x'")],
+)
+def test_inputs_that_do_not_fit_are_named(tmp_path: Path, inputs: Inputs, says: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=says):
+        save_module(Net(), inputs, tmp_path)
+
+
+def test_what_torch_cannot_export_is_told_in_its_words(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="Net"):
+        save_module(Net(), {"x": (2, 5), "shift": (3,)}, tmp_path)
+
+
+def traced() -> Any:
+    return torch.jit.trace(Net().eval(), (X, SHIFT))
+
+
+def scripted() -> Any:
+    return torch.jit.script(Net().eval())
+
+
+def graph() -> Any:
+    return torch.fx.symbolic_trace(Net().eval())
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"), [(traced, "script"), (scripted, "script"), (graph, "graph"), (Net, "module")]
+)
+def test_an_object_of_torch_is_known_by_its_class(make: Any, kind: str) -> None:
+    assert torch_kind(make()) == kind
+
+
+@pytest.mark.parametrize("value", [b"bytes", "path", Path("path"), 3, None])
+def test_anything_else_is_none(value: object) -> None:
+    assert torch_kind(value) is None
+
+
+@pytest.mark.parametrize("make", [traced, scripted, graph])
+@pytest.mark.parametrize("inputs", [(X, SHIFT), {"x": (2, 4), "shift": (3,)}])
+def test_what_is_saved_as_it_is_takes_its_names_from_the_object(
+    tmp_path: Path, make: Any, inputs: Inputs
+) -> None:
+    exported = save_module(make(), inputs, tmp_path)
+    assert exported.inputs == SPECS
+    assert exported.path.stat().st_size > 0
+
+
+def test_an_exported_program_is_saved_with_its_own_inputs(tmp_path: Path) -> None:
+    program = torch.export.export(Net().eval(), (X, SHIFT))
+    exported = save_module(program, (), tmp_path)
+    assert exported.inputs == ()
+    assert torch.export.load(io.BytesIO(exported.path.read_bytes())).graph_signature.user_inputs
+
+
+def test_half_precision_inputs_keep_their_dtype(tmp_path: Path) -> None:
+    exported = save_module(Net().half().eval(), {"x": "2x4:float16", "shift": "3:float16"}, tmp_path)
+    (x, _), _ = torch.export.load(str(exported.path)).example_inputs
+    assert DType(str(x.dtype).removeprefix("torch.")) is DType.FLOAT16

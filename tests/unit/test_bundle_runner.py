@@ -1,0 +1,86 @@
+"""The runner's pure parts."""
+
+import ast
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bessemer.bundle import run
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "bessemer" / "bundle" / "run.py"
+STANDARD = {
+    "argparse",
+    "ctypes",
+    "json",
+    "os",
+    "sys",
+    "time",
+    "zipfile",
+    "collections",
+    "dataclasses",
+    "pathlib",
+}
+
+
+def test_it_is_one_file_for_python_3_9() -> None:
+    tree = ast.parse(SOURCE.read_text(), feature_version=(3, 9))
+    nodes = list(ast.walk(tree))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    named = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    roots = {name.partition(".")[0] for name in plain | named}
+    assert roots - STANDARD == {"__future__", "typing", "numpy", "tvm_ffi"}
+
+
+def test_it_names_the_pins_of_the_project() -> None:
+    pins = re.findall(r'"(apache-tvm-ffi==[^"]+)"', (ROOT / "pyproject.toml").read_text())
+    assert {f"numpy {pin}" for pin in pins} == {run.REQUIREMENTS}
+
+
+def test_the_distribution_is_that_of_numpy() -> None:
+    times = [float(value) for value in range(1, 101)]
+    latency = run.Latency.of(times)
+    assert (latency.runs, latency.min_ms, latency.mean_ms) == (100, 1.0, 50.5)
+    assert latency.p90_ms == pytest.approx(np.percentile(times, 90))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "output", "reference", "mismatches"),
+    [
+        ("float32", [1.0, 2.0], [1.0, 2.00001], 0),
+        ("float32", [1.0, 2.0], [1.0, 2.1], 1),
+        ("float32", [np.nan, np.inf], [np.nan, np.inf], 0),
+        ("float32", [np.nan, 1.0], [1.0, np.nan], 2),
+        ("float32", [np.inf, -np.inf], [-np.inf, 1.0], 2),
+        ("float32", [1.0, 1.0], [np.inf, -np.inf], 2),
+        ("int64", [2**62], [2**62 + 1], 1),
+        ("bool", [True, False], [True, True], 1),
+        ("bfloat16", [0x3F80], [0x3F80], 0),
+        ("bfloat16", [0x3F80], [0x4000], 1),
+    ],
+)
+def test_outputs_are_compared_element_by_element(
+    dtype: str, output: list[float], reference: list[float], mismatches: int
+) -> None:
+    spec = run.Spec("y", (len(output),), dtype)
+    tolerance = (
+        {"relative": 1e-4, "absolute": 0.0} if "float" in dtype else {"relative": 0.0, "absolute": 0.0}
+    )
+    arrays = (np.array(values, spec.numpy_dtype) for values in (output, reference))
+    assert run._compare(spec, *arrays, tolerance).mismatches == mismatches
+
+
+@pytest.mark.parametrize("name", ["file", "args", "a.b", "x"])
+def test_arrays_of_any_name_are_kept(tmp_path: Path, name: str) -> None:
+    array = np.arange(6, dtype=np.int8).reshape(2, 3)
+    run.save_arrays(tmp_path / "arrays.npz", {name: array})
+    np.testing.assert_array_equal(run.load_arrays(tmp_path / "arrays.npz")[name], array)
+
+
+def test_pickled_objects_are_never_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, np.array([{}]), allow_pickle=True)
+    with pytest.raises(run.InputError, match="can be read"):
+        run.read_inputs([f"x={path}"])

@@ -1,0 +1,70 @@
+"""Options of the command line as fields of a request."""
+
+import pytest
+
+from bessemer.cli.options import option_paths, request_fields
+from bessemer.contract.request import CompilationRequest
+from bessemer.errors import InvalidArgumentError
+
+MODEL = "0" * 64
+
+
+def request(target: str | None = None, *options: str) -> CompilationRequest:
+    return CompilationRequest.model_validate({"model": MODEL, **request_fields(target, (), options)})
+
+
+@pytest.mark.parametrize(
+    ("options", "dumped"),
+    [
+        (["tune.trials=64"], {"tune": {"trials": 64}}),
+        (["trials=64"], {"tune": {"trials": 64}}),
+        (["verify.relative=1e-3"], {"verify": {"relative": 1e-3}}),
+        (["timeout_seconds=5"], {"timeout_seconds": 5.0}),
+        (["baselines=torch-eager"], {"benchmark": {"baselines": ["torch-eager"]}}),
+        (["benchmark.baselines="], {"benchmark": {"baselines": []}}),
+        (["cores=2"], {"target": {"preset": "host", "cores": 2}}),
+        (["trials=1", "tune.seconds=2"], {"tune": {"trials": 1, "seconds": 2.0}}),
+    ],
+)
+def test_a_path_or_its_unique_last_part_sets_a_field(options: list[str], dumped: dict[str, object]) -> None:
+    found = request(None, *options).model_dump(mode="json", exclude_unset=True)
+    assert found == {"model": MODEL, "target": {"preset": "host"}} | dumped
+
+
+def test_a_processor_makes_an_explicit_target() -> None:
+    target = request(None, "mcpu=znver4", "features=+avx512vnni,-avx512fp16").target
+    assert target.model_dump(exclude_unset=True) == {
+        "mcpu": "znver4",
+        "features": ("+avx512vnni", "-avx512fp16"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("target", "option", "says"),
+    [
+        (None, "trails=3", "did you mean 'tune.trials'"),
+        (None, "tune.trial=3", "did you mean 'tune.trials'"),
+        (None, "zzzzzz=3", "Known: target.preset"),
+        (None, "seconds=3", "tune.seconds, benchmark.seconds"),
+        (None, "trials", "not of the form KEY=VALUE"),
+        (None, "trials=many", "valid integer"),
+        (None, "trials=-1", "greater than or equal to 0"),
+        (None, "baselines=onnx", "torch-eager"),
+        (None, "model=x", "no option 'model'"),
+        ("znver5", "trials=1", "did you mean 'znver4'"),
+        ("host", "mcpu=znver4", "target"),
+    ],
+)
+def test_what_cannot_be_set_is_refused_with_what_can(target: str | None, option: str, says: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=says):
+        request(target, option)
+
+
+def test_an_option_is_given_once() -> None:
+    with pytest.raises(InvalidArgumentError, match="twice"):
+        request(None, "trials=1", "tune.trials=2")
+
+
+def test_every_field_of_a_request_can_be_set() -> None:
+    top = {path.partition(".")[0] for path in option_paths()}
+    assert top == set(CompilationRequest.model_fields) - {"model", "inputs"}

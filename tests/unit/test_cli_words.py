@@ -1,0 +1,144 @@
+"""What the command line says, and how it ends."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bessemer.cli.output import ExitStatus, clean, error_lines, exit_status, problem_lines, shown_bytes
+from bessemer.cli.timeline import Timeline, event_line
+from bessemer.contract.base import now
+from bessemer.contract.job import Event, EventType
+from bessemer.contract.problem import ErrorCode, FieldError, SourcePlace, make_problem
+from bessemer.contract.stage import Stage
+from bessemer.errors import BessemerError, BundleError, InvalidArgumentError, UnreachableError, problem_error
+
+ROOT = Path(__file__).parents[2]
+FORBIDDEN = {
+    "torch",
+    "tvm",
+    "tvm_ffi",
+    "numpy",
+    "fastapi",
+    "sqlalchemy",
+    "dbos",
+    "bessemer.store",
+    "app",
+    "worker",
+}
+
+
+def event(kind: EventType, **data: object) -> Event:
+    return Event(seq=1, type=kind, at=now(), data=data)
+
+
+@pytest.mark.parametrize("module", ["bessemer", "bessemer.client", "bessemer.cli.application"])
+def test_client_and_command_line_import_no_more_than_their_dependencies(module: str) -> None:
+    code = f"import sys, {module}; print(*sorted(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert set(ran.stdout.split()) & FORBIDDEN == set()
+
+
+def test_the_package_imports_the_client_only_when_it_is_used() -> None:
+    code = (
+        "import sys, bessemer; print('httpx' in sys.modules); bessemer.Client; print('httpx' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["False", "True"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (UnreachableError("x"), ExitStatus.UNREACHABLE),
+        (InvalidArgumentError("x"), ExitStatus.USAGE),
+        (problem_error(make_problem(ErrorCode.REQUEST_INVALID, "x")), ExitStatus.USAGE),
+        (problem_error(make_problem(ErrorCode.NOT_FOUND, "x")), ExitStatus.FAILED),
+        (problem_error(make_problem(ErrorCode.UNAVAILABLE, "x")), ExitStatus.FAILED),
+        (BundleError("x"), ExitStatus.FAILED),
+    ],
+)
+def test_an_error_has_its_status(error: BessemerError, status: ExitStatus) -> None:
+    assert exit_status(error) is status
+
+
+def test_a_problem_is_told_with_fields_places_and_advice() -> None:
+    problem = make_problem(
+        ErrorCode.UNAVAILABLE,
+        "First line.\nSecond line.",
+        stage="tune",
+        errors=(FieldError(field="tune.trials", message="too many"),),
+        places=(
+            SourcePlace(operator="aten.foo", module_path="a.b", file="f.py", line=3),
+            SourcePlace(file="g.py"),
+        ),
+    )
+    assert list(problem_lines(problem)) == [
+        "error: The database or the artifact store cannot be reached (stage tune) [unavailable]",
+        "  First line.",
+        "  Second line.",
+        "  • tune.trials: too many",
+        "  • aten.foo in a.b f.py:3",
+        "  • g.py",
+        "  → Try again in a moment. Trying again can help.",
+    ]
+
+
+def test_an_unreachable_server_comes_with_what_to_do() -> None:
+    assert "bessemer serve" in list(error_lines(UnreachableError("refused")))[1]
+
+
+def test_text_of_a_server_cannot_steer_the_terminal() -> None:
+    assert clean("a\x1b[2Jb\x07\nc") == "a [2Jb  c"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1400, "1.4 kB"), (2_500_000, "2.5 MB"), (10**16, "10000.0 TB")],
+)
+def test_sizes_are_read_by_people(count: int, text: str) -> None:
+    assert shown_bytes(count) == text
+
+
+def test_the_timeline_follows_the_events() -> None:
+    timeline = Timeline()
+    for happened in (
+        event(EventType.STARTED, attempt=1, worker="w1"),
+        event(EventType.STAGE_STARTED, stage="tune"),
+        event(EventType.PROGRESS, stage="tune", done=3, total=64),
+    ):
+        timeline = timeline.after(happened)
+    assert timeline.running is Stage.TUNE
+    assert timeline.progress is not None
+    assert timeline.progress.done == 3
+    timeline = timeline.after(event(EventType.STAGE_FINISHED, stage="tune", seconds=1.5))
+    assert timeline.running is None
+    assert [entry.stage for entry in timeline.finished] == [Stage.TUNE]
+
+
+def test_a_second_attempt_starts_the_timeline_anew() -> None:
+    timeline = Timeline(attempt=1, running=Stage.TUNE).after(event(EventType.STARTED, attempt=2))
+    assert (timeline.attempt, timeline.running) == (2, None)
+
+
+def test_events_of_a_newer_server_change_nothing() -> None:
+    timeline = Timeline(attempt=1)
+    assert timeline.after(event(EventType.STAGE_STARTED, stage="polish")) == timeline
+    assert timeline.after(event(EventType.PROGRESS, stage="tune")) == timeline
+
+
+@pytest.mark.parametrize(
+    ("happened", "line"),
+    [
+        (event(EventType.QUEUED), "queued"),
+        (event(EventType.STARTED, worker="w1", attempt=1), "started on w1"),
+        (event(EventType.STARTED, worker="w1", attempt=2), "started on w1, attempt 2"),
+        (event(EventType.STAGE_STARTED, stage="tune"), None),
+        (event(EventType.STAGE_FINISHED, stage="tune", seconds=1.5), "tune       1.50 s"),
+        (event(EventType.PROGRESS, stage="tune", done=3, total=64, detail="best"), "tune       3 of 64 best"),
+        (event(EventType.SUCCEEDED), None),
+    ],
+)
+def test_an_event_is_at_most_one_line(happened: Event, line: str | None) -> None:
+    assert event_line(happened) == line

@@ -1,0 +1,120 @@
+"""Reading and following a stream of events, without a stream."""
+
+import time
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bessemer.client.events import PATIENCE_SECONDS, EventReader, Follower, reconnect_delay_seconds
+from bessemer.client.steps import Call, Flow, Reply, Sleep
+from bessemer.contract.base import now
+from bessemer.contract.job import Compilation, Event, EventType, JobState
+from bessemer.contract.problem import ErrorCode, make_problem
+from bessemer.contract.request import CompilationRequest
+from bessemer.errors import NotFoundError, UnreachableError, WaitTimeoutError
+
+EVENTS = [
+    Event(seq=1, type=EventType.QUEUED, at=now()),
+    Event(seq=2, type=EventType.STARTED, at=now(), data={"worker": "wörker", "attempt": 1}),
+    Event(seq=3, type=EventType.SUCCEEDED, at=now()),
+]
+STREAM = b": hello\r\n\r\n" + b"".join(
+    f"id: {event.seq}\nevent: {event.type}\ndata: {event.model_dump_json()}\n\n".encode() for event in EVENTS
+)
+
+
+def document(state: JobState) -> Reply:
+    request = CompilationRequest.model_validate({"model": "0" * 64, "target": "host"})
+    compilation = Compilation(id="job-0001", state=state, request=request, created_at=now())
+    return Reply(200, compilation.model_dump_json().encode())
+
+
+def drive(flow: Flow[Any], *outcomes: Reply | httpx.TransportError) -> list[float]:
+    """Perform a flow whose calls have these outcomes; returns the pauses."""
+    answers, pauses = iter(outcomes), []
+    try:
+        step = next(flow)
+        while True:
+            if isinstance(step, Sleep):
+                pauses.append(step.seconds)
+                step = flow.send(None)
+            else:
+                assert isinstance(step, Call)
+                step = flow.send(next(answers))
+    except StopIteration:
+        return pauses
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=20))
+def test_events_are_read_from_pieces_of_any_size(cuts: list[int]) -> None:
+    edges = [0, *sorted(cuts), len(STREAM)]
+    reader = EventReader()
+    pieces = [STREAM[start:end] for start, end in pairwise(edges)]
+    assert [event for piece in pieces for event in reader.feed(piece)] == EVENTS
+
+
+def test_a_stream_of_something_else_is_not_bessemers() -> None:
+    with pytest.raises(UnreachableError, match="no Event"):
+        list(EventReader().feed(b"data: {}\n\n"))
+
+
+def test_a_line_without_end_is_not_collected_forever() -> None:
+    reader = EventReader()
+    with pytest.raises(UnreachableError, match="without end"):
+        for _ in range(100):
+            list(reader.feed(bytes(1 << 16)))
+
+
+def test_a_broken_stream_goes_on_after_the_last_event() -> None:
+    follower = Follower("job-0001")
+    assert "Last-Event-ID" not in follower.call().headers
+    half = STREAM.index(b"id: 3") + 8
+    assert [event.seq for event in follower.feed(STREAM[:half])] == [1, 2]
+    assert follower.call().headers["Last-Event-ID"] == "2"
+    assert [event.seq for event in follower.feed(STREAM)] == [3]
+    assert follower.done
+
+
+def test_a_job_that_ended_without_a_final_event_is_asked_twice() -> None:
+    follower = Follower("job-0001")
+    drive(follower.pause(), document(JobState.SUCCEEDED))
+    assert not follower.done
+    drive(follower.pause(), document(JobState.SUCCEEDED))
+    assert follower.done
+
+
+def test_a_lost_server_is_waited_for_with_growing_pauses() -> None:
+    follower = Follower("job-0001")
+    lost = [httpx.ConnectError("refused")] * 3
+    first = drive(follower.pause(), *lost)[-1]
+    second = drive(follower.pause(), *lost)[-1]
+    assert second > first
+    follower._last_contact = time.monotonic() - PATIENCE_SECONDS - 1
+    with pytest.raises(UnreachableError):
+        drive(follower.pause(), *lost)
+
+
+def test_a_refusal_for_good_is_raised_and_a_passing_one_is_not() -> None:
+    follower = Follower("job-0001")
+    follower.refuse(503, b"")
+    gone = make_problem(ErrorCode.NOT_FOUND, "There is no job.")
+    with pytest.raises(NotFoundError):
+        follower.refuse(404, gone.model_dump_json().encode())
+
+
+def test_a_past_deadline_ends_the_wait() -> None:
+    follower = Follower("job-0001", deadline=time.monotonic())
+    with pytest.raises(WaitTimeoutError):
+        list(follower.feed(STREAM))
+    with pytest.raises(WaitTimeoutError):
+        drive(follower.pause())
+
+
+def test_pauses_grow_to_a_limit() -> None:
+    delays = [reconnect_delay_seconds(losses) for losses in range(1, 100)]
+    assert delays == sorted(delays)
+    assert (delays[0], delays[-1]) == (0.1, 5.0)
