@@ -87,6 +87,17 @@ def test_a_pt2_takes_no_other_shape_than_its_own(tmp_path: Path) -> None:
     assert "expected x=1x784:float32; given x=2x784:float32" in error.detail
 
 
+class Listing(nn.Module):
+    def forward(self, x: list[torch.Tensor]) -> torch.Tensor:
+        return x[0]
+
+
+def test_an_argument_that_is_no_tensor_is_named(tmp_path: Path) -> None:
+    error = refusal(script(Listing(), tmp_path / "model"), "x=3")
+    assert error.code is ErrorCode.CAPTURE_FAILED
+    assert "input 'x' is a List[Tensor]" in error.detail
+
+
 def test_a_script_that_raises_names_message_and_line(tmp_path: Path) -> None:
     error = refusal(script(Raising(), tmp_path / "model"), "x=2x3")
     assert error.code is ErrorCode.MODEL_RAISED

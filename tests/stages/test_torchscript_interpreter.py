@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from worker.pipeline.places import place_of
 from worker.torchscript.convert import ScriptConversionError, convert_script
 from worker.torchscript.interpreter import ScriptInterpreter
 from worker.torchscript.primitives import ScriptRaisedError
@@ -182,3 +183,15 @@ def test_a_failed_conversion_names_the_place() -> None:
         convert_script(saved(torch.jit.script(Unending())), (X + 1,))
     assert caught.value.step is not None
     assert caught.value.step.place().file == __file__
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # torch warns of its own deep copies
+@pytest.mark.parametrize("form", ["traced", "scripted"])
+def test_every_operator_of_a_program_knows_its_line_in_the_model(form: str) -> None:
+    module = Sizes().eval()
+    script = torch.jit.trace(module, X) if form == "traced" else torch.jit.script(module)
+    program = convert_script(saved(script), (X,)).run_decompositions()
+    computed = [node for node in program.graph.nodes if node.op == "call_function"]
+    assert computed
+    for node in computed:
+        assert place_of(node).file == __file__, node

@@ -46,7 +46,7 @@ def describe(program: ExportedProgram) -> LoadedModel:
     arguments = tuple(slot for slot in slots if isinstance(slot, Argument))
     flat = _flat_module(program)
     eager = flat if len(arguments) == len(slots) else _WithConstants(flat, slots)
-    plain = eager is flat and not any(argument.dynamic_axes for argument in arguments)
+    plain = eager is flat and _is_flat(program) and not any(argument.dynamic_axes for argument in arguments)
     return LoadedModel(
         format=ModelFormat.PT2,
         eager=eager,
@@ -109,6 +109,14 @@ def _exporter(
     if plain and returns_tensors_only(program):
         return lambda inputs: program
     return lambda inputs: export_flat(eager, inputs)
+
+
+def _is_flat(program: ExportedProgram) -> bool:
+    """Whether the program takes its tensors one by one, not in containers or by keyword."""
+    structure = program.call_spec.in_spec
+    positions = list(range(structure.num_leaves))
+    arguments, named = pytree.tree_unflatten(positions, structure)
+    return list(arguments) == positions and not named
 
 
 def _slots(program: ExportedProgram) -> list[Argument | _Constant]:

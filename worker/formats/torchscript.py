@@ -6,7 +6,9 @@ from pathlib import Path
 import torch
 
 from bessemer.contract.model import ModelFormat
+from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import TensorSpec
+from worker.errors import JobError
 from worker.formats.loaded import Argument, LoadedModel, count_elements, load_failed
 from worker.formats.traced_inputs import read_traced_inputs
 from worker.torchscript.convert import convert_script
@@ -22,9 +24,10 @@ def load(path: Path) -> LoadedModel:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*torch.jit", category=DeprecationWarning)
             script = torch.jit.load(path, map_location="cpu")
-            schema = script.forward.schema
+            schema = _forward_schema(script)
     except Exception as error:
         raise load_failed(error) from error
+    _check_types(schema)
     traced = read_traced_inputs(path, [argument.name for argument in schema.arguments[1:]])
     return LoadedModel(
         format=ModelFormat.TORCHSCRIPT,
@@ -37,6 +40,20 @@ def load(path: Path) -> LoadedModel:
         examples=None,
         parameters=count_elements([*script.parameters(), *script.buffers()]),
     )
+
+
+def _forward_schema(script: torch.jit.ScriptModule) -> torch.FunctionSchema:
+    if not hasattr(script, "forward"):
+        raise TypeError("the script module has no single method 'forward'; script a module that calls it")
+    return script.forward.schema
+
+
+def _check_types(schema: torch.FunctionSchema) -> None:
+    for argument in schema.arguments[1:]:
+        tensor = str(argument.type) in ("Tensor", "Optional[Tensor]")
+        if not tensor and not argument.has_default_value():
+            detail = f"input '{argument.name}' is a {argument.type}; only tensors can be given"
+            raise JobError(ErrorCode.CAPTURE_FAILED, detail)
 
 
 def _argument(name: str, traced: TensorSpec | None, required: bool) -> Argument:

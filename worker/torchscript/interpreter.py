@@ -12,6 +12,7 @@ from worker.torchscript.attributes import Holder
 from worker.torchscript.graph import Body, Step, parse_graph
 from worker.torchscript.operators import call_operator
 from worker.torchscript.primitives import PRIMITIVES
+from worker.torchscript.relay import call_at
 from worker.torchscript.values import NUMBER_DTYPES, ScalarConstant, as_number
 
 CONSTANT_PREFIX = "constant_of_graph_"
@@ -86,7 +87,7 @@ class ScriptInterpreter(Holder):
             return self._with_scope[step.kind](step, values, scope)
         if step.kind in PRIMITIVES:
             return PRIMITIVES[step.kind](step, values)
-        result = call_operator(step.kind, step.schema, values)
+        result = call_at(step.place(), call_operator, step.kind, step.schema, values)
         if len(step.outputs) == 1:
             return [result]
         return result if isinstance(result, tuple) else []
