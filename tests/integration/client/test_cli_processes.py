@@ -112,6 +112,7 @@ def test_a_wheel_says_that_the_server_runs_from_a_checkout(wheel: Path) -> None:
 
 def test_when_the_app_dies_the_worker_is_stopped_and_the_status_is_1(wheel: Path) -> None:
     (wheel / "worker").mkdir()
+    (wheel / "worker" / "__init__.py").touch()
     pid = wheel / "worker.pid"
     (wheel / "worker" / "__main__.py").write_text(
         f"import os, time; os.symlink(str(os.getpid()), {str(pid)!r}); time.sleep(60)"
