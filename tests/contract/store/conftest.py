@@ -16,6 +16,7 @@ from bessemer.store.artifacts import Artifacts
 from bessemer.store.jobs import Jobs
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
+from bessemer.store.tables import METADATA
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it complains where XDG_RUNTIME_DIR is not set
@@ -63,18 +64,35 @@ def _new_database(server: sa.URL) -> str:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
-    """A store that holds nothing yet."""
+    """Where no store was ever opened."""
     if request.param == "sqlite":
         return StoreSettings(data=tmp_path / "data")
     server = request.getfixturevalue("postgresql_server")
     return StoreSettings(data=tmp_path / "data", database_url=_new_database(server))
 
 
-@pytest.fixture
-def store(settings: StoreSettings) -> Iterator[Store]:
-    opened = open_store(settings)
+@pytest.fixture(scope="session")
+def postgresql_store(postgresql_server: sa.URL, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """One for the session: to make a database takes longer than most tests."""
+    folder = tmp_path_factory.mktemp("postgresql-store")
+    opened = open_store(StoreSettings(data=folder, database_url=_new_database(postgresql_server)))
     yield opened
     opened.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """An open store that holds nothing yet."""
+    if request.param == "sqlite":
+        opened = open_store(StoreSettings(data=tmp_path / "data"))
+        yield opened
+        opened.close()
+        return
+    shared: Store = request.getfixturevalue("postgresql_store")
+    with shared.database.write() as connection:
+        for table in reversed(METADATA.sorted_tables):
+            connection.execute(sa.delete(table))
+    yield shared
 
 
 @pytest.fixture
