@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,19 +31,22 @@ class Group:
 
 
 class GroupsFile:
-    """The running groups, one a line. Rewritten as a whole, atomically."""
+    """The running groups, one a line. Rewritten as a whole, atomically; safe to use from several threads."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._lock = threading.Lock()
         self._running: tuple[Group, ...] = ()
 
     def add(self, group: Group) -> None:
         """Note a group that runs."""
-        self._write((*self._running, group))
+        with self._lock:
+            self._write((*self._running, group))
 
     def remove(self, group_id: int) -> None:
         """Forget a group that is empty."""
-        self._write(tuple(group for group in self._running if group.id != group_id))
+        with self._lock:
+            self._write(tuple(group for group in self._running if group.id != group_id))
 
     def sweep(self) -> tuple[Group, ...]:
         """End the groups that a crashed supervisor left, and return them."""

@@ -1,0 +1,219 @@
+"""A zygote, jobs of malicious models, and what became of them."""
+
+import asyncio
+import io
+import itertools
+import json
+import os
+import shutil
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import fx, nn
+
+from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from worker.job_folder import JobFolder, make_job_folder, remove_job_folder, seal_model
+from worker.messages import Confined, Message
+from worker.order import InspectWork, StartJob
+from worker.processes import processes
+from worker.settings import GIBIBYTE, WorkerSettings
+from worker.watch import Limits, Verdict, watch
+from worker.workplace import Workplace, claim_workplace
+from worker.zygote_handle import Exit, MisbehavedError, RunningJob, Zygote
+
+SLOT_UID_BASE = 64_000
+UNREACHABLE = {"limit_processes": 100_000, "limit_memory_bytes": 1024 * GIBIBYTE}
+HARNESS = """
+import json, os
+def attack():
+{body}
+try:
+    evidence = {{"did": attack()}}
+except BaseException as error:
+    evidence = {{"error": type(error).__name__, "text": str(error)}}
+with open("evidence.new", "w") as file:
+    json.dump(evidence, file)
+os.rename("evidence.new", "evidence.json")
+"""
+
+
+class Bomb:
+    """Unpickles to ``None``, having run some Python."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, dict[str, Any]]]:
+        return exec, (self.source, {})
+
+
+def malicious_model(body: str) -> bytes:
+    """An FX file that runs the body of a function when it is loaded, and notes what it returned or raised."""
+    module = fx.symbolic_trace(nn.Identity())
+    source = HARNESS.format(body=textwrap.indent(textwrap.dedent(body), "    "))
+    module.bomb = Bomb(source)  # type: ignore[assignment]
+    file = io.BytesIO()
+    torch.save(module, file)
+    return file.getvalue()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a job: its messages, and the evidence that its model left."""
+
+    messages: tuple[Message, ...]
+    verdict: Verdict | None
+    exit: Exit
+    evidence: dict[str, Any]
+    log: str
+    left_running: tuple[int, ...]
+    misbehaved: str = ""
+
+    @property
+    def sandbox(self) -> SandboxStatus:
+        return next(message.sandbox for message in self.messages if isinstance(message, Confined))
+
+    @property
+    def error(self) -> str | None:
+        return self.evidence.get("error")
+
+    @property
+    def did(self) -> Any:
+        return self.evidence.get("did")
+
+    @property
+    def code(self) -> str:
+        """The code that the job ended with."""
+        if self.verdict is not None:
+            return self.verdict.code.value
+        last = self.messages[-1]
+        return last.problem.code.value if last.kind == "failed" else last.kind
+
+
+@dataclass
+class Rig:
+    """Runs jobs on one zygote, each with the settings of its test."""
+
+    place: Workplace
+    zygote: Zygote
+    runner: asyncio.Runner
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def confined(self, body: str, timeout_seconds: float | None = None, **settings: Any) -> Outcome:
+        """Run a model's payload in a confined job."""
+        return self._run(body, SandboxMode.REQUIRED, timeout_seconds, settings)
+
+    def unconfined(self, body: str) -> Outcome:
+        """The control: the same job with the sandbox off and limits that it cannot reach."""
+        return self._run(body, SandboxMode.OFF, None, UNREACHABLE)
+
+    def model(self, body: str) -> bytes:
+        """The file of a malicious model."""
+        return malicious_model(body)
+
+    def start(self, body: str, mode: SandboxMode = SandboxMode.REQUIRED, **settings: Any) -> RunningJob:
+        """Start a job and leave it running."""
+        return self.runner.run(self._start(body, mode, self._settings(mode, settings)))
+
+    def settings_limits(self, **settings: Any) -> Limits:
+        return self._settings(SandboxMode.REQUIRED, settings).limits(None)
+
+    def watched(self, job: RunningJob, limits: Limits, cancelled: Callable[[], bool]) -> Verdict | None:
+        """Watch a job that was started, until it has ended."""
+        return self.runner.run(watch(job, limits, cancelled))
+
+    def end(self, job: RunningJob) -> Exit:
+        """End a job that was started."""
+        return self.runner.run(_end(job))
+
+    def _run(
+        self, body: str, mode: SandboxMode, timeout_seconds: float | None, settings: dict[str, Any]
+    ) -> Outcome:
+        return self.runner.run(self._outcome(body, self._settings(mode, settings), timeout_seconds))
+
+    def _settings(self, mode: SandboxMode, settings: dict[str, Any]) -> WorkerSettings:
+        defaults = {"sandbox": mode, "limit_memory_bytes": 2 * GIBIBYTE, "limit_wall_seconds": 120}
+        return WorkerSettings(**(defaults | settings))
+
+    async def _start(self, body: str, mode: SandboxMode, settings: WorkerSettings) -> RunningJob:
+        uid = self.place.slot_uid(SLOT_UID_BASE, 0)
+        name = f"attack-{next(self.numbers)}"
+        folder = make_job_folder(self.place.jobs / name, uid)
+        folder.model.write_bytes(malicious_model(body))
+        seal_model(folder, uid)
+        order = StartJob(
+            job=name,
+            folder=str(folder.path),
+            messages=str(folder.messages),
+            confinement=settings.confinement(uid),
+            cores=2,
+            work=InspectWork(),
+        )
+        return await self.zygote.start_job(order)
+
+    async def _outcome(self, body: str, settings: WorkerSettings, allowed_seconds: float | None) -> Outcome:
+        job = await self._start(body, settings.sandbox, settings)
+        reading = asyncio.create_task(_read(job))
+        async with job:
+            verdict = await watch(job, settings.limits(allowed_seconds), lambda: False)
+        messages, misbehaved = await reading
+        left = tuple(process.pid for process in processes() if process.group == job.pid)
+        folder = JobFolder(job.folder)
+        evidence = _evidence(folder)
+        log = folder.log.read_text(errors="replace")[-4000:]
+        remove_job_folder(folder.path)
+        return Outcome(messages, verdict, await job.exited, evidence, log, left, misbehaved)
+
+
+async def _read(job: RunningJob) -> tuple[tuple[Message, ...], str]:
+    messages: list[Message] = []
+    try:
+        async for message in job.messages():
+            messages.append(message)
+    except MisbehavedError as error:
+        await job.kill()
+        return tuple(messages), error.detail
+    return tuple(messages), ""
+
+
+async def _end(job: RunningJob) -> Exit:
+    async with job:
+        pass
+    exit = await job.exited
+    remove_job_folder(job.folder)
+    return exit
+
+
+def _evidence(folder: JobFolder) -> dict[str, Any]:
+    try:
+        return dict(json.loads((folder.scratch / "evidence.json").read_text()))
+    except FileNotFoundError:
+        return {}
+
+
+@pytest.fixture(scope="session")
+def rig() -> Iterator[Rig]:
+    work = Path("/tmp") / f"bessemer-containment-{os.getpid()}"
+    with asyncio.Runner() as runner, claim_workplace(work) as place:
+        zygote = Zygote(place.groups)
+        runner.run(zygote.ensure_running())
+        try:
+            yield Rig(place, zygote, runner)
+        finally:
+            runner.run(zygote.stop())
+    shutil.rmtree(work)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder outside the job's that every user of the machine may write to."""
+    folder = Path("/tmp") / f"bessemer-open-{os.getpid()}-{os.urandom(4).hex()}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    yield folder
+    remove_job_folder(folder)

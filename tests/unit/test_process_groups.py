@@ -1,0 +1,98 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from worker.groups import Group, GroupsFile, outlives
+from worker.processes import Process, read_process
+from worker.workplace import WorkplaceError, claim_workplace
+
+
+def process(pid: int, group: int, start_ticks: int, session: int | None = None) -> Process:
+    return Process(pid, group, session or group, start_ticks, 0.0, 0.0, zombie=False)
+
+
+LEFT = Group(id=100, start_ticks=5000, uid=None)
+
+
+@pytest.mark.parametrize(
+    ("running", "expected"),
+    [
+        ((), False),
+        ((process(100, 100, 5000),), True),
+        ((process(100, 100, 9000),), False),
+        ((process(101, 100, 5001),), True),
+        ((process(101, 100, 5001, session=7),), False),
+        ((process(101, 100, 4000),), False),
+        ((process(101, 99, 5001),), False),
+    ],
+    ids=["gone", "runs", "number reused", "leader gone", "another session", "older", "another group"],
+)
+def test_a_group_is_told_from_one_that_got_its_number_later(
+    running: tuple[Process, ...], expected: bool
+) -> None:
+    assert outlives(LEFT, running) is expected
+
+
+def start_sleeper() -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+
+
+def test_what_a_crashed_supervisor_left_is_ended(tmp_path: Path) -> None:
+    with start_sleeper() as left, start_sleeper() as another:
+        known = read_process(left.pid)
+        assert known is not None
+        crashed = GroupsFile(tmp_path / "groups")
+        crashed.add(Group(left.pid, known.start_ticks, None))
+        crashed.add(Group(another.pid, known.start_ticks - 1000, None))
+        # nobody else reaps them here, and a group is empty only then
+        swept = _sweep_and_reap(GroupsFile(tmp_path / "groups"), left)
+        assert swept == (left.pid,)
+        assert left.returncode == -signal.SIGKILL
+        assert another.poll() is None
+        another.kill()
+    assert (tmp_path / "groups").read_text() == ""
+
+
+def test_a_group_that_ended_is_forgotten(tmp_path: Path) -> None:
+    groups = GroupsFile(tmp_path / "groups")
+    groups.add(LEFT)
+    groups.remove(LEFT.id)
+    assert (tmp_path / "groups").read_text() == ""
+
+
+def test_supervisors_share_a_work_folder_but_no_place_and_no_user(tmp_path: Path) -> None:
+    with claim_workplace(tmp_path / "work") as first, claim_workplace(tmp_path / "work") as second:
+        assert first.folder != second.folder
+        uids = {place.slot_uid(60_000, slot) for place in (first, second) for slot in (0, 1)}
+        assert len(uids) == (4 if os.geteuid() == 0 else 1)
+    with claim_workplace(tmp_path / "work") as again:
+        assert again.index == 0
+
+
+def test_jobs_of_a_crashed_supervisor_are_removed(tmp_path: Path) -> None:
+    left = tmp_path / "work" / "0" / "jobs" / "job"
+    left.mkdir(parents=True)
+    with claim_workplace(tmp_path / "work") as place:
+        assert not left.exists()
+        assert place.jobs.is_dir()
+
+
+def test_a_work_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work").chmod(0o777)
+    with pytest.raises(WorkplaceError, match="written by others"), claim_workplace(tmp_path / "work"):
+        pass
+
+
+def _sweep_and_reap(groups: GroupsFile, left: "subprocess.Popen[bytes]") -> tuple[int, ...]:
+    import threading
+
+    reaper = threading.Thread(target=left.wait)
+    reaper.start()
+    swept = groups.sweep()
+    reaper.join()
+    return tuple(group.id for group in swept)

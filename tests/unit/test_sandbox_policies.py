@@ -1,0 +1,96 @@
+import struct
+from pathlib import Path
+
+import pytest
+
+from worker.sandbox import syscalls
+from worker.sandbox.identity import Switch, choose_switch
+from worker.sandbox.landlock import WORK_IN, Access, handled_access, ruleset_attribute
+from worker.settings import WorkerSettings
+
+
+@pytest.mark.parametrize(
+    ("unreadable", "may_read_all", "switch"),
+    [
+        ((), False, Switch.PLAIN),
+        ((), True, Switch.PLAIN),
+        ((Path("/root/python"),), True, Switch.KEEP_READING),
+        ((Path("/root/python"),), False, Switch.NONE),
+    ],
+)
+def test_the_capability_to_read_is_kept_only_where_it_is_needed(
+    unreadable: tuple[Path, ...], may_read_all: bool, switch: Switch
+) -> None:
+    assert choose_switch(unreadable, may_read_all) is switch
+
+
+@pytest.mark.parametrize(
+    ("abi", "words", "beyond_abi_1"),
+    [
+        (1, 1, Access(0)),
+        (2, 1, Access.REFER),
+        (3, 1, Access.REFER | Access.TRUNCATE),
+        (4, 2, Access.REFER | Access.TRUNCATE),
+        (5, 2, Access.REFER | Access.TRUNCATE | Access.IOCTL_DEV),
+        (6, 3, Access.REFER | Access.TRUNCATE | Access.IOCTL_DEV),
+        (9, 3, Access.REFER | Access.TRUNCATE | Access.IOCTL_DEV),
+    ],
+)
+def test_a_ruleset_asks_only_for_what_the_kernel_knows(abi: int, words: int, beyond_abi_1: Access) -> None:
+    attribute = ruleset_attribute(abi)
+    assert len(attribute) == 8 * words
+    assert struct.unpack_from("=Q", attribute)[0] == handled_access(abi) == 0x1FFF | beyond_abi_1
+
+
+def test_a_job_may_make_neither_links_nor_devices_nor_pipes() -> None:
+    made = Access.MAKE_SYM | Access.MAKE_FIFO | Access.MAKE_SOCK | Access.MAKE_CHAR | Access.MAKE_BLOCK
+    assert not WORK_IN & made
+    assert not WORK_IN & Access.EXECUTE
+
+
+def test_each_system_call_is_in_one_list() -> None:
+    conditional = ("clone", "fcntl", "ioctl", "prlimit64")
+    names = (
+        *(syscalls.ALLOWED + syscalls.ALLOWED_TO_OWN_USER),
+        *(syscalls.DENIED + syscalls.FALL_BACK + conditional),
+    )
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "socket",
+        "connect",
+        "ptrace",
+        "process_vm_readv",
+        "process_vm_writev",
+        "keyctl",
+        "memfd_create",
+        "setsid",
+        "setpgid",
+        "unshare",
+        "setns",
+        "shmget",
+        "semget",
+        "msgget",
+        "mount",
+        "open_by_handle_at",
+        "bpf",
+        "userfaultfd",
+        "perf_event_open",
+        "truncate",
+    ],
+)
+def test_the_calls_that_break_out_are_denied(name: str) -> None:
+    assert name in syscalls.DENIED
+
+
+def test_every_setting_is_described() -> None:
+    assert all(field.description for field in WorkerSettings.model_fields.values())
+
+
+def test_a_job_may_reserve_more_than_it_may_use() -> None:
+    settings = WorkerSettings()
+    limits = settings.rlimits()
+    assert settings.limit_memory_bytes < limits.data_bytes < limits.address_space_bytes

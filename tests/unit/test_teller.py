@@ -1,0 +1,58 @@
+import os
+import time
+
+import pytest
+
+from bessemer.contract.problem import ErrorCode, SourcePlace, make_problem
+from bessemer.contract.stage import Stage
+from worker.child import problem_of
+from worker.errors import JobError
+from worker.messages import MAX_LINE_BYTES, MESSAGES, Failed, Message, ProgressMade, StageStarted
+from worker.teller import Teller, encode
+
+
+def said(reader: int) -> list[Message]:
+    os.set_blocking(reader, False)
+    return [MESSAGES.validate_json(line) for line in os.read(reader, 1 << 16).splitlines()]
+
+
+def test_progress_belongs_to_the_stage_that_runs_and_is_thinned_out() -> None:
+    reader, writer = os.pipe()
+    teller = Teller(writer, time.monotonic())
+    teller.stage_started(Stage.TUNE)
+    for done in range(1, 65):
+        teller.advance(done, 64, "trial")
+    messages = said(reader)
+    os.close(reader)
+    os.close(writer)
+    progress = [message for message in messages if isinstance(message, ProgressMade)]
+    assert messages[0] == StageStarted(stage=Stage.TUNE)
+    assert progress[-1] == ProgressMade(stage=Stage.TUNE, done=64, total=64, detail="trial")
+    assert len(progress) < 64
+
+
+def test_a_problem_that_is_too_long_is_shortened_to_one_line() -> None:
+    places = tuple(SourcePlace(operator="aten.x", file="f" * 1000, line=line) for line in range(5000))
+    problem = make_problem(ErrorCode.OPERATOR_UNSUPPORTED, "x" * MAX_LINE_BYTES, places=places)
+    line = encode(Failed(problem=problem))
+    assert len(line) <= MAX_LINE_BYTES
+    shortened = MESSAGES.validate_json(line)
+    assert isinstance(shortened, Failed)
+    assert shortened.problem.code is ErrorCode.OPERATOR_UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (JobError(ErrorCode.CAPTURE_FAILED, "no"), ErrorCode.CAPTURE_FAILED),
+        (MemoryError(), ErrorCode.LIMIT_MEMORY),
+        (
+            RuntimeError("[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory"),
+            ErrorCode.LIMIT_MEMORY,
+        ),
+        (RuntimeError("something else"), ErrorCode.CHILD_CRASHED),
+        (SystemExit(3), ErrorCode.CHILD_CRASHED),
+    ],
+)
+def test_whatever_ends_a_job_has_a_stable_code(error: BaseException, code: ErrorCode) -> None:
+    assert problem_of(error, None).code is code

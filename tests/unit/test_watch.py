@@ -1,0 +1,60 @@
+from dataclasses import replace
+
+import pytest
+
+from bessemer.contract.problem import ErrorCode
+from worker.usage import Usage
+from worker.watch import Limits, describe, exceeded, judge
+
+LIMITS = Limits(
+    memory_bytes=100,
+    disk_bytes=200,
+    inodes=10,
+    output_bytes=50,
+    cpu_seconds=4,
+    wall_seconds=8,
+    timeout_seconds=6,
+)
+AT_THE_LIMIT = Usage(
+    memory_bytes=100, disk_bytes=200, inodes=10, output_bytes=50, cpu_seconds=4, wall_seconds=6
+)
+
+
+@pytest.mark.parametrize(
+    ("usage", "limits", "code"),
+    [
+        (AT_THE_LIMIT, LIMITS, None),
+        (replace(AT_THE_LIMIT, memory_bytes=101), LIMITS, ErrorCode.LIMIT_MEMORY),
+        (replace(AT_THE_LIMIT, disk_bytes=201), LIMITS, ErrorCode.LIMIT_DISK),
+        (replace(AT_THE_LIMIT, inodes=11), LIMITS, ErrorCode.LIMIT_INODES),
+        (replace(AT_THE_LIMIT, output_bytes=51), LIMITS, ErrorCode.LIMIT_OUTPUT),
+        (replace(AT_THE_LIMIT, cpu_seconds=4.1), LIMITS, ErrorCode.LIMIT_CPU),
+        (replace(AT_THE_LIMIT, wall_seconds=6.1), LIMITS, ErrorCode.TIMEOUT),
+        (replace(AT_THE_LIMIT, wall_seconds=7.9), replace(LIMITS, timeout_seconds=None), None),
+        (
+            replace(AT_THE_LIMIT, wall_seconds=8.1),
+            replace(LIMITS, timeout_seconds=None),
+            ErrorCode.LIMIT_WALL_CLOCK,
+        ),
+        (
+            replace(AT_THE_LIMIT, wall_seconds=8.1),
+            replace(LIMITS, timeout_seconds=60),
+            ErrorCode.LIMIT_WALL_CLOCK,
+        ),
+        (replace(AT_THE_LIMIT, disk_bytes=201, output_bytes=51), LIMITS, ErrorCode.LIMIT_OUTPUT),
+    ],
+)
+def test_the_first_limit_exceeded_decides(usage: Usage, limits: Limits, code: ErrorCode | None) -> None:
+    assert exceeded(usage, limits) is code
+
+
+def test_a_cancelled_job_is_judged_as_cancelled_whatever_it_uses() -> None:
+    verdict = judge(replace(AT_THE_LIMIT, memory_bytes=1 << 40), LIMITS, cancelled=True)
+    assert verdict is not None
+    assert verdict.code is ErrorCode.CANCELLED
+
+
+def test_a_verdict_says_what_was_used_of_what_was_allowed() -> None:
+    usage = replace(AT_THE_LIMIT, memory_bytes=3 << 20)
+    limits = replace(LIMITS, memory_bytes=2 << 20)
+    assert describe(ErrorCode.LIMIT_MEMORY, usage, limits) == "3.0 MiB of 2.0 MiB"
