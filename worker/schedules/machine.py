@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import tvm
 
-_RESERVED_REGISTERS = 4
+_SCRATCH_REGISTERS = 2
 _MAX_ROWS = 8
+_MAX_VECTORS = 8
+_PARTIAL_USE = 0.6
+"""LLVM takes a vector that is not full apart into several loads and stores."""
+
 _VECTOR_BITS = {"avx512f": 512, "avx": 256}
 _MANY_REGISTERS = {"avx512f", "neon"}
 _DEFAULT_BITS = 128
@@ -61,16 +65,21 @@ def choose_tile(columns: int, rows: int, bits: int, machine: Machine) -> Tile | 
     Returns:
         The tile, or None where no divisor of ``columns`` fills vectors well enough.
     """
-    budget = machine.registers - _RESERVED_REGISTERS
     lanes = machine.lanes(bits)
     tiles = [
         Tile(rows=height, vectors=vectors, lanes=width)
-        for height in divisors(rows, min(_MAX_ROWS, budget))
+        for height in divisors(rows, _MAX_ROWS)
         for width in divisors(columns, lanes)
-        for vectors in divisors(columns // width, max(1, budget // height))
-        if width / lanes >= MIN_USE
+        for vectors in divisors(columns // width, _MAX_VECTORS)
+        if width / lanes >= MIN_USE and _registers(height, vectors) <= machine.registers
     ]
     return max(tiles, key=lambda tile: _merit(tile, lanes), default=None)
+
+
+def _registers(rows: int, vectors: int) -> int:
+    """Accumulators, the vectors that several rows share, and the broadcast factor."""
+    shared = vectors if rows > 1 else 0
+    return rows * vectors + shared + _SCRATCH_REGISTERS
 
 
 def divisors(number: int, limit: int) -> tuple[int, ...]:
@@ -80,6 +89,6 @@ def divisors(number: int, limit: int) -> tuple[int, ...]:
 
 def _merit(tile: Tile, lanes: int) -> tuple[float, float]:
     """Multiply-adds per load, at the vectors' true use; ties go to the larger tile."""
-    use = tile.lanes / lanes
+    use = 1.0 if tile.lanes == lanes else _PARTIAL_USE * tile.lanes / lanes
     elements = tile.rows * tile.vectors
     return (use * elements / (tile.rows + tile.vectors), elements)

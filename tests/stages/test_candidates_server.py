@@ -1,0 +1,221 @@
+import os
+import pickle
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import tvm
+from tvm import relax
+from tvm.script import tirx as T
+
+from worker.candidates.client import CandidateClient, CandidateServerLostError, LibraryCrashedError
+from worker.candidates.link import LinkError, link_shared
+from worker.candidates.requests import (
+    BuildBatch,
+    BuildCandidate,
+    BuildOutcome,
+    Evaluation,
+    MeasureBatch,
+    MeasureCandidate,
+    MeasureOutcome,
+    TensorArgument,
+)
+from worker.candidates.server import fork_server
+from worker.targets import host_mcpu
+
+SIZE = 64
+TARGET = {"kind": "llvm", "mcpu": host_mcpu(), "num-cores": 2}
+ARGUMENTS = (TensorArgument("float32", (SIZE,)), TensorArgument("float32", (SIZE,)))
+EVALUATION = Evaluation(repeats=2, repeat_seconds=0.001)
+
+
+@T.prim_func(s_tir=True)
+def doubles(a: T.Buffer((64,), "float32"), b: T.Buffer((64,), "float32")) -> None:
+    for i in range(64):
+        with T.sblock("double"):
+            vi = T.axis.spatial(64, i)
+            b[vi] = a[vi] * T.float32(2)
+
+
+@T.prim_func(s_tir=True)
+def aborts(a: T.Buffer((64,), "float32"), b: T.Buffer((64,), "float32")) -> None:
+    T.evaluate(T.call_extern("int32", "abort"))
+
+
+@T.prim_func(s_tir=True)
+def hangs(a: T.Buffer((64,), "float32"), b: T.Buffer((64,), "float32")) -> None:
+    T.evaluate(T.call_extern("int32", "pause"))
+
+
+@T.prim_func(s_tir=True)
+def leaves(a: T.Buffer((64,), "float32"), b: T.Buffer((64,), "float32")) -> None:
+    T.evaluate(T.call_extern("int32", "_exit", 0))
+
+
+class Runs:
+    """Pickles to a call, as a candidate that attacks its builder would."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.call = (function, arguments)
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return self.call
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[CandidateClient]:
+    with fork_server(tmp_path) as client:
+        yield client
+
+
+def payload_of(function: Any) -> bytes:
+    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    return pickle.dumps((module, tvm.target.Target(TARGET)))
+
+
+def build(
+    client: CandidateClient, folder: Path, payloads: list[bytes], timeout_seconds: float = 60.0
+) -> tuple[BuildOutcome, ...]:
+    candidates = tuple(
+        BuildCandidate(payload=payload, library=str(folder / f"{index}.so"))
+        for index, payload in enumerate(payloads)
+    )
+    return client.build_many(BuildBatch(candidates=candidates, workers=2, timeout_seconds=timeout_seconds))
+
+
+def measure(
+    client: CandidateClient, outcomes: tuple[BuildOutcome, ...], timeout_seconds: float = 60.0
+) -> tuple[MeasureOutcome, ...]:
+    candidates = tuple(MeasureCandidate(outcome.library, ARGUMENTS) for outcome in outcomes)
+    batch = MeasureBatch(
+        candidates=candidates, threads=2, evaluation=EVALUATION, timeout_seconds=timeout_seconds
+    )
+    return client.measure_many(batch)
+
+
+def build_model(folder: Path, rows: int) -> Path:
+    """A library whose ``main`` applies the exponential function to rows times 4096 numbers, in parallel."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((rows, 4096), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit_te(tvm.topi.exp, x))
+    from worker.schedules.default import schedule_rest
+
+    target = tvm.target.Target(TARGET)
+    executable = tvm.compile(schedule_rest(builder.get(), target), target)
+    path = folder / "model.so"
+    executable.export_library(str(path), fcompile=link_shared, workspace_dir=str(folder))
+    return path
+
+
+def test_a_candidate_that_crashes_hangs_or_leaves_fails_alone(
+    server: CandidateClient, tmp_path: Path
+) -> None:
+    built = build(server, tmp_path, [payload_of(f) for f in (doubles, aborts, leaves, doubles)])
+    assert [outcome.error for outcome in built] == [None] * 4
+
+    outcomes = measure(server, built)
+
+    assert [bool(outcome.seconds) for outcome in outcomes] == [True, False, False, True]
+    assert str(int(signal.SIGABRT)) in outcomes[1].error
+    assert "ended by itself" in outcomes[2].error
+
+
+def test_a_candidate_that_hangs_is_killed_in_time(server: CandidateClient, tmp_path: Path) -> None:
+    built = build(server, tmp_path, [payload_of(hangs), payload_of(doubles)])
+    outcomes = measure(server, built, timeout_seconds=2.0)
+    assert "longer than 2 s" in outcomes[0].error
+    assert outcomes[1].seconds
+
+
+def test_a_build_that_fails_hangs_or_dies_costs_its_candidate_only(
+    server: CandidateClient, tmp_path: Path
+) -> None:
+    payloads = [
+        b"no pickle",
+        pickle.dumps(Runs(time.sleep, 600)),
+        pickle.dumps(Runs(os.abort)),
+        pickle.dumps(Runs(os._exit, 0)),
+        payload_of(doubles),
+    ]
+    outcomes = build(server, tmp_path, payloads, timeout_seconds=8.0)
+    assert [outcome.library is None for outcome in outcomes] == [True, True, True, True, False]
+    assert "longer than 8 s" in outcomes[1].error
+    assert str(int(signal.SIGABRT)) in outcomes[2].error
+
+
+def test_nothing_runs_once_the_client_has_closed(tmp_path: Path) -> None:
+    before = set(psutil.Process().children(recursive=True))
+    path = build_model(tmp_path, rows=1)
+    with fork_server(tmp_path) as client:
+        client.open_library(path, threads=2)
+        started = set(psutil.Process().children(recursive=True)) - before
+        assert len(started) == 2
+    _, alive = psutil.wait_procs(list(started), timeout=10)
+    assert not alive
+
+
+def test_what_the_server_forked_dies_with_it(tmp_path: Path) -> None:
+    path = build_model(tmp_path, rows=1)
+    before = set(psutil.Process().children())
+    client = fork_server(tmp_path)
+    (server,) = set(psutil.Process().children()) - before
+    client.open_library(path, threads=1)
+    libraries = server.children()
+    server.kill()
+    _, alive = psutil.wait_procs(libraries, timeout=10)
+    assert len(libraries) == 1
+    assert not alive
+    with pytest.raises(CandidateServerLostError):
+        client.open_library(path, threads=1)
+    client.close()
+
+
+def test_a_library_answers_with_outputs_times_and_a_profile(server: CandidateClient, tmp_path: Path) -> None:
+    x = np.linspace(-1, 1, 4096, dtype="float32").reshape(1, 4096)
+    with server.open_library(build_model(tmp_path, rows=1), threads=1) as library:
+        (y,) = library.run((x,))
+        np.testing.assert_allclose(y, np.exp(x), rtol=1e-5)
+        assert len(library.time(7)) == 7
+        assert {function.name: function.calls for function in library.profile(3)}["exp"] == 1
+        assert library.peak_memory_bytes() > 0
+
+
+def test_a_file_that_is_no_library_is_a_crash_with_a_reason(server: CandidateClient, tmp_path: Path) -> None:
+    path = tmp_path / "model.so"
+    path.write_bytes(b"nothing")
+    with pytest.raises(LibraryCrashedError, match=r"model\.so") as caught:
+        server.open_library(path, threads=1)
+    assert caught.value.signal == 0
+
+
+def test_a_library_that_is_killed_names_the_signal(server: CandidateClient, tmp_path: Path) -> None:
+    with server.open_library(build_model(tmp_path, rows=1), threads=1) as library:
+        (process,) = psutil.Process().children()[-1].children()
+        process.kill()
+        with pytest.raises(LibraryCrashedError) as caught:
+            library.run((np.zeros((1, 4096), "float32"),))
+        assert caught.value.signal == signal.SIGKILL
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_as_many_threads_burn_cpu_as_were_asked_for(
+    server: CandidateClient, tmp_path: Path, threads: int
+) -> None:
+    rows = 512
+    with server.open_library(build_model(tmp_path, rows), threads) as library:
+        library.run((np.zeros((rows, 4096), "float32"),))
+        library.time(60)
+        (process,) = psutil.Process().children()[-1].children()
+        busy = [thread for thread in process.threads() if thread.user_time > 0.05]
+    assert len(busy) == threads
+
+
+def test_a_linker_error_is_told(tmp_path: Path) -> None:
+    with pytest.raises(LinkError, match=r"missing\.o"):
+        link_shared(tmp_path / "x.so", [str(tmp_path / "missing.o")])

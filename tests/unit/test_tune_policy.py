@@ -1,0 +1,56 @@
+from typing import Any
+
+import pytest
+
+from worker.tuning.policy import ROUND_TRIALS, Standing, best_so_far, next_task, round_size
+
+
+def standing(
+    weight: int = 1, trials: int = 0, best_seconds: float | None = 1.0, exhausted: bool = False
+) -> Standing:
+    return Standing(weight=weight, trials=trials, best_seconds=best_seconds, exhausted=exhausted)
+
+
+@pytest.mark.parametrize(
+    ("standings", "expected"),
+    [
+        ([], None),
+        ([standing(exhausted=True)], None),
+        ([standing(best_seconds=1.0), standing(best_seconds=2.0)], 1),
+        ([standing(weight=3, best_seconds=1.0), standing(best_seconds=2.0)], 0),
+        ([standing(best_seconds=9.0), standing(best_seconds=None)], 1),
+        ([standing(best_seconds=0.1), standing(best_seconds=None, trials=16)], 0),
+        ([standing(best_seconds=2.0, trials=31), standing(best_seconds=1.0, trials=0)], 1),
+    ],
+)
+def test_the_next_round_goes_to_the_task_whose_time_had_the_fewest_trials(
+    standings: list[Standing], expected: Any
+) -> None:
+    assert next_task(standings) == expected
+
+
+def test_trials_end_up_in_proportion_to_the_time_spent() -> None:
+    seconds, trials = [3.0, 1.0], [0, 0]
+    for _ in range(400):
+        chosen = next_task([standing(trials=trials[i], best_seconds=seconds[i]) for i in range(2)])
+        trials[chosen] += 1
+    assert trials == [300, 100]
+
+
+@pytest.mark.parametrize(("left", "expected"), [(1, 1), (ROUND_TRIALS, ROUND_TRIALS), (1000, ROUND_TRIALS)])
+def test_a_round_never_exceeds_what_is_left(left: int, expected: Any) -> None:
+    assert round_size(left) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "start", "expected"),
+    [
+        ([], None, ()),
+        ([None, 0.002, None, 0.003, 0.001], None, (2.0, 2.0, 2.0, 1.0)),
+        ([None, 0.002], 0.0015, (1.5, 1.5)),
+    ],
+)
+def test_the_history_holds_the_best_after_each_trial(
+    seconds: list[float | None], start: float | None, expected: Any
+) -> None:
+    assert best_so_far(seconds, start) == pytest.approx(expected)
