@@ -105,7 +105,7 @@ def _wants_cancel() -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     try:
-        answer = errors.input("\nCancel the compilation? [y/N] ")
+        answer = errors.input("\nCancel the compilation? [y/N] ", markup=False)
     except (KeyboardInterrupt, EOFError):
         errors.print()
         return False

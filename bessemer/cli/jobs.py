@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from bessemer.cli.output import (
     JsonOption,
     UrlOption,
+    aligned,
     connected,
     errors,
     print_json,
@@ -21,6 +21,8 @@ from bessemer.cli.views import compilation_lines
 from bessemer.contract.job import Compilation, CompilationPage, JobState
 
 __all__ = ["cancel", "download", "list_jobs", "show"]
+
+HEADINGS = ("id", "state", "stage", "target", "p50", "created")
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="A compilation's identifier.")]
 
@@ -43,7 +45,8 @@ def list_jobs(
         if json:
             print_json(CompilationPage(items=documents))
             return
-        results.print(_table(documents) if documents else "no compilations")
+        for line in aligned([HEADINGS, *map(_row, documents)]) if documents else ["no compilations"]:
+            results.print(line, markup=False)
 
 
 def cancel(job_id: IdArgument, json: JsonOption = False, url: UrlOption = None) -> None:
@@ -91,15 +94,6 @@ def _show(document: Compilation, json: bool) -> None:
         results.print(line, markup=False)
     if document.problem:
         show_lines(results, problem_lines(document.problem))
-
-
-def _table(documents: tuple[Compilation, ...]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("id", "state", "stage", "target", "p50", "created"):
-        table.add_column(heading, no_wrap=True)
-    for document in documents:
-        table.add_row(*_row(document))
-    return table
 
 
 def _row(document: Compilation) -> tuple[str, ...]:

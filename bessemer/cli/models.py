@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from bessemer.cli.output import (
     JsonOption,
     UrlOption,
+    aligned,
     clean,
     connected,
     errors,
@@ -31,12 +31,9 @@ def targets(json: JsonOption = False, url: UrlOption = None) -> None:
         if json:
             print_json(found)
             return
-        table = Table(box=None, pad_edge=False)
-        for heading in ("target", "mcpu", "description"):
-            table.add_column(heading)
-        for preset in found.items:
-            table.add_row(preset.name, preset.mcpu or "", preset.description)
-        results.print(table)
+        rows = [(preset.name, preset.mcpu or "", preset.description) for preset in found.items]
+        for line in aligned([("target", "mcpu", "description"), *rows]):
+            results.print(clean(line), markup=False)
 
 
 def inspect(

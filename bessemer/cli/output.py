@@ -1,7 +1,7 @@
 """What commands print, and the statuses they end with."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import Annotated
@@ -19,6 +19,7 @@ __all__ = [
     "ExitStatus",
     "JsonOption",
     "UrlOption",
+    "aligned",
     "clean",
     "connected",
     "error_lines",
@@ -122,6 +123,13 @@ def print_json(document: BaseModel) -> None:
 def clean(text: str) -> str:
     """Text without control characters, which could steer a terminal."""
     return "".join(character if character.isprintable() else " " for character in text)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows as lines, each column as wide as its widest cell. Nothing is cut to a terminal's width."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def shown_bytes(count: int) -> str:
