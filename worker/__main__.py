@@ -8,7 +8,8 @@ import sys
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.settings import StoreSettings
 from worker.settings import WorkerSettings
-from worker.supervisor import run_supervisor
+from worker.supervisor import SandboxIncompleteError, run_supervisor
+from worker.workplace import WorkplaceError
 from worker.zygote_handle import ZygoteLostError
 
 
@@ -28,7 +29,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         asyncio.run(_run())
-    except (StoreUnavailableError, ZygoteLostError) as error:
+    except (SandboxIncompleteError, StoreUnavailableError, WorkplaceError, ZygoteLostError) as error:
         sys.stderr.write(f"the worker cannot work: {error}\n")
         return 1
     return 0

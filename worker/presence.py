@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import platform
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from bessemer.contract.base import now
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.service import Worker
 from bessemer.store.workers import Workers
+from worker.machine import processor
 from worker.order import Ready
 
 HEARTBEAT_SECONDS = 2.0
@@ -35,7 +35,7 @@ class Presence:
         return Worker(
             id=self.id,
             host=socket.gethostname(),
-            processor=processor_name(),
+            processor=processor(),
             mcpu=self.ready.mcpu,
             cores=self.cores,
             versions=self.ready.versions,
@@ -47,10 +47,3 @@ class Presence:
 def default_worker_id(folder: Path) -> str:
     """A name that a worker has again when it returns to its work folder: so it finds what it had in hand."""
     return f"{socket.gethostname()}-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]}"
-
-
-def processor_name() -> str:
-    """The processor's model as the kernel names it."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())

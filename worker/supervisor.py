@@ -36,6 +36,10 @@ PROBE_SLOT = 2
 log = logging.getLogger(__name__)
 
 
+class SandboxIncompleteError(Exception):
+    """A required layer of the confinement does not hold: this worker may take no job."""
+
+
 class Supervisor:
     """One worker: two slots, one zygote."""
 
@@ -185,6 +189,7 @@ async def run_supervisor(settings: WorkerSettings, store_settings: StoreSettings
         StoreUnavailableError: the database or the artifact store cannot be used.
         ZygoteLostError: the zygote could not be started.
         WorkplaceError: the work folder cannot be used.
+        SandboxIncompleteError: a required layer of the confinement does not hold.
     """
     store = await asyncio.to_thread(open_store, store_settings)
     try:
@@ -210,6 +215,8 @@ async def _work(
     ready = await zygote.ensure_running()
     sandbox = await supervisor.probe()
     _announce(sandbox)
+    if sandbox.mode is SandboxMode.REQUIRED and not sandbox.complete:
+        raise SandboxIncompleteError(f"required layers do not hold: {', '.join(sandbox.lost)}")
     presence = Presence(supervisor.worker_id, ready, sandbox, settings.cores)
     consumer = open_consumer(store_settings, supervisor.worker_id)
     try:
@@ -226,8 +233,6 @@ def _announce(sandbox: SandboxStatus) -> None:
     for status in sandbox.layers:
         if not status.holds:
             log.warning("the layer %s does not hold: %s", status.layer, status.note)
-    if sandbox.mode is SandboxMode.REQUIRED and not sandbox.complete:
-        log.error("a required layer does not hold: every job will be refused")
 
 
 def _as_problem(result: Message | Problem) -> Problem:

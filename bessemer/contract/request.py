@@ -1,5 +1,6 @@
 """What a client asks for. A field exists when something implements it."""
 
+import difflib
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -84,11 +85,9 @@ def _named_target(value: Any) -> Any:
 
 def _known_preset(target: Target) -> Target:
     if isinstance(target, PresetTarget) and target.preset not in PRESETS_BY_NAME:
-        import difflib
-
         near = difflib.get_close_matches(target.preset, PRESETS_BY_NAME, n=1, cutoff=0.3)
         hint = f"; did you mean '{near[0]}'?" if near else ""
-        raise ValueError(f"unknown target '{target.preset}'{hint} Known: {', '.join(PRESETS_BY_NAME)}")
+        raise ValueError(f"unknown target '{target.preset}'{hint} (known: {', '.join(PRESETS_BY_NAME)})")
     return target
 
 
@@ -109,7 +108,8 @@ class CompilationRequest(Document):
     inputs: Annotated[tuple[TensorSpec, ...], AfterValidator(_distinct_names)] = Field(
         default=(),
         max_length=MAX_INPUTS,
-        description="In the order of the model's arguments. A `.pt2` carries its own; others need them.",
+        description="Matched to the model's arguments by name, or by order where no name fits. "
+        "A `.pt2` carries its own; others need them.",
     )
     tune: TuneOptions = TuneOptions()
     verify: VerifyOptions = VerifyOptions()

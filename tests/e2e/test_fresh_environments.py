@@ -13,6 +13,9 @@ from bessemer.client import Client
 from examples.local_service import ROOT
 from examples.models.save import SavedAs
 
+HEAVY = ("torch", "tvm", "fastapi", "app", "worker")
+PRINT_HEAVY = f"import importlib.util; print([n for n in {HEAVY} if importlib.util.find_spec(n)])"
+
 Environment = Callable[[str, tuple[str, ...]], Path]
 
 
@@ -45,8 +48,9 @@ def test_a_client_compiles_without_torch_tvm_or_fastapi(
     service: str, saved: Saved, tmp_path: Path, environment: Environment
 ) -> None:
     python = environment("client", (str(ROOT),))
-    heavy = "import importlib.util as u; print([n for n in ('torch', 'tvm', 'fastapi', 'app', 'worker') if u.find_spec(n)])"
-    found = subprocess.run([python, "-c", heavy], cwd=tmp_path, capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [python, "-c", PRINT_HEAVY], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert found.stdout.strip() == "[]"
     command = [
         python.parent / "bessemer",

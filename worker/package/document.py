@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from bessemer.bundle.manifest import BundleFile, Manifest, OutputTolerance
 from bessemer.contract.report import Report
-from worker.package.environment import processor, versions
+from worker.machine import processor
+from worker.package.environment import versions
 from worker.package.runtime import runtime_libraries
 
 if TYPE_CHECKING:

@@ -1,9 +1,10 @@
-"""What made a bundle: the packages and the processor of this worker."""
+"""What made a bundle: the packages of this worker."""
 
 import platform
 from functools import cache
 from importlib.metadata import version
-from pathlib import Path
+
+from worker.machine import processor
 
 PACKAGES = ("bessemer", "torch", "apache-tvm", "apache-tvm-ffi", "numpy", "ziglang")
 
@@ -12,19 +13,6 @@ PACKAGES = ("bessemer", "torch", "apache-tvm", "apache-tvm-ffi", "numpy", "zigla
 def versions() -> dict[str, str]:
     """The versions of the packages that have a part in a library, and of Python."""
     return {name: version(name) for name in PACKAGES} | {"python": platform.python_version()}
-
-
-@cache
-def processor() -> str:
-    """The processor's name, such as ``AMD EPYC 9R14``; its architecture where that cannot be read."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.machine()
-    fields = (line.partition(":") for line in lines)
-    return next(
-        (value.strip() for key, _, value in fields if key.strip() == "model name"), platform.machine()
-    )
 
 
 def remember() -> None:

@@ -88,7 +88,7 @@ class Optimized:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The module with every function scheduled. ``records`` is MetaSchedule's database, where one was made."""
+    """The module with every function scheduled. ``records`` is MetaSchedule's database, if any."""
 
     optimized: Optimized
     module: tvm.IRModule
