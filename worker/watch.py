@@ -56,6 +56,11 @@ class Watched(Protocol):
         """The job's folder."""
         ...
 
+    @property
+    def baseline_bytes(self) -> int:
+        """The memory that each process of the job shares with the zygote at first."""
+        ...
+
     def running(self) -> bool:
         """Whether the job's first process still runs."""
         ...
@@ -93,22 +98,19 @@ def describe(code: ErrorCode, usage: Usage, limits: Limits) -> str:
     }[code]
 
 
-async def watch(
-    job: Watched, limits: Limits, cancelled: Callable[[], bool], baseline_bytes: int = 0
-) -> Verdict | None:
+async def watch(job: Watched, limits: Limits, cancelled: Callable[[], bool]) -> Verdict | None:
     """Watch a job until its first process ends, or end the whole job.
 
     Args:
         job: the running job.
         limits: what it may use.
         cancelled: whether its user wants it stopped; asked at every look, must not block.
-        baseline_bytes: what each process shares with the zygote; counts only where the kernel does not tell.
 
     Returns:
         Why the job was ended; None where it ended by itself. Processes that it left behind are the caller's
         to kill.
     """
-    meter = Meter(job.pid, job.uid, job.folder, limits.memory_bytes, limits.inodes, baseline_bytes)
+    meter = Meter(job.pid, job.uid, job.folder, limits.memory_bytes, limits.inodes, job.baseline_bytes)
     while job.running():
         started = time.monotonic()
         verdict = judge(await asyncio.to_thread(meter.read), limits, cancelled())

@@ -20,7 +20,7 @@ from worker.errors import JobError
 from worker.groups import Group, GroupsFile, kill_group
 from worker.messages import MAX_LINE_BYTES, MESSAGES, Message
 from worker.order import ANSWERS, Exited, Ready, Started, StartJob
-from worker.processes import read_process
+from worker.processes import private_bytes, read_process
 from worker.sandbox.environment import ZYGOTE_ENVIRONMENT
 
 IMPORT_SECONDS = 180.0
@@ -70,9 +70,12 @@ class Voice:
 class RunningJob:
     """A job that the zygote has started. Leaving its context ends all its processes."""
 
-    def __init__(self, group: Group, folder: Path, voice: Voice, groups: GroupsFile) -> None:
+    def __init__(
+        self, group: Group, folder: Path, voice: Voice, groups: GroupsFile, baseline_bytes: int
+    ) -> None:
         self.exited: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         self.folder = folder
+        self.baseline_bytes = baseline_bytes
         self._group = group
         self._voice = voice
         self._groups = groups
@@ -241,7 +244,8 @@ class Zygote:
         uid = None if order.confinement.mode is SandboxMode.OFF else order.confinement.uid
         leader = read_process(started.pid)
         group = Group(started.pid, leader.start_ticks if leader else 0, uid)
-        job = RunningJob(group, Path(order.folder), voice, self._groups)
+        baseline = private_bytes(self._process.pid) if self._process else 0
+        job = RunningJob(group, Path(order.folder), voice, self._groups, baseline)
         self._groups.add(group)
         self._running[order.job] = job
         early = self._early.pop(order.job, None)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from bessemer.contract.sandbox import Layer, LayerStatus
 
-ZYGOTE_ENVIRONMENT = {"LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1"}
-"""All that the zygote is started with. OpenBLAS would start threads on import, which no fork survives."""
+ZYGOTE_ENVIRONMENT = {"HOME": "/nonexistent", "LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1"}
+"""All that the zygote is started with. OpenBLAS would start threads on import, which no fork survives; TVM
+wants a home, and a user without an account has none."""
 
 
 def confine_environment(scratch: Path) -> None:
@@ -15,7 +16,7 @@ def confine_environment(scratch: Path) -> None:
     kept = {name: value for name, value in os.environ.items() if name in ZYGOTE_ENVIRONMENT}
     os.environ.clear()
     os.environ.update(kept)
-    os.environ.update({"PATH": "/usr/bin:/bin", "HOME": str(scratch), "TMPDIR": str(scratch)})
+    os.environ.update({"PATH": "/usr/bin:/bin", "HOME": str(scratch), "TMPDIR": str(scratch), "USER": "job"})
     tempfile.tempdir = None  # the zygote may have asked for it already
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from bessemer.contract.sandbox import Layer, SandboxMode
 from worker.sandbox import syscalls
+from worker.sandbox.environment import ZYGOTE_ENVIRONMENT
 
 Rig = Any
 AS_ROOT = os.geteuid() == 0
@@ -109,7 +110,7 @@ def test_the_zygote_has_one_thread_and_no_secret(rig: Rig) -> None:
     zygote = Path(f"/proc/{rig.zygote.pid}")
     assert len(tuple((zygote / "task").iterdir())) == 1
     environment = (zygote / "environ").read_text().split("\0")
-    assert {entry.partition("=")[0] for entry in environment if entry} == {"LANG", "OPENBLAS_NUM_THREADS"}
+    assert {entry.partition("=")[0] for entry in environment if entry} == set(ZYGOTE_ENVIRONMENT)
     descriptors = [str(descriptor.readlink()) for descriptor in (zygote / "fd").iterdir()]
     assert not [target for target in descriptors if "socket" in target or ".sqlite" in target]
 
