@@ -1,4 +1,4 @@
-"""Rewrites the generated pages of ``docs/`` from the code; ``--check`` only tells whether they are up to date."""
+"""Rewrites the generated pages of ``docs/`` from the code; ``--check`` only names those out of date."""
 
 import sys
 from collections.abc import Callable
@@ -26,9 +26,9 @@ def errors_page() -> str:
             "# Errors",
             GENERATED,
             "",
-            "Every error is an RFC 9457 problem (`application/problem+json`) with a stable `code`, a `detail` that says",
-            "what happened and where, an `advice` that says what to do, and `retryable`. A compilation that failed carries",
-            "the same document under `problem`; its status column is what the request itself would have been answered with.",
+            "Every error is an RFC 9457 problem (`application/problem+json`) with a stable `code`, a `detail` that",
+            "says what happened and where, an `advice` that says what to do, and `retryable`. A compilation that",
+            "failed carries the same document under `problem`; its status is then of no meaning to HTTP.",
             "",
             "| code | status | what happened | what to do | can a retry help |",
             "|---|---|---|---|---|",
@@ -48,7 +48,7 @@ def settings_page() -> str:
     lines = ["# Settings", GENERATED, "", "Every setting is an environment variable.", ""]
     for title, settings, elsewhere in sections:
         lines += [f"## {title}", "", "| variable | default | meaning |", "|---|---|---|"]
-        lines += _setting_rows(settings, elsewhere) + [""]
+        lines += [*_setting_rows(settings, elsewhere), ""]
     return "\n".join(lines)
 
 

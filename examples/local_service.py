@@ -1,4 +1,4 @@
-"""A service on this machine for as long as a ``with`` block lasts; the demo, the tests and the benchmarks use it."""
+"""A service on this machine for as long as a ``with`` block lasts, for the demo, tests and benchmarks."""
 
 import os
 import signal
@@ -46,7 +46,16 @@ def local_service(
     """
     data.mkdir(parents=True, exist_ok=True)
     url = f"http://127.0.0.1:{port or free_port()}"
-    command = [sys.executable, "-m", "bessemer.cli", "serve", "--data", str(data), "--port", url.rpartition(":")[2]]
+    command = [
+        sys.executable,
+        "-m",
+        "bessemer.cli",
+        "serve",
+        "--data",
+        str(data),
+        "--port",
+        url.rpartition(":")[2],
+    ]
     log = data / "serve.log"
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -1,7 +1,6 @@
 """Fixtures that more than one folder of tests needs."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
