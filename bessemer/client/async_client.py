@@ -165,6 +165,6 @@ class AsyncJob(JobView):
                     async for chunk in chunks:
                         for event in follower.feed(chunk):
                             yield event
-            except httpx.TransportError:
+            except httpx.RequestError:
                 pass
             await self._transport.run(follower.pause())

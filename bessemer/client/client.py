@@ -224,6 +224,6 @@ class Job(JobView):
                         follower.refuse(status, b"".join(chunks))
                     for chunk in chunks:
                         yield from follower.feed(chunk)
-            except httpx.TransportError:
+            except httpx.RequestError:
                 pass
             self._transport.run(follower.pause())

@@ -63,7 +63,7 @@ class Work:
 
 Step = Call | Sleep | Work
 Flow = Generator[Step, Any, T]
-"""An operation. The outcome of a ``Call`` is a ``Reply``, or the ``httpx.TransportError`` in its place."""
+"""An operation. The outcome of a ``Call`` is a ``Reply``, or the ``httpx.RequestError`` in its place."""
 
 
 def retry_delay_seconds(attempt: int, status: int | None) -> float | None:
@@ -92,13 +92,13 @@ def exchange(call: Call, accept: frozenset[int] = frozenset()) -> Flow[Reply]:
     attempt = 0
     while True:
         attempt += 1
-        outcome: Reply | httpx.TransportError = yield call
+        outcome: Reply | httpx.RequestError = yield call
         status = outcome.status if isinstance(outcome, Reply) else None
         delay = None if status in accept else retry_delay_seconds(attempt, status)
         if delay is None:
             break
         yield Sleep(delay)
-    if isinstance(outcome, httpx.TransportError):
+    if isinstance(outcome, httpx.RequestError):
         raise UnreachableError(str(outcome) or type(outcome).__name__) from outcome
     if outcome.status not in accept:
         check(outcome.status, outcome.body)

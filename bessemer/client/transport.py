@@ -90,7 +90,7 @@ class Transport:
 
     @contextmanager
     def stream(self, call: Call) -> Iterator[tuple[int, Iterator[bytes]]]:
-        """Open an answer: its status and its body. Raises ``httpx.TransportError``."""
+        """Open an answer: its status and its body. Raises ``httpx.RequestError``."""
         body = call.chunks() if call.chunks else None
         request = self._http.build_request(
             call.method,
@@ -114,7 +114,7 @@ class Transport:
             return step.do()
         try:
             return self._send(step)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return error
 
     def _send(self, call: Call) -> Reply:
@@ -161,7 +161,7 @@ class AsyncTransport:
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
-        """Open an answer: its status and its body. Raises ``httpx.TransportError``."""
+        """Open an answer: its status and its body. Raises ``httpx.RequestError``."""
         body = _without_blocking(call.chunks()) if call.chunks else None
         request = self._http.build_request(
             call.method,
@@ -184,7 +184,7 @@ class AsyncTransport:
             return await asyncio.to_thread(step.do)
         try:
             return await self._send(step)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return error
 
     async def _send(self, call: Call) -> Reply:
