@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from pydantic_core import PydanticUndefined
 from pydantic_settings import BaseSettings
 
 from app.settings import AppSettings
@@ -63,7 +64,7 @@ def _setting_rows(settings: type[BaseSettings], elsewhere: frozenset[str]) -> li
 
 
 def _default(value: object) -> str:
-    return "see the meaning" if value is None else f"`{value}`"
+    return "see the meaning" if value is None or value is PydanticUndefined else f"`{value}`"
 
 
 PAGES: dict[str, Callable[[], str]] = {"errors.md": errors_page, "settings.md": settings_page}
