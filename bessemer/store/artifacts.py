@@ -1,9 +1,11 @@
 """Blobs by digest, in a folder or a bucket: the key is ``tenant/sha256``."""
 
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,12 +22,14 @@ from bessemer.store.errors import (
     EmptyUploadError,
     StoreUnavailableError,
 )
+from bessemer.store.uploads import run_with_chunks
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
 PART_BYTES = 5 << 20  # the smallest part that S3 takes
 PARTS_IN_FLIGHT = 2
+UPLOADS_AT_ONCE = 32
 INCOMING = ".incoming"
 _RETRIES: "RetryConfig" = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
 
@@ -38,6 +42,7 @@ class Artifacts:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
+        self._threads = ThreadPoolExecutor(UPLOADS_AT_ONCE, thread_name_prefix="upload")
 
     async def put_stream(
         self,
@@ -59,52 +64,23 @@ class Artifacts:
             EmptyUploadError: there is no byte.
             DigestMismatchError: the digest is not the one that was promised.
         """
-        meter = Meter(max_bytes)
-        incoming = _incoming_key()
-        try:
-            with mapped_errors(meter):
-                await obstore.put_async(
-                    self._store,
-                    incoming,
-                    meter.metered_async(chunks),
-                    chunk_size=PART_BYTES,
-                    max_concurrency=PARTS_IN_FLIGHT,
-                )
-            blob = meter.blob()
-            if blob.size_bytes == 0:
-                raise EmptyUploadError
-            if expected is not None and blob.digest != expected:
-                raise DigestMismatchError(expected, blob.digest)
-            with mapped_errors(meter):
-                await obstore.rename_async(self._store, incoming, _key(blob.digest, tenant))
-        except BaseException:
-            self._forget(incoming)
-            raise
-        return blob
+
+        def put(blocks: Iterator[bytes]) -> Blob:
+            return self._put(Meter(max_bytes), blocks, tenant, partial(_require, expected))
+
+        return await run_with_chunks(self._threads, chunks, put)
 
     def put_file(self, path: Path, tenant: str = DEFAULT_TENANT) -> Blob:
-        """Store a regular file; a link is not followed.
+        """Store a regular file, also an empty one; a link is not followed.
 
         Raises:
             OSError: the file cannot be read, or is no regular file.
         """
-        meter = Meter()
-        incoming = _incoming_key()
-        try:
-            with mapped_errors(meter):
-                obstore.put(
-                    self._store,
-                    incoming,
-                    meter.metered(file_chunks(path)),
-                    chunk_size=PART_BYTES,
-                    max_concurrency=PARTS_IN_FLIGHT,
-                )
-                blob = meter.blob()
-                obstore.rename(self._store, incoming, _key(blob.digest, tenant))
-        except BaseException:
-            self._forget(incoming)
-            raise
-        return blob
+        return self._put(Meter(), file_chunks(path), tenant, lambda _: None)
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        self._threads.shutdown()
 
     def has(self, digest: Digest, tenant: str = DEFAULT_TENANT) -> bool:
         """Whether a blob is stored."""
@@ -162,6 +138,28 @@ class Artifacts:
             obstore.put(self._store, key, b"ping")
             obstore.delete(self._store, key)
 
+    def _put(
+        self, meter: Meter, chunks: Iterator[bytes], tenant: str, require: Callable[[Blob], None]
+    ) -> Blob:
+        incoming = _incoming_key()
+        try:
+            with mapped_errors(meter):
+                obstore.put(
+                    self._store,
+                    incoming,
+                    meter.metered(chunks),
+                    chunk_size=PART_BYTES,
+                    max_concurrency=PARTS_IN_FLIGHT,
+                )
+            blob = meter.blob()
+            require(blob)
+            with mapped_errors():
+                obstore.rename(self._store, incoming, _key(blob.digest, tenant))
+        except BaseException:
+            self._forget(incoming)
+            raise
+        return blob
+
     def _range(self, key: str, start: int, end: int) -> Iterator[bytes]:
         with mapped_errors():
             result = obstore.get(self._store, key, options={"range": (start, end)})
@@ -194,6 +192,13 @@ def mapped_errors(meter: Meter | None = None) -> Iterator[None]:
         if meter is not None and meter.source_error is error:
             raise
         raise StoreUnavailableError(f"the artifact store cannot be used: {error}") from error
+
+
+def _require(expected: Digest | None, blob: Blob) -> None:
+    if blob.size_bytes == 0:
+        raise EmptyUploadError
+    if expected is not None and blob.digest != expected:
+        raise DigestMismatchError(expected, blob.digest)
 
 
 def _checked(digest: Digest, chunks: Iterator[bytes]) -> Iterator[bytes]:

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import stat
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,22 +30,12 @@ class Meter:
         self._size_bytes = 0
         self.source_error: BaseException | None = None
 
-    async def metered_async(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    def metered(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """Pass chunks on; empty ones are dropped.
 
         Raises:
             TooLargeError: there are more than ``max_bytes``.
         """
-        try:
-            async for chunk in chunks:
-                if self._count(chunk):
-                    yield chunk
-        except BaseException as error:
-            self.source_error = error
-            raise
-
-    def metered(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Pass chunks on, as ``metered_async`` does."""
         try:
             for chunk in chunks:
                 if self._count(chunk):

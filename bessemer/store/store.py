@@ -35,6 +35,7 @@ class Store:
 
     def close(self) -> None:
         """Close every connection."""
+        self.artifacts.close()
         self.database.close()
 
 

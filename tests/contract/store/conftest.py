@@ -101,7 +101,8 @@ def jobs(store: Store) -> Jobs:
 
 
 @pytest.fixture(params=["folder", "memory"])
-def artifacts(request: pytest.FixtureRequest, tmp_path: Path) -> Artifacts:
-    if request.param == "memory":
-        return Artifacts(MemoryStore())
-    return Artifacts(LocalStore(tmp_path / "artifacts", mkdir=True))
+def artifacts(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Artifacts]:
+    folder = LocalStore(tmp_path / "artifacts", mkdir=True)
+    opened = Artifacts(MemoryStore() if request.param == "memory" else folder)
+    yield opened
+    opened.close()

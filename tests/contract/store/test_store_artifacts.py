@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from obstore.store import LocalStore
 
-from bessemer.store.artifacts import Artifacts, open_artifacts
+from bessemer.store.artifacts import UPLOADS_AT_ONCE, Artifacts, open_artifacts
 from bessemer.store.blobs import Blob
 from bessemer.store.errors import (
     BlobMissingError,
@@ -104,6 +104,13 @@ async def test_what_cuts_an_upload_off_is_raised_and_nothing_is_left(
     assert files_below(tmp_path) == []
 
 
+async def test_more_uploads_than_threads_all_end(artifacts: Artifacts) -> None:
+    contents = [number.to_bytes(2) * 70_000 for number in range(UPLOADS_AT_ONCE + 8)]
+    uploads = (artifacts.put_stream(chunks_of(content), None, LIMIT) for content in contents)
+    blobs = await asyncio.gather(*uploads)
+    assert [blob.digest for blob in blobs] == [digest_of(content) for content in contents]
+
+
 async def test_a_cancelled_upload_leaves_nothing(artifacts: Artifacts, tmp_path: Path) -> None:
     reached = asyncio.Event()
 
@@ -119,15 +126,7 @@ async def test_a_cancelled_upload_leaves_nothing(artifacts: Artifacts, tmp_path:
     with pytest.raises(asyncio.CancelledError):
         await upload
     assert keys(artifacts) == []
-    await until_gone(tmp_path)
-
-
-async def until_gone(folder: Path) -> None:
-    for _ in range(500):
-        if not files_below(folder):
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"left: {files_below(folder)}")
+    assert files_below(tmp_path) == []
 
 
 def files_below(folder: Path) -> list[Path]:
