@@ -29,8 +29,8 @@ class WorkerSettings(BaseSettings):
 
     sandbox: SandboxMode = Field(
         default=SandboxMode.REQUIRED,
-        description="`required`: the worker does not start, and a job is refused, where a required layer of "
-        "the confinement does not hold; `best-effort` goes on without it, and says so; `off` confines nothing.",
+        description="`required`: the worker does not start where a required layer of the confinement "
+        "does not hold; `best-effort` goes on without it, and says so; `off` confines nothing.",
     )
     work_dir: Path = Field(
         default_factory=_default_work_dir,
