@@ -71,7 +71,7 @@ def _search_and_apply(
         laboratory = _open_laboratory(optimized, workshop, target)
         tasks = _tasks_of(optimized.module, laboratory)
         measure_defaults(tasks, laboratory)
-        _search(tasks, options, workshop)
+        _search(tasks, options, workshop, started)
         winners = [task.best_record for task in tasks if wins(task, laboratory)]
         module = _apply(optimized.module, winners, laboratory)
     result = TuneResult(
@@ -112,9 +112,9 @@ def _tasks_of(module: tvm.IRModule, laboratory: Laboratory) -> list[TaskSearch]:
     ]
 
 
-def _search(tasks: Sequence[TaskSearch], options: TuneOptions, workshop: Workshop) -> None:
-    """Run rounds until the trials, the seconds or the spaces are used up."""
-    deadline = None if options.seconds is None else time.monotonic() + options.seconds
+def _search(tasks: Sequence[TaskSearch], options: TuneOptions, workshop: Workshop, started: float) -> None:
+    """Run rounds until the trials, the seconds since ``started`` or the spaces are used up."""
+    deadline = None if options.seconds is None else started + options.seconds
     done = 0
     workshop.advance(done, options.trials, f"{len(tasks)} tasks")
     while done < options.trials and (deadline is None or time.monotonic() < deadline):

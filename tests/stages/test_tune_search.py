@@ -1,0 +1,217 @@
+"""Searches of small functions with the real candidate server; every third candidate may be made to crash."""
+
+import itertools
+import json
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+from tvm.script import tirx as T
+
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.request import TuneOptions
+from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from bessemer.contract.target import ResolvedTarget
+from worker.candidates.client import CandidateClient, Library
+from worker.candidates.link import link_shared
+from worker.candidates.requests import BuildBatch, BuildCandidate, BuildOutcome, MeasureBatch, MeasureOutcome
+from worker.candidates.server import fork_server
+from worker.errors import JobError
+from worker.pipeline.tune import tune
+from worker.pipeline.types import Optimized, Tuned, Workshop
+from worker.schedules.default import is_scheduled
+from worker.targets import host_mcpu, tvm_target
+from worker.warmup import import_everything
+
+HOST = ResolvedTarget(
+    name="host",
+    kind="llvm",
+    mcpu=host_mcpu(),
+    triple="x86_64-unknown-linux-gnu",
+    features=(),
+    cores=2,
+)
+
+
+@T.prim_func(s_tir=True)
+def aborts() -> None:
+    T.evaluate(T.call_extern("int32", "abort"))
+
+
+@dataclass
+class EveryThirdCrashes:
+    """The candidate server, given another module for every third candidate: one that aborts when it runs."""
+
+    client: CandidateClient
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def open_library(self, path: Path, threads: int) -> Library:
+        return self.client.open_library(path, threads)
+
+    def build_many(self, batch: BuildBatch) -> tuple[BuildOutcome, ...]:
+        candidates = tuple(self.spoil(candidate) for candidate in batch.candidates)
+        return self.client.build_many(replace(batch, candidates=candidates))
+
+    def measure_many(self, batch: MeasureBatch) -> tuple[MeasureOutcome, ...]:
+        return self.client.measure_many(batch)
+
+    def spoil(self, candidate: BuildCandidate) -> BuildCandidate:
+        if next(self.numbers) % 3 != 2:
+            return candidate
+        module = tvm.IRModule({"main": aborts.with_attr("global_symbol", "main")})
+        return replace(candidate, payload=pickle.dumps((module, tvm_target(HOST))))
+
+
+@dataclass
+class Told:
+    """What a stage reported."""
+
+    steps: list[tuple[int, int, str]] = field(default_factory=list)
+
+    def advance(self, done: int, total: int, detail: str) -> None:
+        self.steps.append((done, total, detail))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm() -> None:
+    """As the zygote does: TVM alone would parse the tensor intrinsics of every processor."""
+    import_everything()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[CandidateClient]:
+    with fork_server(tmp_path) as client:
+        yield client
+
+
+def two_layers() -> tvm.IRModule:
+    """Two multiplications of different shapes, the first called twice, and an addition between them."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((32, 48), "float32"))
+    w = relax.Var("w", relax.TensorType((48, 48), "float32"))
+    v = relax.Var("v", relax.TensorType((48, 17), "float32"))
+    with builder.function("main", [x, w, v]):
+        with builder.dataflow():
+            hidden = builder.emit(relax.op.matmul(builder.emit(relax.op.matmul(x, w)), w))
+            result = builder.emit_output(relax.op.nn.relu(builder.emit(relax.op.matmul(hidden, v))))
+        builder.emit_func_output(result)
+    passes = [
+        relax.transform.LegalizeOps(),
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+    ]
+    return tvm.ir.transform.Sequential(passes)(builder.get())
+
+
+def run_tune(
+    candidates: Any, scratch: Path, options: TuneOptions, target: ResolvedTarget = HOST
+) -> tuple[Tuned, Told]:
+    told = Told()
+    workshop = Workshop(
+        scratch=scratch,
+        output=scratch,
+        candidates=candidates,
+        advance=told.advance,
+        sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
+        finished_stages=tuple,
+    )
+    upload = SimpleNamespace(target=target, request=SimpleNamespace(tune=options))
+    captured = cast(Any, SimpleNamespace(upload=upload))
+    optimized = Optimized(captured=captured, operators={}, module=two_layers(), passes=())
+    return tune(optimized, workshop), told
+
+
+def scheduled_functions(module: tvm.IRModule) -> list[bool]:
+    functions = module.functions.values()
+    return [is_scheduled(function) for function in functions if not isinstance(function, relax.Function)]
+
+
+def check_outputs(server: CandidateClient, module: tvm.IRModule, folder: Path) -> None:
+    path = folder / "model.so"
+    executable = tvm.compile(module, tvm_target(HOST))
+    executable.export_library(str(path), fcompile=link_shared, workspace_dir=str(folder))
+    generator = np.random.default_rng(0)
+    x, w, v = (generator.standard_normal(shape, "float32") for shape in ((32, 48), (48, 48), (48, 17)))
+    with server.open_library(path, threads=2) as library:
+        (y,) = library.run((x, w, v))
+    np.testing.assert_allclose(y, np.maximum(x @ w @ w @ v, 0), rtol=1e-4, atol=1e-3)
+
+
+def test_without_trials_every_function_is_scheduled_and_nothing_measured(
+    server: CandidateClient, tmp_path: Path
+) -> None:
+    tuned, told = run_tune(server, tmp_path, TuneOptions(trials=0))
+    assert scheduled_functions(tuned.module) == [True, True]
+    assert tuned.records is None
+    assert not told.steps
+    assert tuned.result.trials == 0
+    check_outputs(server, tuned.module, tmp_path)
+
+
+def test_trials_are_measured_recorded_reported_and_applied(server: CandidateClient, tmp_path: Path) -> None:
+    tuned, told = run_tune(server, tmp_path, TuneOptions(trials=16, seed=3))
+
+    assert tuned.result.trials == 16
+    assert sum(task.trials for task in tuned.result.tasks) == 16
+    assert {task.weight for task in tuned.result.tasks} == {1, 2}
+    assert [step[:2] for step in told.steps][-1] == (16, 16)
+    assert "best" in told.steps[-1][2]
+
+    assert tuned.records is not None
+    lines = (tuned.records / "database_tuning_record.json").read_text().splitlines()
+    failed = sum(task.failed for task in tuned.result.tasks)
+    assert len(lines) == 16 - failed
+    assert all(len(json.loads(line)) == 2 for line in lines)
+
+    assert scheduled_functions(tuned.module) == [True, True]
+    assert not list((tmp_path / "candidates").iterdir())
+    check_outputs(server, tuned.module, tmp_path)
+
+
+def test_candidates_that_crash_are_counted_and_the_search_goes_on(
+    server: CandidateClient, tmp_path: Path
+) -> None:
+    tuned, _ = run_tune(EveryThirdCrashes(server), tmp_path, TuneOptions(trials=32))
+    failed = sum(task.failed for task in tuned.result.tasks)
+    assert tuned.result.trials == 32
+    assert 10 <= failed <= 11
+    assert all(len(task.history_ms) <= task.trials for task in tuned.result.tasks)
+    assert scheduled_functions(tuned.module) == [True, True]
+    check_outputs(server, tuned.module, tmp_path)
+
+
+def test_the_search_stops_when_its_seconds_are_used_up(server: CandidateClient, tmp_path: Path) -> None:
+    tuned, told = run_tune(server, tmp_path, TuneOptions(trials=10_000, seconds=0.001))
+    assert tuned.result.trials == 0
+    assert told.steps == [(0, 10_000, "2 tasks")]
+    assert scheduled_functions(tuned.module) == [True, True]
+
+
+def test_a_target_that_cannot_run_here_is_not_searched(server: CandidateClient, tmp_path: Path) -> None:
+    target = HOST.model_copy(update={"mcpu": "cortex-a72", "triple": "aarch64-unknown-linux-gnu"})
+    with pytest.raises(JobError) as caught:
+        run_tune(server, tmp_path, TuneOptions(trials=16), target)
+    assert caught.value.code is ErrorCode.TARGET_NOT_RUNNABLE
+    assert "aarch64" in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mcpu": "pentium9000"},
+        {"triple": "foo-unknown-linux-gnu"},
+        {"features": ("+nosuch",)},
+    ],
+)
+def test_a_target_that_llvm_does_not_know_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(JobError) as caught:
+        tvm_target(HOST.model_copy(update=change))
+    assert caught.value.code is ErrorCode.BUILD_FAILED
