@@ -1,0 +1,148 @@
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from stage_samples import (
+    TARGET,
+    Function,
+    Perceptron,
+    capture_module,
+    make_workshop,
+    optimized,
+    untuned,
+)
+from torch import nn
+
+from bessemer.contract.problem import ErrorCode
+from worker.candidates.server import fork_server
+from worker.errors import JobError
+from worker.pipeline.build import build
+from worker.pipeline.types import Workshop
+from worker.pipeline.verify import verify
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Iterator[Workshop]:
+    with fork_server(tmp_path) as candidates:
+        yield make_workshop(tmp_path, candidates)
+
+
+def test_a_library_is_linked_and_its_imports_are_the_machines_own(workshop: Workshop) -> None:
+    built = build(untuned(capture_module(Perceptron(), torch.randn(1, 16)), workshop), workshop)
+
+    assert built.library == workshop.output / "model.so"
+    assert built.library.read_bytes()[:4] == b"\x7fELF"
+    assert built.imports
+    assert all(name.startswith("vm.builtin.") for name in built.imports)
+
+
+@pytest.mark.parametrize(
+    ("body", "imported"),
+    [
+        (lambda _, x: torch.topk(x, 2), "tvm.contrib.sort.topk"),
+        (lambda _, x: torch.sort(x)[0], "tvm.contrib.sort.argsort"),
+    ],
+)
+def test_functions_that_kernels_call_are_among_the_imports(
+    body: Any, imported: str, workshop: Workshop
+) -> None:
+    built = build(untuned(capture_module(Function(body), torch.randn(3, 5)), workshop), workshop)
+
+    assert imported in built.imports
+    assert verify(built, workshop).comparisons[0].mismatches == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"mcpu": "nonsense"}, {"features": ("+nonsense",)}, {"triple": "bogus-unknown-linux-gnu"}],
+)
+def test_a_target_that_llvm_does_not_know_is_refused(change: dict[str, Any], workshop: Workshop) -> None:
+    captured = capture_module(Perceptron(), torch.randn(1, 16), target=TARGET.model_copy(update=change))
+
+    with pytest.raises(JobError) as raised:
+        optimized(captured, workshop)
+
+    assert raised.value.code is ErrorCode.BUILD_FAILED
+
+
+def test_a_library_for_another_processor_is_built_and_not_run(workshop: Workshop) -> None:
+    target = TARGET.model_copy(
+        update={"name": "a72", "mcpu": "cortex-a72", "triple": "aarch64-unknown-linux-gnu"}
+    )
+    built = build(
+        untuned(capture_module(Perceptron(), torch.randn(1, 16), target=target), workshop), workshop
+    )
+
+    with pytest.raises(JobError, match="'a72' needs aarch64") as raised:
+        verify(built, workshop)
+
+    assert raised.value.code is ErrorCode.TARGET_NOT_RUNNABLE
+
+
+def test_a_mismatch_names_the_output_and_its_worst_element(workshop: Workshop) -> None:
+    captured = capture_module(Perceptron(), torch.zeros(1, 16))
+    wrong = captured.references[0].copy()
+    wrong[0, 2] += 1
+    built = build(untuned(replace(captured, references=(wrong,)), workshop), workshop)
+
+    with pytest.raises(
+        JobError, match=r"'output_0': 1 of 4 elements differ; the worst, at \[0, 2\], is"
+    ) as raised:
+        verify(built, workshop)
+
+    assert raised.value.code is ErrorCode.VERIFY_MISMATCH
+
+
+def test_the_requests_own_tolerance_is_in_force(workshop: Workshop) -> None:
+    captured = capture_module(Perceptron(), torch.zeros(1, 16), verify={"absolute": 2.0})
+    wrong = (captured.references[0] + 1,)
+    built = build(untuned(replace(captured, references=wrong), workshop), workshop)
+
+    assert verify(built, workshop).comparisons[0].mismatches == 0
+
+
+def test_a_file_that_is_no_library_crashes_with_its_own_code(workshop: Workshop) -> None:
+    built = build(untuned(capture_module(Perceptron(), torch.zeros(1, 16)), workshop), workshop)
+    built.library.write_bytes(b"\x7fELF")
+
+    with pytest.raises(JobError) as raised:
+        verify(built, workshop)
+
+    assert raised.value.code is ErrorCode.VERIFY_CRASHED
+
+
+X = torch.arange(6.0).reshape(2, 3) / 7
+SHAPES_AND_TYPES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
+    "integers": (
+        Function(lambda self, x: self.table(x), table=nn.Embedding(9, 4)),
+        (torch.tensor([[1, 8]]),),
+    ),
+    "several-outputs": (Function(lambda _, x: (x + 1, [x * 2, {"sum": x.sum()}])), (X,)),
+    "scalars": (Function(lambda _, x, y: (x * y).sum()), (X, torch.tensor(2.0))),
+    "boolean": (Function(lambda _, x, y: (torch.where(y, x, 0.0), y)), (X, X > 0.3)),
+    "float64": (Function(lambda self, x: self.layer(x), layer=nn.Linear(3, 2).double()), (X.double(),)),
+    "float16": (Function(lambda self, x: self.layer(x), layer=nn.Linear(3, 2).half()), (X.half(),)),
+    "bfloat16": (Function(lambda self, x: self.layer(x), layer=nn.Linear(3, 2).bfloat16()), (X.bfloat16(),)),
+    "wide-convolution": (
+        Function(lambda self, x: self.layer(x), layer=nn.Conv1d(2, 2, 2).double()),
+        (X.double()[None],),
+    ),
+    "counted-booleans": (Function(lambda _, x: torch.cumsum(x > 0.3, 1)), (X,)),
+    "an-unused-input": (Function(lambda _, x, y: x + 1), (X, X)),
+    "an-input-returned": (Function(lambda _, x: x), (X,)),
+    "a-tensor-returned-twice": (Function(lambda _, x: (lambda y: (y, y))(torch.relu(x))), (X,)),
+    "a-parameter-returned": (Function(lambda self, x: (self.c, x + 1), c=nn.Parameter(X)), (X,)),
+    "not-a-number": (Function(lambda _, x: torch.log(x - 0.4)), (X,)),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES_AND_TYPES)
+def test_models_of_every_shape_and_type_are_verified(name: str, workshop: Workshop) -> None:
+    module, inputs = SHAPES_AND_TYPES[name]
+
+    verified = verify(build(untuned(capture_module(module, *inputs), workshop), workshop), workshop)
+
+    assert [comparison.mismatches for comparison in verified.comparisons] == [0] * len(verified.comparisons)

@@ -1,0 +1,119 @@
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import tvm
+from stage_samples import Function, Perceptron, capture_module, make_workshop, optimized
+from torch import nn
+
+from bessemer.contract.problem import ErrorCode
+from worker.errors import JobError
+from worker.pipeline import optimize as stage
+from worker.pipeline.optimize import optimize
+from worker.pipeline.passes import OPTIMIZATION, Phase
+from worker.pipeline.translate import translate
+from worker.pipeline.types import Workshop
+
+from examples.models import EXAMPLES  # isort: skip
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    return make_workshop(tmp_path)
+
+
+def randomized(norm: nn.Module) -> nn.Module:
+    """A batch norm whose parameters and statistics tell apart what they do."""
+    for name in ("weight", "bias", "running_mean"):
+        nn.init.normal_(getattr(norm, name).detach())
+    norm.running_var.uniform_(0.5, 2)
+    return norm
+
+
+def calls(module: tvm.IRModule) -> list[str]:
+    """The functions that main calls, in order."""
+    return re.findall(r"R\.call_tir\(cls\.(\w+)", module.script(show_meta=False))
+
+
+def test_every_pass_of_every_phase_is_timed_in_order(workshop: Workshop) -> None:
+    passes = optimized(capture_module(Perceptron(), torch.randn(1, 16)), workshop).passes
+
+    expected = [(phase.name, step.info.name) for phase in OPTIMIZATION for step in phase.passes]
+    assert [(timed.phase, timed.name) for timed in passes] == expected
+    assert passes[-1].functions == 3
+
+
+def test_main_calls_fused_functions_only(workshop: Workshop) -> None:
+    module = optimized(capture_module(Perceptron(), torch.randn(1, 16)), workshop).module
+
+    assert calls(module) == ["fused_matmul_add_relu", "fused_matmul1_add1"]
+
+
+BATCH_NORMS = {
+    "convolution": (nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), (1, 3, 8, 8), ["fused_conv2d_add"]),
+    "with-bias": (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), (1, 3, 8, 8), ["fused_conv2d_add"]),
+    "depthwise": (nn.Conv2d(4, 4, 3, groups=4), nn.BatchNorm2d(4), (1, 4, 8, 8), ["fused_conv2d_add"]),
+    "one-dimension": (nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4), (1, 3, 8), ["fused_conv1d_add"]),
+    "three-dimensions": (nn.Conv3d(3, 4, 3), nn.BatchNorm3d(4), (1, 3, 5, 5, 5), ["fused_conv3d_add"]),
+    "linear": (nn.Linear(3, 4), nn.BatchNorm1d(4), (2, 3), ["fused_matmul_add"]),
+}
+
+
+@pytest.mark.parametrize("name", BATCH_NORMS)
+def test_a_batch_norm_leaves_no_arithmetic_of_its_own(name: str, workshop: Workshop) -> None:
+    layer, norm, shape, expected = BATCH_NORMS[name]
+    module = nn.Sequential(layer, randomized(norm))
+
+    assert calls(optimized(capture_module(module, torch.randn(shape)), workshop).module) == expected
+
+
+def test_a_batch_norm_after_what_others_read_becomes_one_product_and_one_sum(workshop: Workshop) -> None:
+    module = Function(
+        lambda self, x: (lambda y: self.norm(y) + y)(self.layer(x)),
+        layer=nn.Conv2d(3, 4, 3, bias=False),
+        norm=randomized(nn.BatchNorm2d(4)),
+    )
+
+    operators = calls(optimized(capture_module(module, torch.randn(1, 3, 8, 8)), workshop).module)
+
+    assert len(operators) == 1
+    assert operators[0].startswith("fused_conv2d_multiply_add")
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
+def test_no_batch_norm_is_left_in_a_public_network(name: str, workshop: Workshop) -> None:
+    example = EXAMPLES[name]
+    translated = translate(capture_module(example.build(), *example.example_inputs()), workshop)
+    assert translated.operators["nn.batch_norm"] > 15
+
+    functions = calls(optimize(translated, workshop).module)
+
+    assert not [function for function in functions if re.search("batch_norm|multiply|divide|sqrt", function)]
+    assert (
+        len([function for function in functions if "conv2d" in function]) == translated.operators["nn.conv2d"]
+    )
+
+
+def test_a_failing_pass_is_named_with_its_phase(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    @tvm.transform.module_pass(opt_level=0, name="Breaks")
+    def breaks(_module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        raise ValueError("what went wrong\nand where")
+
+    monkeypatch.setattr(stage, "OPTIMIZATION", (Phase("fold", (breaks,)),))
+    with pytest.raises(
+        JobError, match=r"^pass Breaks of phase 'fold': \w*Error: .*what went wrong$"
+    ) as raised:
+        optimized(capture_module(Perceptron(), torch.randn(1, 16)), workshop)
+
+    assert raised.value.code is ErrorCode.OPTIMIZE_FAILED
+
+
+def test_constants_keep_their_dtype(workshop: Workshop) -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), randomized(nn.BatchNorm2d(4))).double()
+
+    script = optimized(
+        capture_module(module, torch.randn(1, 3, 8, 8, dtype=torch.float64)), workshop
+    ).module.script(show_meta=False)
+
+    assert "float32" not in script

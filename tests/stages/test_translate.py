@@ -1,0 +1,115 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from stage_samples import Function, Perceptron, capture_module, make_workshop
+from torch import nn
+
+from bessemer.contract.problem import ErrorCode
+from worker.errors import JobError, OperatorsUnsupportedError
+from worker.pipeline.places import innermost_frame
+from worker.pipeline.translate import count_operators, translate
+from worker.pipeline.types import Workshop
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    return make_workshop(tmp_path)
+
+
+class Inner(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.special.i0(x) + torch.linalg.det(x)
+
+
+class Outer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) + torch.special.i0(x)
+
+
+def test_main_takes_the_inputs_by_their_names_and_parameters_are_bound(workshop: Workshop) -> None:
+    captured = capture_module(Perceptron(), torch.randn(1, 16))
+
+    main = translate(captured, workshop).module["main"]
+
+    assert [parameter.name for parameter in main.params] == ["input_0"]
+
+
+def test_operators_are_counted(workshop: Workshop) -> None:
+    translated = translate(capture_module(Perceptron(), torch.randn(1, 16)), workshop)
+
+    assert translated.operators == {"permute_dims": 2, "matmul": 2, "add": 2, "nn.relu": 1}
+    assert translated.operators == count_operators(translated.module)
+
+
+def test_every_unsupported_operator_is_reported_at_once_with_its_place(workshop: Workshop) -> None:
+    with pytest.raises(OperatorsUnsupportedError) as raised:
+        translate(capture_module(Outer(), torch.randn(3, 3)), workshop)
+
+    places = [(place.operator, place.module_path) for place in raised.value.places]
+    assert places == [
+        ("aten.i0.default", "inner"),
+        ("aten._linalg_det.default", "inner"),
+        ("aten.i0.default", None),
+    ]
+    assert all(place.file == __file__ and place.line for place in raised.value.places)
+
+
+def test_an_operator_that_is_called_twice_at_one_place_is_reported_once(workshop: Workshop) -> None:
+    def body(_: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return torch.special.i0(torch.special.i0(x))
+
+    with pytest.raises(OperatorsUnsupportedError) as raised:
+        translate(capture_module(Function(body), torch.randn(3)), workshop)
+
+    assert len(raised.value.places) == 1
+
+
+def test_a_failure_of_the_importer_names_the_node(workshop: Workshop) -> None:
+    def body(_: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return torch.floor_divide(x, 2)
+
+    with pytest.raises(JobError, match=r"aten\.div\.Tensor_mode \(.*\.py:\d+\): ") as raised:
+        translate(capture_module(Function(body), torch.randn(3)), workshop)
+
+    assert raised.value.code is ErrorCode.TRANSLATE_FAILED
+    assert len(raised.value.places) == 1
+
+
+def test_another_signature_than_the_model_is_refused(workshop: Workshop) -> None:
+    captured = capture_module(Perceptron(), torch.randn(1, 16))
+    wrong = captured.output_specs[0].model_copy(update={"shape": (1, 5)})
+
+    with pytest.raises(JobError, match=r"'output_0' became float32\[1,4\], the model's is float32\[1,5\]"):
+        translate(replace(captured, output_specs=(wrong,)), workshop)
+
+
+def test_linear_layers_stay_whole(workshop: Workshop) -> None:
+    module = Function(lambda self, x: self.layer(x), layer=nn.Linear(4, 8))
+
+    operators = translate(capture_module(module, torch.randn(2, 3, 4)), workshop).operators
+
+    assert "reshape" not in operators
+
+
+@pytest.mark.parametrize(
+    ("trace", "expected"),
+    [
+        ("", (None, None)),
+        ('  File "/home/me/net.py", line 7, in forward\n    x\n', ("/home/me/net.py", 7)),
+        (
+            'File "/home/me/net.py", line 7, in forward\nFile "/venv/torch/nn/linear.py", line 125, in f',
+            ("/home/me/net.py", 7),
+        ),
+        ('File "/venv/torch/nn/functional.py", line 1, in f', (None, None)),
+    ],
+)
+def test_the_place_in_the_source_is_the_authors_innermost_line(
+    trace: str, expected: tuple[str | None, int | None]
+) -> None:
+    assert innermost_frame(trace) == expected

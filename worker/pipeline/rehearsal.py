@@ -1,0 +1,41 @@
+"""A first compilation before any job: what torch, TVM and LLVM set up on first use is set up in the zygote.
+
+Forked children share it. Nothing is run: neither torch nor a kernel may enter a parallel region before a fork.
+"""
+
+from __future__ import annotations
+
+import torch
+import tvm
+from torch import nn
+from tvm import relax
+
+from worker.pipeline.passes import LOWERING, OPTIMIZATION
+from worker.pipeline.rules import Importer
+from worker.pipeline.translate import decomposition_table
+from worker.targets import host_mcpu
+
+
+class _Rehearsed(nn.Module):
+    """One of each kind of layer that most models have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(1, 2, 3)
+        self.norm = nn.BatchNorm2d(2)
+        self.linear = nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(torch.relu(self.norm(self.convolution(x))).flatten(1))
+
+
+def rehearse() -> None:
+    """Export, translate, optimize and compile a tiny model in memory."""
+    program = torch.export.export(_Rehearsed().eval(), (torch.zeros(1, 1, 4, 4),))
+    program = program.run_decompositions(decomposition_table())
+    module = Importer().from_exported_program(program, False, False, False, None)
+    target = tvm.target.Target({"kind": "llvm", "mcpu": host_mcpu(), "num-cores": 1})
+    with target, tvm.transform.PassContext(opt_level=3):
+        for phase in OPTIMIZATION:
+            module = tvm.transform.Sequential(phase.passes)(module)
+        relax.build(module, target, relax_pipeline=tvm.transform.Sequential(LOWERING))
