@@ -8,6 +8,8 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.tensor import TensorSpec
 
 REJECTED_STATUS = 422
+DEFECTS = frozenset(code for code in ErrorCode if code.value.startswith("model-"))
+"""What is wrong with the bytes themselves stays wrong; a limit or a lost worker may not come again."""
 
 
 def refusal(request: CompilationRequest, model: Model | None) -> Problem | None:
@@ -21,7 +23,7 @@ def refusal(request: CompilationRequest, model: Model | None) -> Problem | None:
     """
     if model is None:
         return make_problem(ErrorCode.MODEL_MISSING, f"No model has the digest {request.model}.")
-    if model.state is ModelState.REJECTED and model.problem is not None:
+    if model.state is ModelState.REJECTED and model.problem is not None and model.problem.code in DEFECTS:
         return model.problem.model_copy(update={"status": REJECTED_STATUS})
     if model.inspection is None:
         return None

@@ -9,11 +9,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from bessemer.contract.job import Compilation
-from bessemer.contract.model import ModelState
+from bessemer.contract.model import Inspection, ModelState
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.store.dbos_consumer import open_consumer
-from bessemer.store.errors import DamagedError, FencedError
+from bessemer.store.errors import (
+    BlobMissingError,
+    DamagedError,
+    FencedError,
+    StoreUnavailableError,
+)
 from bessemer.store.queue import Task, TaskKind
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
@@ -82,6 +87,11 @@ class Supervisor:
             await self._compile(job_id)
         except FencedError:
             log.warning("job %s was taken over by another worker", job_id)
+        except StoreUnavailableError:
+            raise  # the queue begins the task again
+        except Exception as error:
+            log.exception("job %s failed by our own fault", job_id)
+            await asyncio.to_thread(self._store.jobs.fail, job_id, attempt, _own_fault(error))
 
     async def _attempt(self, job_id: str, attempt: int) -> None:
         jobs = self._store.jobs
@@ -124,17 +134,28 @@ class Supervisor:
         model = await asyncio.to_thread(self._store.models.get, digest)
         if model is None or model.state is not ModelState.INSPECTING:
             return
+        try:
+            found = await self._inspection(digest)
+        except StoreUnavailableError:
+            raise  # the queue begins the task again
+        except Exception as error:
+            log.exception("the inspection of %s failed by our own fault", digest)
+            found = _own_fault(error)
+        await asyncio.to_thread(self._store.models.finish_inspection, digest, found)
+
+    async def _inspection(self, digest: str) -> Inspection | Problem:
         slot = SLOTS[TaskKind.INSPECT]
         async with self._folder(f"inspect-{digest[:16]}", slot) as folder:
             damage = await self._fetch(digest, folder, slot)
-            result = damage or conclude(await self._run(digest, slot, folder, InspectWork(), SilentJournal()))
-        found = result.inspection if isinstance(result, Inspected) else _as_problem(result)
-        await asyncio.to_thread(self._store.models.finish_inspection, digest, found)
+            if damage is not None:
+                return damage
+            result = conclude(await self._run(digest, slot, folder, InspectWork(), SilentJournal()))
+        return result.inspection if isinstance(result, Inspected) else _as_problem(result)
 
     async def _fetch(self, digest: str, folder: JobFolder, slot: int) -> Problem | None:
         try:
             await asyncio.to_thread(self._store.artifacts.fetch_to, digest, folder.model)
-        except DamagedError as error:
+        except (BlobMissingError, DamagedError) as error:
             return make_problem(ErrorCode.MODEL_DAMAGED, str(error))
         await asyncio.to_thread(seal_model, folder, self._uid(slot))
         return None
@@ -233,6 +254,10 @@ def _announce(sandbox: SandboxStatus) -> None:
     for status in sandbox.layers:
         if not status.holds:
             log.warning("the layer %s does not hold: %s", status.layer, status.note)
+
+
+def _own_fault(error: Exception) -> Problem:
+    return make_problem(ErrorCode.INTERNAL, f"{type(error).__name__} in the supervisor")
 
 
 def _as_problem(result: Message | Problem) -> Problem:

@@ -18,7 +18,7 @@ APPLICATION = "bessemer"
 VERSION = "1"
 """Constant: DBOS recovers a task only where the version is the same. It names the shape of a task."""
 SCHEMA = "dbos"
-POLLING_SECONDS = 0.05
+POLLING_SECONDS = 0.1
 SLOTS_PER_WORKER = 1
 
 logging.getLogger("dbos").setLevel(logging.WARNING)
