@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 OURS = ("worker.child", "worker.compiling", "worker.pipeline.pipeline", "worker.formats.inspect")
+REHEARSAL = "worker.pipeline.rehearsal"
 LIBRARIES = (
     "numpy",
     "torch",
@@ -31,13 +32,14 @@ DISTRIBUTIONS = ("torch", "apache-tvm", "apache-tvm-ffi", "numpy", "ziglang")
 
 
 def import_everything() -> None:
-    """Import the libraries, then our own modules, and freeze the heap so that forks share it."""
+    """Import the libraries, then our own modules, rehearse, and freeze the heap so that forks share it."""
     with _quick_stack():
         for name in LIBRARIES:
             importlib.import_module(name)
         _import_intrinsics()
         for name in OURS:
             importlib.import_module(name)
+    importlib.import_module(REHEARSAL).rehearse()
     gc.collect()
     gc.freeze()
 

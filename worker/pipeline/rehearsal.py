@@ -1,6 +1,6 @@
 """A first compilation before any job: what torch, TVM and LLVM set up on first use is set up in the zygote.
 
-Forked children share it. Nothing is run: neither torch nor a kernel may enter a parallel region before a fork.
+Forked children share it. Nothing is run: no parallel region may be entered before a fork.
 """
 
 from __future__ import annotations

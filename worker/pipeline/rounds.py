@@ -2,8 +2,9 @@
 
 Both sides keep threads that spin for work after a parallel region: libgomp's for some 10 ms, TVM's for a
 quarter of a second. On a machine with no more cores than threads they would take a core from the other side.
-So a library's process runs with a short spin (``TVM_THREAD_POOL_SPIN_COUNT``, set in ``library.py``)
-that still bridges the gaps inside a model, and a turn begins only when the side before it rests.
+So both spin for some 2 ms here (``GOMP_SPINCOUNT`` in the zygote's environment,
+``TVM_THREAD_POOL_SPIN_COUNT`` in the library's process), which still bridges the gaps inside a model, and a
+turn begins only when the side before it rests.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ ROUNDS = 20
 MIN_ROUNDS = 3
 MAX_RUNS = 500
 
+_SHORT_SECONDS = 0.002
+_SHORT_RUNS = 5
 _STEP_SECONDS = 0.001
 _BUSY_SHARE = 0.2
 _MAX_REST_SECONDS = 0.02
@@ -107,5 +110,7 @@ def rest_of_this_process() -> None:
 
 def _estimate(side: Side) -> float:
     seconds = min(side.time(1))
+    if seconds < _SHORT_SECONDS:
+        seconds = min(side.time(_SHORT_RUNS))
     side.rest()
     return max(seconds, 1e-7)

@@ -6,7 +6,13 @@ from pathlib import Path
 
 from bessemer.contract.sandbox import Layer, LayerStatus
 
-ZYGOTE_ENVIRONMENT = {"HOME": "/nonexistent", "LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1"}
+ZYGOTE_ENVIRONMENT = {
+    "HOME": "/nonexistent",
+    "LANG": "C.UTF-8",
+    "OPENBLAS_NUM_THREADS": "1",
+    # torch's idle threads spin for 2 ms instead of 10: the benchmark waits for them before the library's turn
+    "GOMP_SPINCOUNT": "60000",
+}
 """All that the zygote is started with. OpenBLAS would start threads on import, which no fork survives; TVM
 wants a home, and a user without an account has none."""
 

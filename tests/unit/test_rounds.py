@@ -1,0 +1,60 @@
+from dataclasses import dataclass, field
+
+import pytest
+
+from worker.pipeline.rounds import MAX_RUNS, MIN_ROUNDS, ROUNDS, Plan, alternate, plan_rounds
+
+
+@pytest.mark.parametrize(
+    ("run_seconds", "rest_seconds", "budget_seconds", "expected"),
+    [
+        ((0.001, 0.001), 0.0, 0.4, Plan(ROUNDS, (10, 10))),
+        ((0.001, 0.002), 0.0, 0.4, Plan(ROUNDS, (10, 5))),
+        ((0.001,), 0.0, 0.4, Plan(ROUNDS, (20,))),
+        ((0.001, 0.001), 0.01, 0.4, Plan(ROUNDS, (5, 5))),
+        ((0.02, 0.02), 0.0, 0.4, Plan(10, (1, 1))),
+        ((2.0, 0.1), 0.006, 0.4, Plan(MIN_ROUNDS, (1, 1))),
+        ((1e-7, 1e-7), 0.0, 0.4, Plan(ROUNDS, (MAX_RUNS, MAX_RUNS))),
+    ],
+)
+def test_a_budget_is_shared_evenly(
+    run_seconds: tuple[float, ...], rest_seconds: float, budget_seconds: float, expected: Plan
+) -> None:
+    assert plan_rounds(run_seconds, rest_seconds, budget_seconds) == expected
+
+
+@dataclass
+class Recorder:
+    """A side that notes its turns in a common list."""
+
+    name: str
+    seconds: float
+    turns: list[str] = field(default_factory=list)
+    rest_seconds: float = 0.0
+
+    def time(self, runs: int) -> tuple[float, ...]:
+        self.turns.append(self.name)
+        return (self.seconds,) * runs
+
+    def rest(self) -> None:
+        self.turns.append(f"{self.name} rests")
+
+
+def test_sides_take_turns_and_rest_in_between() -> None:
+    turns: list[str] = []
+    sides = (Recorder("a", 0.01, turns), Recorder("b", 0.03, turns))
+
+    rounds = alternate(sides, 1e-9, lambda done, of: None)
+
+    one_round = ["a", "a rests", "b", "b rests"]
+    assert turns == one_round * (1 + MIN_ROUNDS)
+    assert rounds.sides == (((0.01,),) * MIN_ROUNDS, ((0.03,),) * MIN_ROUNDS)
+    assert rounds.runs(1) == (0.03,) * MIN_ROUNDS
+
+
+def test_finished_rounds_are_told() -> None:
+    told: list[tuple[int, int]] = []
+
+    alternate((Recorder("a", 1.0),), 1e-9, lambda done, of: told.append((done, of)))
+
+    assert told == [(done, MIN_ROUNDS) for done in range(MIN_ROUNDS)]
