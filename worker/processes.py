@@ -1,10 +1,12 @@
 """The machine's processes, as ``/proc`` shows them."""
 
+import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+_CAP_SYS_PTRACE = 19
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 
 
@@ -46,6 +48,14 @@ def read_process(pid: int) -> Process | None:
         waited_cpu_seconds=(waited_user + waited_system) / CLOCK_TICKS,
         zombie=fields[0] in "ZX",
     )
+
+
+@functools.cache
+def may_trace() -> bool:
+    """Whether this process has CAP_SYS_PTRACE."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    effective = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), 0)
+    return bool(effective >> _CAP_SYS_PTRACE & 1)
 
 
 def user_of(pid: int) -> int | None:

@@ -5,11 +5,13 @@ import os
 import stat
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from worker.job_folder import JobFolder
-from worker.processes import Process, private_bytes, processes, proportional_bytes, user_of
+from worker.processes import Process, may_trace, private_bytes, processes, proportional_bytes, user_of
+from worker.sandbox.kernel import file_user
 
 MAX_DEPTH = 64
 _BLOCK_BYTES = 512
@@ -78,14 +80,21 @@ class Meter:
         pids = tuple(process.pid for process in members if not process.zombie)
         in_folder = self._folder_use()
         log_bytes = _size(self._folder.log)
+        with nullcontext() if self._uid is None else self._insight(self._uid):
+            memory = memory_bytes(pids, self._memory_limit, self._baseline_bytes)
+            deleted = deleted_bytes(pids, self._folder.path)
         return Usage(
-            memory_bytes=memory_bytes(pids, self._memory_limit, self._baseline_bytes),
-            disk_bytes=in_folder.disk_bytes + deleted_bytes(pids, self._folder.path) + log_bytes,
+            memory_bytes=memory,
+            disk_bytes=in_folder.disk_bytes + deleted + log_bytes,
             inodes=in_folder.inodes,
             output_bytes=log_bytes,
             cpu_seconds=self._cpu_seconds(members),
             wall_seconds=time.monotonic() - self._started,
         )
+
+    def _insight(self, uid: int) -> AbstractContextManager[None]:
+        """Whoever may trace all processes may look into them; others look with the eyes of the job's user."""
+        return nullcontext() if may_trace() else file_user(uid)
 
     def _members(self) -> tuple[Process, ...]:
         """The group, and what else runs as the slot's user: it can leave where seccomp does not hold."""

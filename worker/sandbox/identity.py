@@ -65,7 +65,7 @@ def confine_identity(uid: int | None, needed: Sequence[Path], landlock_abi: int)
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     unreadable = _unreadable(uid, needed)
-    switch = choose_switch(unreadable, _has_capability(CAP_DAC_READ_SEARCH))
+    switch = choose_switch(unreadable, has_capability(CAP_DAC_READ_SEARCH))
     kept = frozenset({CAP_DAC_READ_SEARCH}) if switch is Switch.KEEP_READING else frozenset[int]()
     bounded = _drop_bounding_set(kept)
     _become(os.getuid() if switch is Switch.NONE else uid, kept)
@@ -93,6 +93,8 @@ def _become(uid: int, kept: frozenset[int]) -> None:
         # an exec (of the linker) drops capabilities that are not ambient
         prctl(Prctl.CAP_AMBIENT, CAP_AMBIENT_RAISE, capability)
     prctl(Prctl.SET_KEEPCAPS, 0)
+    # a change of user hides /proc/PID from everybody without CAP_SYS_PTRACE: the supervisor in a container
+    prctl(Prctl.SET_DUMPABLE, 1)
 
 
 def _drop_bounding_set(kept: frozenset[int]) -> bool:
@@ -110,7 +112,8 @@ def _drop_bounding_set(kept: frozenset[int]) -> bool:
         capability += 1
 
 
-def _has_capability(capability: int) -> bool:
+def has_capability(capability: int) -> bool:
+    """Whether this process is permitted a capability."""
     return bool(_capabilities()["CapPrm"] & 1 << capability)
 
 

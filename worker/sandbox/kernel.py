@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -15,6 +17,7 @@ class Prctl(IntEnum):
 
     SET_PDEATHSIG = 1
     GET_PDEATHSIG = 2
+    SET_DUMPABLE = 4
     SET_KEEPCAPS = 8
     GET_SECCOMP = 21
     SET_SECCOMP = 22
@@ -90,6 +93,21 @@ def install_filter(program: bytes) -> None:
             ctypes.c_int(Prctl.SET_SECCOMP), ctypes.c_ulong(mode_filter), ctypes.byref(instructions), 0, 0
         )
     )
+
+
+@contextmanager
+def file_user(uid: int) -> Iterator[None]:
+    """Reach files, and ``/proc``, as another user and group for a while: this thread only.
+
+    Does nothing where this process may not change its user.
+    """
+    _LIBC.setfsgid(ctypes.c_uint(uid))
+    _LIBC.setfsuid(ctypes.c_uint(uid))
+    try:
+        yield
+    finally:
+        _LIBC.setfsuid(ctypes.c_uint(os.geteuid()))
+        _LIBC.setfsgid(ctypes.c_uint(os.getegid()))
 
 
 def set_capabilities(capabilities: frozenset[int]) -> None:
