@@ -80,13 +80,21 @@ def test_a_model_that_is_being_inspected_is_taken() -> None:
     assert refusal(request(), model) is None
 
 
-@pytest.mark.parametrize("reason", [ErrorCode.MODEL_DAMAGED, ErrorCode.WORKER_LOST])
-def test_a_rejected_model_is_refused_as_it_was_rejected(reason: ErrorCode) -> None:
-    model = Model(
-        digest=DIGEST,
-        size_bytes=1,
-        state=ModelState.REJECTED,
-        problem=make_problem(reason, "why"),
+def rejected(reason: ErrorCode) -> Model:
+    problem = make_problem(reason, "why")
+    return Model(digest=DIGEST, size_bytes=1, state=ModelState.REJECTED, problem=problem, created_at=now())
+
+
+def test_a_model_that_is_defective_is_refused_as_it_was_rejected() -> None:
+    problem = refusal(request(), rejected(ErrorCode.MODEL_DAMAGED))
+    assert problem is not None
+    assert (problem.code, problem.status, problem.detail) == (ErrorCode.MODEL_DAMAGED, 422, "why")
+
+
+@pytest.mark.parametrize("reason", [ErrorCode.WORKER_LOST, ErrorCode.INTERNAL, ErrorCode.LIMIT_MEMORY])
+def test_a_model_whose_inspection_met_bad_luck_is_taken(reason: ErrorCode) -> None:
+    assert refusal(request(), rejected(reason)) is None
+
         created_at=now(),
     )
     problem = refusal(request(), model)
