@@ -98,8 +98,9 @@ def run_pipeline(upload: Upload, workshop: Workshop, observer: Observer) -> Pack
         try:
             value = run(value, workshop)
         except Exception as error:
-            _log.exception("stage %s failed", stage.value)
-            raise StageFailedError(stage, as_job_error(stage, error)) from error
+            failure = as_job_error(stage, error)
+            _log.error("%s: %s", stage.value, failure.detail, exc_info=failure is not error)
+            raise StageFailedError(stage, failure) from error
         observer.stage_finished(stage, time.perf_counter() - start)
     return cast(Packaged, value)
 
