@@ -111,6 +111,11 @@ def two_layers() -> tvm.IRModule:
     return tvm.ir.transform.Sequential(passes)(builder.get())
 
 
+def make_inputs() -> tuple[np.ndarray, ...]:
+    generator = np.random.default_rng(0)
+    return tuple(generator.standard_normal(shape, "float32") for shape in ((32, 48), (48, 48), (48, 17)))
+
+
 def run_tune(
     candidates: Any, scratch: Path, options: TuneOptions, target: ResolvedTarget = HOST
 ) -> tuple[Tuned, Told]:
@@ -124,7 +129,7 @@ def run_tune(
         finished_stages=tuple,
     )
     upload = SimpleNamespace(target=target, request=SimpleNamespace(tune=options))
-    captured = cast(Any, SimpleNamespace(upload=upload))
+    captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
     optimized = Optimized(captured=captured, operators={}, module=two_layers(), passes=())
     return tune(optimized, workshop), told
 
@@ -138,8 +143,7 @@ def check_outputs(server: CandidateClient, module: tvm.IRModule, folder: Path) -
     path = folder / "model.so"
     executable = tvm.compile(module, tvm_target(HOST))
     executable.export_library(str(path), fcompile=link_shared, workspace_dir=str(folder))
-    generator = np.random.default_rng(0)
-    x, w, v = (generator.standard_normal(shape, "float32") for shape in ((32, 48), (48, 48), (48, 17)))
+    x, w, v = make_inputs()
     with server.open_library(path, threads=2) as library:
         (y,) = library.run((x, w, v))
     np.testing.assert_allclose(y, np.maximum(x @ w @ w @ v, 0), rtol=1e-4, atol=1e-3)

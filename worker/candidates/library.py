@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import time
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from bessemer.contract.report import FunctionTime
 from worker.candidates import wire
 from worker.candidates.process import Work
+from worker.candidates.threads import use_threads
 
 if TYPE_CHECKING:
     import numpy as np
 
 _WARM_UP_RUNS = 2
 _WARM_UP_SECONDS = 0.02
-_SPIN_COUNT = 2500
-"""How often an idle worker thread looks for work before it sleeps: for some 2 ms instead of TVM's 250.
-
-It bridges the gaps inside a model, and gives the core back to whatever is timed in the pause.
-"""
 _KIBIBYTE = 1024
 _RUNTIME_PREFIX = "vm.builtin."
-_RUNTIME_NAME = "runtime"
+RUNTIME = "runtime"
 """All of the virtual machine's own functions (allocation, checks) together."""
 
 
@@ -77,8 +73,7 @@ def library_work(path: Path, threads: int) -> Work:
     """The work of a process that serves commands on the library at ``path``."""
 
     def work(reader: int, writer: int) -> None:
-        os.environ["TVM_NUM_THREADS"] = str(threads)
-        os.environ["TVM_THREAD_POOL_SPIN_COUNT"] = str(_SPIN_COUNT)
+        use_threads(threads)
         try:
             library = LoadedLibrary(path)
         except Exception as error:
@@ -136,9 +131,13 @@ class LoadedLibrary:
         return tuple(seconds)
 
     def profile(self, runs: int) -> tuple[FunctionTime, ...]:
-        """Time per function, averaged over ``runs`` runs, largest first."""
+        """Time per function, averaged over ``runs`` runs, largest first.
+
+        What remains of an unobserved run is the virtual machine's own time; observed, its many short calls
+        would seem longer than they are.
+        """
+        run_seconds = median(self.time(runs))
         stopwatch = Stopwatch()
-        self._warm_up()
         # An instrument stays for good: the last one is a no-op.
         self._machine.set_instrument(stopwatch.instrument)
         try:
@@ -146,7 +145,7 @@ class LoadedLibrary:
                 self._main(*self._arguments)
         finally:
             self._machine.module["set_instrument"](_ignore)
-        return stopwatch.functions(runs)
+        return stopwatch.functions(runs, run_seconds)
 
     def _warm_up(self) -> None:
         """Wake the threads and fill the caches; what takes long needs that least."""
@@ -178,22 +177,26 @@ class Stopwatch:
         if before:
             self._start_seconds = time.perf_counter()
             return 0
-        label = _RUNTIME_NAME if name.startswith(_RUNTIME_PREFIX) else name
+        label = RUNTIME if name.startswith(_RUNTIME_PREFIX) else name
         self._intervals[label].append(now - self._start_seconds)
         return 0
 
-    def functions(self, runs: int) -> tuple[FunctionTime, ...]:
-        """The averages over ``runs`` runs, largest first."""
+    def functions(self, runs: int, run_seconds: float) -> tuple[FunctionTime, ...]:
+        """The averages over ``runs`` runs of ``run_seconds`` each, largest first."""
         overhead = min((min(intervals) for intervals in self._intervals.values()), default=0.0)
         seconds = {
-            name: sum(intervals) - overhead * len(intervals) for name, intervals in self._intervals.items()
+            name: (sum(intervals) - overhead * len(intervals)) / runs
+            for name, intervals in self._intervals.items()
         }
+        if RUNTIME in seconds:
+            kernels = sum(value for name, value in seconds.items() if name != RUNTIME)
+            seconds[RUNTIME] = max(run_seconds - kernels, 0.0)
         total = sum(seconds.values()) or 1.0
         return tuple(
             FunctionTime(
                 name=name,
-                calls=len(self._intervals[name]) // max(runs, 1),
-                milliseconds=seconds[name] / max(runs, 1) * 1e3,
+                calls=len(self._intervals[name]) // runs,
+                milliseconds=seconds[name] * 1e3,
                 share=seconds[name] / total,
             )
             for name in sorted(seconds, key=lambda name: -seconds[name])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from worker.candidates.requests import (
     MeasureOutcome,
     TensorArgument,
 )
+from worker.candidates.threads import use_threads
 
 MAX_ERROR_CHARACTERS = 2000
 
@@ -69,7 +69,7 @@ def _failed(error: str) -> MeasureOutcome:
 
 def _measure_work(batch: MeasureBatch, first: int) -> Work:
     def work(_reader: int, writer: int) -> None:
-        os.environ["TVM_NUM_THREADS"] = str(batch.threads)
+        use_threads(batch.threads)
         bench = Bench(batch.evaluation)
         for candidate in batch.candidates[first:]:
             try:

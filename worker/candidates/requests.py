@@ -49,8 +49,8 @@ class MeasureCandidate:
 class Evaluation:
     """How a candidate is timed: ``repeats`` averages over about ``repeat_seconds`` each, after a warm-up."""
 
-    repeats: int = 4
-    repeat_seconds: float = 0.015
+    repeats: int = 8
+    repeat_seconds: float = 0.006
     max_calls: int = 2000
 
 

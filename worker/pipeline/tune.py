@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import tvm
 from tvm import relax
@@ -25,6 +26,7 @@ from worker.tuning.contest import measure_defaults, wins
 from worker.tuning.log import logging_to
 from worker.tuning.policy import best_so_far, next_task, round_size
 from worker.tuning.search import Laboratory, TaskSearch, make_cost_model, open_database
+from worker.tuning.whole_model import is_faster
 
 NO_SEARCH = TuneResult(trials=0, seconds=0.0, tasks=())
 
@@ -33,7 +35,8 @@ def tune(optimized: Optimized, workshop: Workshop) -> Tuned:
     """Schedule every function of the module.
 
     Before: the module is legalized and fused; its functions have no schedule. After: every TensorIR function
-    is marked as scheduled, by the search's best record where that beats the default schedule.
+    is marked as scheduled, by the search's best record where that beats the default schedule; a model that
+    the records would make slower keeps the default schedules.
 
     Args:
         optimized: the module.
@@ -73,13 +76,16 @@ def _search_and_apply(
         measure_defaults(tasks, laboratory)
         _search(tasks, options, workshop, started)
         winners = [task.best_record for task in tasks if wins(task, laboratory)]
-        module = _apply(optimized.module, winners, laboratory)
-    result = TuneResult(
-        trials=sum(len(task.trial_seconds) for task in tasks),
-        seconds=time.monotonic() - started,
-        tasks=tuple(_describe(task) for task in tasks),
+    tuned = Tuned(
+        optimized=optimized,
+        module=_apply(optimized.module, winners, laboratory),
+        result=_result(tasks, started),
+        records=records,
     )
-    return Tuned(optimized=optimized, module=module, result=result, records=records)
+    default = schedule_rest(optimized.module, target)
+    if winners and not is_faster(tuned, default, workshop):
+        tuned = replace(tuned, module=default)
+    return replace(tuned, result=_result(tasks, started))
 
 
 def _open_laboratory(optimized: Optimized, workshop: Workshop, target: tvm.target.Target) -> Laboratory:
@@ -139,6 +145,14 @@ def _apply(module: tvm.IRModule, records: Sequence[TuningRecord], laboratory: La
 def _news(task: TaskSearch) -> str:
     best = task.standing.best_seconds
     return f"{task.name}: nothing ran yet" if best is None else f"{task.name}: best {best * 1e3:.4g} ms"
+
+
+def _result(tasks: Sequence[TaskSearch], started: float) -> TuneResult:
+    return TuneResult(
+        trials=sum(len(task.trial_seconds) for task in tasks),
+        seconds=time.monotonic() - started,
+        tasks=tuple(_describe(task) for task in tasks),
+    )
 
 
 def _describe(task: TaskSearch) -> TuneTask:
