@@ -94,9 +94,3 @@ def test_a_model_that_is_defective_is_refused_as_it_was_rejected() -> None:
 @pytest.mark.parametrize("reason", [ErrorCode.WORKER_LOST, ErrorCode.INTERNAL, ErrorCode.LIMIT_MEMORY])
 def test_a_model_whose_inspection_met_bad_luck_is_taken(reason: ErrorCode) -> None:
     assert refusal(request(), rejected(reason)) is None
-
-        created_at=now(),
-    )
-    problem = refusal(request(), model)
-    assert problem is not None
-    assert (problem.code, problem.status, problem.detail) == (reason, 422, "why")
