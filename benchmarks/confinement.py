@@ -1,0 +1,54 @@
+"""How long it takes from the order for a job until its child is confined."""
+
+import asyncio
+from pathlib import Path
+
+from benchmarks.figure import Figure, summarize
+from bessemer.contract.sandbox import SandboxStatus
+from worker.job_folder import make_job_folder
+from worker.messages import Confined
+from worker.order import ProbeWork, StartJob
+from worker.settings import WorkerSettings
+from worker.workplace import Workplace, claim_workplace
+from worker.zygote_handle import Zygote
+
+ROUNDS = 30
+AIM_MS = 50.0
+
+
+def measure_confinement(folder: Path) -> list[Figure]:
+    """Have a zygote of its own start children that confine themselves and leave."""
+    work = folder / "work"
+    folder.chmod(0o711)
+    samples, sandbox = asyncio.run(_rounds(WorkerSettings(work_dir=work)))
+    layers = ", ".join(status.layer for status in sandbox.layers if status.holds)
+    return [summarize(f"confinement of a job ({layers})", "ms", samples, AIM_MS)]
+
+
+async def _rounds(settings: WorkerSettings) -> tuple[list[float], SandboxStatus]:
+    with claim_workplace(settings.work_dir) as place:
+        zygote = Zygote(place.groups)
+        try:
+            reports = [await _probe(zygote, settings, place, number) for number in range(ROUNDS)]
+        finally:
+            await zygote.stop()
+    return [report.seconds * 1000 for report in reports], reports[0].sandbox
+
+
+async def _probe(zygote: Zygote, settings: WorkerSettings, place: Workplace, number: int) -> Confined:
+    uid = place.slot_uid(settings.slot_uid_base, 0)
+    folder = make_job_folder(place.jobs / str(number), uid)
+    folder.model.touch()
+    order = StartJob(
+        job=str(number),
+        folder=str(folder.path),
+        messages=str(folder.messages),
+        confinement=settings.confinement(uid),
+        cores=settings.cores,
+        work=ProbeWork(),
+    )
+    async with await zygote.start_job(order) as job:
+        said = [message async for message in job.messages()]
+        await job.exited
+    (report,) = (message for message in said if isinstance(message, Confined))
+    return report
