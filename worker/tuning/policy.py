@@ -53,4 +53,4 @@ def best_so_far(seconds: Sequence[float | None], start_seconds: float | None) ->
 def _claim(standing: Standing) -> float:
     if standing.best_seconds is None:
         return inf if standing.trials == 0 else 0.0
-    return standing.weight * standing.best_seconds / (standing.trials + 1)
+    return standing.weight * standing.best_seconds / (standing.trials + ROUND_TRIALS)
