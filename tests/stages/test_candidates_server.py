@@ -203,6 +203,15 @@ def test_a_library_that_is_killed_names_the_signal(server: CandidateClient, tmp_
         assert caught.value.signal == signal.SIGKILL
 
 
+def test_a_library_is_stopped_while_nobody_waits_for_it(server: CandidateClient, tmp_path: Path) -> None:
+    inputs = (np.zeros((1, 4096), "float32"),)
+    with server.open_library(build_model(tmp_path, rows=1), threads=2) as library:
+        library.run(inputs)
+        (process,) = psutil.Process().children()[-1].children()
+        assert process.status() == psutil.STATUS_STOPPED
+        assert len(library.run(inputs)) == 1
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_as_many_threads_burn_cpu_as_were_asked_for(
     server: CandidateClient, tmp_path: Path, threads: int

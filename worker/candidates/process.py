@@ -42,6 +42,14 @@ class ForkedProcess:
         """Receive a value; raises EOFError where the process is gone."""
         return wire.receive(self.reader)
 
+    def pause(self) -> None:
+        """Stop the process until it is resumed or killed."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let the process run on."""
+        os.kill(self.pid, signal.SIGCONT)
+
     def wait_readable(self, seconds: float | None) -> bool:
         """Whether something (a value or the end) comes within ``seconds``; None waits for ever."""
         return bool(wait_any((self.reader,), seconds))

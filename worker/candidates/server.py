@@ -4,6 +4,9 @@ It runs neither torch nor a kernel itself, and never opens a candidate. It serve
 other: several builders at once, one measuring process at a time. A candidate that crashes, hangs or exits is
 a failed candidate. When the job child's end of the pipe closes, the server ends, and the kernel ends what it
 forked.
+
+A library's process is stopped while nobody waits for it: the threads that TVM keeps looking for work would
+take a core from whatever is timed in the meantime, for as long as others keep that core busy.
 """
 
 from __future__ import annotations
@@ -97,11 +100,16 @@ class Server:
     def _call(self, handle: int, command: Any) -> Answer | Raised | Crashed:
         if handle not in self._libraries:
             return Crashed(0, "the library's process is gone")
+        process = self._libraries[handle]
+        process.resume()
         try:
-            self._libraries[handle].send(command)
+            process.send(command)
         except BrokenPipeError:
             return self._bury(handle)
-        return self._receive(handle)
+        answer = self._receive(handle)
+        if handle in self._libraries:
+            process.pause()
+        return answer
 
     def _receive(self, handle: int) -> Answer | Raised | Crashed:
         try:

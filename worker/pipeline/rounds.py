@@ -2,9 +2,9 @@
 
 Both sides keep threads that spin for work after a parallel region: libgomp's for some 10 ms, TVM's for a
 quarter of a second. On a machine with no more cores than threads they would take a core from the other side.
-So both spin for some 2 ms here (``GOMP_SPINCOUNT`` in the zygote's environment,
-``TVM_THREAD_POOL_SPIN_COUNT`` in the library's process), which still bridges the gaps inside a model, and a
-turn begins only when the side before it rests.
+So a turn begins only when the side before it rests: the candidate server stops a library's process between
+two commands, and libgomp spins for some 2 ms (``GOMP_SPINCOUNT`` in the zygote's environment), which still
+bridges the gaps inside a model.
 """
 
 from __future__ import annotations
