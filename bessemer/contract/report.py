@@ -47,7 +47,10 @@ class BaselineResult(Document):
     name: str
     threads: int
     latency: Latency
-    ratio: float = Field(description="The library's p50 divided by the peer's: below 1, the library wins.")
+    ratio: float = Field(
+        description="The library's median divided by the peer's, round by round; the median of that. "
+        "Below 1, the library wins."
+    )
     ratio_p10: float = Field(description="10th percentile of the ratios, round by round.")
     ratio_p90: float = Field(description="90th percentile of the ratios, round by round.")
 
