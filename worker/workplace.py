@@ -11,6 +11,9 @@ from pathlib import Path
 from worker.groups import GroupsFile
 from worker.job_folder import remove_job_folder
 
+HOST_USERS = Path(f"/tmp/bessemer-users-{os.geteuid()}")
+"""Where supervisors with different work folders agree on who takes which users."""
+
 SLOTS = 8
 MAX_PLACES = 128
 _PASSABLE = 0o711
@@ -23,10 +26,10 @@ class WorkplaceError(Exception):
 
 @dataclass(frozen=True)
 class Workplace:
-    """``index`` counts the supervisors that use the same work folder at once."""
+    """``users`` counts the supervisors on this host: no two give their jobs the same user."""
 
     folder: Path
-    index: int
+    users: int
     groups: GroupsFile
 
     @property
@@ -36,7 +39,7 @@ class Workplace:
 
     def slot_uid(self, base: int, slot: int) -> int | None:
         """The user of a job slot: different for every slot of every supervisor; None without root."""
-        return base + self.index * SLOTS + slot if os.geteuid() == 0 else None
+        return base + self.users * SLOTS + slot if os.geteuid() == 0 else None
 
 
 @contextmanager
@@ -48,21 +51,29 @@ def claim_workplace(work_dir: Path) -> Iterator[Workplace]:
     Raises:
         WorkplaceError: the folder is another user's, or every part is taken.
     """
-    _make_passable(work_dir)
-    index, lock = _claim(work_dir)
-    try:
-        place = Workplace(work_dir / str(index), index, GroupsFile(work_dir / str(index) / "groups"))
+    with _claim(work_dir) as index, _claim(HOST_USERS) as users:
+        folder = work_dir / str(index)
+        place = Workplace(folder, users, GroupsFile(folder / "groups"))
         place.groups.sweep()
         _clear(place.jobs)
         yield place
         _clear(place.jobs)
+
+
+@contextmanager
+def _claim(parent: Path) -> Iterator[int]:
+    """Hold the first numbered folder in ``parent`` that nobody holds."""
+    _make_passable(parent)
+    index, lock = _lock_first_free(parent)
+    try:
+        yield index
     finally:
         os.close(lock)
 
 
-def _claim(work_dir: Path) -> tuple[int, int]:
+def _lock_first_free(parent: Path) -> tuple[int, int]:
     for index in range(MAX_PLACES):
-        folder = work_dir / str(index)
+        folder = parent / str(index)
         _make_passable(folder)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -71,7 +82,7 @@ def _claim(work_dir: Path) -> tuple[int, int]:
             os.close(lock)
             continue
         return index, lock
-    raise WorkplaceError(f"{MAX_PLACES} supervisors use {work_dir} already")
+    raise WorkplaceError(f"{MAX_PLACES} supervisors use {parent} already")
 
 
 def _make_passable(folder: Path) -> None:
