@@ -85,6 +85,19 @@ def missing_features(target: ResolvedTarget) -> tuple[str, ...]:
     return tuple(sorted(needed - host_instruction_sets(host_triple)))
 
 
+def refuse_unrunnable(target: ResolvedTarget) -> None:
+    """Refuse a target whose code this machine cannot run, and hence not verify.
+
+    Raises:
+        JobError: ``target-not-runnable`` with what is missing; ``build-failed`` where LLVM does not know the
+            target.
+    """
+    missing = missing_features(target)
+    if missing:
+        detail = f"target '{target.name}' needs {', '.join(missing)}, which this processor lacks"
+        raise JobError(ErrorCode.TARGET_NOT_RUNNABLE, detail)
+
+
 @cache
 def host_instruction_sets(triple: str) -> frozenset[str]:
     """The instruction sets of this machine's processor."""

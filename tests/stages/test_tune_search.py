@@ -27,7 +27,7 @@ from worker.errors import JobError
 from worker.pipeline.tune import tune
 from worker.pipeline.types import Optimized, Tuned, Workshop
 from worker.schedules.default import is_scheduled
-from worker.targets import host_mcpu, tvm_target
+from worker.targets import host_mcpu, refuse_unrunnable, tvm_target
 from worker.warmup import import_everything
 
 HOST = ResolvedTarget(
@@ -116,9 +116,7 @@ def make_inputs() -> tuple[np.ndarray, ...]:
     return tuple(generator.standard_normal(shape, "float32") for shape in ((32, 48), (48, 48), (48, 17)))
 
 
-def run_tune(
-    candidates: Any, scratch: Path, options: TuneOptions, target: ResolvedTarget = HOST
-) -> tuple[Tuned, Told]:
+def run_tune(candidates: Any, scratch: Path, options: TuneOptions) -> tuple[Tuned, Told]:
     told = Told()
     workshop = Workshop(
         scratch=scratch,
@@ -128,7 +126,7 @@ def run_tune(
         sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
         finished_stages=tuple,
     )
-    upload = SimpleNamespace(target=target, request=SimpleNamespace(tune=options))
+    upload = SimpleNamespace(target=HOST, request=SimpleNamespace(tune=options))
     captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
     optimized = Optimized(captured=captured, operators={}, module=two_layers(), passes=())
     return tune(optimized, workshop), told
@@ -199,10 +197,10 @@ def test_the_search_stops_when_its_seconds_are_used_up(server: CandidateClient, 
     assert scheduled_functions(tuned.module) == [True, True]
 
 
-def test_a_target_that_cannot_run_here_is_not_searched(server: CandidateClient, tmp_path: Path) -> None:
+def test_a_target_that_cannot_run_here_is_refused() -> None:
     target = HOST.model_copy(update={"mcpu": "cortex-a72", "triple": "aarch64-unknown-linux-gnu"})
     with pytest.raises(JobError) as caught:
-        run_tune(server, tmp_path, TuneOptions(trials=16), target)
+        refuse_unrunnable(target)
     assert caught.value.code is ErrorCode.TARGET_NOT_RUNNABLE
     assert "aarch64" in caught.value.detail
 

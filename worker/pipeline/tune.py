@@ -21,7 +21,7 @@ from worker.errors import JobError
 from worker.pipeline.types import Optimized, Tuned, Workshop
 from worker.schedules.attempt import REFUSALS
 from worker.schedules.default import schedule_rest
-from worker.targets import missing_features, tvm_target
+from worker.targets import tvm_target
 from worker.tuning.contest import measure_defaults, wins
 from worker.tuning.log import logging_to
 from worker.tuning.policy import best_so_far, next_task, round_size
@@ -34,7 +34,8 @@ NO_SEARCH = TuneResult(trials=0, seconds=0.0, tasks=())
 def tune(optimized: Optimized, workshop: Workshop) -> Tuned:
     """Schedule every function of the module.
 
-    Before: the module is legalized and fused; its functions have no schedule. After: every TensorIR function
+    Before: the module is legalized and fused; its functions have no schedule; this machine runs the target's
+    code. After: every TensorIR function
     is marked as scheduled, by the search's best record where that beats the default schedule; a model that
     the records would make slower keeps the default schedules.
 
@@ -46,8 +47,8 @@ def tune(optimized: Optimized, workshop: Workshop) -> Tuned:
         The scheduled module, and what the search did.
 
     Raises:
-        JobError: ``build-failed`` where LLVM does not know the target, ``target-not-runnable`` where there
-            are trials but candidates for it cannot run here, ``tune-failed`` where the search itself breaks.
+        JobError: ``build-failed`` where LLVM does not know the target, ``tune-failed`` where the search itself
+            breaks.
     """
     upload = optimized.captured.upload
     target = tvm_target(upload.target)
@@ -55,10 +56,6 @@ def tune(optimized: Optimized, workshop: Workshop) -> Tuned:
     if options.trials == 0:
         module = schedule_rest(optimized.module, target)
         return Tuned(optimized=optimized, module=module, result=NO_SEARCH, records=None)
-    missing = missing_features(upload.target)
-    if missing:
-        detail = f"candidates cannot be measured here: the processor lacks {', '.join(missing)}"
-        raise JobError(ErrorCode.TARGET_NOT_RUNNABLE, detail)
     try:
         return _search_and_apply(optimized, workshop, target, options)
     except REFUSALS as error:

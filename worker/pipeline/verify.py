@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import OutputComparison
-from bessemer.contract.target import ResolvedTarget
 from worker.candidates.client import LibraryCrashedError
 from worker.errors import JobError
 from worker.pipeline.compare import compare
 from worker.pipeline.types import Built, Captured, Verified, Workshop
-from worker.targets import missing_features
+from worker.targets import refuse_unrunnable
 
 if TYPE_CHECKING:
     from worker.pipeline.types import Arrays
@@ -32,18 +31,6 @@ def verify(built: Built, workshop: Workshop) -> Verified:
     refuse_unrunnable(target)
     outputs = _run(built, workshop, target.cores, captured.inputs)
     return Verified(built=built, comparisons=compare_outputs(outputs, captured))
-
-
-def refuse_unrunnable(target: ResolvedTarget) -> None:
-    """Refuse a target whose code this machine cannot run.
-
-    Raises:
-        JobError: ``target-not-runnable`` with what is missing.
-    """
-    missing = missing_features(target)
-    if missing:
-        detail = f"target '{target.name}' needs {', '.join(missing)}, which this processor lacks"
-        raise JobError(ErrorCode.TARGET_NOT_RUNNABLE, detail)
 
 
 def compare_outputs(outputs: Arrays, captured: Captured) -> tuple[OutputComparison, ...]:
