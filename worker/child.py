@@ -15,16 +15,12 @@ from typing import NoReturn
 
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
-from worker.errors import JobError
+from worker.errors import failure_of
 from worker.job_folder import JobFolder
 from worker.messages import Confined, Failed, Message
 from worker.order import CompileWork, InspectWork, ProbeWork, StartJob
 from worker.sandbox.confine import confine
 from worker.teller import Teller
-
-MAX_DETAIL_CHARACTERS = 4000
-ALLOCATION_FAILED = ("can't allocate memory", "cannot allocate memory", "not enough memory", "bad_alloc")
-"""How torch and TVM say in the text of a RuntimeError that memory ran out."""
 
 
 def main(order: StartJob, messages: int, host_mcpu: str, started: float) -> NoReturn:
@@ -50,12 +46,7 @@ def main(order: StartJob, messages: int, host_mcpu: str, started: float) -> NoRe
 
 def problem_of(error: BaseException, stage: str | None) -> Problem:
     """What a job's user is told about an exception that ended the job."""
-    if isinstance(error, JobError):
-        return error.problem(stage)
-    detail = f"{type(error).__name__}: {error}"[:MAX_DETAIL_CHARACTERS]
-    return make_problem(
-        ErrorCode.LIMIT_MEMORY if _ran_out_of_memory(error) else ErrorCode.CHILD_CRASHED, detail, stage=stage
-    )
+    return failure_of(ErrorCode.CHILD_CRASHED, error).problem(stage)
 
 
 def _run(order: StartJob, teller: Teller, host_mcpu: str) -> int:
@@ -110,13 +101,6 @@ def _set_threads(cores: int) -> None:
 def _refusal(sandbox: SandboxStatus) -> Problem:
     lost = [f"{status.layer.value} ({status.note})" for status in sandbox.layers if not status.holds]
     return make_problem(ErrorCode.SANDBOX_INCOMPLETE, f"these layers do not hold: {', '.join(lost)}")
-
-
-def _ran_out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError):
-        return True
-    text = str(error).lower() if isinstance(error, RuntimeError) else ""
-    return any(sign in text for sign in ALLOCATION_FAILED)
 
 
 def _reset_signals() -> None:

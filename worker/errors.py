@@ -7,6 +7,10 @@ JobError                 one job ends, with a stable code
 Foreign exceptions are turned into these where they are caught: in the stage that knows what it was doing.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 from bessemer.contract.problem import ErrorCode, Problem, SourcePlace, make_problem
 
 
@@ -32,11 +36,59 @@ class OperatorsUnsupportedError(JobError):
         super().__init__(ErrorCode.OPERATOR_UNSUPPORTED, f"unsupported: {', '.join(names)}", places)
 
 
-MAX_DETAIL_CHARACTERS = 600
+MAX_MESSAGE_CHARACTERS = 600
+
+_ALLOCATION_FAILED = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "bad_alloc",
+    "memoryerror",
+)
+"""How torch, TVM and other processes of the job say in a text that memory ran out, in lower case."""
+
+_CPP_FRAMES = "Exception raised from"
 
 
-def first_line(error: BaseException) -> str:
-    """The type of a foreign exception and the first line of its message, cut to a fair length."""
-    lines = str(error).strip().splitlines()
-    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    return text[:MAX_DETAIL_CHARACTERS]
+def failure_of(
+    code: ErrorCode, error: BaseException, detail: str | None = None, places: tuple[SourcePlace, ...] = ()
+) -> JobError:
+    """What a foreign exception becomes: ``limit-memory`` where memory ran out, else ``code``.
+
+    Args:
+        code: what it means where it was caught.
+        error: the exception; a job error stays what it is.
+        detail: what to say; by default, its short message.
+        places: where in the model it came from.
+    """
+    if isinstance(error, JobError):
+        return error
+    if ran_out_of_memory(error):
+        return JobError(ErrorCode.LIMIT_MEMORY, f"an allocation failed: {short_message(error)}")
+    return JobError(code, short_message(error) if detail is None else detail, places)
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception, or one that it came from, says that an allocation failed."""
+    return any(_is_failed_allocation(link) for link in _chain(error))
+
+
+def short_message(error: BaseException) -> str:
+    """A foreign exception's type and message on one line of a fair length, without torch's C++ frames."""
+    text = " ".join(str(error).partition(_CPP_FRAMES)[0].split())[:MAX_MESSAGE_CHARACTERS]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _is_failed_allocation(error: BaseException) -> bool:
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or any(sign in text for sign in _ALLOCATION_FAILED)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception, what it was raised from, and so on; an exception may be its own cause."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__

@@ -102,11 +102,25 @@ def test_a_failing_pass_is_named_with_its_phase(workshop: Workshop, monkeypatch:
 
     monkeypatch.setattr(stage, "OPTIMIZATION", (Phase("fold", (breaks,)),))
     with pytest.raises(
-        JobError, match=r"^pass Breaks of phase 'fold': \w*Error: .*what went wrong$"
+        JobError, match=r"^pass Breaks of phase 'fold': \w*Error: .*what went wrong and where$"
     ) as raised:
         optimized(capture_module(Perceptron(), torch.randn(1, 16)), workshop)
 
     assert raised.value.code is ErrorCode.OPTIMIZE_FAILED
+
+
+def test_a_pass_that_runs_out_of_memory_met_the_limit(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @tvm.transform.module_pass(opt_level=0, name="Devours")
+    def devours(_module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        raise MemoryError
+
+    monkeypatch.setattr(stage, "OPTIMIZATION", (Phase("fold", (devours,)),))
+    with pytest.raises(JobError) as raised:
+        optimized(capture_module(Perceptron(), torch.randn(1, 16)), workshop)
+
+    assert raised.value.code is ErrorCode.LIMIT_MEMORY
 
 
 def test_constants_keep_their_dtype(workshop: Workshop) -> None:

@@ -10,9 +10,9 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from worker.candidates.server import fork_server
-from worker.errors import JobError, OperatorsUnsupportedError
+from worker.errors import OperatorsUnsupportedError
 from worker.pipeline import pipeline
-from worker.pipeline.pipeline import FAILURES, PIPELINE, StageFailedError, as_job_error, run_pipeline
+from worker.pipeline.pipeline import FAILURES, PIPELINE, StageFailedError, run_pipeline
 from worker.pipeline.types import Upload, Workshop
 
 
@@ -72,24 +72,17 @@ def test_a_refusal_says_in_which_stage_and_ends_the_run(tmp_path: Path, workshop
     assert (notes.started, notes.finished) == ([Stage.CAPTURE], [])
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "detail"),
-    [
-        (ValueError("broken\nin two lines"), ErrorCode.OPTIMIZE_FAILED, "ValueError: broken"),
-        (KeyError(), ErrorCode.OPTIMIZE_FAILED, "KeyError"),
-        (MemoryError(), ErrorCode.LIMIT_MEMORY, "an allocation failed in stage optimize"),
-        (
-            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"),
-            ErrorCode.LIMIT_MEMORY,
-            "an allocation failed in stage optimize",
-        ),
-        (JobError(ErrorCode.TUNE_FAILED, "as it was"), ErrorCode.TUNE_FAILED, "as it was"),
-    ],
-)
-def test_what_a_stage_raises_becomes_a_stable_code(error: Exception, code: ErrorCode, detail: str) -> None:
-    found = as_job_error(Stage.OPTIMIZE, error)
+def test_what_no_stage_expected_is_the_stages_own_failure(
+    tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(_value: object, _workshop: Workshop) -> object:
+        raise ValueError("unforeseen")
 
-    assert (found.code, found.detail) == (code, detail)
+    monkeypatch.setattr(pipeline, "PIPELINE", ((Stage.OPTIMIZE, breaks),))
+    with pytest.raises(StageFailedError, match="ValueError: unforeseen") as raised:
+        run_pipeline(upload(tmp_path), workshop, Notes())
+
+    assert raised.value.code is ErrorCode.OPTIMIZE_FAILED
 
 
 def test_places_reach_the_problem(

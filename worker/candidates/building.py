@@ -12,8 +12,7 @@ from worker.candidates import wire
 from worker.candidates.link import link_shared
 from worker.candidates.process import ForkedProcess, Work, fork_process, wait_any
 from worker.candidates.requests import BuildBatch, BuildCandidate, BuildOutcome
-
-MAX_ERROR_CHARACTERS = 2000
+from worker.errors import short_message
 
 
 def build_batch(batch: BuildBatch, parent: int) -> tuple[BuildOutcome, ...]:
@@ -112,7 +111,7 @@ def _build_work(candidate: BuildCandidate) -> Work:
             build_candidate(candidate)
             error = None
         except Exception as failure:
-            error = f"{type(failure).__name__}: {failure}"[:MAX_ERROR_CHARACTERS]
+            error = short_message(failure)
         wire.send(writer, error)
 
     return work

@@ -14,6 +14,7 @@ from bessemer.contract.report import FunctionTime
 from worker.candidates import wire
 from worker.candidates.process import Work
 from worker.candidates.threads import use_threads
+from worker.errors import short_message
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,7 +78,7 @@ def library_work(path: Path, threads: int) -> Work:
         try:
             library = LoadedLibrary(path)
         except Exception as error:
-            wire.send(writer, Raised(f"{type(error).__name__}: {error}"))
+            wire.send(writer, Raised(short_message(error)))
             return
         wire.send(writer, Answer(None))
         while True:
@@ -98,7 +99,7 @@ def _answer(library: LoadedLibrary, command: Command) -> Answer | Raised:
             case PeakMemory():
                 return Answer(library.added_memory_bytes())
     except Exception as error:
-        return Raised(f"{type(error).__name__}: {error}")
+        return Raised(short_message(error))
 
 
 class LoadedLibrary:

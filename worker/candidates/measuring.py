@@ -16,8 +16,7 @@ from worker.candidates.requests import (
     TensorArgument,
 )
 from worker.candidates.threads import use_threads
-
-MAX_ERROR_CHARACTERS = 2000
+from worker.errors import short_message
 
 
 def measure_batch(batch: MeasureBatch, parent: int) -> tuple[MeasureOutcome, ...]:
@@ -64,7 +63,7 @@ def _outcomes_of(
 
 
 def _failed(error: str) -> MeasureOutcome:
-    return MeasureOutcome(seconds=(), error=error[:MAX_ERROR_CHARACTERS])
+    return MeasureOutcome(seconds=(), error=error)
 
 
 def _measure_work(batch: MeasureBatch, first: int) -> Work:
@@ -75,7 +74,7 @@ def _measure_work(batch: MeasureBatch, first: int) -> Work:
             try:
                 outcome = MeasureOutcome(seconds=bench.measure(candidate), error=None)
             except Exception as error:
-                outcome = _failed(f"{type(error).__name__}: {error}")
+                outcome = _failed(short_message(error))
             wire.send(writer, outcome)
 
     return work

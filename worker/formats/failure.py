@@ -6,8 +6,7 @@ import torch
 from torch import fx
 
 from bessemer.contract.problem import ErrorCode, SourcePlace
-from worker.errors import JobError
-from worker.formats.loaded import short_message
+from worker.errors import JobError, failure_of, ran_out_of_memory, short_message
 from worker.pipeline.places import place_of
 
 SCRIPT_TRACE = "Traceback of TorchScript"
@@ -20,11 +19,15 @@ TORCH_ITSELF = re.compile(r"/torch/(nn|jit|fx|_\w+|functional)\b|^code/__torch__
 def model_raised(error: Exception, model: object, inputs: tuple[torch.Tensor, ...]) -> JobError:
     """``model-raised`` with the model's message and the place it was raised at, as far as that is known.
 
+    Where memory ran out, it is ``limit-memory``, and nothing is run again.
+
     Args:
         error: what the model raised on the inputs.
         model: a graph module is run once more, node by node, to find the one that raises.
         inputs: the inputs it raised on.
     """
+    if ran_out_of_memory(error):
+        return failure_of(ErrorCode.MODEL_RAISED, error)
     text = str(error)
     if SCRIPT_TRACE in text:
         place, message = _script_place(text), (RAISED.findall(text) or [short_message(error)])[-1]

@@ -10,10 +10,8 @@ import torch
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import DType, TensorSpec
-from worker.errors import JobError
+from worker.errors import JobError, failure_of, short_message
 from worker.torchscript.attributes import memory_of
-
-OUT_OF_MEMORY = ("can't allocate memory", "cannot allocate memory", "not enough memory", "bad_alloc")
 
 
 @dataclass(frozen=True)
@@ -76,20 +74,4 @@ def count_elements(tensors: Iterable[object]) -> int:
 
 def load_failed(error: Exception, hint: str = "") -> JobError:
     """``model-load-failed`` with the short of torch's message."""
-    reraise_if_memory_ran_out(error)
-    return JobError(ErrorCode.MODEL_LOAD_FAILED, f"{hint}{short_message(error)}")
-
-
-def reraise_if_memory_ran_out(error: Exception) -> None:
-    """Raise the error again where it says that memory ran out: that is a limit's, not the model's fault."""
-    text = str(error).lower()
-    if isinstance(error, MemoryError) or any(sign in text for sign in OUT_OF_MEMORY):
-        raise error
-
-
-def short_message(error: BaseException, limit: int = 600) -> str:
-    """An exception's message on one line, without the advice and C++ frames that torch appends."""
-    text = str(error).strip().split("Exception raised from", 1)[0]
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    message = " ".join(lines)[:limit]
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return failure_of(ErrorCode.MODEL_LOAD_FAILED, error, f"{hint}{short_message(error)}")

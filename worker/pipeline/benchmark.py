@@ -14,7 +14,7 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTime
 from bessemer.contract.request import Baseline
 from worker.candidates.client import Library, LibraryCrashedError
-from worker.errors import JobError, first_line
+from worker.errors import failure_of, short_message
 from worker.pipeline.rounds import Rounds, Side, alternate, rest_of_this_process
 from worker.pipeline.types import Benchmarked, Captured, Verified, Workshop
 from worker.statistics import latency, round_ratios
@@ -36,7 +36,7 @@ def benchmark(verified: Verified, workshop: Workshop) -> Benchmarked:
     try:
         result = _measure(verified, workshop, captured)
     except LibraryCrashedError as error:
-        raise JobError(ErrorCode.BENCHMARK_FAILED, str(error)) from error
+        raise failure_of(ErrorCode.BENCHMARK_FAILED, error, str(error)) from error
     return Benchmarked(verified=verified, result=result)
 
 
@@ -73,7 +73,8 @@ class EagerSide:
             with torch.inference_mode():
                 return _timed(self.model, self.tensors, runs)
         except Exception as error:
-            raise JobError(ErrorCode.BENCHMARK_FAILED, f"torch eager: {first_line(error)}") from error
+            detail = f"torch eager: {short_message(error)}"
+            raise failure_of(ErrorCode.BENCHMARK_FAILED, error, detail) from error
 
     def rest(self) -> None:
         """See ``Side.rest``."""

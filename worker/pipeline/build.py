@@ -12,7 +12,7 @@ from tvm import relax
 from bessemer.bundle.manifest import LIBRARY
 from bessemer.contract.problem import ErrorCode
 from worker.candidates.link import LinkError, link_shared
-from worker.errors import JobError, first_line
+from worker.errors import failure_of
 from worker.pipeline.passes import LOWERING
 from worker.pipeline.types import Built, Tuned, Workshop
 from worker.targets import tvm_target
@@ -69,7 +69,7 @@ def _compile(module: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecuta
         with tvm.transform.PassContext(opt_level=3):
             return relax.build(module, target, relax_pipeline=tvm.transform.Sequential(LOWERING))
     except Exception as error:
-        raise JobError(ErrorCode.BUILD_FAILED, first_line(error)) from error
+        raise failure_of(ErrorCode.BUILD_FAILED, error) from error
 
 
 class _Linker:
@@ -98,6 +98,6 @@ def _link(executable: relax.VMExecutable, library: Path, objects: Path, target: 
     try:
         executable.export_library(str(library), fcompile=linker, workspace_dir=str(objects))
     except LinkError as error:
-        raise JobError(ErrorCode.BUILD_FAILED, f"the linker refused: {error}") from error
+        raise failure_of(ErrorCode.BUILD_FAILED, error, f"the linker refused: {error}") from error
     except Exception as error:
-        raise JobError(ErrorCode.BUILD_FAILED, first_line(error)) from error
+        raise failure_of(ErrorCode.BUILD_FAILED, error) from error

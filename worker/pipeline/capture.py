@@ -11,11 +11,11 @@ from torch.export.graph_signature import OutputKind
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import TensorSpec
-from worker.errors import JobError
+from worker.errors import JobError, failure_of
 from worker.formats.draw import draw_inputs, index_limits
 from worker.formats.failure import model_raised
 from worker.formats.load import load_model
-from worker.formats.loaded import LoadedModel, reraise_if_memory_ran_out, short_message, tensor_spec
+from worker.formats.loaded import LoadedModel, tensor_spec
 from worker.formats.outputs import flatten_outputs, output_names
 from worker.formats.signature import match_inputs
 from worker.pipeline.types import Captured, Upload, Workshop
@@ -93,7 +93,6 @@ def _run(model: LoadedModel, inputs: Tensors) -> Tensors:
         with torch.inference_mode(), _torchscript_allowed():
             result = model.eager(*copies)
     except Exception as error:
-        reraise_if_memory_ran_out(error)
         raise model_raised(error, model.eager, inputs) from error
     outputs = tuple(tensor.clone() for tensor in flatten_outputs(result))
     changed = [index for index, copy in enumerate(copies) if not _identical(copy, inputs[index])]
@@ -109,12 +108,11 @@ def _export(model: LoadedModel, inputs: Tensors) -> ExportedProgram:
             program = model.export(inputs)
     except ScriptConversionError as error:
         places = () if error.step is None else (error.step.place(),)
-        raise JobError(ErrorCode.CAPTURE_FAILED, str(error), places) from error
+        raise failure_of(ErrorCode.CAPTURE_FAILED, error, str(error), places) from error
     except JobError:
         raise
     except Exception as error:
-        reraise_if_memory_ran_out(error)
-        raise JobError(ErrorCode.CAPTURE_FAILED, short_message(error)) from error
+        raise failure_of(ErrorCode.CAPTURE_FAILED, error) from error
     for spec in program.graph_signature.output_specs:
         if spec.kind == OutputKind.USER_INPUT_MUTATION:
             raise JobError(ErrorCode.CAPTURE_FAILED, f"the model writes into its input '{spec.target}'")

@@ -9,7 +9,7 @@ import tvm
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import PassTime
-from worker.errors import JobError, first_line
+from worker.errors import failure_of, short_message
 from worker.pipeline.passes import OPTIMIZATION, Phase
 from worker.pipeline.types import Optimized, Translated, Workshop
 from worker.targets import tvm_target
@@ -47,8 +47,8 @@ def _run(phase: Phase, step: tvm.transform.Pass, module: tvm.IRModule) -> tvm.IR
     try:
         return step(module)
     except Exception as error:
-        detail = f"pass {step.info.name} of phase '{phase.name}': {first_line(error)}"
-        raise JobError(ErrorCode.OPTIMIZE_FAILED, detail) from error
+        detail = f"pass {step.info.name} of phase '{phase.name}': {short_message(error)}"
+        raise failure_of(ErrorCode.OPTIMIZE_FAILED, error, detail) from error
 
 
 def _pass_time(phase: Phase, step: tvm.transform.Pass, seconds: float, module: tvm.IRModule) -> PassTime:

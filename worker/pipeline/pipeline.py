@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.contract.stage import Stage
-from worker.errors import JobError, first_line
+from worker.errors import JobError, failure_of
 from worker.pipeline.benchmark import benchmark
 from worker.pipeline.build import build
 from worker.pipeline.capture import capture
@@ -45,13 +45,6 @@ FAILURES = MappingProxyType(
     }
 )
 """What an exception that no stage expected becomes."""
-
-_ALLOCATION_FAILURES = (
-    "can't allocate memory",
-    "not enough memory",
-    "std::bad_alloc",
-    "Cannot allocate memory",
-)
 
 _log = logging.getLogger(__name__)
 
@@ -98,21 +91,8 @@ def run_pipeline(upload: Upload, workshop: Workshop, observer: Observer) -> Pack
         try:
             value = run(value, workshop)
         except Exception as error:
-            failure = as_job_error(stage, error)
+            failure = failure_of(FAILURES[stage], error)
             _log.error("%s: %s", stage.value, failure.detail, exc_info=failure is not error)
             raise StageFailedError(stage, failure) from error
         observer.stage_finished(stage, time.perf_counter() - start)
     return cast(Packaged, value)
-
-
-def as_job_error(stage: Stage, error: Exception) -> JobError:
-    """The error of a stage in the contract's terms.
-
-    A job error stays what it is; a failed allocation, however it shows, is ``limit-memory``; anything else is
-    the stage's own failure.
-    """
-    if isinstance(error, JobError):
-        return error
-    if isinstance(error, MemoryError) or any(text in str(error) for text in _ALLOCATION_FAILURES):
-        return JobError(ErrorCode.LIMIT_MEMORY, f"an allocation failed in stage {stage.value}")
-    return JobError(FAILURES[stage], first_line(error))

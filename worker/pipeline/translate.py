@@ -12,7 +12,7 @@ from tvm import relax
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import TensorSpec
-from worker.errors import JobError, OperatorsUnsupportedError, first_line
+from worker.errors import JobError, OperatorsUnsupportedError, failure_of, short_message
 from worker.pipeline.places import describe_place, place_of
 from worker.pipeline.rules import Importer
 from worker.pipeline.types import Captured, Translated, Workshop
@@ -115,15 +115,15 @@ def _import(importer: Importer, program: ExportedProgram) -> tvm.IRModule:
 
 def _import_failure(importer: Importer, program: ExportedProgram, error: Exception) -> JobError:
     """The importer keeps every node that it has translated: the first that is missing is where it failed."""
-    reason = first_line(error)
+    reason = short_message(error)
     missing = (
         node for node in program.graph.nodes if node.op == "call_function" and node not in importer.env
     )
     failed_at = next(missing, None)
     if failed_at is None or not importer.env:
-        return JobError(ErrorCode.TRANSLATE_FAILED, reason)
+        return failure_of(ErrorCode.TRANSLATE_FAILED, error, reason)
     place = place_of(failed_at)
-    return JobError(ErrorCode.TRANSLATE_FAILED, f"{describe_place(place)}: {reason}", (place,))
+    return failure_of(ErrorCode.TRANSLATE_FAILED, error, f"{describe_place(place)}: {reason}", (place,))
 
 
 def _named_parameters(main: relax.Function, specs: tuple[TensorSpec, ...]) -> relax.Function:

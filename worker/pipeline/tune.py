@@ -17,7 +17,7 @@ from bessemer.contract.report import TuneResult, TuneTask
 from bessemer.contract.request import TuneOptions
 from worker.candidates.builder import BuilderSettings, CandidateBuilder
 from worker.candidates.runner import CandidateRunner, RunnerSettings
-from worker.errors import JobError
+from worker.errors import failure_of
 from worker.pipeline.types import Optimized, Tuned, Workshop
 from worker.schedules.attempt import REFUSALS
 from worker.schedules.default import schedule_rest
@@ -47,8 +47,8 @@ def tune(optimized: Optimized, workshop: Workshop) -> Tuned:
         The scheduled module, and what the search did.
 
     Raises:
-        JobError: ``build-failed`` where LLVM does not know the target, ``tune-failed`` where the search itself
-            breaks.
+        JobError: ``build-failed`` where LLVM does not know the target, ``tune-failed`` where the search
+            itself breaks.
     """
     upload = optimized.captured.upload
     target = tvm_target(upload.target)
@@ -59,7 +59,7 @@ def tune(optimized: Optimized, workshop: Workshop) -> Tuned:
     try:
         return _search_and_apply(optimized, workshop, target, options)
     except REFUSALS as error:
-        raise JobError(ErrorCode.TUNE_FAILED, f"{type(error).__name__}: {error}"[:2000]) from error
+        raise failure_of(ErrorCode.TUNE_FAILED, error) from error
 
 
 def _search_and_apply(

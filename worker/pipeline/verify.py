@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import OutputComparison
 from worker.candidates.client import LibraryCrashedError
-from worker.errors import JobError
+from worker.errors import JobError, failure_of
 from worker.pipeline.compare import compare
 from worker.pipeline.types import Built, Captured, Verified, Workshop
 from worker.targets import refuse_unrunnable
@@ -73,7 +73,7 @@ def _run(built: Built, workshop: Workshop, threads: int, inputs: Arrays) -> Arra
         with workshop.candidates.open_library(built.library, threads) as library:
             return library.run(inputs)
     except LibraryCrashedError as error:
-        raise JobError(ErrorCode.VERIFY_CRASHED, _describe_crash(error)) from error
+        raise failure_of(ErrorCode.VERIFY_CRASHED, error, _describe_crash(error)) from error
 
 
 def _describe_crash(error: LibraryCrashedError) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import bessemer
 import worker
 from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxStatus
+from worker.errors import short_message
 from worker.order import Confinement, Rlimits
 from worker.sandbox import landlock
 from worker.sandbox.environment import confine_environment, probe_environment
@@ -118,6 +119,4 @@ def _attempt(layer: Layer, step: Step) -> LayerStatus:
     try:
         return step()
     except (OSError, ImportError, KeyError, RuntimeError, ValueError) as error:
-        return LayerStatus(
-            layer=layer, holds=False, required=True, note=f"{type(error).__name__}: {error}"[:400]
-        )
+        return LayerStatus(layer=layer, holds=False, required=True, note=short_message(error))

@@ -5,6 +5,7 @@ import warnings
 import torch
 from torch.export import ExportedProgram
 
+from worker.errors import short_message
 from worker.formats.outputs import export_flat
 from worker.torchscript.graph import Step
 from worker.torchscript.interpreter import ScriptInterpreter
@@ -44,9 +45,5 @@ def _by_converter(
             warnings.simplefilter("ignore")
             return TS2EPConverter(script, inputs).convert()
     except Exception as error:
-        message = f"{_first_line(cause)} (torch's own converter: {_first_line(error)})"
+        message = f"{short_message(cause)} (torch's own converter: {short_message(error)})"
         raise ScriptConversionError(message, step) from cause
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

@@ -15,6 +15,7 @@ from tvm.s_tir.meta_schedule.cost_model.xgb_model import XGBConfig, XGBModel
 from tvm.s_tir.meta_schedule.database import Database, TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 
+from worker.errors import ran_out_of_memory
 from worker.schedules.attempt import REFUSALS
 from worker.tuning.log import tuning_logger
 from worker.tuning.policy import ROUND_TRIALS, Standing
@@ -103,6 +104,8 @@ class TaskSearch:
                 self._context = self._make_context()
             return list(self._context.generate_measure_candidates() or ())
         except REFUSALS as error:
+            if ran_out_of_memory(error):
+                raise
             tuning_logger().warning("%s: no candidates: %s", self.name, error)
             return []
 

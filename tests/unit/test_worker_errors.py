@@ -1,0 +1,56 @@
+import pytest
+
+from bessemer.contract.problem import ErrorCode
+from worker.errors import MAX_MESSAGE_CHARACTERS, JobError, failure_of, ran_out_of_memory, short_message
+
+
+def caused_by(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"),
+        OSError(12, "Cannot allocate memory"),
+        RuntimeError("InternalError: std::bad_alloc"),
+        RuntimeError("MemoryError: as another process said"),
+        caused_by(ValueError("no"), MemoryError()),
+        caused_by(ValueError("no"), caused_by(KeyError("x"), RuntimeError("not enough memory"))),
+    ],
+)
+def test_a_failed_allocation_is_the_limits_however_it_shows(error: Exception) -> None:
+    failure = failure_of(ErrorCode.BUILD_FAILED, error, "the linker refused")
+
+    assert ran_out_of_memory(error)
+    assert failure.code is ErrorCode.LIMIT_MEMORY
+    assert failure.detail.startswith("an allocation failed: ")
+
+
+def test_another_exception_is_what_it_means_where_it_was_caught() -> None:
+    failure = failure_of(ErrorCode.TUNE_FAILED, KeyError())
+    assert (failure.code, failure.detail) == (ErrorCode.TUNE_FAILED, "KeyError")
+    assert failure_of(ErrorCode.TUNE_FAILED, KeyError(), "said better").detail == "said better"
+
+
+def test_a_job_error_stays_what_it_is() -> None:
+    error = JobError(ErrorCode.TUNE_FAILED, "as it was")
+    assert failure_of(ErrorCode.BUILD_FAILED, caused_by(error, error)) is error
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ValueError(), "ValueError"),
+        (ValueError(" one\n\n  two "), "ValueError: one two"),
+        (RuntimeError("short\nException raised from f at c10.cpp:1"), "RuntimeError: short"),
+    ],
+)
+def test_a_short_message_is_one_line_without_frames(error: Exception, message: str) -> None:
+    assert short_message(error) == message
+
+
+def test_a_short_message_is_short() -> None:
+    assert len(short_message(ValueError("x" * 5000))) == len("ValueError: ") + MAX_MESSAGE_CHARACTERS
