@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.stage import Stage
 from worker.messages import Compiled, Failed, Inspected
+from worker.signals import signal_name
 
 Result = Compiled | Inspected
 
-SIGNAL_CODES = {signal.SIGXCPU: ErrorCode.LIMIT_CPU, signal.SIGXFSZ: ErrorCode.LIMIT_DISK}
+SIGNAL_CODES: dict[int, ErrorCode] = {
+    signal.SIGXCPU: ErrorCode.LIMIT_CPU,
+    signal.SIGXFSZ: ErrorCode.LIMIT_DISK,
+}
 """Signals by which the kernel says that a limit was reached."""
 
 LOG_TAIL_CHARACTERS = 400
@@ -59,14 +63,10 @@ def _problem(ending: Ending, code: ErrorCode, detail: str) -> Problem:
 
 
 def _crash_code(number: int) -> ErrorCode:
-    return (
-        SIGNAL_CODES.get(signal.Signals(number), ErrorCode.CHILD_CRASHED)
-        if number
-        else ErrorCode.CHILD_CRASHED
-    )
+    return SIGNAL_CODES.get(number, ErrorCode.CHILD_CRASHED)
 
 
 def _describe_crash(ending: Ending) -> str:
-    how = signal.Signals(ending.signal).name if ending.signal else f"exit status {ending.status}"
+    how = signal_name(ending.signal) if ending.signal else f"exit status {ending.status}"
     tail = ending.log.strip()[-LOG_TAIL_CHARACTERS:]
     return f"the job's process ended with {how}" + (f"; its log ends: {tail}" if tail else "")

@@ -57,3 +57,10 @@ def test_a_crash_names_its_signal_and_the_end_of_the_log() -> None:
     assert "SIGSEGV" in problem.detail
     assert "some output" in problem.detail
     assert problem.stage == "tune"
+
+
+def test_a_crash_by_a_signal_without_a_name_gives_its_number() -> None:
+    problem = conclude(ending(number=40))
+    assert isinstance(problem, Problem)
+    assert problem.code is ErrorCode.CHILD_CRASHED
+    assert "signal 40" in problem.detail

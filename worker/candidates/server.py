@@ -14,7 +14,6 @@ from __future__ import annotations
 import gc
 import itertools
 import os
-import signal
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from worker.candidates.requests import (
     OpenLibrary,
     Request,
 )
+from worker.signals import signal_name
 
 
 def fork_server(scratch: Path) -> CandidateClient:
@@ -129,4 +129,4 @@ class Server:
 
 def describe_end(number: int) -> str:
     """Words for the end of a process: the signal's name, or that it left by itself."""
-    return f"was ended by {signal.Signals(number).name}" if number else "ended by itself"
+    return f"was ended by {signal_name(number)}" if number else "ended by itself"
