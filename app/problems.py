@@ -22,6 +22,7 @@ from bessemer.store.errors import (
     StoreError,
     StoreUnavailableError,
     TooLargeError,
+    UploadStalledError,
 )
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
@@ -35,6 +36,7 @@ STORE_CODES: dict[type[StoreError], ErrorCode] = {
     CursorInvalidError: ErrorCode.REQUEST_INVALID,
     TooLargeError: ErrorCode.MODEL_TOO_LARGE,
     EmptyUploadError: ErrorCode.MODEL_EMPTY,
+    UploadStalledError: ErrorCode.UPLOAD_INCOMPLETE,
     DigestMismatchError: ErrorCode.DIGEST_MISMATCH,
     BlobMissingError: ErrorCode.NOT_FOUND,
     DamagedError: ErrorCode.INTERNAL,

@@ -1,5 +1,6 @@
 """Blobs by digest, in a folder or a bucket: the key is ``tenant/sha256``."""
 
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -50,6 +51,7 @@ class Artifacts:
         expected: Digest | None,
         max_bytes: int,
         tenant: str = DEFAULT_TENANT,
+        idle_seconds: float | None = None,
     ) -> Blob:
         """Store an upload in constant memory, hashing it on its way.
 
@@ -58,17 +60,20 @@ class Artifacts:
             expected: the digest that was promised, if any.
             max_bytes: the largest upload that is accepted.
             tenant: whose blob it is.
+            idle_seconds: how long the next chunk may take to come, so that uploads that stand still do not
+                keep others waiting; None for ever.
 
         Raises:
             TooLargeError: there are more than ``max_bytes``.
             EmptyUploadError: there is no byte.
             DigestMismatchError: the digest is not the one that was promised.
+            UploadStalledError: a chunk took longer than ``idle_seconds`` to come.
         """
 
         def put(blocks: Iterator[bytes]) -> Blob:
             return self._put(Meter(max_bytes), blocks, tenant, partial(_require, expected))
 
-        return await run_with_chunks(self._threads, chunks, put)
+        return await run_with_chunks(self._threads, chunks, put, idle_seconds)
 
     def put_file(self, path: Path, tenant: str = DEFAULT_TENANT) -> Blob:
         """Store a regular file, also an empty one; a link is not followed.
@@ -137,6 +142,26 @@ class Artifacts:
         with mapped_errors():
             obstore.put(self._store, key, b"ping")
             obstore.delete(self._store, key)
+
+    def sweep_incoming(self, older_than_seconds: float) -> int:
+        """Delete what is left of uploads that a process did not live to end.
+
+        Returns:
+            How many there were.
+        """
+        oldest = time.time() - older_than_seconds
+        with mapped_errors():
+            if isinstance(self._store, LocalStore):
+                return _sweep_folder(Path(str(self._store.prefix)) / INCOMING, oldest)
+            leftovers = [
+                entry["path"]
+                for entries in obstore.list(self._store, prefix=INCOMING)
+                for entry in entries
+                if entry["last_modified"].timestamp() < oldest
+            ]
+            for key in leftovers:
+                self._forget(key)
+        return len(leftovers)
 
     def _put(
         self, meter: Meter, chunks: Iterator[bytes], tenant: str, require: Callable[[Blob], None]
@@ -211,6 +236,17 @@ def _checked(digest: Digest, chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 def _key(digest: Digest, tenant: str) -> str:
     return f"{tenant}/{digest}"
+
+
+def _sweep_folder(folder: Path, oldest: float) -> int:
+    """A file that is only half written has a name that obstore neither lists nor deletes."""
+    count = 0
+    for path in folder.glob("*"):
+        with suppress(FileNotFoundError):  # an upload ended meanwhile
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+                count += 1
+    return count
 
 
 def _incoming_key() -> str:

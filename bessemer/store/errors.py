@@ -7,6 +7,7 @@ StoreError
 ├─ CursorInvalidError        the cursor is none that a page gave
 ├─ TooLargeError             the upload exceeds what is accepted
 ├─ EmptyUploadError          the upload holds no byte
+├─ UploadStalledError        the upload stopped half-way
 ├─ DigestMismatchError       the upload is not what its digest says
 ├─ BlobMissingError          no blob has that digest
 ├─ DamagedError              a stored blob is not what its digest says
@@ -58,6 +59,14 @@ class EmptyUploadError(StoreError):
 
     def __init__(self) -> None:
         super().__init__("the upload holds no byte")
+
+
+class UploadStalledError(StoreError):
+    """The next part of an upload did not come for ``idle_seconds``; nothing was kept."""
+
+    def __init__(self, idle_seconds: float) -> None:
+        super().__init__(f"the upload stalled: nothing came for {idle_seconds:g} seconds")
+        self.idle_seconds = idle_seconds
 
 
 class DigestMismatchError(StoreError):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from obstore.store import LocalStore
 
-from bessemer.store.artifacts import UPLOADS_AT_ONCE, Artifacts, open_artifacts
+from bessemer.store.artifacts import INCOMING, UPLOADS_AT_ONCE, Artifacts, open_artifacts
 from bessemer.store.blobs import Blob
 from bessemer.store.errors import (
     BlobMissingError,
@@ -20,6 +20,7 @@ from bessemer.store.errors import (
     EmptyUploadError,
     StoreUnavailableError,
     TooLargeError,
+    UploadStalledError,
 )
 
 LIMIT = 1 << 30
@@ -62,6 +63,64 @@ async def test_the_same_upload_again_is_one_blob(artifacts: Artifacts) -> None:
 
 async def test_an_upload_of_exactly_the_limit_is_stored(artifacts: Artifacts) -> None:
     assert (await artifacts.put_stream(chunks_of(CONTENT), None, len(CONTENT))).size_bytes == len(CONTENT)
+
+
+async def standing_still() -> AsyncIterator[bytes]:
+    yield b"x"
+    await asyncio.Event().wait()
+
+
+async def test_uploads_that_stand_still_are_given_up_and_let_others_through(artifacts: Artifacts) -> None:
+    stalled = [
+        artifacts.put_stream(standing_still(), None, LIMIT, idle_seconds=0.05) for _ in range(UPLOADS_AT_ONCE)
+    ]
+    other = artifacts.put_stream(chunks_of(CONTENT), None, LIMIT)
+    *given_up, blob = await asyncio.gather(*stalled, other, return_exceptions=True)
+    assert {type(error) for error in given_up} == {UploadStalledError}
+    assert blob == Blob(digest_of(CONTENT), len(CONTENT))
+    assert len(keys(artifacts)) == 1
+
+
+async def test_a_timeout_of_the_source_is_its_own(artifacts: Artifacts) -> None:
+    async def failing() -> AsyncIterator[bytes]:
+        yield b"x"
+        raise TimeoutError("the sender's own")
+
+    with pytest.raises(TimeoutError, match="the sender's own"):
+        await artifacts.put_stream(failing(), None, LIMIT, idle_seconds=60)
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from bessemer.store.artifacts import open_artifacts
+
+def chunks():
+    yield bytes(6 << 20)
+    os.kill(os.getpid(), 9)
+
+store = open_artifacts(Path(sys.argv[1]).as_uri())._store
+store.put(".incoming/cut-off", chunks(), chunk_size=5 << 20)
+"""
+
+
+def test_what_a_killed_process_left_is_swept_once_it_is_old(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", KILLED, tmp_path], cwd=ROOT, check=False)
+    artifacts = open_artifacts(tmp_path.as_uri())
+    assert len(list((tmp_path / INCOMING).iterdir())) == 1
+    assert (artifacts.sweep_incoming(3600), artifacts.sweep_incoming(-1)) == (0, 1)
+    assert list((tmp_path / INCOMING).iterdir()) == []
+    artifacts.close()
+
+
+def test_an_upload_that_was_never_renamed_is_swept_and_blobs_stay(
+    artifacts: Artifacts, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_bytes(b"kept")
+    kept = artifacts.put_file(tmp_path / "file")
+    artifacts._store.put(f"{INCOMING}/left", b"half")
+    assert (artifacts.sweep_incoming(3600), artifacts.sweep_incoming(-1)) == (0, 1)
+    assert keys(artifacts) == [f"default/{kept.digest}"]
 
 
 async def test_an_upload_above_the_limit_leaves_nothing(artifacts: Artifacts) -> None:
