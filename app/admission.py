@@ -2,14 +2,12 @@
 
 from itertools import zip_longest
 
-from bessemer.contract.model import Model, ModelState, Signature
+from bessemer.contract.model import Model, Signature
 from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.tensor import TensorSpec
 
 REJECTED_STATUS = 422
-DEFECTS = frozenset(code for code in ErrorCode if code.value.startswith("model-"))
-"""What is wrong with the bytes themselves stays wrong; a limit or a lost worker may not come again."""
 
 
 def refusal(request: CompilationRequest, model: Model | None) -> Problem | None:
@@ -23,7 +21,7 @@ def refusal(request: CompilationRequest, model: Model | None) -> Problem | None:
     """
     if model is None:
         return make_problem(ErrorCode.MODEL_MISSING, f"No model has the digest {request.model}.")
-    if model.state is ModelState.REJECTED and model.problem is not None and model.problem.code in DEFECTS:
+    if model.problem is not None and model.defective:
         return model.problem.model_copy(update={"status": REJECTED_STATUS})
     if model.inspection is None:
         return None

@@ -35,12 +35,14 @@ class Service:
         self.store.jobs.mark_enqueued(job_id)
 
     def enqueue_inspection(self, digest: Digest) -> None:
-        """Hand a model's inspection to the workers. Blocks.
+        """Hand a model's inspection, the first or another one, to the workers. Blocks.
 
         Raises:
             StoreError: the queue or the database cannot be reached; the sweeper tries again.
         """
-        self.queue.enqueue(Task(TaskKind.INSPECT, digest))
+        task = Task(TaskKind.INSPECT, digest)
+        self.queue.enqueue(task)
+        self.queue.revive((task,))
         self.store.models.mark_enqueued(digest)
 
     def try_enqueue_compilation(self, job_id: JobId) -> None:

@@ -17,6 +17,9 @@ class AppSettings(StoreSettings):
     max_upload_bytes: int = Field(
         default=16 * GIBIBYTE, ge=1, description="The largest model that is accepted, in bytes."
     )
+    upload_idle_seconds: float = Field(
+        default=60.0, gt=0, description="An upload of which nothing arrives for this long is given up."
+    )
     events_poll_seconds: float = Field(
         default=0.05,
         gt=0,
@@ -28,8 +31,13 @@ class AppSettings(StoreSettings):
     worker_liveness_seconds: float = Field(
         default=15.0, gt=0, description="A worker that was not heard of for this long counts as gone."
     )
+    worker_lost_seconds: float = Field(
+        default=45.0,
+        gt=0,
+        description="A worker that was not heard of for this long is given up: its tasks go to others.",
+    )
     sweep_seconds: float = Field(
-        default=5.0, gt=0, description="How often tasks that never reached the queue are looked for."
+        default=5.0, gt=0, description="How often tasks that are not in the queue are looked for."
     )
     sweep_age_seconds: float = Field(
         default=5.0, ge=0, description="A task that is not in the queue after this long is enqueued again."

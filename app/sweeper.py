@@ -1,24 +1,49 @@
-"""Enqueues again what was kept but never reached the queue: an app that died between the two."""
+"""Brings back what the queue has lost: tasks that never reached it, that it gave up, or whose worker is lost.
+
+The rows say what is still to be done. A task that is brought back though somebody works on it does no harm:
+the new attempt fences the old one out.
+"""
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from starlette.concurrency import run_in_threadpool
 
 from app.service import Service
+from bessemer.store.queue import Task, TaskKind
+
+UPLOADS_SWEEP_SECONDS = 3600.0
+ABANDONED_UPLOAD_SECONDS = 24 * 3600.0
 
 log = logging.getLogger(__name__)
 
 
 def sweep(service: Service) -> int:
-    """Enqueue every row that is older than ``sweep_age_seconds`` and was never enqueued. Blocks.
+    """Bring back every task that was lost for longer than ``sweep_age_seconds``. Blocks.
 
     Returns:
-        How many tasks were enqueued.
+        How many tasks were brought back.
 
     Raises:
         StoreError: the database or the queue cannot be reached.
     """
+    return hand_over_lost(service) + enqueue_kept(service) + revive_given_up(service)
+
+
+def hand_over_lost(service: Service) -> int:
+    """Give the tasks of workers that are lost to other workers, and forget those workers."""
+    count = 0
+    for worker_id in service.store.workers.lost(service.settings.worker_lost_seconds):
+        tasks = service.queue.hand_over(worker_id)
+        service.store.workers.leave(worker_id)
+        log.warning("worker %s is lost; %d of its tasks go to others", worker_id, tasks)
+        count += tasks
+    return count
+
+
+def enqueue_kept(service: Service) -> int:
+    """Enqueue the rows that never were: an app died between the two."""
     age_seconds = service.settings.sweep_age_seconds
     jobs = service.store.jobs.unenqueued(age_seconds)
     models = service.store.models.unenqueued(age_seconds)
@@ -26,17 +51,57 @@ def sweep(service: Service) -> int:
         service.enqueue_compilation(job_id)
     for digest in models:
         service.enqueue_inspection(digest)
+    if jobs or models:
+        log.warning("enqueued %d tasks that had never reached the queue", len(jobs) + len(models))
     return len(jobs) + len(models)
 
 
+def revive_given_up(service: Service) -> int:
+    """Enqueue again what the queue is done with although its row is not final: a store was away for long."""
+    age_seconds = service.settings.sweep_age_seconds
+    jobs, models = service.store.jobs, service.store.models
+    tasks = [
+        *(Task(TaskKind.COMPILE, job_id) for job_id in jobs.enqueued(age_seconds)),
+        *(Task(TaskKind.INSPECT, digest) for digest in models.enqueued(age_seconds)),
+    ]
+    marks: dict[TaskKind, Callable[[str], None]] = {
+        TaskKind.COMPILE: jobs.mark_enqueued,
+        TaskKind.INSPECT: models.mark_enqueued,
+    }
+    revived = service.queue.revive(tasks)
+    for task in revived:
+        marks[task.kind](task.id)
+        log.warning("%s had been given up and waits again", task.key)
+    return len(revived)
+
+
+def sweep_uploads(service: Service) -> int:
+    """Delete what uploads left that an app did not live to end. Blocks.
+
+    Returns:
+        How many there were.
+
+    Raises:
+        StoreError: the artifact store cannot be reached.
+    """
+    count = service.store.artifacts.sweep_incoming(ABANDONED_UPLOAD_SECONDS)
+    if count:
+        log.warning("deleted %d uploads that never ended", count)
+    return count
+
+
 async def sweep_forever(service: Service) -> None:
-    """Sweep until cancelled. An error is logged and does not end it."""
+    """Sweep until cancelled: tasks often, uploads every hour."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_repeat(sweep, service, service.settings.sweep_seconds))
+        group.create_task(_repeat(sweep_uploads, service, UPLOADS_SWEEP_SECONDS))
+
+
+async def _repeat(sweeping: Callable[[Service], int], service: Service, seconds: float) -> None:
+    """An error is logged and ends nothing."""
     while True:
         try:
-            count = await run_in_threadpool(sweep, service)
+            await run_in_threadpool(sweeping, service)
         except Exception:
             log.exception("the sweep failed; it is tried again")
-        else:
-            if count:
-                log.warning("enqueued %d tasks that had never reached the queue", count)
-        await asyncio.sleep(service.settings.sweep_seconds)
+        await asyncio.sleep(seconds)

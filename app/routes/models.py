@@ -45,7 +45,8 @@ UPLOADED = {
 async def put_model(service: ServiceDep, request: Request, response: Response, digest: PathDigest) -> Model:
     """Store a file whose SHA-256 is known; ask with `HEAD` first whether it is needed at all.
 
-    Its state is `inspecting` until a worker has read its format and signature.
+    Its state is `inspecting` until a worker has read its format and signature. A model that was rejected
+    for a reason that need not come again, such as a lost worker, is inspected once more.
     """
     return await _receive(service, request, response, digest)
 
@@ -91,10 +92,13 @@ def head_model(service: ServiceDep, digest: PathDigest) -> Response:
 
 async def _receive(service: Service, request: Request, response: Response, expected: Digest | None) -> Model:
     limit_bytes = service.settings.max_upload_bytes
+    idle_seconds = service.settings.upload_idle_seconds
     _refuse_if_too_large(request, limit_bytes)
     try:
         async with aclosing(request.stream()) as chunks:
-            blob = await service.store.artifacts.put_stream(chunks, expected, limit_bytes, DEFAULT_TENANT)
+            blob = await service.store.artifacts.put_stream(
+                chunks, expected, limit_bytes, DEFAULT_TENANT, idle_seconds
+            )
     except ClientDisconnect as error:
         raise refuse(ErrorCode.UPLOAD_INCOMPLETE, "The connection ended before the body did.") from error
     model, created = await run_in_threadpool(_register, service, blob)
@@ -112,9 +116,11 @@ def _refuse_if_too_large(request: Request, limit_bytes: int) -> None:
 
 
 def _register(service: Service, blob: Blob) -> tuple[Model, bool]:
-    created = service.store.models.get(blob.digest) is None
-    model = service.store.models.add(blob.digest, blob.size_bytes, DEFAULT_TENANT)
-    if created and model.state is ModelState.INSPECTING:
+    models = service.store.models
+    created = models.get(blob.digest) is None
+    again = models.inspect_again(blob.digest)
+    model = models.add(blob.digest, blob.size_bytes, DEFAULT_TENANT)
+    if (created or again) and model.state is ModelState.INSPECTING:
         service.try_enqueue_inspection(blob.digest)
     return model, created
 

@@ -109,10 +109,12 @@ def post(request: CompilationRequest) -> Flow[Compilation]:
 
 
 def upload(model: str | os.PathLike[str] | bytes, progress: Progress | None = None) -> Flow[Model]:
-    """Upload a model unless the server has it."""
+    """Upload a model unless the server has it; one that was rejected by bad luck is inspected again."""
     source: Source = yield Work(lambda: _source(model))
     if (yield from _has(source.digest)):
-        return (yield from get_model(source.digest))
+        found = yield from get_model(source.digest)
+        if found.state is not ModelState.REJECTED or found.defective:
+            return found
     return (yield from _put(source, progress))
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from bessemer.contract.base import Digest, Document
-from bessemer.contract.problem import Problem
+from bessemer.contract.problem import MODEL_DEFECTS, Problem
 from bessemer.contract.tensor import TensorSpec
 
 
@@ -50,3 +50,8 @@ class Model(Document):
     inspection: Inspection | None = None
     problem: Problem | None = None
     created_at: datetime
+
+    @property
+    def defective(self) -> bool:
+        """Whether it was rejected for what it is: to inspect it again would find the same."""
+        return self.problem is not None and self.problem.code in MODEL_DEFECTS

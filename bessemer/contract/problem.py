@@ -64,6 +64,10 @@ class ErrorCode(StrEnum):
     CANCELLED = "cancelled"
 
 
+MODEL_DEFECTS = frozenset(code for code in ErrorCode if code.value.startswith("model-"))
+"""What is wrong with a model's own bytes stays wrong; a limit or a lost worker may not come again."""
+
+
 class ErrorText(NamedTuple):
     """What is the same for every occurrence of a code."""
 

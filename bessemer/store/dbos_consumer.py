@@ -20,14 +20,17 @@ from bessemer.store.settings import StoreSettings
 log = logging.getLogger(__name__)
 
 HANDLE_ATTEMPTS = 7
-"""How often a task is begun where the store is away: with waits of 1, 2, 4 … 32 seconds, for a minute."""
+"""How often a task is begun where the store is away: with waits of 1, 2, 4 … 32 seconds, for a minute.
+
+Then the engine is done with it, and ``Queue.revive`` brings it back.
+"""
 
 
 class DbosConsumer:
     """Handles tasks under a worker's id. Implements ``Consumer``.
 
     A killed worker's tasks stay in its hand until a consumer with the same id runs, or until somebody calls
-    ``DbosQueue.hand_over`` for it.
+    ``Queue.hand_over`` for it.
     """
 
     def __init__(self, url: URL, worker_id: str) -> None:

@@ -1,4 +1,6 @@
-"""The queue on DBOS: a task is a workflow whose id is the task's key."""
+"""The queue on DBOS: a task is a workflow whose id is the task's key, ``key:2`` where it was revived, …"""
+
+from collections.abc import Collection
 
 from dbos import DBOSClient, EnqueueOptions
 from sqlalchemy.engine import URL
@@ -9,6 +11,7 @@ from bessemer.store.queue import QUEUES, Queue, QueueName, Task
 from bessemer.store.settings import StoreSettings
 
 _IN_HAND = "PENDING"
+_WAITING = ("ENQUEUED", "DELAYED")
 
 
 class DbosQueue:
@@ -23,17 +26,34 @@ class DbosQueue:
         Raises:
             StoreUnavailableError: the engine's database cannot be reached.
         """
-        options = EnqueueOptions(
-            workflow_name=task.kind.value,
-            queue_name=QUEUES[task.kind].value,
-            workflow_id=task.key,
-            app_version=VERSION,
-        )
         with mapped_errors():
-            self._client.enqueue(options, task.id)
+            self._enqueue(task, task.key)
+
+    def revive(self, tasks: Collection[Task]) -> tuple[Task, ...]:
+        """Ask anew for those of the tasks that neither wait nor are in a worker's hand.
+
+        Two callers at once make one workflow: both count the same ones that have ended.
+
+        Returns:
+            The tasks that wait again.
+
+        Raises:
+            StoreUnavailableError: the engine's database cannot be reached.
+        """
+        if not tasks:
+            return ()
+        with mapped_errors():
+            going_on = self._client.list_workflows(
+                status=[_IN_HAND, *_WAITING], load_input=False, load_output=False
+            )
+            keys = {_key_of(workflow.workflow_id) for workflow in going_on}
+            ended = tuple(task for task in tasks if task.key not in keys)
+            for task in ended:
+                self._enqueue(task, self._next_id(task))
+        return ended
 
     def hand_over(self, worker_id: str) -> int:
-        """Put back what a worker had in hand, so that any worker can take it; only for one that runs no more.
+        """Put back what a worker has in hand, so that any worker can take it; for one that is lost.
 
         Returns:
             How many tasks went back.
@@ -60,6 +80,24 @@ class DbosQueue:
     def close(self) -> None:
         """Close every connection."""
         self._client.destroy()
+
+    def _enqueue(self, task: Task, workflow_id: str) -> None:
+        options = EnqueueOptions(
+            workflow_name=task.kind.value,
+            queue_name=QUEUES[task.kind].value,
+            workflow_id=workflow_id,
+            app_version=VERSION,
+        )
+        self._client.enqueue(options, task.id)
+
+    def _next_id(self, task: Task) -> str:
+        found = self._client.list_workflows(workflow_id_prefix=task.key, load_input=False, load_output=False)
+        earlier = sum(_key_of(workflow.workflow_id) == task.key for workflow in found)
+        return f"{task.key}:{earlier + 1}" if earlier else task.key
+
+
+def _key_of(workflow_id: str) -> str:
+    return ":".join(workflow_id.split(":")[:2])
 
 
 def open_queue(settings: StoreSettings) -> Queue:

@@ -138,6 +138,20 @@ class Jobs:
         with self._database.read() as connection:
             return tuple(connection.execute(query).scalars())
 
+    def enqueued(self, older_than_seconds: float) -> tuple[JobId, ...]:
+        """Jobs that are not final, and that the queue was given at least so long ago, oldest first."""
+        going_on = [state.value for state in JobState if not state.final]
+        query = (
+            sa.select(JOBS.c.id)
+            .where(
+                JOBS.c.state.in_(going_on),
+                JOBS.c.enqueued_at <= now() - timedelta(seconds=older_than_seconds),
+            )
+            .order_by(JOBS.c.created_at)
+        )
+        with self._database.read() as connection:
+            return tuple(connection.execute(query).scalars())
+
     # what the worker that owns an attempt does
 
     def start(self, job_id: JobId, worker_id: str) -> int | None:

@@ -64,6 +64,37 @@ class Models:
         with self._database.read() as connection:
             return tuple(connection.execute(query).scalars())
 
+    def enqueued(self, older_than_seconds: float, tenant: str = DEFAULT_TENANT) -> tuple[Digest, ...]:
+        """Models to inspect that the queue was given at least so long ago, oldest first."""
+        query = (
+            sa.select(MODELS.c.digest)
+            .where(
+                MODELS.c.tenant == tenant,
+                MODELS.c.state == ModelState.INSPECTING.value,
+                MODELS.c.enqueued_at <= now() - timedelta(seconds=older_than_seconds),
+            )
+            .order_by(MODELS.c.created_at)
+        )
+        with self._database.read() as connection:
+            return tuple(connection.execute(query).scalars())
+
+    def inspect_again(self, digest: Digest, tenant: str = DEFAULT_TENANT) -> bool:
+        """Make a model that was rejected, though not for a defect of its own, wait for another inspection.
+
+        Returns:
+            Whether it was such a model.
+        """
+        rejected = self.get(digest, tenant)
+        if rejected is None or rejected.state is not ModelState.REJECTED or rejected.defective:
+            return False
+        statement = (
+            sa.update(MODELS)
+            .where(_is(digest, tenant), MODELS.c.state == ModelState.REJECTED.value)
+            .values(state=ModelState.INSPECTING.value, problem=None, enqueued_at=None)
+        )
+        with self._database.write() as connection:
+            return connection.execute(statement).rowcount == 1
+
     def finish_inspection(
         self, digest: Digest, found: Inspection | Problem, tenant: str = DEFAULT_TENANT
     ) -> None:

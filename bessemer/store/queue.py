@@ -4,7 +4,7 @@ A queue only says *what* is to be done. Whether it still needs doing, and who ma
 row's to say (``Jobs.start`` gives a fenced attempt), so a task that is handed out twice does no harm.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -56,6 +56,29 @@ class Queue(Protocol):
             StoreUnavailableError: the queue cannot be reached.
         """
 
+    def revive(self, tasks: Collection[Task]) -> tuple[Task, ...]:
+        """Ask anew for those of the tasks that neither wait nor are in a worker's hand.
+
+        A task ends in the queue when it was handled, and when handling it failed too often; the caller names
+        those whose rows say that they are still to be done.
+
+        Returns:
+            The tasks that wait again.
+
+        Raises:
+            StoreUnavailableError: the queue cannot be reached.
+        """
+
+    def hand_over(self, worker_id: str) -> int:
+        """Put back what a worker has in hand, so that any worker can take it; for one that is lost.
+
+        Returns:
+            How many tasks went back.
+
+        Raises:
+            StoreUnavailableError: the queue cannot be reached.
+        """
+
     def close(self) -> None:
         """Close every connection."""
 
@@ -67,8 +90,8 @@ class Consumer(Protocol):
         """Handle tasks until cancelled, at most one per queue at a time.
 
         A task that was in hand when this worker died is handled again when a consumer with the same worker
-        id runs; so is one that was in hand when ``run`` was cancelled. ``handle`` is cancelled where it is
-        to stop.
+        id runs, or once ``Queue.hand_over`` was called; so is one that was in hand when ``run`` was
+        cancelled. ``handle`` is cancelled where it is to stop.
 
         Raises:
             StoreUnavailableError: the queue cannot be reached at the start.

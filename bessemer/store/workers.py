@@ -34,7 +34,13 @@ class Workers:
         with self._database.read() as connection:
             return tuple(Worker.model_validate(document) for document in connection.execute(query).scalars())
 
+    def lost(self, after_seconds: float) -> tuple[str, ...]:
+        """The ids of workers that were not seen for so many seconds, and never left."""
+        query = sa.select(WORKERS.c.id).where(WORKERS.c.seen_at < now() - timedelta(seconds=after_seconds))
+        with self._database.read() as connection:
+            return tuple(connection.execute(query.order_by(WORKERS.c.id)).scalars())
+
     def leave(self, worker_id: str) -> None:
-        """Forget a worker that stops."""
+        """Forget a worker that stops, or is lost."""
         with self._database.write() as connection:
             connection.execute(sa.delete(WORKERS).where(WORKERS.c.id == worker_id))

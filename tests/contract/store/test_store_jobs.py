@@ -244,6 +244,17 @@ def test_only_jobs_that_no_queue_has_are_swept(jobs: Jobs) -> None:
     assert jobs.unenqueued(3600) == ()
 
 
+def test_jobs_that_the_queue_has_are_known_until_they_are_final(jobs: Jobs) -> None:
+    for job_id in ("job-queued", "job-running", "job-cancelled"):
+        jobs.submit(job_id, a_request())
+        jobs.mark_enqueued(job_id)
+    jobs.submit("job-kept", a_request())
+    jobs.start("job-running", "worker")
+    jobs.request_cancel("job-cancelled")
+    assert jobs.enqueued(0) == ("job-queued", "job-running")
+    assert jobs.enqueued(3600) == ()
+
+
 @pytest.mark.parametrize("source", JobState)
 @pytest.mark.parametrize("target", JobState)
 def test_the_database_itself_allows_the_tables_moves_and_no_other(

@@ -3,9 +3,11 @@
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
+import pytest
 from store_samples import DIGEST, INSPECTION, a_problem, a_worker
 
 from bessemer.contract.model import ModelState
+from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.store.store import Store
 
 
@@ -61,6 +63,50 @@ def test_only_models_that_no_queue_has_are_swept(store: Store) -> None:
     store.models.finish_inspection(inspected, INSPECTION)
     assert store.models.unenqueued(0) == (DIGEST,)
     assert store.models.unenqueued(3600) == ()
+
+
+def test_models_that_the_queue_has_are_known_until_they_are_inspected(store: Store) -> None:
+    for digest in (DIGEST, "1" * 64, "2" * 64):
+        store.models.add(digest, 1)
+    store.models.mark_enqueued(DIGEST)
+    store.models.mark_enqueued("2" * 64)
+    store.models.finish_inspection("2" * 64, INSPECTION)
+    assert store.models.enqueued(0) == (DIGEST,)
+    assert store.models.enqueued(3600) == ()
+
+
+@pytest.mark.parametrize(
+    ("code", "again"),
+    [(ErrorCode.WORKER_LOST, True), (ErrorCode.LIMIT_MEMORY, True), (ErrorCode.MODEL_DAMAGED, False)],
+)
+def test_only_a_model_without_a_defect_of_its_own_is_inspected_again(
+    store: Store, code: ErrorCode, again: bool
+) -> None:
+    store.models.add(DIGEST, 1)
+    store.models.mark_enqueued(DIGEST)
+    assert not store.models.inspect_again(DIGEST)
+    store.models.finish_inspection(DIGEST, make_problem(code, "no"))
+    assert store.models.inspect_again(DIGEST) is again
+    assert store.models.unenqueued(0) == ((DIGEST,) if again else ())
+    assert not store.models.inspect_again(DIGEST)
+
+
+def test_a_model_that_is_unknown_or_ready_is_not_inspected_again(store: Store) -> None:
+    assert not store.models.inspect_again(DIGEST)
+    store.models.add(DIGEST, 1)
+    store.models.finish_inspection(DIGEST, INSPECTION)
+    assert not store.models.inspect_again(DIGEST)
+
+
+def test_a_worker_that_is_not_seen_for_long_is_lost_until_it_returns_or_leaves(store: Store) -> None:
+    for worker_id in ("a", "b"):
+        silent = a_worker(worker_id)
+        store.workers.beat(silent.model_copy(update={"seen_at": silent.seen_at - timedelta(minutes=1)}))
+    store.workers.beat(a_worker("c"))
+    assert (store.workers.lost(30), store.workers.lost(3600)) == (("a", "b"), ())
+    store.workers.beat(a_worker("a"))
+    store.workers.leave("b")
+    assert store.workers.lost(30) == ()
 
 
 def test_a_worker_lives_while_it_is_seen(store: Store) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bessemer.store.dbos_consumer import open_consumer
-from bessemer.store.dbos_queue import DbosQueue, open_queue
+from bessemer.store.dbos_queue import open_queue
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue import Queue, Task, TaskKind
 from bessemer.store.settings import StoreSettings
@@ -137,6 +137,45 @@ async def test_a_handler_that_fails_is_not_called_again_and_harms_no_other_task(
     assert begun == tasks
 
 
+async def test_a_task_that_the_queue_gave_up_is_handled_again_once_it_is_revived(
+    settings: StoreSettings, queue: Queue
+) -> None:
+    begun: list[Task] = []
+    task, longer = compile_task("task-1"), compile_task("task-10")
+
+    async def fail_twice(task: Task) -> None:
+        begun.append(task)
+        if len(begun) <= 2:
+            raise RuntimeError("given up")
+
+    async def revived() -> bool:
+        return bool(await asyncio.to_thread(queue.revive, [task]))
+
+    await enqueue(queue, task)
+    assert not await revived()
+    async with consuming(settings, fail_twice):
+        for count in (1, 2):
+            await until(lambda count=count: len(begun) == count)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while not await revived():
+                    pass
+        await until(lambda: len(begun) == 3)
+        await enqueue(queue, task, longer)
+        await until(lambda: longer in begun)
+    assert begun == [task] * 3 + [longer]
+
+
+def test_only_what_neither_waits_nor_is_in_hand_is_revived(settings: StoreSettings, queue: Queue) -> None:
+    stuck, waiting, unknown = (compile_task(name) for name in ("stuck", "waiting", "unknown"))
+    queue.enqueue(stuck)
+    with worker_process(settings, "worker") as process:
+        assert next_line(process) == stuck.key
+        queue.enqueue(waiting)
+        assert queue.revive([stuck, waiting, unknown]) == (unknown,)
+        assert queue.revive([stuck, waiting, unknown]) == ()
+    assert queue.revive(()) == ()
+
+
 async def test_a_worker_that_stops_ends_its_handling_and_another_one_takes_the_task(
     settings: StoreSettings, queue: Queue
 ) -> None:
@@ -180,7 +219,6 @@ def test_a_killed_workers_task_is_handled_again_when_it_returns(
 def test_a_killed_workers_task_is_left_alone_until_it_is_handed_over(
     settings: StoreSettings, queue: Queue
 ) -> None:
-    assert isinstance(queue, DbosQueue)
     queue.enqueue(compile_task("stuck"))
     with worker_process(settings, "worker-1") as process:
         assert next_line(process) == "compile:stuck"

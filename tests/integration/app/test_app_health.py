@@ -1,14 +1,12 @@
-"""Health, readiness, targets, and the sweeper."""
+"""Health, readiness and targets."""
 
 import shutil
 
 import pytest
-from app_samples import CONFINED, DIGEST, request, worker
+from app_samples import CONFINED, worker
 from httpx import AsyncClient
 
 from app.service import Service
-from app.sweeper import sweep
-from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxStatus
 from bessemer.contract.service import Readiness
 from bessemer.contract.target import PRESETS
@@ -69,12 +67,3 @@ async def test_the_presets_are_listed(api: AsyncClient) -> None:
 async def test_the_front_page_leads_to_the_documentation(api: AsyncClient) -> None:
     response = await api.get("/")
     assert (response.status_code, response.headers["Location"]) == (307, "/docs")
-
-
-async def test_what_never_reached_the_queue_is_enqueued_by_the_sweeper(front: Service) -> None:
-    front.store.models.add(DIGEST, 1)
-    front.store.jobs.submit("0" * 32, CompilationRequest.model_validate(request()))
-    aged = Service(
-        front.settings.model_copy(update={"sweep_age_seconds": 0}), front.store, front.queue, front.stopping
-    )
-    assert (sweep(aged), sweep(aged)) == (2, 0)

@@ -91,9 +91,9 @@ class Stagehand:
         """Find the model to be a ``.pt2``."""
         self.store.models.finish_inspection(digest, INSPECTION)
 
-    def reject(self, digest: str) -> None:
-        """Find the model to be none."""
-        problem = make_problem(ErrorCode.MODEL_NOT_RECOGNIZED, "It starts with 'a model'.")
+    def reject(self, digest: str, code: ErrorCode = ErrorCode.MODEL_NOT_RECOGNIZED) -> None:
+        """Find the model to be none, or fail to inspect it."""
+        problem = make_problem(code, "It starts with 'a model'.")
         self.store.models.finish_inspection(digest, problem)
 
     def start(self, job_id: str) -> int:

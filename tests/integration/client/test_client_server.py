@@ -9,6 +9,7 @@ from client_samples import DIGEST, IMAGE, MODEL, PROBLEM, Stagehand
 from bessemer import AsyncClient, Client, TuneOptions
 from bessemer.contract.job import EventType, JobState
 from bessemer.contract.model import ModelState
+from bessemer.contract.problem import ErrorCode
 from bessemer.contract.target import ExplicitTarget
 from bessemer.errors import (
     CompilationCancelledError,
@@ -48,6 +49,14 @@ def test_inspection_is_waited_for(client: Client, stagehand: Stagehand) -> None:
     threading.Timer(0.2, stagehand.inspect, [digest]).start()
     assert client.inspect(data).state is ModelState.READY
     assert client.inspect(digest).inspection is not None
+
+
+def test_a_model_that_was_rejected_by_bad_luck_is_inspected_again(
+    client: Client, stagehand: Stagehand
+) -> None:
+    digest = client.upload(b"unlucky").digest
+    stagehand.reject(digest, ErrorCode.WORKER_LOST)
+    assert client.upload(b"unlucky").state is ModelState.INSPECTING
 
 
 def test_a_rejected_model_raises_with_its_problem(client: Client, stagehand: Stagehand) -> None:

@@ -1,0 +1,142 @@
+"""What the queue has lost comes back: never enqueued, given up, in the hand of a lost worker."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES, request, worker
+from httpx import AsyncClient
+
+from app.service import Service
+from app.sweeper import sweep, sweep_uploads
+from bessemer.contract.base import now
+from bessemer.contract.model import ModelState
+from bessemer.contract.problem import ErrorCode, make_problem
+from bessemer.contract.request import CompilationRequest
+from bessemer.store.artifacts import INCOMING
+from bessemer.store.dbos_consumer import open_consumer
+from bessemer.store.queue import Handle, Task, TaskKind
+
+ROOT = Path(__file__).parents[3]
+PATIENCE_SECONDS = 60
+
+
+@pytest.fixture
+def eager(front: Service) -> Service:
+    """Sweeps what was lost a moment ago."""
+    return Service(
+        front.settings.model_copy(update={"sweep_age_seconds": 0}), front.store, front.queue, front.stopping
+    )
+
+
+@asynccontextmanager
+async def consuming(service: Service, handle: Handle) -> AsyncIterator[None]:
+    running = asyncio.create_task(open_consumer(service.settings, "w1").run(handle))
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            yield
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+@contextmanager
+def worker_process(service: Service, worker_id: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "tests.contract.store.queue_worker"]
+    process = subprocess.Popen(
+        [*command, service.settings.model_dump_json(), worker_id], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def next_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def submit(service: Service, job_id: str) -> None:
+    service.store.jobs.submit(job_id, CompilationRequest.model_validate(request()))
+
+
+async def test_what_never_reached_the_queue_is_enqueued(eager: Service) -> None:
+    eager.store.models.add(DIGEST, 1)
+    submit(eager, "0" * 32)
+    assert (sweep(eager), sweep(eager)) == (2, 0)
+
+
+async def test_a_job_that_the_queue_gave_up_is_handled_again(eager: Service) -> None:
+    submit(eager, "job-given-up")
+    begun: list[Task] = []
+
+    async def fail_once(task: Task) -> None:
+        begun.append(task)
+        if len(begun) == 1:
+            raise RuntimeError("the store is away")
+        eager.store.jobs.request_cancel(task.id)
+
+    eager.enqueue_compilation("job-given-up")
+    async with consuming(eager, fail_once):
+        while len(begun) < 2:
+            await asyncio.to_thread(sweep, eager)
+    assert sweep(eager) == 0
+    assert begun == [Task(TaskKind.COMPILE, "job-given-up")] * 2
+
+
+async def test_a_model_that_was_rejected_by_bad_luck_is_inspected_again_when_it_is_uploaded_again(
+    api: AsyncClient, eager: Service
+) -> None:
+    found = [make_problem(ErrorCode.WORKER_LOST, "bad luck"), WITH_SHAPES]
+
+    async def inspect(task: Task) -> None:
+        await asyncio.to_thread(eager.store.models.finish_inspection, task.id, found.pop(0))
+
+    async def inspected(state: ModelState) -> None:
+        while (await api.get(f"/v1/models/{DIGEST}")).json()["state"] != state:
+            await asyncio.to_thread(sweep, eager)
+
+    async with consuming(eager, inspect):
+        await api.put(f"/v1/models/{DIGEST}", content=MODEL_BYTES)
+        await inspected(ModelState.REJECTED)
+        again = await api.put(f"/v1/models/{DIGEST}", content=MODEL_BYTES)
+        assert (again.status_code, again.json()["state"]) == (200, "inspecting")
+        await inspected(ModelState.READY)
+
+
+async def test_a_defective_model_stays_rejected_when_it_is_uploaded_again(
+    api: AsyncClient, front: Service, model: str
+) -> None:
+    front.store.models.finish_inspection(model, make_problem(ErrorCode.MODEL_DAMAGED, "torn"))
+    again = await api.put(f"/v1/models/{model}", content=MODEL_BYTES)
+    assert (again.status_code, again.json()["state"]) == (200, "rejected")
+
+
+async def test_what_a_worker_had_in_hand_goes_to_another_one_once_it_is_lost(eager: Service) -> None:
+    submit(eager, "stuck-job")
+    eager.enqueue_compilation("stuck-job")
+    with worker_process(eager, "w1") as process:
+        assert next_line(process) == "compile:stuck-job"
+    eager.store.workers.beat(worker())
+    assert sweep(eager) == 0
+    eager.store.workers.beat(worker().model_copy(update={"seen_at": now() - timedelta(minutes=1)}))
+    assert (sweep(eager), sweep(eager)) == (1, 0)
+    assert eager.store.workers.live(3600) == ()
+    with worker_process(eager, "w2") as process:
+        assert next_line(process) == "compile:stuck-job"
+
+
+async def test_only_uploads_that_were_cut_off_long_ago_are_swept(front: Service) -> None:
+    incoming = front.settings.folder / "artifacts" / INCOMING
+    incoming.mkdir(parents=True)
+    (incoming / "today#1").write_bytes(b"half")
+    assert sweep_uploads(front) == 0
