@@ -7,10 +7,9 @@ import sys
 
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.settings import StoreSettings
+from worker.errors import WorkerError
 from worker.settings import WorkerSettings
-from worker.supervisor import SandboxIncompleteError, run_supervisor
-from worker.workplace import WorkplaceError
-from worker.zygote_handle import ZygoteLostError
+from worker.supervisor import run_supervisor
 
 
 async def _run() -> None:
@@ -29,7 +28,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         asyncio.run(_run())
-    except (SandboxIncompleteError, StoreUnavailableError, WorkplaceError, ZygoteLostError) as error:
+    except (StoreUnavailableError, WorkerError) as error:
         sys.stderr.write(f"the worker cannot work: {error}\n")
         return 1
     return 0

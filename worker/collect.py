@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bessemer.contract.job import Artifact
 from bessemer.store.artifacts import Artifacts
+from worker.errors import MisbehavedError
 from worker.messages import Compiled
 
 MEDIA_TYPES = {
@@ -24,10 +25,6 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 LOG_NAME = "log.txt"
 
 
-class HostileFileError(Exception):
-    """A file that a job left is not what it said."""
-
-
 def collect(folder: Path, compiled: Compiled, artifacts: Artifacts) -> tuple[Artifact, ...]:
     """Store the files that the child named, and its log.
 
@@ -37,7 +34,7 @@ def collect(folder: Path, compiled: Compiled, artifacts: Artifacts) -> tuple[Art
         artifacts: where to store them.
 
     Raises:
-        HostileFileError: a name is no plain name, or a file is missing, a link, or no regular file.
+        MisbehavedError: a name is no plain name, or a file is missing, a link, or no regular file.
     """
     named = [(name, folder / "output" / name) for name in compiled.files]
     files = [*named, (LOG_NAME, folder / LOG_NAME)]
@@ -63,12 +60,12 @@ def _store(name: str, path: Path, artifacts: Artifacts) -> Artifact:
 
 def _check(name: str, path: Path) -> None:
     if not NAME.fullmatch(name):
-        raise HostileFileError(f"{name!r} is no name of an artifact")
+        raise MisbehavedError(f"{name!r} is no name of an artifact")
     if path.parent.is_symlink():
-        raise HostileFileError(f"the folder of {name!r} is a link")
+        raise MisbehavedError(f"the folder of {name!r} is a link")
     try:
         status = path.lstat()
     except OSError as error:
-        raise HostileFileError(f"{name!r} is missing") from error
+        raise MisbehavedError(f"{name!r} is missing") from error
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-        raise HostileFileError(f"{name!r} is a link or no regular file")
+        raise MisbehavedError(f"{name!r} is a link or no regular file")

@@ -1,8 +1,24 @@
 """The worker's errors.
 
 ```
-JobError                 one job ends, with a stable code
-└─ OperatorsUnsupportedError  every operator that the importer lacks, with its places
+JobError                      one job ends, with a stable code
+├─ MisbehavedError            the job said, or left in its folder, what no job does
+├─ OperatorsUnsupportedError  every operator that the importer lacks, with its places
+└─ StageFailedError           the same, with the stage in which the job ended      pipeline/pipeline.py
+
+WorkerError                   the worker itself cannot work
+├─ SandboxIncompleteError     a required layer of the confinement does not hold
+├─ WorkplaceError             the work folder cannot be used
+└─ ZygoteLostError            the zygote could not be started, or ended before it answered
+
+caught within their own part of the worker, never a job's end by themselves:
+HostileTreeError              a tree of folders that no honest job makes          usage.py
+LinkError                     the linker refused                                  candidates/link.py
+LibraryCrashedError           the process that ran a library died                 candidates/client.py
+CandidateServerLostError      the candidate server itself is gone                 candidates/client.py
+ScriptRaisedError             the model itself raised                             torchscript/primitives.py
+ScriptConversionError         neither way led to an exported program              torchscript/convert.py
+UnknownOperatorError          nothing here or in torch computes a node            torchscript/operators.py
 ```
 Foreign exceptions are turned into these where they are caught: in the stage that knows what it was doing.
 """
@@ -34,6 +50,29 @@ class OperatorsUnsupportedError(JobError):
     def __init__(self, places: tuple[SourcePlace, ...]) -> None:
         names = sorted({place.operator for place in places if place.operator})
         super().__init__(ErrorCode.OPERATOR_UNSUPPORTED, f"unsupported: {', '.join(names)}", places)
+
+
+class MisbehavedError(JobError):
+    """A job said, or left in its folder, what no job does."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(ErrorCode.CHILD_MISBEHAVED, detail)
+
+
+class WorkerError(Exception):
+    """The worker itself cannot work; the message says why."""
+
+
+class SandboxIncompleteError(WorkerError):
+    """A required layer of the confinement does not hold: this worker may take no job."""
+
+
+class WorkplaceError(WorkerError):
+    """The work folder cannot be used."""
+
+
+class ZygoteLostError(WorkerError):
+    """The zygote could not be started, or ended before it answered."""
 
 
 MAX_MESSAGE_CHARACTERS = 600

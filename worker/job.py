@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 from bessemer.store.errors import FencedError
 from worker.ending import Ending
+from worker.errors import MisbehavedError, ZygoteLostError
 from worker.job_folder import JobFolder
 from worker.journal import Journal
 from worker.messages import Compiled, Failed, Inspected
 from worker.order import StartJob
+from worker.running_job import RunningJob
 from worker.watch import Limits, watch
-from worker.zygote_handle import MisbehavedError, RunningJob, Zygote, ZygoteLostError
+from worker.zygote_handle import Zygote
 
 CANCEL_POLL_SECONDS = 0.25
 LAST_WORDS_SECONDS = 5.0

@@ -22,8 +22,9 @@ from bessemer.store.errors import (
 from bessemer.store.queue import Task, TaskKind
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
-from worker.collect import HostileFileError, collect, collect_log
+from worker.collect import collect, collect_log
 from worker.ending import Ending, conclude
+from worker.errors import MisbehavedError, SandboxIncompleteError, ZygoteLostError
 from worker.job import run_job
 from worker.job_folder import JobFolder, make_job_folder, remove_job_folder, seal_model
 from worker.journal import CompilationJournal, Journal, SilentJournal
@@ -32,17 +33,13 @@ from worker.order import CompileWork, InspectWork, ProbeWork, StartJob, Work
 from worker.presence import Presence, default_worker_id
 from worker.settings import WorkerSettings
 from worker.workplace import Workplace, claim_workplace
-from worker.zygote_handle import Zygote, ZygoteLostError
+from worker.zygote_handle import Zygote
 
 MAX_ATTEMPTS = 3
 SLOTS = {TaskKind.COMPILE: 0, TaskKind.INSPECT: 1}
 PROBE_SLOT = 2
 
 log = logging.getLogger(__name__)
-
-
-class SandboxIncompleteError(Exception):
-    """A required layer of the confinement does not hold: this worker may take no job."""
 
 
 class Supervisor:
@@ -119,7 +116,7 @@ class Supervisor:
         if isinstance(result, Compiled):
             try:
                 files = collect(folder.path, result, artifacts)
-            except HostileFileError as error:
+            except MisbehavedError as error:
                 result = make_problem(ErrorCode.CHILD_MISBEHAVED, str(error))
             else:
                 jobs.succeed(job_id, attempt, result.target, result.verified, result.figures, files)

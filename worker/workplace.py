@@ -8,20 +8,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from worker.errors import WorkplaceError
 from worker.groups import GroupsFile
 from worker.job_folder import remove_job_folder
 
 HOST_USERS = Path(f"/tmp/bessemer-users-{os.geteuid()}")
 """Where supervisors with different work folders agree on who takes which users."""
 
-SLOTS = 8
+USERS_PER_WORKER = 8
 MAX_PLACES = 128
 _PASSABLE = 0o711
 _FOREIGN_WRITE = 0o022
-
-
-class WorkplaceError(Exception):
-    """The work folder cannot be used; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class Workplace:
 
     def slot_uid(self, base: int, slot: int) -> int | None:
         """The user of a job slot: different for every slot of every supervisor; None without root."""
-        return base + self.users * SLOTS + slot if os.geteuid() == 0 else None
+        return base + self.users * USERS_PER_WORKER + slot if os.geteuid() == 0 else None
 
 
 @contextmanager

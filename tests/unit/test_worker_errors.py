@@ -1,5 +1,9 @@
+import re
+from pathlib import Path
+
 import pytest
 
+import worker.errors
 from bessemer.contract.problem import ErrorCode
 from worker.errors import MAX_MESSAGE_CHARACTERS, JobError, failure_of, ran_out_of_memory, short_message
 
@@ -54,3 +58,9 @@ def test_a_short_message_is_one_line_without_frames(error: Exception, message: s
 
 def test_a_short_message_is_short() -> None:
     assert len(short_message(ValueError("x" * 5000))) == len("ValueError: ") + MAX_MESSAGE_CHARACTERS
+
+
+def test_every_error_of_the_worker_is_drawn_in_the_tree() -> None:
+    sources = "\n".join(path.read_text() for path in Path(worker.errors.__file__).parent.rglob("*.py"))
+    errors = set(re.findall(r"^class (\w+Error)\b", sources, re.MULTILINE))
+    assert errors == set(re.findall(r"^\W*(\w+Error) ", str(worker.errors.__doc__), re.MULTILINE))

@@ -17,14 +17,16 @@ import torch
 from torch import fx, nn
 
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from worker.errors import MisbehavedError
 from worker.job_folder import JobFolder, make_job_folder, remove_job_folder, seal_model
 from worker.messages import Confined, Message
 from worker.order import InspectWork, StartJob
 from worker.processes import processes
+from worker.running_job import Exit, RunningJob
 from worker.settings import GIBIBYTE, WorkerSettings
 from worker.watch import Limits, Verdict, watch
 from worker.workplace import Workplace, claim_workplace
-from worker.zygote_handle import Exit, MisbehavedError, RunningJob, Zygote
+from worker.zygote_handle import Zygote
 
 SLOT_UID_BASE = 64_000
 UNREACHABLE = {"limit_processes": 100_000, "limit_memory_bytes": 1024 * GIBIBYTE}
@@ -118,7 +120,7 @@ class Rig:
 
     def start(self, body: str, mode: SandboxMode = SandboxMode.REQUIRED, **settings: Any) -> RunningJob:
         """Start a job and leave it running."""
-        return self.runner.run(self._start(body, mode, self._settings(mode, settings)))
+        return self.runner.run(self._start(body, self._settings(mode, settings)))
 
     def settings_limits(self, **settings: Any) -> Limits:
         return self._settings(SandboxMode.REQUIRED, settings).limits(None)
@@ -140,13 +142,17 @@ class Rig:
         defaults = {"sandbox": mode, "limit_memory_bytes": 2 * GIBIBYTE, "limit_wall_seconds": 120}
         return WorkerSettings(**(defaults | settings))
 
-    async def _start(self, body: str, mode: SandboxMode, settings: WorkerSettings) -> RunningJob:
+    def order(self, body: str, mode: SandboxMode = SandboxMode.REQUIRED, **settings: Any) -> StartJob:
+        """An order for a job, whose folder is made."""
+        return self._order(body, self._settings(mode, settings))
+
+    def _order(self, body: str, settings: WorkerSettings) -> StartJob:
         uid = self.place.slot_uid(SLOT_UID_BASE, 0)
         name = f"attack-{next(self.numbers)}"
         folder = make_job_folder(self.place.jobs / name, uid)
         folder.model.write_bytes(malicious_model(body))
         seal_model(folder, uid)
-        order = StartJob(
+        return StartJob(
             job=name,
             folder=str(folder.path),
             messages=str(folder.messages),
@@ -154,10 +160,12 @@ class Rig:
             cores=2,
             work=InspectWork(),
         )
-        return await self.zygote.start_job(order)
+
+    async def _start(self, body: str, settings: WorkerSettings) -> RunningJob:
+        return await self.zygote.start_job(self._order(body, settings))
 
     async def _outcome(self, body: str, settings: WorkerSettings, allowed_seconds: float | None) -> Outcome:
-        job = await self._start(body, settings.sandbox, settings)
+        job = await self._start(body, settings)
         reading = asyncio.create_task(_read(job))
         async with job:
             verdict = await watch(job, settings.limits(allowed_seconds), lambda: False)

@@ -1,5 +1,6 @@
 """The zygote's own end, and its supervisor's: no job outlives either."""
 
+import asyncio
 import os
 import shutil
 import signal
@@ -11,6 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from worker.job_folder import remove_job_folder
 from worker.processes import processes
 from worker.workplace import claim_workplace
 from worker.zygote_handle import CHECKOUT
@@ -57,6 +61,10 @@ def members(group: int) -> int:
     return sum(process.group == group and not process.zombie for process in processes())
 
 
+def children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
 def eventually(condition: Callable[[], bool], seconds: float = 30) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -64,6 +72,11 @@ def eventually(condition: Callable[[], bool], seconds: float = 30) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+def eventually_on(rig: Rig, condition: Callable[[], bool]) -> bool:
+    """The same while the rig's event loop runs."""
+    return bool(rig.runner.run(asyncio.to_thread(eventually, condition)))
 
 
 def test_a_job_does_not_outlive_the_zygote_which_is_started_again(rig: Rig) -> None:
@@ -76,6 +89,36 @@ def test_a_job_does_not_outlive_the_zygote_which_is_started_again(rig: Rig) -> N
     assert members(job.pid) == 0
     assert rig.confined("return 'runs'").did == "runs"
     assert rig.zygote.pid != first
+
+
+def test_a_job_whose_group_cannot_be_noted_is_ended(rig: Rig) -> None:
+    order = rig.order(SPAWN)
+    in_the_way = rig.place.folder / "groups.new"
+    in_the_way.mkdir()
+    try:
+        with pytest.raises(IsADirectoryError):
+            rig.runner.run(rig.zygote.start_job(order))
+        assert eventually_on(rig, lambda: not children(rig.zygote.pid))
+    finally:
+        in_the_way.rmdir()
+        remove_job_folder(Path(order.folder))
+
+
+def test_a_job_that_nobody_waits_for_any_more_is_ended(rig: Rig) -> None:
+    order = rig.order(SPAWN)
+
+    async def give_up() -> None:
+        starting = asyncio.create_task(rig.zygote.start_job(order))
+        await asyncio.sleep(0)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+
+    rig.runner.run(give_up())
+    assert eventually_on(rig, lambda: not children(rig.zygote.pid))
+    remove_job_folder(Path(order.folder))
+    assert rig.confined("return 'runs'").did == "runs"
+    assert not (rig.place.folder / "groups").read_text()
 
 
 def test_neither_zygote_nor_job_outlive_the_supervisor(rig: Rig, tmp_path: Path) -> None:
