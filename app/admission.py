@@ -76,7 +76,4 @@ def _arguments(signature: Signature) -> str:
 
 
 def _argument(name: str | None, spec: TensorSpec | None) -> str:
-    if spec is None:
-        return str(name)
-    shape = "x".join(map(str, spec.shape)) or "scalar"
-    return f"{spec.name}={shape}:{spec.dtype}"
+    return str(name if spec is None else spec)

@@ -59,10 +59,8 @@ def _model_lines(model: Model) -> Iterator[str]:
     if model.inspection is None:
         return
     signature = model.inspection.signature
-    shapes = {
-        spec.name: f"{'x'.join(map(str, spec.shape)) or 'scalar'}:{spec.dtype}" for spec in signature.inputs
-    }
+    known = {spec.name: str(spec) for spec in signature.inputs}
     yield f"format      {model.inspection.format}"
     yield f"parameters  {signature.parameters}"
     for name in signature.input_names:
-        yield f"input       {name}={shapes.get(name, '(shape unknown: give --input)')}"
+        yield f"input       {known.get(name, f'{name}=(shape unknown: give --input)')}"

@@ -43,6 +43,10 @@ class TensorSpec(Document):
     shape: tuple[Dimension, ...] = Field(max_length=MAX_RANK)
     dtype: DType = DType.FLOAT32
 
+    def __str__(self) -> str:
+        """The command line's form, which ``parse_tensor_spec`` reads."""
+        return f"{self.name}={'x'.join(map(str, self.shape)) or 'scalar'}:{self.dtype}"
+
 
 def parse_tensor_spec(text: str) -> TensorSpec:
     """Read the command line's form ``name=1x3x224x224:float32``.

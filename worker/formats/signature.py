@@ -69,20 +69,22 @@ def _shape_problem(given: TensorSpec, argument: Argument) -> str | None:
 
 
 def _mismatch(requested: tuple[TensorSpec, ...], arguments: tuple[Argument, ...], problem: str) -> JobError:
-    given = ", ".join(_shown(spec) for spec in requested)
-    detail = f"{problem}; expected {_listed(arguments)}; given {given}"
+    detail = f"{problem}; expected {_listed(arguments)}; given {', '.join(map(str, requested))}"
     return JobError(ErrorCode.INPUTS_MISMATCH, detail)
 
 
 def _listed(arguments: tuple[Argument, ...]) -> str:
     shown = (
-        f"{argument.name if argument.spec is None else _shown(argument.spec, argument.dynamic_axes)}"
+        f"{argument.name if argument.spec is None else _starred(argument.spec, argument.dynamic_axes)}"
         f"{'' if argument.required else ' (optional)'}"
         for argument in arguments
     )
     return ", ".join(shown) or "no inputs"
 
 
-def _shown(spec: TensorSpec, dynamic_axes: frozenset[int] = frozenset()) -> str:
+def _starred(spec: TensorSpec, dynamic_axes: frozenset[int]) -> str:
+    """Like ``str(spec)``, with a star at each size that may be another."""
+    if not dynamic_axes:
+        return str(spec)
     sizes = [f"{size}*" if axis in dynamic_axes else str(size) for axis, size in enumerate(spec.shape)]
-    return f"{spec.name}={'x'.join(sizes) or 'scalar'}:{spec.dtype.value}"
+    return f"{spec.name}={'x'.join(sizes)}:{spec.dtype.value}"

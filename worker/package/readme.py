@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from bessemer.bundle.manifest import Manifest
 from bessemer.contract.tensor import TensorSpec
-from worker.report.words import input_text
 
 _TEMPLATE = """\
 # A compiled model
@@ -89,7 +88,7 @@ def readme(manifest: Manifest) -> str:
 
 
 def _tensors(title: str, specs: Iterable[TensorSpec]) -> str:
-    return f"{title}: " + (", ".join(f"`{input_text(spec)}`" for spec in specs) or "none")
+    return f"{title}: " + (", ".join(f"`{spec}`" for spec in specs) or "none")
 
 
 def _link_flag(path: str) -> str:
@@ -101,7 +100,7 @@ def _program(manifest: Manifest) -> str:
         inputs="\n".join(_allocation(index, spec) for index, spec in enumerate(manifest.inputs)),
         names=", ".join(f"input{index}" for index in range(len(manifest.inputs))),
         entry=manifest.entry_point,
-        outputs=", ".join(map(input_text, manifest.outputs)),
+        outputs=", ".join(map(str, manifest.outputs)),
     )
 
 

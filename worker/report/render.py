@@ -27,7 +27,7 @@ def _environment() -> Environment:
         "percent": words.percent,
         "digits": words.three_digits,
         "element": words.element,
-        "spec": words.input_text,
+        "spec": str,
         "baseline": words.baseline_name,
         "ratio": words.ratio_words,
     }

@@ -3,7 +3,6 @@
 import math
 
 from bessemer.contract.report import BaselineResult
-from bessemer.contract.tensor import TensorSpec
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 
@@ -74,11 +73,6 @@ def percent(share: float) -> str:
 def baseline_name(name: str) -> str:
     """A baseline's name as it is spoken."""
     return _BASELINE_NAMES.get(name, name)
-
-
-def input_text(spec: TensorSpec) -> str:
-    """A tensor in the command line's form ``name=1x3x224x224:float32``."""
-    return f"{spec.name}={'x'.join(map(str, spec.shape)) or 'scalar'}:{spec.dtype.value}"
 
 
 def ratio_words(ratio: float) -> str:
