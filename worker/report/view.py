@@ -117,7 +117,7 @@ def command_lines(request: CompilationRequest) -> tuple[str, ...]:
     target = request.target
     parts = ["bessemer compile MODEL"]
     parts += [f"--target {shlex.quote(target.preset)}"] if isinstance(target, PresetTarget) else []
-    parts += [f"--input {shlex.quote(words.input_text(spec))}" for spec in request.inputs]
+    parts += [f"--input {shlex.quote(str(spec))}" for spec in request.inputs]
     parts += [f"--option {shlex.quote(f'{name}={value}')}" for name, value in changed_options(request)]
     return (*parts, "--output DIR")
 
