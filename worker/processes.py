@@ -7,7 +7,7 @@ from pathlib import Path
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _CAP_SYS_PTRACE = 19
-_PAGE_BYTES = os.sysconf("SC_PAGESIZE")
+_MAX_FILE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -23,17 +23,18 @@ class Process:
     zombie: bool
 
 
-def processes() -> tuple[Process, ...]:
-    """Every process that can be seen."""
+def processes(besides: frozenset[int] = frozenset()) -> tuple[Process, ...]:
+    """Every process that can be seen, besides those whose ids are given."""
     with os.scandir("/proc") as entries:
-        found = [read_process(int(entry.name)) for entry in entries if entry.name.isdigit()]
+        pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
+    found = [read_process(pid) for pid in pids if pid not in besides]
     return tuple(process for process in found if process is not None)
 
 
 def read_process(pid: int) -> Process | None:
     """One process; None where it is gone."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        text = _read(f"/proc/{pid}/stat")
     except OSError:
         return None
     # the name, in parentheses, may hold anything
@@ -61,7 +62,7 @@ def may_trace() -> bool:
 def user_of(pid: int) -> int | None:
     """The real user of a process; None where it is gone. The owner of ``/proc/PID`` may be another."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+        lines = _read(f"/proc/{pid}/status").splitlines()
     except OSError:
         return None
     return next((int(line.split()[1]) for line in lines if line.startswith("Uid:")), None)
@@ -73,12 +74,10 @@ def private_bytes(pid: int) -> int:
     Pages that a fork still shares count in full in each process.
     """
     try:
-        resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
-        status = Path(f"/proc/{pid}/status").read_text()
+        status = _read(f"/proc/{pid}/status")
     except OSError:
         return 0
-    anonymous = (int(resident) - int(shared)) * _PAGE_BYTES
-    return max(anonymous, 0) + _kibibytes(status, "RssShmem:")
+    return _kibibytes(status, "RssAnon:") + _kibibytes(status, "RssShmem:")
 
 
 def proportional_bytes(pid: int) -> int | None:
@@ -87,7 +86,7 @@ def proportional_bytes(pid: int) -> int | None:
     Costs milliseconds: the kernel walks the page table.
     """
     try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        text = _read(f"/proc/{pid}/smaps_rollup")
     except (FileNotFoundError, ProcessLookupError):
         return 0
     except OSError:
@@ -96,7 +95,15 @@ def proportional_bytes(pid: int) -> int | None:
 
 
 def _kibibytes(text: str, name: str) -> int:
-    for line in text.splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) << 10
-    return 0
+    """A figure of a table; 0 where the table lacks it, as that of a process that has ended does."""
+    start = text.find(f"\n{name}")
+    return int(text[start + len(name) + 1 :].split(maxsplit=1)[0]) << 10 if start >= 0 else 0
+
+
+def _read(path: str) -> str:
+    """A small file of the kernel's, read often: several times cheaper than through pathlib."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _MAX_FILE_BYTES).decode(errors="replace")
+    finally:
+        os.close(descriptor)

@@ -14,6 +14,9 @@ from worker.processes import Process, may_trace, private_bytes, processes, propo
 from worker.sandbox.kernel import file_user
 
 MAX_DEPTH = 64
+ROLL_CALL_SECONDS = 1.0
+"""How long what was no part of a job is not asked again: no process joins another session, but ids return."""
+
 _BLOCK_BYTES = 512
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -66,7 +69,8 @@ class Meter:
     ) -> None:
         self._pid = pid
         self._uid = uid
-        self._foreign: frozenset[tuple[int, int]] = frozenset()
+        self._foreign: frozenset[int] = frozenset()
+        self._next_roll_call = 0.0
         self._folder = JobFolder(folder)
         self._memory_limit = memory_limit
         self._inode_limit = inode_limit
@@ -98,16 +102,18 @@ class Meter:
 
     def _members(self) -> tuple[Process, ...]:
         """The group, and what else runs as the slot's user: it can leave where seccomp does not hold."""
-        everything = processes()
-        group = tuple(process for process in everything if process.group == self._pid)
-        if self._uid is None:
-            return group
-        others = {
-            (process.pid, process.start_ticks): process for process in everything if process not in group
-        }
-        strays = {key for key in others.keys() - self._foreign if user_of(others[key].pid) == self._uid}
-        self._foreign = frozenset(others.keys() - strays)
-        return (*group, *(others[key] for key in strays))
+        if time.monotonic() >= self._next_roll_call:
+            self._next_roll_call = time.monotonic() + ROLL_CALL_SECONDS
+            self._foreign = frozenset()
+        asked = processes(besides=self._foreign)
+        members = tuple(process for process in asked if self._has(process))
+        # the first process may not have made its group yet
+        others = {process.pid for process in asked} - {process.pid for process in members} - {self._pid}
+        self._foreign |= others
+        return members
+
+    def _has(self, process: Process) -> bool:
+        return process.group == self._pid or (self._uid is not None and user_of(process.pid) == self._uid)
 
     def _folder_use(self) -> FolderUse:
         """What the job wrote; the upload is not counted."""
@@ -156,7 +162,7 @@ def folder_use(folder: Path, inode_limit: int) -> FolderUse:
     """
     disk = inodes = 0
     try:
-        for status in _statuses(os.open(folder, _OPEN_FOLDER), 0):
+        for status in _statuses(_open(folder), 0):
             inodes += 1
             disk += status.st_blocks * _BLOCK_BYTES
             if inodes > inode_limit:
@@ -166,6 +172,16 @@ def folder_use(folder: Path, inode_limit: int) -> FolderUse:
     except HostileTreeError:
         return FolderUse(disk, inode_limit + 1)
     return FolderUse(disk, inodes)
+
+
+def _open(folder: Path) -> int:
+    try:
+        return os.open(folder, _OPEN_FOLDER)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        # a link, a file, or a folder that may not be read is in its place
+        raise HostileTreeError from error
 
 
 def deleted_bytes(pids: tuple[int, ...], folder: Path) -> int:

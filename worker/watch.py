@@ -14,7 +14,10 @@ from typing import Protocol
 from bessemer.contract.problem import ErrorCode
 from worker.usage import Meter, Usage
 
-INTERVAL_SECONDS = 0.075
+INTERVAL_SECONDS = 0.15
+CLOSE_INTERVAL_SECONDS = 0.05
+CLOSE = 0.5
+"""The part of a limit from which on a job is looked at more often."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,10 @@ class Watched(Protocol):
         """Whether the job's first process still runs."""
         ...
 
+    async def wait(self, seconds: float) -> None:
+        """Return when the job's first process has ended, or after so many seconds."""
+        ...
+
     async def kill(self) -> None:
         """End every process of the job; returns when none is left."""
         ...
@@ -113,13 +120,25 @@ async def watch(job: Watched, limits: Limits, cancelled: Callable[[], bool]) -> 
     meter = Meter(job.pid, job.uid, job.folder, limits.memory_bytes, limits.inodes, job.baseline_bytes)
     while job.running():
         started = time.monotonic()
-        verdict = judge(await asyncio.to_thread(meter.read), limits, cancelled())
+        usage = await asyncio.to_thread(meter.read)
+        verdict = judge(usage, limits, cancelled())
         if verdict is not None:
             await job.kill()
             return verdict
         # a look that took long (thousands of files) is followed by a rest as long
-        await asyncio.sleep(max(INTERVAL_SECONDS, time.monotonic() - started))
+        await job.wait(max(interval_seconds(usage, limits), time.monotonic() - started))
     return None
+
+
+def interval_seconds(usage: Usage, limits: Limits) -> float:
+    """How long to rest between two looks: what grows fast is looked at more often when it nears its limit."""
+    parts = (
+        usage.memory_bytes / limits.memory_bytes,
+        usage.disk_bytes / limits.disk_bytes,
+        usage.inodes / limits.inodes,
+        usage.output_bytes / limits.output_bytes,
+    )
+    return CLOSE_INTERVAL_SECONDS if max(parts) > CLOSE else INTERVAL_SECONDS
 
 
 def judge(usage: Usage, limits: Limits, cancelled: bool) -> Verdict | None:

@@ -4,7 +4,15 @@ import pytest
 
 from bessemer.contract.problem import ErrorCode
 from worker.usage import Usage
-from worker.watch import Limits, describe, exceeded, judge
+from worker.watch import (
+    CLOSE_INTERVAL_SECONDS,
+    INTERVAL_SECONDS,
+    Limits,
+    describe,
+    exceeded,
+    interval_seconds,
+    judge,
+)
 
 LIMITS = Limits(
     memory_bytes=100,
@@ -58,3 +66,17 @@ def test_a_verdict_says_what_was_used_of_what_was_allowed() -> None:
     usage = replace(AT_THE_LIMIT, memory_bytes=3 << 20)
     limits = replace(LIMITS, memory_bytes=2 << 20)
     assert describe(ErrorCode.LIMIT_MEMORY, usage, limits) == "3.0 MiB of 2.0 MiB"
+
+
+@pytest.mark.parametrize(
+    ("usage", "seconds"),
+    [
+        (Usage(50, 100, 5, 25, cpu_seconds=4, wall_seconds=6), INTERVAL_SECONDS),
+        (Usage(51, 0, 0, 0, cpu_seconds=0, wall_seconds=0), CLOSE_INTERVAL_SECONDS),
+        (Usage(0, 101, 0, 0, cpu_seconds=0, wall_seconds=0), CLOSE_INTERVAL_SECONDS),
+        (Usage(0, 0, 6, 0, cpu_seconds=0, wall_seconds=0), CLOSE_INTERVAL_SECONDS),
+        (Usage(0, 0, 0, 26, cpu_seconds=0, wall_seconds=0), CLOSE_INTERVAL_SECONDS),
+    ],
+)
+def test_a_job_is_looked_at_more_often_when_it_nears_a_limit(usage: Usage, seconds: float) -> None:
+    assert interval_seconds(usage, LIMITS) == seconds

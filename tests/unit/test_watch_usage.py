@@ -1,7 +1,9 @@
 import os
+import subprocess
+import sys
 from pathlib import Path
 
-from worker.usage import deleted_bytes, folder_use, memory_bytes
+from worker.usage import Meter, deleted_bytes, folder_use, memory_bytes
 
 BLOCK = 4096
 
@@ -37,6 +39,13 @@ def test_a_tree_that_no_honest_job_makes_counts_as_too_many_files(tmp_path: Path
     assert folder_use(tmp_path, inode_limit=1000).inodes == 1001
 
 
+def test_what_is_no_folder_any_more_counts_as_too_many_files(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("/usr")
+    for name in ("file", "link"):
+        assert folder_use(tmp_path / name, inode_limit=10).inodes == 11
+
+
 def test_a_folder_that_is_gone_uses_nothing(tmp_path: Path) -> None:
     assert folder_use(tmp_path / "gone", inode_limit=10).inodes == 0
 
@@ -59,3 +68,14 @@ def test_memory_is_bounded_cheaply_within_the_limit_and_exact_beyond() -> None:
 
 def test_a_process_that_is_gone_uses_no_memory() -> None:
     assert memory_bytes((1 << 22,), limit=0, baseline_bytes=0) == 0
+
+
+def test_a_process_that_a_job_starts_later_is_counted(tmp_path: Path) -> None:
+    sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with subprocess.Popen(sleeper, process_group=0) as first:
+        meter = Meter(first.pid, None, tmp_path, 1 << 40, 10, 0)
+        alone = meter.read().memory_bytes
+        with subprocess.Popen(sleeper, process_group=first.pid) as second:
+            assert meter.read().memory_bytes > alone
+            second.kill()
+        first.kill()
