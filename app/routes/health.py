@@ -1,16 +1,18 @@
 """Health: whether the process lives, and whether the service can take requests."""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
+from app import documentation
 from app.documentation import problems
-from app.problems import ProblemError
-from app.readiness import readiness
+from app.problems import RETRY_AFTER_SECONDS, UNAVAILABLE_STATUS
+from app.readiness import NO_WORKER, readiness
 from app.service import ServiceDep
 from bessemer.contract.base import Document
-from bessemer.contract.problem import ErrorCode, FieldError, make_problem
 from bessemer.contract.service import Readiness
 
 router = APIRouter(tags=["health"])
+
+AWAY = Readiness(ready=False, database=True, store=False, workers=(), warnings=(NO_WORKER,))
 
 
 class Health(Document):
@@ -26,17 +28,25 @@ async def healthz() -> Health:
     return Health()
 
 
-@router.get("/readyz", summary="Whether requests are taken", responses=problems())
+@router.get(
+    "/readyz",
+    summary="Whether requests are taken",
+    responses=problems()
+    | documentation.answer(
+        UNAVAILABLE_STATUS,
+        "The database or the artifact store cannot be reached: the fields say which.",
+        AWAY,
+    ),
+)
 @router.head("/readyz", include_in_schema=False)
-def readyz(service: ServiceDep) -> Readiness:
+def readyz(service: ServiceDep, response: Response) -> Readiness:
     """503 only where the database or the artifact store cannot be reached.
 
+    Then, too, the body is this document, the one exception to the rule that errors are problems.
     `warnings` name what is short of the service's promises: a sandbox with layers lost, or no worker.
     """
     state = readiness(service)
-    if state.ready:
-        return state
-    down = [name for name, up in (("database", state.database), ("store", state.store)) if not up]
-    errors = tuple(FieldError(field=name, message="cannot be reached") for name in down)
-    detail = f"Cannot be reached: {', '.join(down)}."
-    raise ProblemError(make_problem(ErrorCode.UNAVAILABLE, detail, errors=errors))
+    if not state.ready:
+        response.status_code = UNAVAILABLE_STATUS
+        response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    return state

@@ -144,7 +144,7 @@ class Client:
         return self._transport.run(operations.get_targets())
 
     def readiness(self) -> Readiness:
-        """Whether the server takes requests, and which workers live."""
+        """Whether the server takes requests, which of its stores it reaches, and which workers live."""
         return self._transport.run(operations.get_readiness())
 
 

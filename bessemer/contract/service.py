@@ -21,7 +21,10 @@ class Worker(Document):
 
 
 class Readiness(Document):
-    """``ready`` says that requests are taken; without a live worker they wait."""
+    """``ready`` says that requests are taken; without a live worker they wait.
+
+    ``database`` and ``store`` say whether each can be reached; where one cannot, the status is 503.
+    """
 
     ready: bool
     database: bool

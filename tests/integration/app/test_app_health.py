@@ -4,8 +4,10 @@ import shutil
 
 import pytest
 from app_samples import CONFINED, worker
-from httpx import AsyncClient
+from fastapi import FastAPI
+from httpx import ASGITransport, AsyncClient
 
+import bessemer
 from app.service import Service
 from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxStatus
 from bessemer.contract.service import Readiness
@@ -42,15 +44,26 @@ async def test_a_lost_layer_and_a_lax_mode_are_named(api: AsyncClient, front: Se
     assert "seccomp" not in warnings
 
 
+def take_store_away(front: Service) -> None:
+    shutil.rmtree(front.settings.folder / "artifacts")
+    (front.settings.folder / "artifacts").write_text("no folder")
+
+
+async def test_the_client_reads_what_is_away(app: FastAPI, front: Service) -> None:
+    take_store_away(front)
+    async with bessemer.AsyncClient("http://test", transport=ASGITransport(app)) as client:
+        state = await client.readiness()
+    assert (state.ready, state.database, state.store) == (False, True, False)
+
+
 async def test_a_store_that_is_away_makes_the_service_unready_but_alive(
     api: AsyncClient, front: Service
 ) -> None:
-    shutil.rmtree(front.settings.folder / "artifacts")
-    (front.settings.folder / "artifacts").write_text("no folder")
+    take_store_away(front)
     response = await api.get("/readyz")
-    assert (response.status_code, response.json()["code"]) == (503, "unavailable")
+    state = Readiness.model_validate_json(response.content)
+    assert (response.status_code, state.ready, state.database, state.store) == (503, False, True, False)
     assert response.headers["Retry-After"].isdecimal()
-    assert [error["field"] for error in response.json()["errors"]] == ["store"]
     assert (await api.get("/healthz")).json() == {"status": "ok"}
 
 

@@ -61,6 +61,9 @@ def test_every_error_is_documented_as_a_problem(document: dict[str, Any]) -> Non
     for name, operation in operations(document):
         errors = {status: body for status, body in operation["responses"].items() if status >= "400"}
         assert {"500", "503"} <= set(errors), name
+        if name.endswith("/readyz"):
+            reference = errors.pop("503")["content"]["application/json"]["schema"]["$ref"]
+            assert reference == "#/components/schemas/Readiness"
         for status, body in errors.items():
             assert list(body["content"]) == ["application/problem+json"], (name, status)
             assert body["content"]["application/problem+json"]["examples"], (name, status)
