@@ -15,6 +15,8 @@ from tvm.script import tirx as T
 
 from worker.candidates.client import CandidateClient, CandidateServerLostError, LibraryCrashedError
 from worker.candidates.link import LinkError, link_shared
+from worker.candidates.measuring import fill
+from worker.candidates.patience import Patience
 from worker.candidates.requests import (
     BuildBatch,
     BuildCandidate,
@@ -184,6 +186,39 @@ def test_a_library_answers_with_outputs_times_and_a_profile(server: CandidateCli
         assert len(library.time(7)) == 7
         assert {function.name: function.calls for function in library.profile(3)}["exp"] == 1
         assert library.peak_memory_bytes() > 0
+
+
+def hanging_model(folder: Path) -> Path:
+    """A library whose ``main`` never returns."""
+    builder = relax.BlockBuilder()
+    function = builder.add_func(hangs.with_attr("tirx.is_scheduled", True), "hangs")
+    x = relax.Var("x", relax.TensorType((SIZE,), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(
+            builder.emit(relax.call_tir(function, x, relax.TensorType((SIZE,), "float32")))
+        )
+    path = folder / "model.so"
+    executable = tvm.compile(builder.get(), tvm.target.Target(TARGET))
+    executable.export_library(str(path), fcompile=link_shared, workspace_dir=str(folder))
+    return path
+
+
+def test_a_library_that_hangs_is_killed_in_time(tmp_path: Path) -> None:
+    path = hanging_model(tmp_path)
+    x = np.zeros(SIZE, "float32")
+    patience = Patience(first_run_seconds=1.0)
+    with fork_server(tmp_path, patience) as client, client.open_library(path, threads=1) as library:
+        with pytest.raises(LibraryCrashedError, match="no answer within 1 s") as caught:
+            library.run((x,))
+        with pytest.raises(LibraryCrashedError, match="is gone"):
+            library.run((x,))
+    assert caught.value.signal == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_candidates_are_timed_on_normal_numbers(dtype: str) -> None:
+    values = fill(TensorArgument(dtype, (1000,))).numpy().astype("float32")
+    np.testing.assert_allclose([values.mean(), values.std()], [0, 1], atol=0.1)
 
 
 def test_a_file_that_is_no_library_is_a_crash_with_a_reason(server: CandidateClient, tmp_path: Path) -> None:

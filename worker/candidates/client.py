@@ -6,12 +6,14 @@ parallel region hangs the child at its next one.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from bessemer.contract.report import FunctionTime
 from worker.candidates.library import Answer, Command, PeakMemory, Profile, Raised, Run, Time
+from worker.candidates.patience import DEFAULT_PATIENCE, Patience
 from worker.candidates.process import ForkedProcess
 from worker.candidates.requests import (
     BuildBatch,
@@ -25,6 +27,7 @@ from worker.candidates.requests import (
     OpenLibrary,
     Request,
 )
+from worker.measure.timed import WARM_UP_RUNS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class LibraryCrashedError(Exception):
-    """A process that ran a library died; ``signal`` says how (0: it ended by itself or raised)."""
+    """A process that ran a library died; ``signal`` says how (0: it hung, ended by itself or raised)."""
 
     def __init__(self, signal: int, detail: str) -> None:
         super().__init__(detail)
@@ -57,7 +60,7 @@ class Library(Protocol):
         """Run ``main`` once on copies of the inputs and return its outputs, nested ones flattened.
 
         Raises:
-            LibraryCrashedError: the process died or the library raised.
+            LibraryCrashedError: the process died or did not answer in time, or the library raised.
         """
         ...
 
@@ -66,7 +69,7 @@ class Library(Protocol):
         ...
 
     def profile(self, runs: int) -> tuple[FunctionTime, ...]:
-        """Time per function, averaged over ``runs`` runs on the inputs of the last ``run``."""
+        """Time per function, its median over ``runs`` runs on the inputs of the last ``run``."""
         ...
 
     def peak_memory_bytes(self) -> int:
@@ -81,7 +84,7 @@ class Candidates(Protocol):
         """Fork a process and load the library in it with ``TVM_NUM_THREADS`` = ``threads``.
 
         Raises:
-            LibraryCrashedError: the library could not be loaded.
+            LibraryCrashedError: the library could not be loaded, or not in time.
         """
         ...
 
@@ -97,8 +100,9 @@ class Candidates(Protocol):
 class CandidateClient:
     """Talks to a forked candidate server; one request at a time."""
 
-    def __init__(self, server: ForkedProcess) -> None:
+    def __init__(self, server: ForkedProcess, patience: Patience = DEFAULT_PATIENCE) -> None:
         self._server = server
+        self.patience = patience
 
     def __enter__(self) -> Self:
         return self
@@ -114,7 +118,7 @@ class CandidateClient:
 
     def open_library(self, path: Path, threads: int) -> ServedLibrary:
         """See ``Candidates.open_library``."""
-        opened = self.ask(OpenLibrary(path=str(path), threads=threads))
+        opened = self.ask(OpenLibrary(str(path), threads, self.patience.load_seconds))
         if isinstance(opened, Crashed):
             raise LibraryCrashedError(opened.signal, opened.detail)
         assert isinstance(opened, Opened)
@@ -147,6 +151,7 @@ class ServedLibrary:
     def __init__(self, client: CandidateClient, handle: int) -> None:
         self._client = client
         self._handle = handle
+        self._run_seconds: float | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -162,22 +167,26 @@ class ServedLibrary:
 
     def run(self, inputs: Arrays) -> Arrays:
         """See ``Library.run``."""
-        return self._ask(Run(inputs))
+        start = time.perf_counter()
+        outputs = self._ask(Run(inputs), runs=1)
+        self._run_seconds = time.perf_counter() - start
+        return outputs
 
     def time(self, runs: int) -> tuple[float, ...]:
         """See ``Library.time``."""
-        return self._ask(Time(runs))
+        return self._ask(Time(runs), runs=WARM_UP_RUNS + runs)
 
     def profile(self, runs: int) -> tuple[FunctionTime, ...]:
         """See ``Library.profile``."""
-        return self._ask(Profile(runs))
+        return self._ask(Profile(runs), runs=WARM_UP_RUNS + 2 * runs)
 
     def peak_memory_bytes(self) -> int:
         """See ``Library.peak_memory_bytes``."""
-        return self._ask(PeakMemory())
+        return self._ask(PeakMemory(), runs=0)
 
-    def _ask(self, command: Command) -> Any:
-        answer: Answer | Raised | Crashed = self._client.ask(CallLibrary(self._handle, command))
+    def _ask(self, command: Command, runs: int) -> Any:
+        seconds = self._client.patience.for_runs(runs, self._run_seconds)
+        answer: Answer | Raised | Crashed = self._client.ask(CallLibrary(self._handle, command, seconds))
         match answer:
             case Answer(value):
                 return value

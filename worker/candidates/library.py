@@ -5,7 +5,9 @@ from __future__ import annotations
 import resource
 import time
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -15,12 +17,11 @@ from worker.candidates import wire
 from worker.candidates.process import Work
 from worker.candidates.threads import use_threads
 from worker.errors import short_message
+from worker.measure.timed import timed
 
 if TYPE_CHECKING:
     import numpy as np
 
-_WARM_UP_RUNS = 2
-_WARM_UP_SECONDS = 0.02
 _KIBIBYTE = 1024
 _RUNTIME_PREFIX = "vm.builtin."
 RUNTIME = "runtime"
@@ -122,17 +123,10 @@ class LoadedLibrary:
 
     def time(self, runs: int) -> tuple[float, ...]:
         """Seconds of each of ``runs`` runs, after a short warm-up."""
-        main, arguments, clock = self._main, self._arguments, time.perf_counter
-        self._warm_up()
-        seconds = []
-        for _ in range(runs):
-            start = clock()
-            main(*arguments)
-            seconds.append(clock() - start)
-        return tuple(seconds)
+        return timed(partial(self._main, *self._arguments), runs)
 
     def profile(self, runs: int) -> tuple[FunctionTime, ...]:
-        """Time per function, averaged over ``runs`` runs, largest first.
+        """Time per function, its median over ``runs`` runs, largest first.
 
         What remains of an unobserved run is the virtual machine's own time; observed, its many short calls
         would seem longer than they are.
@@ -148,21 +142,13 @@ class LoadedLibrary:
             self._machine.module["set_instrument"](_ignore)
         return stopwatch.functions(runs, run_seconds)
 
-    def _warm_up(self) -> None:
-        """Wake the threads and fill the caches; what takes long needs that least."""
-        end = time.perf_counter() + _WARM_UP_SECONDS
-        for _ in range(_WARM_UP_RUNS):
-            self._main(*self._arguments)
-            if time.perf_counter() > end:
-                return
-
     def added_memory_bytes(self) -> int:
         """How far the process's largest resident set lies above its size when it was forked."""
         return _peak_resident_bytes() - self._memory_at_start_bytes
 
 
 class Stopwatch:
-    """Adds up the time between the two calls that the virtual machine makes around each function.
+    """Takes the time between the two calls that the virtual machine makes around each function.
 
     Those calls cost a microsecond or two each; the shortest interval of all is taken to be that cost alone,
     and is taken off every other.
@@ -183,25 +169,44 @@ class Stopwatch:
         return 0
 
     def functions(self, runs: int, run_seconds: float) -> tuple[FunctionTime, ...]:
-        """The averages over ``runs`` runs of ``run_seconds`` each, largest first."""
-        overhead = min((min(intervals) for intervals in self._intervals.values()), default=0.0)
-        seconds = {
-            name: (sum(intervals) - overhead * len(intervals)) / runs
-            for name, intervals in self._intervals.items()
-        }
-        if RUNTIME in seconds:
-            kernels = sum(value for name, value in seconds.items() if name != RUNTIME)
-            seconds[RUNTIME] = max(run_seconds - kernels, 0.0)
-        total = sum(seconds.values()) or 1.0
-        return tuple(
-            FunctionTime(
-                name=name,
-                calls=len(self._intervals[name]) // runs,
-                milliseconds=seconds[name] * 1e3,
-                share=seconds[name] / total,
-            )
-            for name in sorted(seconds, key=lambda name: -seconds[name])
+        """The time of each function in a run of ``run_seconds``, over ``runs`` runs; largest first."""
+        return profile_of(self._intervals, runs, run_seconds)
+
+
+def profile_of(
+    intervals: Mapping[str, Sequence[float]], runs: int, run_seconds: float
+) -> tuple[FunctionTime, ...]:
+    """The time of each function in one run, largest first.
+
+    A function's calls within a run are added up, and the median over the runs is taken: one call that was
+    interrupted must not make a short function seem long.
+
+    Args:
+        intervals: the seconds of all calls of each function, in the order in which they were made.
+        runs: how many runs made them.
+        run_seconds: of one run that nobody observed; what the kernels leave of it is the runtime's.
+    """
+    overhead = min((min(each) for each in intervals.values()), default=0.0)
+    seconds = {name: _median_of_runs(each, runs, overhead) for name, each in intervals.items()}
+    if RUNTIME in seconds:
+        kernels = sum(value for name, value in seconds.items() if name != RUNTIME)
+        seconds[RUNTIME] = max(run_seconds - kernels, 0.0)
+    total = sum(seconds.values()) or 1.0
+    return tuple(
+        FunctionTime(
+            name=name,
+            calls=len(intervals[name]) // runs,
+            milliseconds=seconds[name] * 1e3,
+            share=seconds[name] / total,
         )
+        for name in sorted(seconds, key=lambda name: -seconds[name])
+    )
+
+
+def _median_of_runs(intervals: Sequence[float], runs: int, overhead: float) -> float:
+    calls = max(len(intervals) // runs, 1)
+    starts = range(0, len(intervals), calls)
+    return median(sum(intervals[start : start + calls]) - overhead * calls for start in starts)
 
 
 def _ignore(*_arguments: object) -> int:

@@ -122,18 +122,18 @@ class Bench:
 
     def _arguments_for(self, shapes: tuple[TensorArgument, ...]) -> list[Any]:
         if shapes not in self._arguments:
-            self._arguments[shapes] = [_fill(argument) for argument in shapes]
+            self._arguments[shapes] = [fill(argument) for argument in shapes]
         return self._arguments[shapes]
 
 
-def _fill(argument: TensorArgument) -> Any:
+def fill(argument: TensorArgument) -> Any:
     """A tensor of normal numbers; integers are zero, so that an index lies within its table."""
+    import ml_dtypes
     import numpy as np
     import tvm
 
     if "float" not in argument.dtype:
         return tvm.runtime.tensor(np.zeros(argument.shape, dtype=argument.dtype))
     values = np.random.default_rng(0).standard_normal(argument.shape, dtype="float32")
-    if argument.dtype == "bfloat16":
-        return tvm.runtime.empty(argument.shape, "bfloat16")
-    return tvm.runtime.tensor(values.astype(argument.dtype))
+    dtype = ml_dtypes.bfloat16 if argument.dtype == "bfloat16" else argument.dtype
+    return tvm.runtime.tensor(values.astype(dtype))

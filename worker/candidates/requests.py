@@ -74,18 +74,20 @@ class MeasureOutcome:
 
 @dataclass(frozen=True)
 class OpenLibrary:
-    """Load a library in a process of its own."""
+    """Load a library in a process of its own, within ``seconds``."""
 
     path: str
     threads: int
+    seconds: float
 
 
 @dataclass(frozen=True)
 class CallLibrary:
-    """Pass ``command`` on to the process of a library."""
+    """Pass ``command`` on to the process of a library, which has ``seconds`` to answer."""
 
     handle: int
     command: Any
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Crashed:
-    """The process that ran a library is gone; ``signal`` is 0 where it raised or left by itself."""
+    """The process that ran a library is gone; ``signal`` is 0 where it raised, hung or left by itself."""
 
     signal: int
     detail: str

@@ -2,8 +2,8 @@
 
 It runs neither torch nor a kernel itself, and never opens a candidate. It serves one request after the
 other: several builders at once, one measuring process at a time. A candidate that crashes, hangs or exits is
-a failed candidate. When the job child's end of the pipe closes, the server ends, and the kernel ends what it
-forked.
+a failed candidate; a library that does not answer in time is killed. When the job child's end of the pipe
+closes, the server ends, and the kernel ends what it forked.
 
 A library's process is stopped while nobody waits for it: the threads that TVM keeps looking for work would
 take a core from whatever is timed in the meantime, for as long as others keep that core busy.
@@ -23,6 +23,7 @@ from worker.candidates.building import build_batch
 from worker.candidates.client import CandidateClient
 from worker.candidates.library import Answer, Raised, library_work
 from worker.candidates.measuring import measure_batch
+from worker.candidates.patience import DEFAULT_PATIENCE, Patience
 from worker.candidates.process import ForkedProcess, fork_process
 from worker.candidates.requests import (
     BuildBatch,
@@ -37,11 +38,12 @@ from worker.candidates.requests import (
 from worker.signals import signal_name
 
 
-def fork_server(scratch: Path) -> CandidateClient:
+def fork_server(scratch: Path, patience: Patience = DEFAULT_PATIENCE) -> CandidateClient:
     """Fork the candidate server.
 
     Args:
         scratch: the folder where temporary files may be written.
+        patience: how long libraries may take to answer.
 
     Returns:
         The client; closing it ends the server and everything that it forked.
@@ -53,7 +55,7 @@ def fork_server(scratch: Path) -> CandidateClient:
         gc.freeze()
         Server().serve(reader, writer)
 
-    return CandidateClient(fork_process(work))
+    return CandidateClient(fork_process(work), patience)
 
 
 class Server:
@@ -78,17 +80,17 @@ class Server:
                 return build_batch(request, reader)
             case MeasureBatch():
                 return measure_batch(request, reader)
-            case OpenLibrary(path, threads):
-                return self._open(Path(path), threads)
-            case CallLibrary(handle, command):
-                return self._call(handle, command)
+            case OpenLibrary():
+                return self._open(request)
+            case CallLibrary():
+                return self._call(request)
             case CloseLibrary(handle):
                 return self._close(handle)
 
-    def _open(self, path: Path, threads: int) -> Opened | Crashed:
+    def _open(self, request: OpenLibrary) -> Opened | Crashed:
         handle = next(self._handles)
-        self._libraries[handle] = fork_process(library_work(path, threads))
-        loaded = self._receive(handle)
+        self._libraries[handle] = fork_process(library_work(Path(request.path), request.threads))
+        loaded = self._receive(handle, request.seconds)
         match loaded:
             case Answer():
                 return Opened(handle)
@@ -97,23 +99,28 @@ class Server:
                 return Crashed(0, detail)
         return loaded
 
-    def _call(self, handle: int, command: Any) -> Answer | Raised | Crashed:
+    def _call(self, request: CallLibrary) -> Answer | Raised | Crashed:
+        handle = request.handle
         if handle not in self._libraries:
             return Crashed(0, "the library's process is gone")
         process = self._libraries[handle]
         process.resume()
         try:
-            process.send(command)
+            process.send(request.command)
         except BrokenPipeError:
             return self._bury(handle)
-        answer = self._receive(handle)
+        answer = self._receive(handle, request.seconds)
         if handle in self._libraries:
             process.pause()
         return answer
 
-    def _receive(self, handle: int) -> Answer | Raised | Crashed:
+    def _receive(self, handle: int, seconds: float) -> Answer | Raised | Crashed:
+        process = self._libraries[handle]
+        if not process.wait_readable(seconds):
+            self._close(handle)
+            return Crashed(0, f"no answer within {seconds:g} s")
         try:
-            return self._libraries[handle].receive()
+            return process.receive()
         except EOFError:
             return self._bury(handle)
 

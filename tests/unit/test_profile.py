@@ -1,0 +1,27 @@
+import pytest
+
+from worker.candidates.library import RUNTIME, profile_of
+from worker.candidates.patience import Patience
+
+
+def test_one_interrupted_call_does_not_make_a_short_function_seem_long() -> None:
+    intervals = {
+        "short": [1e-6, 1e-6, 1.0, 1e-6, 1e-6, 1e-6],
+        "long": [1e-3, 1e-3, 1e-3],
+        RUNTIME: [1e-6, 1e-6, 1e-6],
+    }
+
+    functions = {entry.name: entry for entry in profile_of(intervals, runs=3, run_seconds=1.5e-3)}
+
+    assert functions["short"].calls == 2
+    assert functions["short"].milliseconds == pytest.approx(0, abs=1e-9)
+    assert functions["long"].milliseconds == pytest.approx(0.999)
+    assert functions[RUNTIME].milliseconds == pytest.approx(0.501)
+
+
+@pytest.mark.parametrize(
+    ("runs", "run_seconds", "expected"),
+    [(1, None, 300.0), (0, 0.5, 30.0), (10, 0.5, 130.0), (500, 1e-5, 30.1)],
+)
+def test_patience_grows_with_what_is_expected(runs: int, run_seconds: float | None, expected: float) -> None:
+    assert Patience().for_runs(runs, run_seconds) == pytest.approx(expected)
