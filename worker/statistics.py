@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from bessemer.contract.report import Latency
@@ -37,6 +37,12 @@ def percentile(values: Sequence[float], rank: float) -> float:
     below = math.floor(position)
     above = math.ceil(position)
     return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
+
+
+def largest(values: Iterable[float]) -> float:
+    """The largest number; 0 where there is none, and not a number where one is not."""
+    numbers = tuple(values)
+    return math.nan if any(map(math.isnan, numbers)) else max(numbers, default=0.0)
 
 
 def latency(seconds: Sequence[float]) -> Latency:

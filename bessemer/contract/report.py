@@ -1,6 +1,7 @@
 """What a finished compilation found out: the content of ``report.json``."""
 
 from datetime import datetime
+from enum import StrEnum
 
 from pydantic import Field
 
@@ -102,12 +103,26 @@ class TuneTask(Document):
     history_ms: tuple[float, ...] = Field(default=(), description="The best so far, after each trial.")
 
 
+class Schedules(StrEnum):
+    """Where the schedules of a library come from."""
+
+    SEARCH = "search"
+    DEFAULT = "default"
+
+
 class TuneResult(Document):
-    """What the search did."""
+    """What the search did. Latencies are medians of the whole model, in milliseconds."""
 
     trials: int
     seconds: float
     tasks: tuple[TuneTask, ...]
+    kept: Schedules | None = Field(
+        default=None, description="The schedules that the library has, where there was a search."
+    )
+    search_ms: float | None = Field(
+        default=None, description="With the search's schedules, where both were timed in alternation."
+    )
+    default_ms: float | None = Field(default=None, description="The same with the default schedules.")
 
 
 class Report(Document):

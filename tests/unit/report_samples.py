@@ -12,6 +12,7 @@ from bessemer.contract.report import (
     OutputComparison,
     PassTime,
     Report,
+    Schedules,
     StageTime,
     TuneResult,
     TuneTask,
@@ -168,6 +169,9 @@ def rich_report() -> Report:
             "tune": TuneResult(
                 trials=512,
                 seconds=57.9,
+                kept=Schedules.DEFAULT,
+                search_ms=1.31,
+                default_ms=1.27,
                 tasks=tuple(
                     task(f"fused_conv2d{i}_add_relu", 1 + i % 4, 3.0 / (i + 1), 64) for i in range(8)
                 ),

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from worker.statistics import latency, percentile, round_ratios
+from worker.statistics import largest, latency, percentile, round_ratios
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,10 @@ def test_ratios_compare_the_medians_of_neighboring_rounds() -> None:
 def test_ratios_need_as_many_rounds_of_both() -> None:
     with pytest.raises(ValueError, match="zip"):
         round_ratios([[1.0]], [[1.0], [1.0]])
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"), [([], 0.0), ([1.0, 3.0], 3.0), ([float("nan"), 3.0], float("nan"))]
+)
+def test_what_is_no_number_is_not_hidden_by_a_larger_one(values: list[float], expected: float) -> None:
+    assert str(largest(values)) == str(expected)

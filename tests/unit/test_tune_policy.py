@@ -2,7 +2,15 @@ from typing import Any
 
 import pytest
 
-from worker.tuning.policy import ROUND_TRIALS, Standing, best_so_far, next_task, round_size
+from worker.tuning.policy import (
+    ROUND_TRIALS,
+    Budget,
+    Standing,
+    best_so_far,
+    next_task,
+    round_size,
+    share_seconds,
+)
 
 
 def standing(
@@ -55,3 +63,11 @@ def test_the_history_holds_the_best_after_each_trial(
     seconds: list[float | None], start: float | None, expected: Any
 ) -> None:
     assert best_so_far(seconds, start) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(None, Budget(None, 1.0)), (600.0, Budget(599.0, 1.0)), (5.0, Budget(4.5, 0.5))],
+)
+def test_the_contest_counts_against_the_seconds_of_tuning(seconds: float | None, expected: Budget) -> None:
+    assert share_seconds(seconds) == expected

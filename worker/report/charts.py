@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from bessemer.contract.report import FunctionTime, Latency, StageTime, TuneTask
-from worker.report.words import TIMES, duration, percent
+from worker.report.words import TIMES, count, duration, percent
 
 SHOWN_FUNCTIONS = 15
 TAIL_LIMIT = 2.5
@@ -105,7 +105,7 @@ def latency_chart(rows: Sequence[tuple[str, Latency]]) -> LatencyChart:
             LatencyRow(
                 label=label,
                 value=duration(latency.p50_ms),
-                note=f"p90 {duration(latency.p90_ms)} · p99 {duration(latency.p99_ms)}",
+                note=_tail_note(latency),
                 p50=_place(latency.p50_ms, end),
                 p90=_place(latency.p90_ms, end),
                 p99=_place(latency.p99_ms, end),
@@ -198,6 +198,12 @@ def tuning_curve(task: TuneTask) -> Curve | None:
     line = "".join(steps) + ("" if points[1:] else f"H{CURVE_WIDTH}")
     base = f"V{CURVE_HEIGHT}H{_curve_x(points[0][0], trials)}Z"
     return Curve(task, line, line + base, duration(points[0][1]), duration(points[-1][1]))
+
+
+def _tail_note(latency: Latency) -> str:
+    """The tail with the runs behind it: the p99 of three runs is their longest."""
+    runs = "1 run" if latency.runs == 1 else f"{count(latency.runs)} runs"
+    return f"p90 {duration(latency.p90_ms)} · p99 {duration(latency.p99_ms)} of {runs}"
 
 
 def _function_label(function: FunctionTime) -> str:

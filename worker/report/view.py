@@ -1,16 +1,16 @@
 """What the page shows, worked out from a report: headline, charts, command lines."""
 
 import json
-import math
 import shlex
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from bessemer.contract.report import BaselineResult, OutputComparison, PassTime, Report
+from bessemer.contract.report import BaselineResult, PassTime, Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import PresetTarget
 from worker.report import charts, words
+from worker.statistics import largest
 
 MAIN_BASELINE = "torch-eager"
 SHOWN_CURVES = 12
@@ -67,7 +67,7 @@ def make_view(report: Report) -> View:
     curves = (charts.tuning_curve(task) for task in tasks)
     return View(
         report=report,
-        max_error=max_error(report.comparisons),
+        max_error=largest(comparison.max_absolute_error for comparison in report.comparisons),
         headline=make_headline(benchmark.baselines),
         latency=charts.latency_chart(rows),
         spread=charts.spread_chart(rows),
@@ -80,12 +80,6 @@ def make_view(report: Report) -> View:
         reproduce=command_lines(report.request),
         request_json=json.dumps(report.request.model_dump(mode="json"), indent=2),
     )
-
-
-def max_error(comparisons: tuple[OutputComparison, ...]) -> float:
-    """The largest absolute error of any output; not a number where one is."""
-    errors = [comparison.max_absolute_error for comparison in comparisons]
-    return math.nan if any(math.isnan(error) for error in errors) else max(errors, default=0.0)
 
 
 def make_headline(baselines: tuple[BaselineResult, ...]) -> Headline:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 ROUND_TRIALS = 16
 """Candidates per round: few enough that the cost model learns often, enough to keep the builders busy."""
+
+CONTEST_SECONDS = 1.0
+_CONTEST_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -18,6 +22,21 @@ class Standing:
     trials: int
     best_seconds: float | None
     exhausted: bool
+
+
+class Budget(NamedTuple):
+    """Seconds for the search and for the contest that follows it; None has no limit."""
+
+    search_seconds: float | None
+    contest_seconds: float
+
+
+def share_seconds(seconds: float | None) -> Budget:
+    """Share what a request gives to tuning: the contest gets a tenth, and never more than it needs."""
+    if seconds is None:
+        return Budget(None, CONTEST_SECONDS)
+    contest_seconds = min(CONTEST_SECONDS, _CONTEST_SHARE * seconds)
+    return Budget(seconds - contest_seconds, contest_seconds)
 
 
 def next_task(standings: Sequence[Standing]) -> int | None:
