@@ -1,12 +1,16 @@
 """Where the store keeps its things."""
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
 
 POSTGRESQL = "postgresql"
+DATABASES = ("sqlite", POSTGRESQL, "postgres")
+ARTIFACT_SCHEMES = ("file", "s3", "gs", "az")
 
 
 class StoreSettings(BaseSettings):
@@ -27,6 +31,24 @@ class StoreSettings(BaseSettings):
         default=None,
         description="`s3://bucket/prefix`, `gs://…`, `az://…`, `file:///folder`; default: within `data`.",
     )
+
+    @field_validator("database_url", "engine_url")
+    @classmethod
+    def _database_is_known(cls, text: str | None) -> str | None:
+        try:
+            known = not text or make_url(text).get_backend_name() in DATABASES
+        except (ArgumentError, ValueError):
+            known = False
+        if not known:
+            raise ValueError("is no URL such as postgresql://user:password@host/name or sqlite:////file")
+        return text
+
+    @field_validator("artifacts_url")
+    @classmethod
+    def _artifact_store_is_known(cls, text: str | None) -> str | None:
+        if text and urlsplit(text).scheme not in ARTIFACT_SCHEMES:
+            raise ValueError("is no URL such as s3://bucket/prefix or file:///folder")
+        return text
 
     @property
     def folder(self) -> Path:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from bessemer.store.settings import StoreSettings
 
@@ -38,6 +39,31 @@ def test_each_place_can_be_named_by_itself() -> None:
     assert str(settings.database) == "sqlite:////elsewhere/jobs.sqlite"
     assert str(settings.engine) == "postgresql+psycopg://host/engine"
     assert settings.artifacts == "s3://bucket/prefix"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("database_url", "nonsense"),
+        ("database_url", "postgresql://user:secret@host:port/name"),
+        ("database_url", "mysql://user:secret@host/name"),
+        ("engine_url", "http://user:secret@host"),
+        ("artifacts_url", "nonsense"),
+        ("artifacts_url", "ftp://user:secret@host"),
+    ],
+)
+def test_a_url_that_is_none_is_refused_without_its_secret(name: str, text: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        StoreSettings.model_validate({name: text})
+    (error,) = caught.value.errors()
+    assert error["loc"] == (name,)
+    assert "is no URL such as" in error["msg"]
+    assert "secret" not in error["msg"]
+
+
+@pytest.mark.parametrize("text", ["postgres://host/name", "postgresql://host/name"])
+def test_either_name_of_postgresql_is_taken(text: str) -> None:
+    assert StoreSettings(database_url=text).engine.drivername == "postgresql+psycopg"
 
 
 def test_the_environment_sets_them(monkeypatch: pytest.MonkeyPatch) -> None:
