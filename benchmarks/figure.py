@@ -1,8 +1,8 @@
 """A figure: many samples of one quantity, and how they are summed up."""
 
-from statistics import median, quantiles
-
 from pydantic import BaseModel
+
+from worker.statistics import percentile
 
 
 class Figure(BaseModel):
@@ -19,13 +19,12 @@ class Figure(BaseModel):
 
 def summarize(name: str, unit: str, samples: list[float], aim: float | None = None) -> Figure:
     """The best, the median and the 90th percentile of at least one sample."""
-    p90 = quantiles(samples, n=10, method="inclusive")[-1] if len(samples) > 1 else samples[0]
     return Figure(
         name=name,
         unit=unit,
         samples=len(samples),
         best=round(min(samples), 4),
-        median=round(median(samples), 4),
-        p90=round(p90, 4),
+        median=round(percentile(samples, 50), 4),
+        p90=round(percentile(samples, 90), 4),
         aim=aim,
     )

@@ -12,6 +12,7 @@ from worker.job_folder import JobFolder
 from worker.messages import Compiled
 from worker.order import CompileWork, StartJob
 from worker.pipeline.types import Packaged, Upload, Workshop
+from worker.statistics import largest
 from worker.teller import Teller
 
 
@@ -57,13 +58,13 @@ def compiled(packaged: Packaged, target: ResolvedTarget) -> Compiled:
     """The last message of a compilation that ended well."""
     benchmarked = packaged.benchmarked
     result = benchmarked.result
-    errors = [comparison.max_absolute_error for comparison in benchmarked.verified.comparisons]
+    comparisons = benchmarked.verified.comparisons
     figures = Figures(
         latency=result.latency,
         baselines=result.baselines,
         library_bytes=result.library_bytes,
         peak_memory_bytes=result.peak_memory_bytes,
-        max_absolute_error=max(errors, default=0.0),
+        max_absolute_error=largest(comparison.max_absolute_error for comparison in comparisons),
     )
     return Compiled(target=target, verified=True, figures=figures, files=packaged.files)
 

@@ -1,8 +1,11 @@
-"""The machine that a worker runs on."""
+"""The machine that a worker runs on, and what is installed there."""
 
 import platform
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
+
+PACKAGES = ("bessemer", "torch", "apache-tvm", "apache-tvm-ffi", "numpy", "ziglang")
 
 
 @cache
@@ -16,3 +19,15 @@ def processor() -> str:
     return next(
         (value.strip() for key, _, value in fields if key.strip() == "model name"), platform.machine()
     )
+
+
+@cache
+def versions() -> dict[str, str]:
+    """The versions of the packages that a library and its figures depend on, and of Python."""
+    return {name: version(name) for name in PACKAGES} | {"python": platform.python_version()}
+
+
+def remember() -> None:
+    """Read all of this now: a confined job has no ``/proc``."""
+    versions()
+    processor()

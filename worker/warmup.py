@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import importlib.metadata
 import importlib.util
 import inspect
 import sys
@@ -28,7 +27,6 @@ LIBRARIES = (
 )
 INTRINSICS = "tvm.s_tir.tensor_intrin"
 INTRINSICS_OF_TARGETS = ("x86",)
-DISTRIBUTIONS = ("torch", "apache-tvm", "apache-tvm-ffi", "numpy", "ziglang")
 
 
 def import_everything() -> None:
@@ -42,19 +40,6 @@ def import_everything() -> None:
     importlib.import_module(REHEARSAL).rehearse()
     gc.collect()
     gc.freeze()
-
-
-def versions() -> dict[str, str]:
-    """The versions of what a library's figures depend on."""
-    found = {name: importlib.metadata.version(name) for name in DISTRIBUTIONS}
-    return {"python": sys.version.split()[0], **found}
-
-
-def host_mcpu() -> str:
-    """LLVM's name of this machine's processor."""
-    import tvm
-
-    return str(tvm.target.codegen.llvm_get_system_cpu())
 
 
 @contextmanager

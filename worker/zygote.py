@@ -13,9 +13,10 @@ import sys
 import time
 from dataclasses import dataclass
 
+from worker.machine import versions
 from worker.order import MAX_ORDER_BYTES, ORDERS, Answer, Exited, Ready, Started, StartJob
 from worker.sandbox.kernel import Prctl, prctl
-from worker.warmup import host_mcpu, import_everything, versions
+from worker.warmup import import_everything
 
 _READ_BYTES = 1 << 16
 _KILL_STEP_SECONDS = 0.005
@@ -122,10 +123,16 @@ def main() -> None:
     import_everything()
     prctl(Prctl.SET_CHILD_SUBREAPER, 1)
     _prepare_filters()
-    mcpu = host_mcpu()
+    mcpu = _host_mcpu()
     zygote = Zygote(pipes, mcpu)
     zygote._answer(Ready(seconds=time.monotonic() - started, mcpu=mcpu, versions=versions()))
     zygote.serve()
+
+
+def _host_mcpu() -> str:
+    from worker.targets import host_mcpu
+
+    return host_mcpu()
 
 
 def _take_pipes() -> Pipes:

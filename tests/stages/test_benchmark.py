@@ -10,15 +10,16 @@ from stage_samples import CORES, Perceptron, capture_module, make_workshop, untu
 from bessemer.contract.problem import ErrorCode
 from worker.candidates.server import fork_server
 from worker.errors import JobError
+from worker.measure.rounds import MIN_ROUNDS
 from worker.pipeline.benchmark import benchmark
 from worker.pipeline.build import build
-from worker.pipeline.rounds import MIN_ROUNDS
 from worker.pipeline.types import Captured, Verified, Workshop
 
 
 @pytest.fixture
 def workshop(tmp_path: Path) -> Iterator[Workshop]:
     with fork_server(tmp_path) as candidates:
+        torch.set_num_threads(CORES)
         yield make_workshop(tmp_path, candidates)
 
 

@@ -1,10 +1,11 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
+import tvm
 from stage_samples import (
     TARGET,
     Function,
@@ -19,7 +20,7 @@ from torch import nn
 from bessemer.contract.problem import ErrorCode
 from worker.candidates.server import fork_server
 from worker.errors import JobError
-from worker.pipeline.build import build
+from worker.pipeline.build import build, imported_functions
 from worker.pipeline.types import Workshop
 from worker.pipeline.verify import verify
 
@@ -64,6 +65,20 @@ def test_a_target_that_llvm_does_not_know_is_refused(change: dict[str, Any], wor
 
     with pytest.raises(JobError) as raised:
         optimized(captured, workshop)
+
+    assert raised.value.code is ErrorCode.BUILD_FAILED
+
+
+class Silent:
+    """An executable whose statistics have another form than expected."""
+
+    def stats(self) -> str:
+        return "Relax VM executable"
+
+
+def test_an_executable_that_does_not_say_what_it_calls_is_refused() -> None:
+    with pytest.raises(JobError, match="does not say which functions it calls") as raised:
+        imported_functions(cast(Any, Silent()), tvm.IRModule())
 
     assert raised.value.code is ErrorCode.BUILD_FAILED
 

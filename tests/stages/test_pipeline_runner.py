@@ -1,3 +1,4 @@
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,6 +49,15 @@ def test_every_stage_of_the_contract_is_run_in_its_order() -> None:
     assert tuple(stage for stage, _ in PIPELINE) == tuple(Stage)
     assert set(FAILURES) == set(Stage)
     assert all(run.__name__ == stage.value for stage, run in PIPELINE)
+
+
+def test_each_stage_takes_what_the_one_before_returns() -> None:
+    annotations = [inspect.get_annotations(run) for _, run in PIPELINE]
+    taken = [next(iter(annotation.values())) for annotation in annotations]
+    returned = [annotation["return"] for annotation in annotations]
+
+    assert taken == ["Upload", *returned[:-1]]
+    assert returned[-1] == "Packaged"
 
 
 def test_a_model_becomes_a_bundle(tmp_path: Path, workshop: Workshop) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from worker.pipeline.places import place_of
+from worker.places import place_of
 from worker.torchscript.convert import ScriptConversionError, convert_script
 from worker.torchscript.interpreter import ScriptInterpreter
 from worker.torchscript.primitives import ScriptRaisedError

@@ -7,10 +7,11 @@ from stage_samples import Function, Perceptron, capture_module, make_workshop
 from torch import nn
 
 from bessemer.contract.problem import ErrorCode
+from worker import places
 from worker.errors import JobError, OperatorsUnsupportedError
-from worker.pipeline.places import innermost_frame
 from worker.pipeline.translate import count_operators, translate
 from worker.pipeline.types import Workshop
+from worker.places import author_frame
 
 
 @pytest.fixture
@@ -107,9 +108,12 @@ def test_linear_layers_stay_whole(workshop: Workshop) -> None:
             ("/home/me/net.py", 7),
         ),
         ('File "/venv/torch/nn/functional.py", line 1, in f', (None, None)),
+        ('File "/home/me/torch_models/net.py", line 3, in f', ("/home/me/torch_models/net.py", 3)),
+        ("/home/me/net.py(9): forward\n/venv/torch/nn/modules/module.py(1): f", ("/home/me/net.py", 9)),
+        (f'File "{Path(places.__file__).parent}/child.py", line 1, in f', (None, None)),
     ],
 )
 def test_the_place_in_the_source_is_the_authors_innermost_line(
     trace: str, expected: tuple[str | None, int | None]
 ) -> None:
-    assert innermost_frame(trace) == expected
+    assert author_frame(trace) == expected

@@ -12,22 +12,26 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from tvm import relax
 from tvm.script import tirx as T
 
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import Schedules
 from bessemer.contract.request import TuneOptions
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import ResolvedTarget
-from worker.candidates.client import CandidateClient, Library
+from worker.candidates.client import CandidateClient, Library, LibraryCrashedError
 from worker.candidates.link import link_shared
 from worker.candidates.requests import BuildBatch, BuildCandidate, BuildOutcome, MeasureBatch, MeasureOutcome
 from worker.candidates.server import fork_server
 from worker.errors import JobError
-from worker.pipeline.tune import tune
+from worker.pipeline.tune import apply_records, tune
 from worker.pipeline.types import Optimized, Tuned, Workshop
-from worker.schedules.default import is_scheduled
+from worker.schedules.default import is_scheduled, schedule_rest
 from worker.targets import host_mcpu, refuse_unrunnable, tvm_target
+from worker.tuning.search import open_database
+from worker.tuning.whole_model import Entrants, Verdict, hold_contest
 from worker.warmup import import_everything
 
 HOST = ResolvedTarget(
@@ -118,7 +122,14 @@ def make_inputs() -> tuple[np.ndarray, ...]:
 
 def run_tune(candidates: Any, scratch: Path, options: TuneOptions) -> tuple[Tuned, Told]:
     told = Told()
-    workshop = Workshop(
+    upload = SimpleNamespace(target=HOST, request=SimpleNamespace(tune=options))
+    captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
+    optimized = Optimized(captured=captured, operators={}, module=two_layers(), passes=())
+    return tune(optimized, make_workshop(candidates, scratch, told)), told
+
+
+def make_workshop(candidates: Any, scratch: Path, told: Told) -> Workshop:
+    return Workshop(
         scratch=scratch,
         output=scratch,
         candidates=candidates,
@@ -126,10 +137,6 @@ def run_tune(candidates: Any, scratch: Path, options: TuneOptions) -> tuple[Tune
         sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
         finished_stages=tuple,
     )
-    upload = SimpleNamespace(target=HOST, request=SimpleNamespace(tune=options))
-    captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
-    optimized = Optimized(captured=captured, operators={}, module=two_layers(), passes=())
-    return tune(optimized, workshop), told
 
 
 def scheduled_functions(module: tvm.IRModule) -> list[bool]:
@@ -162,6 +169,7 @@ def test_trials_are_measured_recorded_reported_and_applied(server: CandidateClie
     tuned, told = run_tune(server, tmp_path, TuneOptions(trials=16, seed=3))
 
     assert tuned.result.trials == 16
+    assert tuned.result.kept is not None
     assert sum(task.trials for task in tuned.result.tasks) == 16
     assert {task.weight for task in tuned.result.tasks} == {1, 2}
     assert [step[:2] for step in told.steps][-1] == (16, 16)
@@ -176,6 +184,60 @@ def test_trials_are_measured_recorded_reported_and_applied(server: CandidateClie
     assert scheduled_functions(tuned.module) == [True, True]
     assert not list((tmp_path / "candidates").iterdir())
     check_outputs(server, tuned.module, tmp_path)
+
+
+def computing(module: tvm.IRModule, body: tvm.tirx.Stmt) -> int:
+    """How many functions of a module have this very body."""
+    functions = [each for each in module.functions.values() if isinstance(each, tvm.tirx.PrimFunc)]
+    return [tvm_ffi.structural_equal(each.body, body, map_free_vars=True) for each in functions].count(True)
+
+
+def test_a_record_is_applied_as_it_was_measured(server: CandidateClient, tmp_path: Path) -> None:
+    tuned, _ = run_tune(server, tmp_path, TuneOptions(trials=16))
+    assert tuned.records is not None
+    record = open_database(tuned.records).get_all_tuning_records()[-1]
+    measured = record.as_measure_candidate().sch.mod["main"].body
+
+    assert computing(apply_records(two_layers(), [record], tvm_target(HOST)), measured) == 1
+    assert computing(apply_records(two_layers(), [], tvm_target(HOST)), measured) == 0
+
+
+@dataclass
+class CrashesWithSchedules:
+    """The candidate server, whose libraries with some schedules crash when they are timed."""
+
+    client: CandidateClient
+    crashing: Schedules
+
+    def open_library(self, path: Path, threads: int) -> Any:
+        if path.parent.name == self.crashing.value:
+            raise LibraryCrashedError(6, "was ended by SIGABRT")
+        return self.client.open_library(path, threads)
+
+
+@pytest.mark.parametrize(
+    ("crashing", "kept"),
+    [(Schedules.SEARCH, Schedules.DEFAULT), (Schedules.DEFAULT, Schedules.SEARCH)],
+)
+def test_the_model_that_crashes_has_lost(
+    crashing: Schedules, kept: Schedules, server: CandidateClient, tmp_path: Path
+) -> None:
+    verdict = contest(CrashesWithSchedules(server, crashing), tmp_path)
+    assert verdict == Verdict(kept=kept)
+
+
+def test_a_contest_tells_both_latencies(server: CandidateClient, tmp_path: Path) -> None:
+    verdict = contest(server, tmp_path)
+    assert verdict.search_ms is not None
+    assert verdict.default_ms is not None
+
+
+def contest(candidates: Any, scratch: Path) -> Verdict:
+    upload = SimpleNamespace(target=HOST)
+    captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
+    module = schedule_rest(two_layers(), tvm_target(HOST))
+    entrants = Entrants(module, module, tvm_target(HOST), captured)
+    return hold_contest(entrants, make_workshop(candidates, scratch, Told()), seconds=0.05)
 
 
 def test_candidates_that_crash_are_counted_and_the_search_goes_on(

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from bessemer.contract.stage import Stage
+
 ROOT = Path(__file__).parents[2]
 COMPILERS = ("torch", "tvm", "tvm_ffi")
 
@@ -15,6 +17,12 @@ RULES = [
     ("bessemer/cli", ("bessemer.store", "app", "worker", *COMPILERS)),
     ("app", ("worker", "bessemer.client", "bessemer.cli", *COMPILERS)),
     ("worker", ("app", "bessemer.client", "bessemer.cli")),
+    ("worker/formats", ("worker.pipeline",)),
+    ("worker/torchscript", ("worker.pipeline",)),
+    ("worker/candidates", ("worker.pipeline", "worker.tuning")),
+    ("worker/measure", ("worker.pipeline", "worker.candidates", *COMPILERS)),
+    ("worker/tuning", tuple(f"worker.pipeline.{stage}" for stage in Stage)),
+    ("worker/report", ("worker.pipeline",)),
 ]
 SUPERVISOR = (
     "__main__",

@@ -2,7 +2,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from worker.pipeline.rounds import MAX_RUNS, MIN_ROUNDS, ROUNDS, Plan, alternate, plan_rounds
+from worker.measure.rounds import MAX_RUNS, MIN_ROUNDS, ROUNDS, Plan, alternate, plan_rounds
 
 
 @pytest.mark.parametrize(

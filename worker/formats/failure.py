@@ -7,13 +7,10 @@ from torch import fx
 
 from bessemer.contract.problem import ErrorCode, SourcePlace
 from worker.errors import JobError, failure_of, ran_out_of_memory, short_message
-from worker.pipeline.places import place_of
+from worker.places import author_frame, place_of
 
 SCRIPT_TRACE = "Traceback of TorchScript"
-# a frame is written `File "file", line 12, in name` in a script, and `file(12): name` in a trace
-FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)|^(?P<traced>/[^\s()]+)\((?P<at>\d+)\):', re.M)
 RAISED = re.compile(r"^[\w.]*(?:Error|Exception): .+", re.M)
-TORCH_ITSELF = re.compile(r"/torch/(nn|jit|fx|_\w+|functional)\b|^code/__torch__/torch/")
 
 
 def model_raised(error: Exception, model: object, inputs: tuple[torch.Tensor, ...]) -> JobError:
@@ -41,23 +38,11 @@ def model_raised(error: Exception, model: object, inputs: tuple[torch.Tensor, ..
     return JobError(ErrorCode.MODEL_RAISED, detail, (place,) if any(where) else ())
 
 
-def user_frame(text: str, innermost_first: bool = False) -> tuple[str, int] | None:
-    """The innermost line of a stack, as torch words it, that is not torch's own if there is one."""
-    frames = [
-        (match["file"] or match["traced"], int(match["line"] or match["at"]))
-        for match in FRAME.finditer(text)
-    ]
-    users = [frame for frame in frames if not TORCH_ITSELF.search(frame[0])] or frames
-    if not users:
-        return None
-    return users[0] if innermost_first else users[-1]
-
-
 def _script_place(text: str) -> SourcePlace:
     _, found, original = text.rpartition("original code (most recent call last)")
     scripted = found and 'File "' in original
-    frame = user_frame(original if found else text, innermost_first=bool(found) and not scripted)
-    return SourcePlace(file=frame[0], line=frame[1]) if frame else SourcePlace()
+    file, line = author_frame(original if found else text, innermost_first=bool(found) and not scripted)
+    return SourcePlace(file=file, line=line)
 
 
 def _graph_place(model: object, inputs: tuple[torch.Tensor, ...]) -> SourcePlace:

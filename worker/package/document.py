@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from bessemer.bundle.manifest import BundleFile, Manifest, OutputTolerance
 from bessemer.contract.report import Report
-from worker.machine import processor
-from worker.package.environment import versions
+from worker.machine import processor, versions
 from worker.package.runtime import runtime_libraries
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 def make_report(benchmarked: Benchmarked, workshop: Workshop, created_at: datetime) -> Report:
     """Everything that is known about the compilation up to here."""
     tuned = benchmarked.verified.built.tuned
-    captured = tuned.optimized.captured
+    captured = tuned.captured
     return Report(
         bessemer=versions()["bessemer"],
         versions=versions(),
@@ -44,7 +43,7 @@ def make_report(benchmarked: Benchmarked, workshop: Workshop, created_at: dateti
 
 def make_manifest(benchmarked: Benchmarked, files: tuple[BundleFile, ...], created_at: datetime) -> Manifest:
     """What the runner needs to know, and every file beside the manifest."""
-    captured = benchmarked.verified.built.tuned.optimized.captured
+    captured = benchmarked.captured
     return Manifest(
         model=captured.upload.request.model,
         target=captured.upload.target,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,11 +14,11 @@ from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTi
 from bessemer.contract.request import Baseline
 from worker.candidates.client import Library, LibraryCrashedError
 from worker.errors import failure_of, short_message
-from worker.pipeline.rounds import Rounds, Side, alternate, rest_of_this_process
+from worker.measure.rounds import Rounds, Side, alternate, rest_of_this_process
+from worker.measure.timed import timed
 from worker.pipeline.types import Benchmarked, Captured, Verified, Workshop
 from worker.statistics import latency, round_ratios
 
-_WARM_UP_SECONDS = 0.02
 _PROFILE_SECONDS = 0.03
 _MAX_PROFILE_RUNS = 20
 
@@ -27,12 +26,13 @@ _MAX_PROFILE_RUNS = 20
 def benchmark(verified: Verified, workshop: Workshop) -> Benchmarked:
     """Time the library in a process of its own, in alternation with the baselines, on the reference inputs.
 
-    Before: the library computes what the model computes. After: nothing has changed; there are figures.
+    Before: the library computes what the model computes; torch runs with the target's
+    threads. After: nothing has changed; there are figures.
 
     Raises:
         JobError: ``benchmark-failed``: the library crashed or a baseline raised under repetition.
     """
-    captured = verified.built.tuned.optimized.captured
+    captured = verified.captured
     try:
         result = _measure(verified, workshop, captured)
     except LibraryCrashedError as error:
@@ -71,7 +71,7 @@ class EagerSide:
         """
         try:
             with torch.inference_mode():
-                return _timed(self.model, self.tensors, runs)
+                return timed(partial(self.model, *self.tensors), runs)
         except Exception as error:
             detail = f"torch eager: {short_message(error)}"
             raise failure_of(ErrorCode.BENCHMARK_FAILED, error, detail) from error
@@ -101,7 +101,6 @@ def _measure(verified: Verified, workshop: Workshop, captured: Captured) -> Benc
 def _side(name: Baseline, captured: Captured) -> Side:
     match name:
         case Baseline.TORCH_EAGER:
-            torch.set_num_threads(captured.upload.target.cores)
             return EagerSide(captured.eager, tuple(_tensor(array) for array in captured.inputs))
 
 
@@ -126,17 +125,3 @@ def _baseline(name: Baseline, rounds: Rounds, side: int) -> BaselineResult:
 def _profile(library: Library, rounds: Rounds) -> tuple[FunctionTime, ...]:
     runs = int(_PROFILE_SECONDS / min(rounds.runs(0)))
     return library.profile(min(max(runs, 1), _MAX_PROFILE_RUNS))
-
-
-def _timed(model: Callable[..., Any], tensors: tuple[torch.Tensor, ...], runs: int) -> tuple[float, ...]:
-    clock = time.perf_counter
-    warm = clock() + _WARM_UP_SECONDS
-    for _ in range(2):
-        if clock() < warm:
-            model(*tensors)
-    seconds = []
-    for _ in range(runs):
-        start = clock()
-        model(*tensors)
-        seconds.append(clock() - start)
-    return tuple(seconds)

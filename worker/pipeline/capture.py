@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 def capture(upload: Upload, workshop: Workshop) -> Captured:
     """Load the model, export it for the request's inputs, and run the original for reference.
 
-    Before: the child is confined; the upload is untrusted. After: ``program`` takes and returns tensors only,
-    in the order of the specs, of fixed shapes, and changes no input; the original gave the references twice.
+    Before: the child is confined, and torch runs with the target's threads; the upload is untrusted. After:
+    ``program`` takes and returns tensors only, in the order of the specs, of fixed shapes, and changes no
+    input; the original gave the references twice.
 
     Raises:
         JobError: one of the model's codes, ``inputs-missing``, ``inputs-mismatch``, ``model-raised`` or
             ``capture-failed``.
     """
-    torch.set_num_threads(upload.target.cores)
     model = load_model(upload.path)
     return capture_model(model, upload)
 

@@ -18,11 +18,11 @@ from bessemer.bundle.manifest import (
 )
 from bessemer.contract.base import Document, now
 from bessemer.contract.problem import ErrorCode
-from worker.errors import JobError
+from worker.errors import failure_of
+from worker.machine import remember
 from worker.package.archive import checksums, describe, write_archive
 from worker.package.arrays import write_arrays
 from worker.package.document import make_manifest, make_report
-from worker.package.environment import remember
 from worker.package.licenses import license_sources
 from worker.package.linkage import check_linkage
 from worker.package.readme import readme
@@ -57,7 +57,7 @@ def package(benchmarked: Benchmarked, workshop: Workshop) -> Packaged:
     try:
         write_bundle(benchmarked, workshop, now())
     except (OSError, ValueError) as error:
-        raise JobError(ErrorCode.PACKAGE_FAILED, str(error)) from error
+        raise failure_of(ErrorCode.PACKAGE_FAILED, error, str(error)) from error
     return Packaged(benchmarked=benchmarked, files=ARTIFACTS)
 
 
@@ -99,7 +99,7 @@ def _record_sources(records: Path | None) -> dict[str, Path]:
 
 
 def _write_references(benchmarked: Benchmarked, folder: Path) -> tuple[str, ...]:
-    captured = benchmarked.verified.built.tuned.optimized.captured
+    captured = benchmarked.captured
     write_arrays(folder / REFERENCE_INPUTS, captured.input_specs, captured.inputs)
     write_arrays(folder / REFERENCE_OUTPUTS, captured.output_specs, captured.references)
     return REFERENCE_INPUTS, REFERENCE_OUTPUTS

@@ -1,4 +1,4 @@
-"""The passes over Relax: what optimizes a module before scheduling, and what lowers it afterwards."""
+"""The passes over Relax that optimize a module before scheduling."""
 
 from typing import NamedTuple
 
@@ -64,17 +64,3 @@ OPTIMIZATION: tuple[Phase, ...] = (
         ),
     ),
 )
-
-LOWERING: tuple[tvm.transform.Pass, ...] = (
-    transform.ToNonDataflow(),
-    transform.RemovePurityChecking(),
-    transform.CallTIRRewrite(),
-    transform.StaticPlanBlockMemory(),
-    transform.LowerAllocTensor(),
-    transform.KillAfterLastUse(),
-    transform.LowerRuntimeBuiltin(),
-    transform.ComputePrimValue(),
-    transform.VMShapeLower(),
-    transform.AttachGlobalSymbol(),
-)
-"""Relax to the virtual machine's instructions: explicit memory, planned once, then plain calls."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import torch
 import tvm
 from torch import nn
-from tvm import relax
 
-from worker.pipeline.passes import LOWERING, OPTIMIZATION
+from worker.executable import compile_module
+from worker.pipeline.passes import OPTIMIZATION
 from worker.pipeline.rules import Importer
 from worker.pipeline.translate import decomposition_table
 from worker.targets import host_mcpu
@@ -38,4 +38,4 @@ def rehearse() -> None:
     with target, tvm.transform.PassContext(opt_level=3):
         for phase in OPTIMIZATION:
             module = tvm.transform.Sequential(phase.passes)(module)
-        relax.build(module, target, relax_pipeline=tvm.transform.Sequential(LOWERING))
+        compile_module(module, target)

@@ -13,9 +13,9 @@ from tvm import relax
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import TensorSpec
 from worker.errors import JobError, OperatorsUnsupportedError, failure_of, short_message
-from worker.pipeline.places import describe_place, place_of
 from worker.pipeline.rules import Importer
 from worker.pipeline.types import Captured, Translated, Workshop
+from worker.places import describe_place, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 import tvm
 from tvm import relax
@@ -13,7 +12,7 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
 
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.report import TuneResult, TuneTask
+from bessemer.contract.report import Schedules, TuneResult, TuneTask
 from bessemer.contract.request import TuneOptions
 from worker.candidates.builder import BuilderSettings, CandidateBuilder
 from worker.candidates.runner import CandidateRunner, RunnerSettings
@@ -24,9 +23,9 @@ from worker.schedules.default import schedule_rest
 from worker.targets import tvm_target
 from worker.tuning.contest import measure_defaults, wins
 from worker.tuning.log import logging_to
-from worker.tuning.policy import best_so_far, next_task, round_size
+from worker.tuning.policy import best_so_far, next_task, round_size, share_seconds
 from worker.tuning.search import Laboratory, TaskSearch, make_cost_model, open_database
-from worker.tuning.whole_model import is_faster
+from worker.tuning.whole_model import Entrants, Verdict, hold_contest
 
 NO_SEARCH = TuneResult(trials=0, seconds=0.0, tasks=())
 
@@ -65,24 +64,27 @@ def tune(optimized: Optimized, workshop: Workshop) -> Tuned:
 def _search_and_apply(
     optimized: Optimized, workshop: Workshop, target: tvm.target.Target, options: TuneOptions
 ) -> Tuned:
-    started = time.monotonic()
+    started, budget = time.monotonic(), share_seconds(options.seconds)
+    deadline = None if budget.search_seconds is None else started + budget.search_seconds
     records = workshop.scratch / "records"
     with logging_to(workshop.scratch / "tune.log"):
         laboratory = _open_laboratory(optimized, workshop, target)
         tasks = _tasks_of(optimized.module, laboratory)
         measure_defaults(tasks, laboratory)
-        _search(tasks, options, workshop, started)
+        _search(tasks, options.trials, deadline, workshop)
         winners = [task.best_record for task in tasks if wins(task, laboratory)]
-    tuned = Tuned(
+        default = schedule_rest(optimized.module, target)
+        searched = apply_records(optimized.module, winners, target) if winners else default
+        verdict = Verdict(kept=Schedules.DEFAULT)
+        if winners:
+            entrants = Entrants(searched, default, target, optimized.captured)
+            verdict = hold_contest(entrants, workshop, budget.contest_seconds)
+    return Tuned(
         optimized=optimized,
-        module=_apply(optimized.module, winners, laboratory),
-        result=_result(tasks, started),
+        module=searched if verdict.kept is Schedules.SEARCH else default,
+        result=_result(tasks, time.monotonic() - started, verdict),
         records=records,
     )
-    default = schedule_rest(optimized.module, target)
-    if winners and not is_faster(tuned, default, workshop):
-        tuned = replace(tuned, module=default)
-    return replace(tuned, result=_result(tasks, started))
 
 
 def _open_laboratory(optimized: Optimized, workshop: Workshop, target: tvm.target.Target) -> Laboratory:
@@ -115,28 +117,29 @@ def _tasks_of(module: tvm.IRModule, laboratory: Laboratory) -> list[TaskSearch]:
     ]
 
 
-def _search(tasks: Sequence[TaskSearch], options: TuneOptions, workshop: Workshop, started: float) -> None:
-    """Run rounds until the trials, the seconds since ``started`` or the spaces are used up."""
-    deadline = None if options.seconds is None else started + options.seconds
+def _search(tasks: Sequence[TaskSearch], trials: int, deadline: float | None, workshop: Workshop) -> None:
+    """Run rounds until the trials, the time or the spaces are used up."""
     done = 0
-    workshop.advance(done, options.trials, f"{len(tasks)} tasks")
-    while done < options.trials and (deadline is None or time.monotonic() < deadline):
+    workshop.advance(done, trials, f"{len(tasks)} tasks")
+    while done < trials and (deadline is None or time.monotonic() < deadline):
         index = next_task([task.standing for task in tasks])
         if index is None:
             return
-        done += tasks[index].advance(round_size(options.trials - done))
-        workshop.advance(done, options.trials, _news(tasks[index]))
+        done += tasks[index].advance(round_size(trials - done))
+        workshop.advance(done, trials, _news(tasks[index]))
 
 
-def _apply(module: tvm.IRModule, records: Sequence[TuningRecord], laboratory: Laboratory) -> tvm.IRModule:
-    """Apply records, and the default schedule to what is left."""
+def apply_records(
+    module: tvm.IRModule, records: Sequence[TuningRecord], target: tvm.target.Target
+) -> tvm.IRModule:
+    """Schedule the functions that records are of as these say, and the others by default."""
     database = ms.database.MemoryDatabase()
     for record in records:
         database.commit_workload(record.workload.mod)
         database.commit_tuning_record(record)
-    with laboratory.target, database, tvm.transform.PassContext(opt_level=3):
+    with target, database, tvm.transform.PassContext(opt_level=3):
         module = relax.transform.MetaScheduleApplyDatabase()(module)
-    return schedule_rest(module, laboratory.target)
+    return schedule_rest(module, target)
 
 
 def _news(task: TaskSearch) -> str:
@@ -144,11 +147,14 @@ def _news(task: TaskSearch) -> str:
     return f"{task.name}: nothing ran yet" if best is None else f"{task.name}: best {best * 1e3:.4g} ms"
 
 
-def _result(tasks: Sequence[TaskSearch], started: float) -> TuneResult:
+def _result(tasks: Sequence[TaskSearch], seconds: float, verdict: Verdict) -> TuneResult:
     return TuneResult(
         trials=sum(len(task.trial_seconds) for task in tasks),
-        seconds=time.monotonic() - started,
+        seconds=seconds,
         tasks=tuple(_describe(task) for task in tasks),
+        kept=verdict.kept,
+        search_ms=verdict.search_ms,
+        default_ms=verdict.default_ms,
     )
 
 

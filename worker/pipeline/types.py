@@ -95,6 +95,11 @@ class Tuned:
     result: TuneResult
     records: Path | None
 
+    @property
+    def captured(self) -> Captured:
+        """The model that this was made from."""
+        return self.optimized.captured
+
 
 @dataclass(frozen=True)
 class Built:
@@ -104,6 +109,11 @@ class Built:
     library: Path
     imports: frozenset[str]
 
+    @property
+    def captured(self) -> Captured:
+        """The model that this was made from."""
+        return self.tuned.captured
+
 
 @dataclass(frozen=True)
 class Verified:
@@ -112,6 +122,11 @@ class Verified:
     built: Built
     comparisons: tuple[OutputComparison, ...]
 
+    @property
+    def captured(self) -> Captured:
+        """The model that this was made from."""
+        return self.built.captured
+
 
 @dataclass(frozen=True)
 class Benchmarked:
@@ -119,6 +134,11 @@ class Benchmarked:
 
     verified: Verified
     result: BenchmarkResult
+
+    @property
+    def captured(self) -> Captured:
+        """The model that this was made from."""
+        return self.verified.captured
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def verify(built: Built, workshop: Workshop) -> Verified:
         JobError: ``target-not-runnable``: this processor lacks what the target needs; ``verify-crashed``: the
             library died or raised; ``verify-mismatch``: an output differs, with its worst element.
     """
-    captured = built.tuned.optimized.captured
+    captured = built.captured
     target = captured.upload.target
     refuse_unrunnable(target)
     outputs = _run(built, workshop, target.cores, captured.inputs)

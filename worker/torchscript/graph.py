@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 
 from bessemer.contract.problem import SourcePlace
-from worker.formats.failure import user_frame
+from worker.places import author_frame
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Step:
     origin: Callable[[], str] = field(repr=False)
 
     def place(self) -> SourcePlace:
-        """Where the node comes from: the innermost line that is not torch's own, if there is one."""
+        """Where the node comes from: the author's innermost line, if there is one."""
         origin = self.origin()
-        frame = user_frame(origin.partition("Serialized ")[0], innermost_first='File "' not in origin[:9])
-        file, line = frame or (None, None)
+        stack, innermost_first = origin.partition("Serialized ")[0], 'File "' not in origin[:9]
+        file, line = author_frame(stack, innermost_first)
         return SourcePlace(operator=self.kind, file=file, line=line)
 
 

@@ -2,58 +2,125 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tvm
 
-from worker.candidates.client import LibraryCrashedError
-from worker.pipeline.benchmark import LibrarySide
-from worker.pipeline.build import build
-from worker.pipeline.rounds import alternate
-from worker.pipeline.types import Built, Tuned, Workshop
-from worker.statistics import round_ratios
+from bessemer.contract.report import Schedules
+from worker.candidates.client import Library, LibraryCrashedError
+from worker.executable import build_library
+from worker.measure.rounds import Rounds, alternate
+from worker.statistics import latency, round_ratios
+from worker.tuning.log import tuning_logger
 
-CONTEST_SECONDS = 1.0
+if TYPE_CHECKING:
+    from worker.pipeline.types import Captured, Workshop
 
 
-def is_faster(tuned: Tuned, module: tvm.IRModule, workshop: Workshop) -> bool:
-    """Whether a tuned model runs faster than the same model with ``module``'s schedules.
+@dataclass(frozen=True)
+class Verdict:
+    """Which schedules run the model faster, with the median of each; None where one of them crashed."""
+
+    kept: Schedules
+    search_ms: float | None = None
+    default_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class Entrants:
+    """One model with the search's schedules and with the default ones."""
+
+    search: tvm.IRModule
+    default: tvm.IRModule
+    target: tvm.target.Target
+    captured: Captured
+
+
+def hold_contest(entrants: Entrants, workshop: Workshop, seconds: float) -> Verdict:
+    """Find out which schedules make the whole model faster.
 
     A candidate that wins in a loop of its own may lose between other functions, whose threads and caches it
-    shares. Both models are built, and timed in alternation.
+    shares. Both models are built, and timed in alternation. One that crashes has lost.
 
     Args:
-        tuned: the model with the search's schedules.
-        module: the model with the default ones.
+        entrants: the two models.
         workshop: folders and the candidate server.
+        seconds: for measuring, besides building and opening.
 
     Raises:
         JobError: ``build-failed``: one of them cannot be built.
     """
-    ours = _build(tuned, workshop, "tuned")
-    theirs = _build(replace(tuned, module=module), workshop, "default")
+    search = _build(entrants.search, entrants.target, workshop, Schedules.SEARCH)
+    default = _build(entrants.default, entrants.target, workshop, Schedules.DEFAULT)
     try:
-        return _ratio(ours, theirs, workshop) < 1.0
-    except LibraryCrashedError:
-        return False
+        rounds = _alternate(search, default, entrants.captured, workshop, seconds)
+    except EntrantCrashedError as crash:
+        tuning_logger().warning("the model with the schedules of the %s crashed: %s", crash.schedules, crash)
+        return Verdict(kept=Schedules.DEFAULT if crash.schedules is Schedules.SEARCH else Schedules.SEARCH)
+    return Verdict(
+        kept=Schedules.SEARCH if round_ratios(*rounds.sides).p50 < 1.0 else Schedules.DEFAULT,
+        search_ms=latency(rounds.runs(0)).p50_ms,
+        default_ms=latency(rounds.runs(1)).p50_ms,
+    )
 
 
-def _build(tuned: Tuned, workshop: Workshop, name: str) -> Built:
-    folder = workshop.scratch / "contest" / name
-    folder.mkdir(parents=True, exist_ok=True)
-    return build(tuned, replace(workshop, output=folder, scratch=folder))
+class EntrantCrashedError(Exception):
+    """The library with these schedules crashed, raised or hung."""
+
+    def __init__(self, schedules: Schedules, cause: LibraryCrashedError) -> None:
+        super().__init__(str(cause))
+        self.schedules = schedules
 
 
-def _ratio(ours: Built, theirs: Built, workshop: Workshop) -> float:
-    captured = ours.tuned.optimized.captured
-    threads = captured.upload.target.cores
-    with (
-        workshop.candidates.open_library(ours.library, threads) as ours_open,
-        workshop.candidates.open_library(theirs.library, threads) as theirs_open,
-    ):
-        for library in (ours_open, theirs_open):
-            library.run(captured.inputs)
-        rounds = alternate(
-            (LibrarySide(ours_open), LibrarySide(theirs_open)), CONTEST_SECONDS, lambda _done, _of: None
+@dataclass(frozen=True)
+class _Entrant:
+    """A library whose crash is its own."""
+
+    schedules: Schedules
+    library: Library
+    rest_seconds: float = 0.0
+
+    def time(self, runs: int) -> tuple[float, ...]:
+        """See ``Side.time``."""
+        with _blaming(self.schedules):
+            return self.library.time(runs)
+
+    def rest(self) -> None:
+        """See ``Side.rest``: a library rests while nobody asks it anything."""
+
+
+def _build(module: tvm.IRModule, target: tvm.target.Target, workshop: Workshop, name: Schedules) -> Path:
+    folder = workshop.scratch / "contest" / name.value
+    library = folder / "model.so"
+    build_library(module, target, library, folder)
+    return library
+
+
+def _alternate(search: Path, default: Path, captured: Captured, workshop: Workshop, seconds: float) -> Rounds:
+    with ExitStack() as stack:
+        sides = (
+            _enter(stack, Schedules.SEARCH, search, captured, workshop),
+            _enter(stack, Schedules.DEFAULT, default, captured, workshop),
         )
-    return round_ratios(rounds.sides[0], rounds.sides[1]).p50
+        return alternate(sides, seconds, lambda _done, _of: None)
+
+
+def _enter(
+    stack: ExitStack, schedules: Schedules, path: Path, captured: Captured, workshop: Workshop
+) -> _Entrant:
+    with _blaming(schedules):
+        library = stack.enter_context(workshop.candidates.open_library(path, captured.upload.target.cores))
+        library.run(captured.inputs)
+    return _Entrant(schedules, library)
+
+
+@contextmanager
+def _blaming(schedules: Schedules) -> Iterator[None]:
+    try:
+        yield
+    except LibraryCrashedError as error:
+        raise EntrantCrashedError(schedules, error) from error

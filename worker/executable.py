@@ -1,0 +1,90 @@
+"""From a scheduled module to a shared library: lowering, code generation, linking."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tvm
+from tvm import relax
+from tvm.relax import transform
+
+from bessemer.contract.problem import ErrorCode
+from worker.candidates.link import LinkError, link_shared
+from worker.errors import failure_of
+
+LOWERING: tuple[tvm.transform.Pass, ...] = (
+    transform.ToNonDataflow(),
+    transform.RemovePurityChecking(),
+    transform.CallTIRRewrite(),
+    transform.StaticPlanBlockMemory(),
+    transform.LowerAllocTensor(),
+    transform.KillAfterLastUse(),
+    transform.LowerRuntimeBuiltin(),
+    transform.ComputePrimValue(),
+    transform.VMShapeLower(),
+    transform.AttachGlobalSymbol(),
+)
+"""Relax to the virtual machine's instructions: explicit memory, planned once, then plain calls."""
+
+
+def build_library(
+    module: tvm.IRModule, target: tvm.target.Target, library: Path, objects: Path
+) -> relax.VMExecutable:
+    """Compile a module, every function of which is scheduled, and link it with ``ld.lld``.
+
+    Args:
+        module: what to compile.
+        target: for which processor.
+        library: the file to write.
+        objects: a folder for the objects in between; made if missing.
+
+    Raises:
+        JobError: ``build-failed``: lowering, code generation or linking failed.
+    """
+    executable = compile_module(module, target)
+    _link(executable, library, objects, target)
+    return executable
+
+
+def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
+    """Lower a module and generate code in memory.
+
+    Raises:
+        JobError: ``build-failed``.
+    """
+    try:
+        with tvm.transform.PassContext(opt_level=3):
+            return relax.build(module, target, relax_pipeline=tvm.transform.Sequential(LOWERING))
+    except Exception as error:
+        raise failure_of(ErrorCode.BUILD_FAILED, error) from error
+
+
+class _Linker:
+    """``fcompile`` of ``export_library``: links the objects.
+
+    A module without kernels (a model that returns its input) comes as an empty C file, which is left out; it
+    has no target either, so that ``export_library`` asks for the triple.
+    """
+
+    object_format = "o"
+
+    def __init__(self, triple: str) -> None:
+        self._triple = triple
+
+    def get_target_triple(self) -> str:
+        """The triple to make the instructions' object for."""
+        return self._triple
+
+    def __call__(self, output: str, objects: list[str], options: object = None) -> None:
+        link_shared(output, [path for path in objects if path.endswith(".o")])
+
+
+def _link(executable: relax.VMExecutable, library: Path, objects: Path, target: tvm.target.Target) -> None:
+    objects.mkdir(parents=True, exist_ok=True)
+    linker = _Linker(str(target.attrs["mtriple"]))
+    try:
+        executable.export_library(str(library), fcompile=linker, workspace_dir=str(objects))
+    except LinkError as error:
+        raise failure_of(ErrorCode.BUILD_FAILED, error, f"the linker refused: {error}") from error
+    except Exception as error:
+        raise failure_of(ErrorCode.BUILD_FAILED, error) from error
