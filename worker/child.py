@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from bessemer.contract.problem import ErrorCode
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from bessemer.contract.stage import Stage
 from worker.errors import failure_of
 from worker.job_folder import JobFolder
 from worker.messages import Confined, Failed, Message
@@ -44,26 +45,27 @@ def main(order: StartJob, messages: int, host_mcpu: str, started: float) -> NoRe
         os._exit(status)
 
 
-def problem_of(error: BaseException, stage: str | None) -> Problem:
-    """What a job's user is told about an exception that ended the job."""
-    return failure_of(ErrorCode.CHILD_CRASHED, error).problem(stage)
+def failed_by(error: BaseException, stage: Stage | None) -> Failed:
+    """What the supervisor is told about an exception that ended the job."""
+    failure = failure_of(ErrorCode.CHILD_CRASHED, error)
+    return Failed(code=failure.code, detail=failure.detail, stage=stage, places=failure.places)
 
 
 def _run(order: StartJob, teller: Teller, host_mcpu: str) -> int:
     sandbox = confine(Path(order.folder), order.confinement, keep=(teller.descriptor,))
     teller.tell(Confined(sandbox=sandbox, seconds=teller.elapsed_seconds()))
     if order.confinement.mode is SandboxMode.REQUIRED and not sandbox.complete:
-        teller.tell(Failed(problem=_refusal(sandbox)))
+        teller.tell(_refusal(sandbox))
         return 0
     try:
         result = _work(order, sandbox, teller, host_mcpu)
         if result is not None:
             teller.tell(result)
     except BaseException as error:
-        problem = problem_of(error, teller.stage)
+        failed = failed_by(error, teller.stage)
         traceback.print_exc()
         _flush()
-        teller.tell(Failed(problem=problem))
+        teller.tell(failed)
     return 0
 
 
@@ -98,9 +100,10 @@ def _set_threads(cores: int) -> None:
     os.environ["TVM_NUM_THREADS"] = str(cores)
 
 
-def _refusal(sandbox: SandboxStatus) -> Problem:
+def _refusal(sandbox: SandboxStatus) -> Failed:
     lost = [f"{status.layer.value} ({status.note})" for status in sandbox.layers if not status.holds]
-    return make_problem(ErrorCode.SANDBOX_INCOMPLETE, f"these layers do not hold: {', '.join(lost)}")
+    detail = f"these layers do not hold: {', '.join(lost)}"
+    return Failed(code=ErrorCode.SANDBOX_INCOMPLETE, detail=detail)
 
 
 def _reset_signals() -> None:

@@ -3,6 +3,7 @@
 Called only when every process of the job is gone: nobody can exchange a file between the check and the copy.
 """
 
+import os
 import re
 import stat
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from bessemer.contract.job import Artifact
 from bessemer.store.artifacts import Artifacts
 from worker.errors import MisbehavedError
-from worker.messages import Compiled
+from worker.messages import LOG_NAME, Compiled
 
 MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -22,7 +23,7 @@ MEDIA_TYPES = {
     ".zst": "application/zstd",
 }
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-LOG_NAME = "log.txt"
+LOG_TAIL_BYTES = 4096
 
 
 def collect(folder: Path, compiled: Compiled, artifacts: Artifacts) -> tuple[Artifact, ...]:
@@ -42,9 +43,25 @@ def collect(folder: Path, compiled: Compiled, artifacts: Artifacts) -> tuple[Art
 
 
 def collect_log(folder: Path, artifacts: Artifacts) -> tuple[Artifact, ...]:
-    """Store the log of a job that failed, if it printed anything."""
+    """Store the log of a job that failed, if it printed anything and the log is still a plain file."""
+    try:
+        return (_store(LOG_NAME, folder / LOG_NAME, artifacts),) if log_tail(folder) else ()
+    except MisbehavedError:
+        return ()
+
+
+def log_tail(folder: Path) -> str:
+    """The end of what a job printed; nothing where its log is no plain file any more."""
     log = folder / LOG_NAME
-    return (_store(LOG_NAME, log, artifacts),) if log.is_file() and log.stat().st_size else ()
+    try:
+        _check(LOG_NAME, log)
+        descriptor = os.open(log, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (MisbehavedError, OSError):
+        return ""
+    with os.fdopen(descriptor, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - LOG_TAIL_BYTES))
+        return file.read(LOG_TAIL_BYTES).decode(errors="replace")
 
 
 def media_type(name: str) -> str:
@@ -54,7 +71,10 @@ def media_type(name: str) -> str:
 
 def _store(name: str, path: Path, artifacts: Artifacts) -> Artifact:
     _check(name, path)
-    blob = artifacts.put_file(path)
+    try:
+        blob = artifacts.put_file(path)
+    except PermissionError as error:
+        raise MisbehavedError(f"{name!r} cannot be read") from error
     return Artifact(name=name, digest=blob.digest, size_bytes=blob.size_bytes, media_type=media_type(name))
 
 

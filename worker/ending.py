@@ -52,7 +52,8 @@ def conclude(ending: Ending) -> Result | Problem:
     if ending.violation is not None:
         return _problem(ending, ErrorCode.CHILD_MISBEHAVED, ending.violation)
     if isinstance(ending.last, Failed):
-        return ending.last.problem
+        said = ending.last
+        return make_problem(said.code, said.detail, stage=said.stage, places=said.places)
     if ending.signal or ending.status or ending.last is None:
         return _problem(ending, _crash_code(ending.signal), _describe_crash(ending))
     return ending.last

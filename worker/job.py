@@ -2,16 +2,18 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from bessemer.store.errors import FencedError
+from bessemer.store.errors import FencedError, StoreUnavailableError
+from worker.collect import log_tail
 from worker.ending import Ending
 from worker.errors import MisbehavedError, ZygoteLostError
 from worker.job_folder import JobFolder
 from worker.journal import Journal
-from worker.messages import Compiled, Failed, Inspected
+from worker.messages import Compiled, Confined, Failed, Inspected
 from worker.order import StartJob
 from worker.running_job import RunningJob
 from worker.watch import Limits, watch
@@ -19,7 +21,8 @@ from worker.zygote_handle import Zygote
 
 CANCEL_POLL_SECONDS = 0.25
 LAST_WORDS_SECONDS = 5.0
-LOG_TAIL_BYTES = 4096
+
+log = logging.getLogger(__name__)
 
 Last = Compiled | Inspected | Failed | None
 
@@ -41,6 +44,7 @@ async def run_job(
 
     Raises:
         FencedError: another worker has taken the job over.
+        StoreUnavailableError: what the child said could not be written down.
         ZygoteLostError: the zygote ended; the job is not to blame.
     """
     async with await zygote.start_job(order) as job, _cancel_flag(journal) as cancelled:
@@ -61,14 +65,18 @@ async def run_job(
             status=exit_.status,
             signal=exit_.signal,
             stage=journal.stage,
-            log=_tail(folder),
+            log=await asyncio.to_thread(log_tail, folder.path),
         )
 
 
 async def _listen(job: RunningJob, journal: Journal) -> Heard:
     last: Last = None
+    confined = False
     try:
         async for message in job.messages():
+            if isinstance(message, Confined) and confined:
+                raise MisbehavedError("it said twice how it is confined")
+            confined = confined or isinstance(message, Confined)
             if isinstance(message, Compiled | Inspected | Failed):
                 last = message
             else:
@@ -76,7 +84,8 @@ async def _listen(job: RunningJob, journal: Journal) -> Heard:
     except MisbehavedError as error:
         await job.kill()
         return Heard(last=None, violation=error.detail)
-    except FencedError:
+    except Exception:
+        # nobody reads on: the child would wait for a reader until its time is up
         await job.kill()
         raise
     return Heard(last=last, violation=None)
@@ -85,14 +94,7 @@ async def _listen(job: RunningJob, journal: Journal) -> Heard:
 @asynccontextmanager
 async def _cancel_flag(journal: Journal) -> AsyncIterator[asyncio.Event]:
     flag = asyncio.Event()
-
-    async def poll() -> None:
-        while not flag.is_set():
-            if await asyncio.to_thread(journal.cancel_requested):
-                flag.set()
-            await asyncio.sleep(CANCEL_POLL_SECONDS)
-
-    polling = asyncio.ensure_future(poll())
+    polling = asyncio.ensure_future(_poll(journal, flag))
     try:
         yield flag
     finally:
@@ -102,8 +104,11 @@ async def _cancel_flag(journal: Journal) -> AsyncIterator[asyncio.Event]:
             await polling
 
 
-def _tail(folder: JobFolder) -> str:
-    with folder.log.open("rb") as log:
-        size = log.seek(0, 2)
-        log.seek(max(0, size - LOG_TAIL_BYTES))
-        return log.read().decode(errors="replace")
+async def _poll(journal: Journal, flag: asyncio.Event) -> None:
+    while not flag.is_set():
+        try:
+            if await asyncio.to_thread(journal.cancel_requested):
+                flag.set()
+        except StoreUnavailableError as error:
+            log.warning("whether the job is cancelled cannot be known just now: %s", error)
+        await asyncio.sleep(CANCEL_POLL_SECONDS)

@@ -3,19 +3,24 @@
 The supervisor reads them as hostile input: a line that is no message ends the job.
 """
 
+import json
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import AfterValidator, Field, FiniteFloat, TypeAdapter
 
+from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.base import Document
 from bessemer.contract.job import Figures
 from bessemer.contract.model import Inspection
-from bessemer.contract.problem import Problem
+from bessemer.contract.problem import ErrorCode, SourcePlace
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget
 
 MAX_LINE_BYTES = 1 << 18
+MAX_COUNT = 1 << 53
+LOG_NAME = "log.txt"
+"""The artifact of what a job printed: the supervisor makes it."""
 
 
 class Confined(Document):
@@ -23,7 +28,7 @@ class Confined(Document):
 
     kind: Literal["confined"] = "confined"
     sandbox: SandboxStatus
-    seconds: float
+    seconds: FiniteFloat
 
 
 class StageStarted(Document):
@@ -38,7 +43,7 @@ class StageFinished(Document):
 
     kind: Literal["stage-finished"] = "stage-finished"
     stage: Stage
-    seconds: float
+    seconds: FiniteFloat
 
 
 class ProgressMade(Document):
@@ -46,16 +51,54 @@ class ProgressMade(Document):
 
     kind: Literal["progress"] = "progress"
     stage: Stage
-    done: int
-    total: int
+    done: int = Field(ge=0, le=MAX_COUNT)
+    total: int = Field(ge=0, le=MAX_COUNT)
     detail: str = Field(default="", max_length=400)
 
 
+CODES = frozenset(
+    {
+        ErrorCode.MODEL_NOT_RECOGNIZED,
+        ErrorCode.MODEL_DAMAGED,
+        ErrorCode.MODEL_UNSAFE_ARCHIVE,
+        ErrorCode.MODEL_LOAD_FAILED,
+        ErrorCode.MODEL_LEAF_UNAVAILABLE,
+        ErrorCode.MODEL_RAISED,
+        ErrorCode.INPUTS_MISSING,
+        ErrorCode.INPUTS_MISMATCH,
+        ErrorCode.CAPTURE_FAILED,
+        ErrorCode.OPERATOR_UNSUPPORTED,
+        ErrorCode.TRANSLATE_FAILED,
+        ErrorCode.OPTIMIZE_FAILED,
+        ErrorCode.TUNE_FAILED,
+        ErrorCode.BUILD_FAILED,
+        ErrorCode.TARGET_NOT_RUNNABLE,
+        ErrorCode.VERIFY_MISMATCH,
+        ErrorCode.VERIFY_CRASHED,
+        ErrorCode.BENCHMARK_FAILED,
+        ErrorCode.PACKAGE_FAILED,
+        ErrorCode.SANDBOX_INCOMPLETE,
+        ErrorCode.LIMIT_MEMORY,
+        ErrorCode.CHILD_CRASHED,
+    }
+)
+"""What a child may end with. The others are for the supervisor to say, who knows them by itself."""
+
+
+def _is_a_childs(code: ErrorCode) -> ErrorCode:
+    if code not in CODES:
+        raise ValueError(f"{code.value} is not for a child to say")
+    return code
+
+
 class Failed(Document):
-    """The job ended with a problem. Last message."""
+    """The job ended with a problem, in whose words it has no say beyond the detail. Last message."""
 
     kind: Literal["failed"] = "failed"
-    problem: Problem
+    code: Annotated[ErrorCode, AfterValidator(_is_a_childs)]
+    detail: str
+    stage: Stage | None = None
+    places: tuple[SourcePlace, ...] = ()
 
 
 class Inspected(Document):
@@ -65,14 +108,25 @@ class Inspected(Document):
     inspection: Inspection
 
 
+def _finite(figures: Figures) -> Figures:
+    json.dumps(figures.model_dump(), allow_nan=False)
+    return figures
+
+
+def _bundled(files: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(files)) < len(files) or LOG_NAME in files or ARCHIVE not in files:
+        raise ValueError(f"the files are to be different, {ARCHIVE} among them and {LOG_NAME} not")
+    return files
+
+
 class Compiled(Document):
     """A compilation ended well; its files lie in the job's ``output`` folder. Last message."""
 
     kind: Literal["compiled"] = "compiled"
     target: ResolvedTarget
-    verified: bool
-    figures: Figures
-    files: tuple[str, ...] = Field(max_length=64)
+    verified: Literal[True]
+    figures: Annotated[Figures, AfterValidator(_finite)]
+    files: Annotated[tuple[str, ...], Field(max_length=64), AfterValidator(_bundled)]
 
 
 Message = Annotated[

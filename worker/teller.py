@@ -65,7 +65,7 @@ def encode(message: Message) -> bytes:
     """One line of at most ``MAX_LINE_BYTES``.
 
     Raises:
-        ValueError: the message is too long and is no problem that could be shortened.
+        ValueError: the message is too long and tells of no failure, which could be shortened.
     """
     line = message.model_dump_json().encode() + b"\n"
     if len(line) <= MAX_LINE_BYTES:
@@ -76,12 +76,10 @@ def encode(message: Message) -> bytes:
 
 
 def _shortened(message: Failed) -> Failed:
-    problem = message.problem
     places = tuple(
         place.model_copy(
             update={"file": (place.file or "")[-200:], "module_path": (place.module_path or "")[-200:]}
         )
-        for place in problem.places[:MAX_PLACES]
+        for place in message.places[:MAX_PLACES]
     )
-    shorter = {"detail": problem.detail[:MAX_TEXT_CHARACTERS], "places": places, "errors": ()}
-    return Failed(problem=problem.model_copy(update=shorter))
+    return message.model_copy(update={"detail": message.detail[:MAX_TEXT_CHARACTERS], "places": places})

@@ -11,7 +11,7 @@ from worker.messages import Failed, Inspected
 INSPECTED = Inspected(
     inspection=Inspection(format=ModelFormat.PT2, signature=Signature(input_names=("x",), parameters=1))
 )
-MISMATCH = Failed(problem=make_problem(ErrorCode.VERIFY_MISMATCH, "off", stage="verify"))
+MISMATCH = Failed(code=ErrorCode.VERIFY_MISMATCH, detail="off", stage=Stage.VERIFY)
 TOO_BIG = (ErrorCode.LIMIT_MEMORY, "9 of 8 GiB")
 
 
@@ -64,3 +64,7 @@ def test_a_crash_by_a_signal_without_a_name_gives_its_number() -> None:
     assert isinstance(problem, Problem)
     assert problem.code is ErrorCode.CHILD_CRASHED
     assert "signal 40" in problem.detail
+
+
+def test_a_childs_problem_has_its_codes_own_words() -> None:
+    assert conclude(ending(last=MISMATCH)) == make_problem(ErrorCode.VERIFY_MISMATCH, "off", stage="verify")

@@ -3,9 +3,9 @@ import time
 
 import pytest
 
-from bessemer.contract.problem import ErrorCode, SourcePlace, make_problem
+from bessemer.contract.problem import ErrorCode, SourcePlace
 from bessemer.contract.stage import Stage
-from worker.child import problem_of
+from worker.child import failed_by
 from worker.errors import JobError
 from worker.messages import MAX_LINE_BYTES, MESSAGES, Failed, Message, ProgressMade, StageStarted
 from worker.teller import Teller, encode
@@ -33,12 +33,11 @@ def test_progress_belongs_to_the_stage_that_runs_and_is_thinned_out() -> None:
 
 def test_a_problem_that_is_too_long_is_shortened_to_one_line() -> None:
     places = tuple(SourcePlace(operator="aten.x", file="f" * 1000, line=line) for line in range(5000))
-    problem = make_problem(ErrorCode.OPERATOR_UNSUPPORTED, "x" * MAX_LINE_BYTES, places=places)
-    line = encode(Failed(problem=problem))
+    line = encode(Failed(code=ErrorCode.OPERATOR_UNSUPPORTED, detail="x" * MAX_LINE_BYTES, places=places))
     assert len(line) <= MAX_LINE_BYTES
     shortened = MESSAGES.validate_json(line)
     assert isinstance(shortened, Failed)
-    assert shortened.problem.code is ErrorCode.OPERATOR_UNSUPPORTED
+    assert shortened.code is ErrorCode.OPERATOR_UNSUPPORTED
 
 
 @pytest.mark.parametrize(
@@ -55,4 +54,4 @@ def test_a_problem_that_is_too_long_is_shortened_to_one_line() -> None:
     ],
 )
 def test_whatever_ends_a_job_has_a_stable_code(error: BaseException, code: ErrorCode) -> None:
-    assert problem_of(error, None).code is code
+    assert failed_by(error, None).code is code

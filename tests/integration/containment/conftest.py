@@ -94,7 +94,7 @@ class Outcome:
         if self.verdict is not None:
             return self.verdict.code.value
         last = self.messages[-1]
-        return last.problem.code.value if last.kind == "failed" else last.kind
+        return last.code.value if last.kind == "failed" else last.kind
 
 
 @dataclass
