@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import logging
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +10,14 @@ from pathlib import Path
 from bessemer.contract.base import now
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.service import Worker
+from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.workers import Workers
 from worker.machine import processor
 from worker.order import Ready
 
 HEARTBEAT_SECONDS = 2.0
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -26,9 +30,12 @@ class Presence:
     cores: int
 
     async def beat(self, workers: Workers) -> None:
-        """Say so every two seconds, until cancelled."""
+        """Say so every two seconds, until cancelled. While the store is away, nobody hears it."""
         while True:
-            await asyncio.to_thread(workers.beat, self._document())
+            try:
+                await asyncio.to_thread(workers.beat, self._document())
+            except StoreUnavailableError as error:
+                log.warning("worker %s cannot say that it is alive: %s", self.id, error)
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     def _document(self) -> Worker:

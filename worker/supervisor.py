@@ -4,6 +4,7 @@ It imports neither torch nor TVM and never forks; the zygote is started by exec.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -79,24 +80,26 @@ class Supervisor:
             return
         try:
             await self._attempt(job_id, attempt)
-        except ZygoteLostError:
-            log.warning("job %s attempt %d lost its zygote", job_id, attempt)
+        except ZygoteLostError as error:
+            log.warning("job %s attempt %d lost its zygote: %s", job_id, attempt, error)
             await self._compile(job_id)
         except FencedError:
             log.warning("job %s was taken over by another worker", job_id)
         except StoreUnavailableError:
             raise  # the queue begins the task again
         except Exception as error:
-            log.exception("job %s failed by our own fault", job_id)
-            await asyncio.to_thread(self._store.jobs.fail, job_id, attempt, _own_fault(error))
+            log.exception("job %s attempt %d failed by our own fault", job_id, attempt)
+            problem = self._own_fault(error, f"on attempt {attempt} of job {job_id}")
+            with contextlib.suppress(FencedError):  # the fault came after the job's end
+                await asyncio.to_thread(self._store.jobs.fail, job_id, attempt, problem)
 
     async def _attempt(self, job_id: str, attempt: int) -> None:
         jobs = self._store.jobs
         job = await asyncio.to_thread(jobs.get, job_id)
-        assert job is not None
+        if job is None:
+            raise FencedError(job_id, attempt)
         if attempt > MAX_ATTEMPTS:
-            detail = f"{MAX_ATTEMPTS} workers were lost while they ran it"
-            await asyncio.to_thread(jobs.fail, job_id, attempt, make_problem(ErrorCode.WORKER_LOST, detail))
+            await asyncio.to_thread(jobs.fail, job_id, attempt, _lost())
             return
         async with self._folder(job_id, SLOTS[TaskKind.COMPILE]) as folder:
             result = await self._result(job, attempt, folder)
@@ -117,7 +120,7 @@ class Supervisor:
             try:
                 files = collect(folder.path, result, artifacts)
             except MisbehavedError as error:
-                result = make_problem(ErrorCode.CHILD_MISBEHAVED, str(error))
+                result = error.problem(None)
             else:
                 jobs.succeed(job_id, attempt, result.target, result.verified, result.figures, files)
                 return
@@ -137,10 +140,18 @@ class Supervisor:
             raise  # the queue begins the task again
         except Exception as error:
             log.exception("the inspection of %s failed by our own fault", digest)
-            found = _own_fault(error)
+            found = self._own_fault(error, f"during the inspection of {digest}")
         await asyncio.to_thread(self._store.models.finish_inspection, digest, found)
 
     async def _inspection(self, digest: str) -> Inspection | Problem:
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            try:
+                return await self._inspected(digest)
+            except ZygoteLostError as error:
+                log.warning("inspection of %s, attempt %d, lost its zygote: %s", digest, attempt, error)
+        return _lost()
+
+    async def _inspected(self, digest: str) -> Inspection | Problem:
         slot = SLOTS[TaskKind.INSPECT]
         async with self._folder(f"inspect-{digest[:16]}", slot) as folder:
             damage = await self._fetch(digest, folder, slot)
@@ -148,6 +159,11 @@ class Supervisor:
                 return damage
             result = conclude(await self._run(digest, slot, folder, InspectWork(), SilentJournal()))
         return result.inspection if isinstance(result, Inspected) else _as_problem(result)
+
+    def _own_fault(self, error: Exception, when: str) -> Problem:
+        problem = make_problem(ErrorCode.INTERNAL, f"{type(error).__name__} in the supervisor {when}")
+        advice = f"This is a defect of Bessemer: please report it with the log of worker {self.worker_id}."
+        return problem.model_copy(update={"advice": advice})
 
     async def _fetch(self, digest: str, folder: JobFolder, slot: int) -> Problem | None:
         try:
@@ -242,7 +258,14 @@ async def _work(
             group.create_task(presence.beat(store.workers))
             group.create_task(consumer.run(supervisor.handle))
     finally:
-        await asyncio.shield(asyncio.to_thread(store.workers.leave, supervisor.worker_id))
+        await asyncio.shield(asyncio.to_thread(_leave, store, supervisor.worker_id))
+
+
+def _leave(store: Store, worker_id: str) -> None:
+    try:
+        store.workers.leave(worker_id)
+    except StoreUnavailableError as error:
+        log.warning("worker %s will be missed only after a while: %s", worker_id, error)
 
 
 def _announce(sandbox: SandboxStatus) -> None:
@@ -253,8 +276,8 @@ def _announce(sandbox: SandboxStatus) -> None:
             log.warning("the layer %s does not hold: %s", status.layer, status.note)
 
 
-def _own_fault(error: Exception) -> Problem:
-    return make_problem(ErrorCode.INTERNAL, f"{type(error).__name__} in the supervisor")
+def _lost() -> Problem:
+    return make_problem(ErrorCode.WORKER_LOST, f"{MAX_ATTEMPTS} workers were lost while they ran it")
 
 
 def _as_problem(result: Message | Problem) -> Problem:
