@@ -8,12 +8,11 @@ import sys
 from types import FrameType
 
 import uvicorn
-from pydantic import ValidationError
 
 from app.main import create_app
 from app.settings import AppSettings
+from bessemer.store.settings import read_settings
 
-USAGE_ERROR = 2
 KEEP_ALIVE_SECONDS = 60
 
 
@@ -44,7 +43,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _exit)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    settings = _settings()
+    settings = read_settings(AppSettings)
     app = create_app(settings)
     config = uvicorn.Config(
         app,
@@ -56,15 +55,6 @@ def main() -> None:
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
     )
     Server(config, app.state.stopping).run()
-
-
-def _settings() -> AppSettings:
-    try:
-        return AppSettings()
-    except ValidationError as error:
-        lines = [f"BESSEMER_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors()]
-        sys.stderr.write("\n".join(lines) + "\n")
-        sys.exit(USAGE_ERROR)
 
 
 def _exit(_signal: int, _frame: FrameType | None) -> None:

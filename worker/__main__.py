@@ -4,17 +4,18 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Iterator
 
 from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.settings import StoreSettings
+from bessemer.store.settings import StoreSettings, read_settings
 from worker.errors import WorkerError
 from worker.settings import WorkerSettings
 from worker.supervisor import run_supervisor
 
 
-async def _run() -> None:
+async def _run(settings: WorkerSettings, store_settings: StoreSettings) -> None:
     loop = asyncio.get_running_loop()
-    supervisor = asyncio.ensure_future(run_supervisor(WorkerSettings(), StoreSettings()))
+    supervisor = asyncio.ensure_future(run_supervisor(settings, store_settings))
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, supervisor.cancel)
     try:
@@ -26,12 +27,24 @@ async def _run() -> None:
 def main() -> int:
     """Work until SIGINT or SIGTERM."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    status = 0
+    settings, store_settings = read_settings(WorkerSettings), read_settings(StoreSettings)
     try:
-        asyncio.run(_run())
-    except (StoreUnavailableError, WorkerError) as error:
-        sys.stderr.write(f"the worker cannot work: {error}\n")
-        return 1
-    return 0
+        asyncio.run(_run(settings, store_settings))
+    except* (StoreUnavailableError, WorkerError) as errors:
+        for error in _leaves(errors):
+            sys.stderr.write(f"the worker cannot work: {error}\n")
+        status = 1
+    return status
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors of which a group is made."""
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from _leaves(part)
+    else:
+        yield error
 
 
 if __name__ == "__main__":

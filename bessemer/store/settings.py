@@ -1,9 +1,11 @@
 """Where the store keeps its things."""
 
+import sys
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -11,6 +13,9 @@ from sqlalchemy.exc import ArgumentError
 POSTGRESQL = "postgresql"
 DATABASES = ("sqlite", POSTGRESQL, "postgres")
 ARTIFACT_SCHEMES = ("file", "s3", "gs", "az")
+USAGE_ERROR = 2
+
+Settings = TypeVar("Settings", bound=BaseSettings)
 
 
 class StoreSettings(BaseSettings):
@@ -73,6 +78,21 @@ class StoreSettings(BaseSettings):
     def artifacts(self) -> str:
         """The URL of the artifact store."""
         return self.artifacts_url or (self.folder / "artifacts").as_uri()
+
+
+def read_settings(kind: type[Settings]) -> Settings:
+    """Read a program's settings, or end the program with a line for each variable that is not valid.
+
+    Raises:
+        SystemExit: with status 2.
+    """
+    try:
+        return kind()
+    except ValidationError as error:
+        prefix = kind.model_config["env_prefix"]
+        for wrong in error.errors():
+            sys.stderr.write(f"{prefix}{'_'.join(map(str, wrong['loc'])).upper()}: {wrong['msg']}\n")
+        sys.exit(USAGE_ERROR)
 
 
 def _with_driver(url: URL) -> URL:
