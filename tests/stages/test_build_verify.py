@@ -3,6 +3,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 import tvm
@@ -21,6 +22,7 @@ from bessemer.contract.problem import ErrorCode
 from worker.candidates.server import fork_server
 from worker.errors import JobError
 from worker.pipeline.build import build, imported_functions
+from worker.pipeline.capture import as_array
 from worker.pipeline.types import Workshop
 from worker.pipeline.verify import verify
 
@@ -81,6 +83,46 @@ def test_an_executable_that_does_not_say_what_it_calls_is_refused() -> None:
         imported_functions(cast(Any, Silent()), tvm.IRModule())
 
     assert raised.value.code is ErrorCode.BUILD_FAILED
+
+
+INTEGERS = torch.arange(9 * 4).reshape(9, 4)
+LOOK_UPS: dict[str, tuple[Function, float]] = {
+    "embedding": (Function(lambda self, x: self.table(x), table=nn.Embedding(9, 4)), np.nan),
+    "embedding-float16": (Function(lambda self, x: self.table(x), table=nn.Embedding(9, 4).half()), np.nan),
+    "embedding-bfloat16": (
+        Function(lambda self, x: self.table(x), table=nn.Embedding(9, 4).bfloat16()),
+        np.nan,
+    ),
+    "index": (Function(lambda self, x: self.table.weight[x], table=nn.Embedding(9, 4)), np.nan),
+    "index-select": (
+        Function(lambda self, x: self.table.weight.index_select(0, x), table=nn.Embedding(9, 4)),
+        np.nan,
+    ),
+    "integers": (Function(lambda self, x: self.table[x], table=INTEGERS), 32),
+}
+
+
+@pytest.mark.parametrize("name", LOOK_UPS)
+def test_an_index_beyond_its_table_reads_no_other_memory(name: str, workshop: Workshop) -> None:
+    module, beyond = LOOK_UPS[name]
+    built = build(untuned(capture_module(module, torch.tensor([1, 8])), workshop), workshop)
+    verify(built, workshop)
+
+    with workshop.candidates.open_library(built.library, threads=1) as library:
+        (rows,) = library.run((np.array([1, 1 << 40]),))
+
+    np.testing.assert_equal(
+        rows[0].astype("float32"), as_array(module(torch.tensor([1])))[0].astype("float32")
+    )
+    np.testing.assert_equal(float(rows[1, 0]), beyond)
+
+
+def test_an_index_below_zero_counts_from_the_end(workshop: Workshop) -> None:
+    module = Function(lambda self, x: self.table[:, x], table=torch.randn(3, 9))
+
+    built = build(untuned(capture_module(module, torch.tensor([-1, 2, -9])), workshop), workshop)
+
+    assert verify(built, workshop).comparisons[0].mismatches == 0
 
 
 def test_a_library_for_another_processor_is_built_and_not_run(workshop: Workshop) -> None:

@@ -1,7 +1,7 @@
 """Translation rules of our own, for operators that TVM's importer gets wrong.
 
 It fixes the results of matrix products and convolutions to float32, whatever the model's dtype, and leaves
-running sums of booleans boolean.
+running sums of booleans boolean; its look-ups read whatever lies beyond a table.
 """
 
 from __future__ import annotations
@@ -126,11 +126,46 @@ def _cumsum(importer: Importer, node: Node) -> relax.Var:
     return importer.emit(relax.op.cumsum(_cast(importer, data, dtype), axis, dtype))
 
 
+def _embedding(importer: Importer, node: Node) -> relax.Var:
+    table, indices = importer.retrieve_args(node)[:2]
+    return _look_up(importer, table, indices, axis=0)
+
+
+def _index_select(importer: Importer, node: Node) -> relax.Var:
+    table, axis, indices = importer.retrieve_args(node)[:3]
+    return _look_up(importer, table, indices, axis)
+
+
+def _index(importer: Importer, node: Node) -> relax.Var:
+    """``aten.index.Tensor`` along one axis, where an index below zero counts from the end."""
+    table, indices = importer.retrieve_args(node)[:2]
+    given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
+    if len(given) != 1 or "int" not in _dtype(given[0][1]):
+        return importer._index_tensor(node)
+    axis, index = given[0]
+    dtype, size = _dtype(index), table.ty.shape[axis]
+    from_end = importer.emit(relax.op.add(index, relax.const(int(size), dtype)))
+    below_zero = importer.emit(relax.op.less(index, relax.const(0, dtype)))
+    return _look_up(importer, table, importer.emit(relax.op.where(below_zero, from_end, index)), axis)
+
+
+def _look_up(importer: Importer, table: relax.Expr, indices: relax.Expr, axis: int) -> relax.Var:
+    """Take elements; an index beyond the table, at which torch raises, must not read other memory.
+
+    It gives NaN, or the nearest element where the table's dtype has no NaN.
+    """
+    mode = "nan" if "float" in _dtype(table) else "clip"
+    return importer.emit(relax.op.take(table, indices, axis=axis, mode=mode))
+
+
 RULES: dict[str, Rule] = {
     "addmm.default": _addmm,
     "bmm.default": _matmul,
     "convolution.default": _convolution,
     "cumsum.default": _cumsum,
+    "embedding.default": _embedding,
+    "index.Tensor": _index,
+    "index_select.default": _index_select,
     "linear.default": _linear,
     "matmul.default": _matmul,
     "mm.default": _matmul,
