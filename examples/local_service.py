@@ -1,21 +1,21 @@
 """A service on this machine for as long as a ``with`` block lasts, for the demo, tests and benchmarks."""
 
 import os
+import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-
-import httpx
 
 ROOT = Path(__file__).parents[1]
 START_SECONDS = 180.0
 STOP_SECONDS = 30.0
+READY = re.compile(r"^(?:Bessemer is|app:) ready at (\S+)", re.MULTILINE)
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -23,17 +23,16 @@ class ServiceFailedError(RuntimeError):
     """The service did not come up; the message ends with what it printed."""
 
 
-def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+@dataclass(frozen=True)
+class LocalApp:
+    """A running ``python -m app``."""
+
+    url: str
+    process: subprocess.Popen[bytes]
 
 
 @contextmanager
-def local_service(
-    data: Path, settings: Mapping[str, str] = NO_SETTINGS, port: int | None = None
-) -> Iterator[str]:
+def local_service(data: Path, settings: Mapping[str, str] = NO_SETTINGS, port: int = 0) -> Iterator[str]:
     """Run ``bessemer serve`` on a folder and yield its URL once a worker is alive.
 
     Args:
@@ -44,46 +43,47 @@ def local_service(
     Raises:
         ServiceFailedError: it ended, or no worker was alive after three minutes.
     """
-    data.mkdir(parents=True, exist_ok=True)
-    url = f"http://127.0.0.1:{port or free_port()}"
-    command = [
-        sys.executable,
-        "-m",
-        "bessemer.cli",
-        "serve",
-        "--data",
-        str(data),
-        "--port",
-        url.rpartition(":")[2],
-    ]
-    log = data / "serve.log"
+    command = ("bessemer.cli", "serve", "--data", str(data), "--port", str(port))
+    with _running(command, data / "serve.log", settings) as (url, _):
+        yield url
+
+
+@contextmanager
+def local_app(data: Path, settings: Mapping[str, str] = NO_SETTINGS) -> Iterator[LocalApp]:
+    """Run the app alone, on a folder and any free port. Arguments and errors as of ``local_service``."""
+    given = {"BESSEMER_DATA": str(data), "BESSEMER_PORT": "0", **settings}
+    with _running(("app",), data / "app.log", given) as (url, process):
+        yield LocalApp(url, process)
+
+
+@contextmanager
+def _running(
+    module: tuple[str, ...], log: Path, settings: Mapping[str, str]
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, cwd=ROOT, env={**os.environ, **settings}, stdout=output, stderr=subprocess.STDOUT
+            [sys.executable, "-m", *module],
+            cwd=ROOT,
+            env={**os.environ, **settings},
+            stdout=output,
+            stderr=subprocess.STDOUT,
         )
     try:
-        _wait_until_ready(url, process, log)
-        yield url
+        yield _ready_url(process, log), process
     finally:
         process.send_signal(signal.SIGTERM)
         _wait_or_kill(process)
 
 
-def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def _ready_url(process: subprocess.Popen[bytes], log: Path) -> str:
+    """What the one line says that it prints when it is ready."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
-        if _has_worker(url):
-            return
-        time.sleep(0.1)
+        if found := READY.search(log.read_text()):
+            return found[1]
+        time.sleep(0.05)
     raise ServiceFailedError(f"the service did not start; {log} ends:\n{log.read_text()[-2000:]}")
-
-
-def _has_worker(url: str) -> bool:
-    try:
-        answer = httpx.get(f"{url}/readyz", timeout=5)
-    except httpx.TransportError:
-        return False
-    return answer.is_success and bool(answer.json()["workers"])
 
 
 def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:

@@ -44,14 +44,29 @@ class Family:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
-    def start(self, name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
-        """Start a child; what it prints goes to this process's standard error."""
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        output: int | None = None,
+    ) -> None:
+        """Start a child.
+
+        Args:
+            name: what ``ended`` calls it.
+            command: the program and its arguments.
+            folder: where it runs.
+            environment: its variables.
+            output: the descriptor that it prints to; by default this process's standard error.
+        """
         self._children[name] = subprocess.Popen(
             command,
             cwd=folder,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
-            stdout=sys.stderr.fileno(),
+            stdout=sys.stderr.fileno() if output is None else output,
             start_new_session=True,
             preexec_fn=_die_with_parent(os.getpid()),
         )

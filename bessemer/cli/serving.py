@@ -2,12 +2,14 @@
 
 import importlib.util
 import os
-import socket
+import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from types import TracebackType
+from typing import Annotated, Self
 
 import typer
 
@@ -24,6 +26,8 @@ PROGRAMS = ("app", "worker")
 NEEDED_MODULES = ("dbos", "fastapi", "torch", "tvm")
 WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 PROBE_TIMEOUT_SECONDS = 5.0
+READY = re.compile(rb"app: ready at \S+:(\d+)\n")
+READ_BYTES = 4096
 
 
 def serve(
@@ -37,29 +41,61 @@ def serve(
     with reporting():
         root = _checkout()
         data.mkdir(parents=True, exist_ok=True)
-        chosen = port or _free_port(host)
         environment = {
             **os.environ,
             "BESSEMER_DATA": str(data.resolve()),
             "BESSEMER_HOST": host,
-            "BESSEMER_PORT": str(chosen),
+            "BESSEMER_PORT": str(port),
         }
-        raise typer.Exit(_serve(root, environment, _url(host, chosen)))
+        raise typer.Exit(_serve(root, environment, host))
 
 
-def _serve(root: Path, environment: Mapping[str, str], url: str) -> ExitStatus:
+class _Announcement:
+    """The one line that the app prints, once it listens: it alone knows the port that it was given."""
+
+    def __init__(self) -> None:
+        self._reader, self.writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        self._text = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._reader)
+        os.close(self.writer)
+
+    def port(self) -> int | None:
+        """The port that the app listens on; None where it does not yet."""
+        with suppress(BlockingIOError):
+            self._text += os.read(self._reader, READ_BYTES)
+        found = READY.search(self._text)
+        return int(found[1]) if found else None
+
+
+def _serve(root: Path, environment: Mapping[str, str], host: str) -> ExitStatus:
     started_at = now()
-    with Family() as family, Client(url, PROBE_TIMEOUT_SECONDS) as client:
+    with Family() as family, _Announcement() as announcement:
         for program in PROGRAMS:
-            family.start(program, (sys.executable, "-m", program), root, environment)
-        if family.wait_until(lambda: _has_worker(client, started_at)):
-            typer.echo(f"Bessemer is ready at {url} (Ctrl-C stops it)")
-            family.wait_until(lambda: False)
+            output = announcement.writer if program == "app" else None
+            family.start(program, (sys.executable, "-m", program), root, environment, output)
+        if family.wait_until(lambda: announcement.port() is not None):
+            _wait_for_worker(family, _url(host, announcement.port() or 0), started_at)
         ended = None if family.stopping else family.ended()
     if ended is None:
         return ExitStatus.SUCCEEDED
     errors.print(f"error: the {ended[0]} ended with status {ended[1]}; everything was stopped", markup=False)
     return ExitStatus.FAILED
+
+
+def _wait_for_worker(family: Family, url: str, started_at: datetime) -> None:
+    with Client(url, PROBE_TIMEOUT_SECONDS) as client:
+        if not family.wait_until(lambda: _has_worker(client, started_at)):
+            return
+    typer.echo(f"Bessemer is ready at {url} (Ctrl-C stops it)")
+    family.wait_until(lambda: False)
 
 
 def _has_worker(client: Client, started_at: datetime) -> bool:
@@ -87,13 +123,6 @@ def _checkout() -> Path:
 def _refuse(reason: str) -> None:
     errors.print(f"error: {reason}", markup=False)
     raise typer.Exit(ExitStatus.FAILED)
-
-
-def _free_port(host: str) -> int:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as listener:
-        listener.bind((host, 0))
-        return int(listener.getsockname()[1])
 
 
 def _url(host: str, port: int) -> str:

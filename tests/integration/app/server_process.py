@@ -1,21 +1,21 @@
 """A running ``python -m app``."""
 
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from examples.local_service import local_app
+
 
 @dataclass(frozen=True)
 class ServerProcess:
     """The process, its address and its folder."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes]
     url: str
     data: Path
 
@@ -41,21 +41,6 @@ class ServerProcess:
 
 @contextmanager
 def running_app(folder: Path) -> Iterator[ServerProcess]:
-    """Start the app on a folder and a free port; its standard error goes to ``app.log``."""
-    settings = {"BESSEMER_DATA": str(folder / "data"), "BESSEMER_PORT": "0", "BESSEMER_STOP_SECONDS": "1"}
-    with (folder / "app.log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "app"],
-            env={**os.environ, **settings},
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    assert process.stdout is not None
-    ready = process.stdout.readline()
-    try:
-        yield ServerProcess(process, ready.rpartition(" ")[2].strip(), folder / "data")
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    """Start the app on a folder and a free port; what it prints goes to ``data/app.log``."""
+    with local_app(folder / "data", {"BESSEMER_STOP_SECONDS": "1"}) as app:
+        yield ServerProcess(app.process, app.url, folder / "data")

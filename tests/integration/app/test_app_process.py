@@ -47,7 +47,7 @@ def submit(url: str) -> str:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_open_streams_and_the_process_cleanly(
-    server: ServerProcess, tmp_path: Path, number: signal.Signals
+    server: ServerProcess, number: signal.Signals
 ) -> None:
     job = submit(server.url)
     with httpx.stream("GET", f"{server.url}/v1/compilations/{job}/events", timeout=60) as response:
@@ -56,7 +56,7 @@ def test_a_signal_ends_open_streams_and_the_process_cleanly(
         server.process.send_signal(number)
         assert not any(line.startswith("event:") for line in lines)
     assert server.process.wait(PATIENCE_SECONDS) == 0
-    assert (tmp_path / "app.log").read_text() == ""
+    assert (server.data / "app.log").read_text() == f"app: ready at {server.url}\n"
 
 
 def test_a_stream_that_its_reader_leaves_is_given_up(shared_server: ServerProcess) -> None:

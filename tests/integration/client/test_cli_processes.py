@@ -21,6 +21,35 @@ DEAF = (
 )
 
 
+READY_APP = """
+import os, pathlib
+from datetime import datetime, timedelta, timezone
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from bessemer.contract.service import Readiness, Worker
+
+worker = Worker(
+    id="w", host="h", processor="p", mcpu="m", cores=1, versions={},
+    sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
+    seen_at=datetime.now(timezone.utc) + timedelta(hours=1),
+)
+answer = Readiness(ready=True, database=True, store=True, workers=(worker,)).model_dump_json().encode()
+
+class Ready(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+assert os.environ["BESSEMER_PORT"] == "0"
+server = HTTPServer(("127.0.0.1", 0), Ready)
+(pathlib.Path(os.environ["BESSEMER_DATA"]) / "port").write_text(str(server.server_port))
+print(f"app: ready at http://127.0.0.1:{server.server_port}", flush=True)
+server.handle_request()
+"""
+
+
 def alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -108,6 +137,16 @@ def test_a_wheel_says_that_the_server_runs_from_a_checkout(wheel: Path) -> None:
     ran = serve(wheel, "--data", str(wheel / "data"))
     assert ran.returncode == 1
     assert "from a checkout or from the images" in ran.stderr
+
+
+def test_serve_tells_the_port_that_the_app_was_given(wheel: Path) -> None:
+    (wheel / "worker").mkdir()
+    (wheel / "worker" / "__init__.py").touch()
+    (wheel / "worker" / "__main__.py").write_text("import time; time.sleep(60)")
+    (wheel / "app" / "__main__.py").write_text(READY_APP)
+    ran = serve(wheel, "--data", str(wheel / "data"), "--port", "0")
+    port = (wheel / "data" / "port").read_text()
+    assert ran.stdout == f"Bessemer is ready at http://127.0.0.1:{port} (Ctrl-C stops it)\n"
 
 
 def test_when_the_app_dies_the_worker_is_stopped_and_the_status_is_1(wheel: Path) -> None:
