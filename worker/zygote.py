@@ -69,13 +69,18 @@ class Zygote:
         try:
             messages = os.open(order.messages, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
-            self._answer(Exited(job=order.job, status=error.errno or 1, signal=0))
+            self._answer(_never_born(order.job, error))
             return
-        os.set_blocking(messages, True)
-        pid = os.fork()
-        if pid == 0:
-            self._become_child(order, messages, started)
-        os.close(messages)
+        try:
+            os.set_blocking(messages, True)
+            pid = os.fork()
+            if pid == 0:
+                self._become_child(order, messages, started)
+        except OSError as error:
+            self._answer(_never_born(order.job, error))
+            return
+        finally:
+            os.close(messages)
         self._jobs[pid] = order.job
         self._answer(Started(job=order.job, pid=pid))
 
@@ -161,6 +166,10 @@ def _kill_group(group: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def _never_born(job: str, error: OSError) -> Exited:
+    return Exited(job=job, status=error.errno or 1, signal=0)
 
 
 def _exited(job: str, status: int) -> Exited:

@@ -1,6 +1,7 @@
 """The zygote's own end, and its supervisor's: no job outlives either."""
 
 import asyncio
+import errno
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from worker.job_folder import remove_job_folder
+from worker.order import ANSWERS, Exited
 from worker.processes import processes
 from worker.workplace import claim_workplace
 from worker.zygote_handle import CHECKOUT
@@ -54,6 +56,32 @@ SUPERVISOR = """
             time.sleep(600)
 
     asyncio.run(main())
+"""
+
+
+FORKLESS = """
+    import errno, os, pyseccomp, sys
+    from pathlib import Path
+    from worker.order import InspectWork, StartJob
+    from worker.settings import WorkerSettings
+    from worker.zygote import Pipes, Zygote
+
+    fifo = Path(sys.argv[1])
+    os.mkfifo(fifo)
+    reading = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    orders, ordering = os.pipe()
+    order = StartJob(
+        job="job", folder=str(fifo.parent), messages=str(fifo), cores=1,
+        confinement=WorkerSettings().confinement(None), work=InspectWork(),
+    )
+    os.write(ordering, order.model_dump_json().encode() + b"\\n")
+    os.close(ordering)
+    rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+    for name in ("fork", "vfork", "clone", "clone3"):
+        rules.add_rule(pyseccomp.ERRNO(errno.EAGAIN), name)
+    rules.load()
+    Zygote(Pipes(orders=orders, answers=1, wakeups=os.pipe()[0]), "").serve()
+    assert os.read(reading, 1) == b"", "the writing end is still open"
 """
 
 
@@ -135,3 +163,9 @@ def test_neither_zygote_nor_job_outlive_the_supervisor(rig: Rig, tmp_path: Path)
     with claim_workplace(work) as place:
         assert not tuple(place.jobs.iterdir())
     shutil.rmtree(work)
+
+
+def test_a_zygote_that_cannot_fork_says_so_and_goes_on(tmp_path: Path) -> None:
+    script = [sys.executable, "-c", textwrap.dedent(FORKLESS), str(tmp_path / "messages")]
+    shown = subprocess.run(script, capture_output=True, text=True, check=True, cwd=CHECKOUT)
+    assert ANSWERS.validate_json(shown.stdout) == Exited(job="job", status=errno.EAGAIN, signal=0)
