@@ -13,6 +13,7 @@ from worker.messages import Compiled
 from worker.order import CompileWork, StartJob
 from worker.pipeline.types import Packaged, Upload, Workshop
 from worker.statistics import largest
+from worker.targets import refuse_unrunnable
 from worker.teller import Teller
 
 
@@ -29,13 +30,14 @@ def compile_model(
         host_mcpu: LLVM's name of the processor.
 
     Raises:
-        JobError: a stage says no.
+        JobError: this machine cannot run the target's code, or a stage says no.
         TypeError: the work is another.
     """
     if not isinstance(order.work, CompileWork):
         raise TypeError(f"{order.work.kind} is no compilation")
     request = order.work.request
     target = resolve_target(request.target, host_mcpu, order.cores)
+    refuse_unrunnable(target)
     os.environ["TVM_NUM_THREADS"] = str(target.cores)
     with fork_server(folder.scratch) as candidates:
         # only now: nothing may have run in parallel when the server is forked
