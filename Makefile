@@ -30,7 +30,7 @@ lint: setup ## check style and types
 format: setup ## format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: setup ## measure turnaround, confinement and upload memory
+bench: setup ## measure turnaround, tuning, confinement and upload memory
 	@$(BIN)/python -m benchmarks
 
 docs: setup ## rewrite the generated parts of docs/ from the code

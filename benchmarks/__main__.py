@@ -11,6 +11,7 @@ from rich.table import Table
 from benchmarks.confinement import measure_confinement
 from benchmarks.figure import Figure
 from benchmarks.machine import Machine, describe
+from benchmarks.tuning import measure_tuning
 from benchmarks.turnaround import measure_turnaround
 from benchmarks.upload import measure_upload
 
@@ -33,7 +34,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bessemer-bench-") as folder:
         figures = [
             figure
-            for measure in (measure_upload, measure_confinement, measure_turnaround)
+            for measure in (measure_upload, measure_confinement, measure_turnaround, measure_tuning)
             for figure in measure(Path(folder))
         ]
     console.print(_table(figures))
@@ -44,9 +45,11 @@ def main() -> None:
 
 
 def _table(figures: list[Figure]) -> Table:
-    table = Table("figure", "unit", "samples", "best", "median", "p90", "aim")
+    table = Table("figure", "unit", "samples", "best", "p10", "median", "p90", "aim")
     for figure in figures:
-        values = (f"{value:g}" for value in (figure.samples, figure.best, figure.median, figure.p90))
+        values = (
+            f"{value:g}" for value in (figure.samples, figure.best, figure.p10, figure.median, figure.p90)
+        )
         table.add_row(figure.name, figure.unit, *values, "" if figure.aim is None else f"≤ {figure.aim:g}")
     return table
 
