@@ -9,14 +9,13 @@ from app.documentation import Responses, described, problems
 from app.downloads import artifact_response
 from app.routes.lookup import CompilationDep, named_artifact
 from app.service import ServiceDep
+from bessemer.bundle.manifest import REPORT, REPORT_PAGE
 from bessemer.contract.job import Artifact
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Report
 
 router = APIRouter(prefix="/v1/compilations", tags=["artifacts"])
 
-REPORT_JSON = "report.json"
-REPORT_HTML = "report.html"
 ArtifactName = Annotated[
     str, Path(description="A name from the list of artifacts.", examples=["bundle.tar.zst"])
 ]
@@ -87,7 +86,7 @@ def head_artifact(service: ServiceDep, request: Request, job: CompilationDep, na
 )
 def get_report(service: ServiceDep, request: Request, job: CompilationDep) -> Response:
     """Accuracy, latency beside the baselines, times of functions, passes and stages."""
-    name = REPORT_HTML if prefers_html(request.headers.get("accept")) else REPORT_JSON
+    name = REPORT_PAGE if prefers_html(request.headers.get("accept")) else REPORT
     response = artifact_response(service, request, named_artifact(job, name))
     response.headers["Vary"] = "Accept"
     return response

@@ -19,12 +19,16 @@ MANIFEST = "manifest.json"
 CHECKSUMS = "SHA256SUMS"
 RUNNER = "run.py"
 LIBRARY = "model.so"
-RUNTIME_FOLDER = "lib"
 RUNTIME_LIBRARY = "lib/libtvm_runtime.so"
 RUNTIME_EXTRA_LIBRARY = "lib/libtvm_runtime_extra.so"
 FFI_LIBRARY = "lib/libtvm_ffi.so"
 REFERENCE_INPUTS = "reference/inputs.npz"
 REFERENCE_OUTPUTS = "reference/outputs.npz"
+REPORT = "report.json"
+REPORT_PAGE = "report.html"
+README = "README.md"
+RECORDS_FOLDER = "records"
+LICENSES_FOLDER = "LICENSES"
 
 BundlePath = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$")

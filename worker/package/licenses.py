@@ -4,9 +4,9 @@ from functools import cache
 from importlib.metadata import distribution
 from pathlib import Path
 
+from bessemer.bundle.manifest import LICENSES_FOLDER
 from worker.package.runtime import package_folder
 
-FOLDER = "LICENSES"
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -30,7 +30,7 @@ def license_sources() -> dict[str, Path]:
         "tvm-ffi/NOTICE": _distribution_text("apache-tvm-ffi", "NOTICE"),
         "tvm-ffi/LICENSE.libbacktrace.txt": tvm_ffi / "3rdparty" / "libbacktrace" / "LICENSE",
     }
-    return {f"{FOLDER}/{name}": path for name, path in sources.items()}
+    return {f"{LICENSES_FOLDER}/{name}": path for name, path in sources.items()}
 
 
 def _distribution_text(package: str, name: str) -> Path:

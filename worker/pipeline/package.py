@@ -12,8 +12,12 @@ from bessemer.bundle.manifest import (
     CHECKSUMS,
     LIBRARY,
     MANIFEST,
+    README,
+    RECORDS_FOLDER,
     REFERENCE_INPUTS,
     REFERENCE_OUTPUTS,
+    REPORT,
+    REPORT_PAGE,
     RUNNER,
 )
 from bessemer.contract.base import Document, now
@@ -30,10 +34,6 @@ from worker.package.runtime import runtime_sources
 from worker.pipeline.types import Benchmarked, Packaged, Workshop
 from worker.report.render import render
 
-REPORT = "report.json"
-REPORT_PAGE = "report.html"
-README = "README.md"
-RECORDS_FOLDER = "records"
 ARTIFACTS = (ARCHIVE, LIBRARY, MANIFEST, REPORT, REPORT_PAGE, RUNNER, CHECKSUMS)
 """What is offered one by one; the runtime, the licenses and the references come in the archive only."""
 
