@@ -26,19 +26,26 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 LOG_TAIL_BYTES = 4096
 
 
-def collect(folder: Path, compiled: Compiled, artifacts: Artifacts) -> tuple[Artifact, ...]:
+def collect(folder: Path, compiled: Compiled, artifacts: Artifacts, max_bytes: int) -> tuple[Artifact, ...]:
     """Store the files that the child named, and its log.
 
     Args:
         folder: the job's folder.
         compiled: the child's last message.
         artifacts: where to store them.
+        max_bytes: of all files together, their holes included.
 
     Raises:
-        MisbehavedError: a name is no plain name, or a file is missing, a link, or no regular file.
+        MisbehavedError: a name is no plain name; a file is missing, a link, or no regular file; or they are
+            too large.
     """
     named = [(name, folder / "output" / name) for name in compiled.files]
     files = [*named, (LOG_NAME, folder / LOG_NAME)]
+    for name, path in files:
+        _check(name, path)
+    total_bytes = sum(path.lstat().st_size for _, path in files)
+    if total_bytes > max_bytes:
+        raise MisbehavedError(f"its artifacts would take {total_bytes} bytes of {max_bytes}")
     return tuple(_store(name, path, artifacts) for name, path in files)
 
 

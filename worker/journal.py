@@ -55,6 +55,7 @@ class CompilationJournal:
         self._jobs = jobs
         self._job = (job_id, attempt)
         self._next_progress = 0.0
+        self._finished: Stage | None = None
 
     def write(self, message: Message) -> None:
         """Write down what the child said; of progress at most four times a second, and its end."""
@@ -76,8 +77,11 @@ class CompilationJournal:
         return self._jobs.cancel_requested(*self._job)
 
     def _progress(self, message: ProgressMade) -> None:
-        if time.monotonic() < self._next_progress and message.done < message.total:
+        finished = message.done >= message.total and self._finished is not message.stage
+        if time.monotonic() < self._next_progress and not finished:
             return
+        if finished:
+            self._finished = message.stage
         self._next_progress = time.monotonic() + PROGRESS_SECONDS
         progress = Progress(
             stage=message.stage, done=message.done, total=message.total, detail=message.detail

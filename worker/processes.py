@@ -69,7 +69,7 @@ def user_of(pid: int) -> int | None:
 
 
 def private_bytes(pid: int) -> int:
-    """An upper bound of the memory that is the process's own: anonymous and shared memory, no mapped files.
+    """An upper bound of the memory that is the process's own: anonymous and shared memory, page tables.
 
     Pages that a fork still shares count in full in each process.
     """
@@ -77,7 +77,7 @@ def private_bytes(pid: int) -> int:
         status = _read(f"/proc/{pid}/status")
     except OSError:
         return 0
-    return _kibibytes(status, "RssAnon:") + _kibibytes(status, "RssShmem:")
+    return sum(_kibibytes(status, field) for field in ("RssAnon:", "RssShmem:", "VmPTE:"))
 
 
 def proportional_bytes(pid: int) -> int | None:

@@ -71,6 +71,9 @@ class WorkerSettings(BaseSettings):
     limit_wall_seconds: float = Field(
         default=6 * 3600.0, gt=0, description="How long a job may run; a request may ask for less."
     )
+    limit_inspect_seconds: float = Field(
+        default=120.0, gt=0, description="How long the inspection of an upload may run."
+    )
     limit_processes: int = Field(
         default=512, ge=16, description="Processes and threads of a job at one time."
     )

@@ -118,7 +118,7 @@ class Supervisor:
         jobs, artifacts = self._store.jobs, self._store.artifacts
         if isinstance(result, Compiled):
             try:
-                files = collect(folder.path, result, artifacts)
+                files = collect(folder.path, result, artifacts, self._settings.limit_disk_bytes)
             except MisbehavedError as error:
                 result = error.problem(None)
             else:
@@ -157,7 +157,8 @@ class Supervisor:
             damage = await self._fetch(digest, folder, slot)
             if damage is not None:
                 return damage
-            result = conclude(await self._run(digest, slot, folder, InspectWork(), SilentJournal()))
+            limit = self._settings.limit_inspect_seconds
+            result = conclude(await self._run(digest, slot, folder, InspectWork(), SilentJournal(), limit))
         return result.inspection if isinstance(result, Inspected) else _as_problem(result)
 
     def _own_fault(self, error: Exception, when: str) -> Problem:

@@ -42,6 +42,11 @@ class Usage:
     cpu_seconds: float
     wall_seconds: float
 
+    @classmethod
+    def of_time(cls, wall_seconds: float) -> "Usage":
+        """What is known without a look."""
+        return cls(0, 0, 0, 0, 0.0, wall_seconds)
+
 
 class HostileTreeError(Exception):
     """A tree of folders that no honest job makes."""

@@ -9,13 +9,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from bessemer.contract.problem import ErrorCode
 from worker.usage import Meter, Usage
 
 INTERVAL_SECONDS = 0.15
 CLOSE_INTERVAL_SECONDS = 0.05
+TICK_SECONDS = 0.25
+LOOK_SECONDS = 10.0
+"""A look takes milliseconds; a job that makes it last has too many processes or files to be honest."""
+
 CLOSE = 0.5
 """The part of a limit from which on a job is looked at more often."""
 
@@ -118,15 +122,42 @@ async def watch(job: Watched, limits: Limits, cancelled: Callable[[], bool]) -> 
         to kill.
     """
     meter = Meter(job.pid, job.uid, job.folder, limits.memory_bytes, limits.inodes, job.baseline_bytes)
+    began = time.monotonic()
+
+    def overdue() -> Verdict | None:
+        return judge(Usage.of_time(time.monotonic() - began), limits, cancelled())
+
     while job.running():
         started = time.monotonic()
-        usage = await asyncio.to_thread(meter.read)
-        verdict = judge(usage, limits, cancelled())
+        look = asyncio.ensure_future(asyncio.to_thread(meter.read))
+        verdict = await _meanwhile(look, overdue, LOOK_SECONDS)
+        if verdict is None:
+            usage = await look
+            # a look that took long (thousands of files) is followed by a rest as long
+            rest = max(interval_seconds(usage, limits), time.monotonic() - started)
+            verdict = judge(usage, limits, cancelled())
+            verdict = verdict or await _meanwhile(asyncio.ensure_future(job.wait(rest)), overdue, 2 * rest)
         if verdict is not None:
             await job.kill()
+            await asyncio.wait({look})
             return verdict
-        # a look that took long (thousands of files) is followed by a rest as long
-        await job.wait(max(interval_seconds(usage, limits), time.monotonic() - started))
+    return None
+
+
+async def _meanwhile(
+    busy: asyncio.Future[Any], overdue: Callable[[], Verdict | None], most_seconds: float
+) -> Verdict | None:
+    """Wait for a look or a rest, and mind the clock and the user: a job can make both last."""
+    deadline = time.monotonic() + most_seconds
+    while not busy.done():
+        await asyncio.wait({busy}, timeout=TICK_SECONDS)
+        verdict = overdue()
+        if verdict is None and not busy.done() and time.monotonic() > deadline:
+            verdict = Verdict(
+                ErrorCode.CHILD_MISBEHAVED, f"it cannot be watched: a look took {most_seconds} s"
+            )
+        if verdict is not None:
+            return verdict
     return None
 
 

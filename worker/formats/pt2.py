@@ -172,5 +172,5 @@ def _versions(path: Path) -> tuple[str, str]:
         model = json.loads(read_entry(path, MODEL_ENTRY, MAX_MODEL_BYTES) or b"")
         version = model["schema_version"]
         return f"{version['major']}.{version['minor']}", str(model.get("torch_version", "unknown"))[:20]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "unknown", "unknown"

@@ -63,6 +63,9 @@ def _add_conditional(rules: "pyseccomp.SyscallFilter") -> None:
     foreign = syscalls.NAMESPACE_FLAGS | syscalls.CLONE_PARENT
     rules.add_rule(pyseccomp.ALLOW, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, foreign, 0))
     rules.add_rule(pyseccomp.ALLOW, "prlimit64", pyseccomp.Arg(0, pyseccomp.EQ, 0))
+    # with a mode it reserves space that neither RLIMIT_FSIZE nor a file's size shows
+    rules.add_rule(pyseccomp.ALLOW, "fallocate", pyseccomp.Arg(1, pyseccomp.EQ, 0))
+    rules.add_rule(pyseccomp.ERRNO(errno.EOPNOTSUPP), "fallocate", pyseccomp.Arg(1, pyseccomp.NE, 0))
     for command in syscalls.FCNTL_COMMANDS:
         rules.add_rule(pyseccomp.ALLOW, "fcntl", pyseccomp.Arg(1, pyseccomp.EQ, command))
     for request in syscalls.IOCTL_REQUESTS:

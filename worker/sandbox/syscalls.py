@@ -13,7 +13,7 @@ ALLOWED = _words(
     access alarm arch_prctl brk cachestat capget chdir clock_getres clock_gettime clock_nanosleep close
     close_range copy_file_range creat dup dup2 dup3 epoll_create epoll_create1 epoll_ctl epoll_pwait
     epoll_pwait2 epoll_wait eventfd eventfd2 execve execveat exit exit_group faccessat faccessat2
-    fadvise64 fallocate fchdir fdatasync fgetxattr flistxattr flock fork fstat fstatfs fsync ftruncate
+    fadvise64 fchdir fdatasync fgetxattr flistxattr flock fork fstat fstatfs fsync ftruncate
     futex futex_requeue futex_wait futex_waitv futex_wake get_mempolicy get_robust_list getcpu getcwd
     getdents getdents64 getegid geteuid getgid getgroups getitimer getpgid getpgrp getpid getppid
     getpriority getrandom getresgid getresuid getrlimit getrusage getsid gettid gettimeofday getuid
