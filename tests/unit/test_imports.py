@@ -1,6 +1,9 @@
 """Who may import whom, read from the source."""
 
 import ast
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,33 +12,24 @@ from bessemer.contract.stage import Stage
 
 ROOT = Path(__file__).parents[2]
 COMPILERS = ("torch", "tvm", "tvm_ffi")
+SERVICE = ("bessemer.store", "bessemer.client", "bessemer.cli", "app", "worker")
 
 RULES = [
-    ("bessemer/contract", ("bessemer.store", "bessemer.client", "bessemer.cli", "app", "worker", *COMPILERS)),
-    ("bessemer/store", ("bessemer.client", "bessemer.cli", "app", "worker", *COMPILERS)),
-    ("bessemer/client", ("bessemer.store", "bessemer.cli", "app", "worker")),
+    ("bessemer/contract", (*SERVICE, "bessemer.bundle", "bessemer.errors", *COMPILERS)),
+    ("bessemer/store", ("bessemer.client", "bessemer.cli", "bessemer.bundle", "app", "worker", *COMPILERS)),
+    (
+        "bessemer/bundle",
+        ("bessemer.store", "bessemer.client", "bessemer.cli", "app", "worker", "torch", "tvm"),
+    ),
+    ("bessemer/client", ("bessemer.store", "bessemer.cli", "app", "worker", *COMPILERS)),
     ("bessemer/cli", ("bessemer.store", "app", "worker", *COMPILERS)),
     ("app", ("worker", "bessemer.client", "bessemer.cli", *COMPILERS)),
     ("worker", ("app", "bessemer.client", "bessemer.cli")),
-    ("worker/formats", ("worker.pipeline",)),
-    ("worker/torchscript", ("worker.pipeline",)),
-    ("worker/candidates", ("worker.pipeline", "worker.tuning")),
-    ("worker/measure", ("worker.pipeline", "worker.candidates", *COMPILERS)),
     ("worker/tuning", tuple(f"worker.pipeline.{stage}" for stage in Stage)),
-    ("worker/report", ("worker.pipeline",)),
 ]
-SUPERVISOR = (
-    "__main__",
-    "supervisor",
-    "job",
-    "ending",
-    "collect",
-    "watch",
-    "zygote_handle",
-    "settings",
-    "order",
-    "messages",
-)
+WITHOUT_COMPILERS = ("worker.__main__", "app.__main__", "bessemer.client", "bessemer.cli")
+TORCH_OF_ITS_USER = {"bessemer/client/exporting.py"}
+"""Where the client takes the torch that its user's program has imported."""
 
 
 def imported(path: Path) -> set[str]:
@@ -58,6 +52,19 @@ def test_imports_go_one_way(folder: str, forbidden: tuple[str, ...]) -> None:
     assert {path: names for path, names in found.items() if names} == {}
 
 
-@pytest.mark.parametrize("module", SUPERVISOR)
-def test_the_supervisor_names_neither_torch_nor_tvm(module: str) -> None:
-    assert offences(ROOT / "worker" / f"{module}.py", COMPILERS) == set()
+@pytest.mark.parametrize("module", WITHOUT_COMPILERS)
+def test_a_program_without_models_loads_neither_torch_nor_tvm(module: str) -> None:
+    check = f"import sys, {module}; print(sorted({set(COMPILERS)!r} & set(sys.modules)))"
+    shown = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert shown.stdout.strip() == "[]"
+
+
+def test_the_client_takes_torch_in_one_place() -> None:
+    taking = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "bessemer" / "client").rglob("*.py")
+        if re.search(r"sys\.modules|import_module|__import__", path.read_text())
+    }
+    assert taking == TORCH_OF_ITS_USER
