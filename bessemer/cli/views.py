@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -15,12 +16,13 @@ from rich.text import Text
 from bessemer.cli.output import clean, shown_bytes
 from bessemer.cli.timeline import Timeline, event_line
 from bessemer.client.sources import Progress as UploadProgress
-from bessemer.contract.job import Compilation, Event, Figures
+from bessemer.contract.job import Compilation, Event, EventType, Figures
 from bessemer.contract.stage import Stage
 
-__all__ = ["compilation_lines", "stage_view", "upload_view"]
+__all__ = ["PlainStages", "compilation_lines", "stage_view", "upload_view"]
 
 BAR_WIDTH = 24
+LONG_STAGE_SECONDS = 2.0
 
 
 @contextmanager
@@ -43,7 +45,7 @@ def upload_view(console: Console, name: str) -> Iterator[UploadProgress]:
 def stage_view(console: Console) -> Iterator[Callable[[Event], None]]:
     """What to tell events to, as they come."""
     if not console.is_terminal:
-        yield lambda event: _print_event(console, event)
+        yield PlainStages(console).tell
         return
     view = _LiveStages()
     with Live(view, console=console, refresh_per_second=10):
@@ -89,10 +91,26 @@ def _bar(timeline: Timeline) -> RenderableType:
     return row
 
 
-def _print_event(console: Console, event: Event) -> None:
-    line = event_line(event)
-    if line is not None:
-        console.print(Text(clean(line)))
+class PlainStages:
+    """The stages line by line. Progress is told only of what takes long: most stages are over at once."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._stage_began_at: datetime | None = None
+
+    def tell(self, event: Event) -> None:
+        """Print an event, if it is worth a line."""
+        if event.type is EventType.STAGE_STARTED:
+            self._stage_began_at = event.at
+        line = event_line(event)
+        if line is not None and (event.type is not EventType.PROGRESS or self._takes_long(event)):
+            self._console.print(Text(clean(line)))
+
+    def _takes_long(self, event: Event) -> bool:
+        if event.data.get("stage") == Stage.TUNE:
+            return True
+        began_at = self._stage_began_at
+        return began_at is not None and (event.at - began_at).total_seconds() >= LONG_STAGE_SECONDS
 
 
 def compilation_lines(compilation: Compilation) -> Iterator[str]:

@@ -1,13 +1,17 @@
 """What the command line says, and how it ends."""
 
+import io
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from bessemer.cli.output import ExitStatus, clean, error_lines, exit_status, problem_lines, shown_bytes
 from bessemer.cli.timeline import Timeline, event_line
+from bessemer.cli.views import PlainStages
 from bessemer.contract.base import now
 from bessemer.contract.job import Event, EventType
 from bessemer.contract.problem import ErrorCode, FieldError, SourcePlace, make_problem
@@ -142,3 +146,21 @@ def test_events_of_a_newer_server_change_nothing() -> None:
 )
 def test_an_event_is_at_most_one_line(happened: Event, line: str | None) -> None:
     assert event_line(happened) == line
+
+
+def test_on_plain_output_progress_is_told_of_the_search_and_of_what_takes_long() -> None:
+    printed = io.StringIO()
+    view = PlainStages(Console(file=printed))
+    start = now()
+    for seconds, kind, stage in (
+        (0.0, EventType.STAGE_STARTED, "optimize"),
+        (0.02, EventType.PROGRESS, "optimize"),
+        (2.5, EventType.PROGRESS, "optimize"),
+        (2.6, EventType.STAGE_FINISHED, "optimize"),
+        (2.6, EventType.STAGE_STARTED, "tune"),
+        (2.7, EventType.PROGRESS, "tune"),
+    ):
+        data = {"stage": stage, "done": 1, "total": 2, "seconds": 2.6}
+        view.tell(Event(seq=1, type=kind, at=start + timedelta(seconds=seconds), data=data))
+    lines = [line.strip() for line in printed.getvalue().splitlines()]
+    assert lines == ["optimize   1 of 2", "optimize   2.60 s", "tune       1 of 2"]
