@@ -17,15 +17,17 @@ SERVICE = ("bessemer.store", "bessemer.client", "bessemer.cli", "app", "worker")
 RULES = [
     ("bessemer/contract", (*SERVICE, "bessemer.bundle", "bessemer.errors", *COMPILERS)),
     ("bessemer/store", ("bessemer.client", "bessemer.cli", "bessemer.bundle", "app", "worker", *COMPILERS)),
-    (
-        "bessemer/bundle",
-        ("bessemer.store", "bessemer.client", "bessemer.cli", "app", "worker", "torch", "tvm"),
-    ),
+    ("bessemer/bundle", (*SERVICE, "torch", "tvm")),
     ("bessemer/client", ("bessemer.store", "bessemer.cli", "app", "worker", *COMPILERS)),
     ("bessemer/cli", ("bessemer.store", "app", "worker", *COMPILERS)),
     ("app", ("worker", "bessemer.client", "bessemer.cli", *COMPILERS)),
     ("worker", ("app", "bessemer.client", "bessemer.cli")),
+    ("worker/formats", ("worker.pipeline",)),
+    ("worker/torchscript", ("worker.pipeline",)),
+    ("worker/candidates", ("worker.pipeline", "worker.tuning")),
+    ("worker/measure", ("worker.pipeline", "worker.candidates", *COMPILERS)),
     ("worker/tuning", tuple(f"worker.pipeline.{stage}" for stage in Stage)),
+    ("worker/report", ("worker.pipeline",)),
 ]
 WITHOUT_COMPILERS = ("worker.__main__", "app.__main__", "bessemer.client", "bessemer.cli")
 TORCH_OF_ITS_USER = {"bessemer/client/exporting.py"}
