@@ -1,0 +1,73 @@
+"""A job's files are read as hostile input."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bessemer.contract.job import Figures
+from bessemer.contract.report import Latency
+from bessemer.contract.target import ResolvedTarget
+from bessemer.store.artifacts import open_artifacts
+from worker.collect import collect
+from worker.errors import MisbehavedError
+from worker.messages import Compiled
+
+LIMIT_BYTES = 1 << 20
+LATENCY = Latency(runs=1, min_ms=1, p50_ms=1, p90_ms=1, p99_ms=1, mean_ms=1, stddev_ms=0)
+
+
+def compiled() -> Compiled:
+    target = ResolvedTarget(name="host", kind="llvm", mcpu="znver3", triple="t", features=(), cores=2)
+    figures = Figures(
+        latency=LATENCY, baselines=(), library_bytes=1, peak_memory_bytes=1, max_absolute_error=0
+    )
+    return Compiled(target=target, verified=True, figures=figures, files=("bundle.tar.zst",))
+
+
+def plain(file: Path) -> None:
+    file.write_bytes(b"bundle")
+
+
+def absent(file: Path) -> None:
+    assert not file.exists()
+
+
+def link(file: Path) -> None:
+    file.symlink_to("/etc/hostname")
+
+
+def hard_link(file: Path) -> None:
+    plain(file.with_name("other"))
+    file.hardlink_to(file.with_name("other"))
+
+
+def pipe(file: Path) -> None:
+    os.mkfifo(file)
+
+
+def hole(file: Path) -> None:
+    plain(file)
+    os.truncate(file, LIMIT_BYTES + 1)
+
+
+def collected(folder: Path, make: Callable[[Path], None]) -> tuple[str, ...]:
+    (folder / "output").mkdir()
+    (folder / "log.txt").write_text("printed")
+    make(folder / "output" / "bundle.tar.zst")
+    artifacts = open_artifacts(f"file://{folder}/store")
+    try:
+        return tuple(file.name for file in collect(folder, compiled(), artifacts, LIMIT_BYTES))
+    finally:
+        artifacts.close()
+
+
+@pytest.mark.parametrize("make", [absent, link, hard_link, pipe, hole])
+def test_what_is_no_plain_file_of_its_size_is_refused(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    with pytest.raises(MisbehavedError):
+        collected(tmp_path, make)
+
+
+def test_plain_files_are_stored_with_the_log(tmp_path: Path) -> None:
+    assert collected(tmp_path, plain) == ("bundle.tar.zst", "log.txt")
