@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
-from app import documentation, problems
+from app import documentation, problems, reference
 from app.routes import artifacts, compilations, events, health, models, targets
 from app.service import Service
 from app.settings import AppSettings
@@ -43,6 +43,8 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
         description=DESCRIPTION,
         openapi_tags=TAGS,
         lifespan=_lifespan,
+        docs_url=None,  # FastAPI's own pages load their scripts from another host
+        redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=_operation_id,
     )
@@ -53,6 +55,7 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
         app.include_router(module.router)
     app.add_api_route("/", _root, include_in_schema=False)
     documentation.install(app)
+    reference.install(app)
     return app
 
 
