@@ -1,22 +1,19 @@
 """A zygote, jobs of malicious models, and what became of them."""
 
 import asyncio
-import io
 import itertools
 import json
 import os
 import shutil
-import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import fx, nn
 
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from tests.integration.malicious_models import malicious_model
 from worker.errors import MisbehavedError
 from worker.job_folder import JobFolder, make_job_folder, remove_job_folder, seal_model
 from worker.messages import Confined, Message
@@ -30,38 +27,6 @@ from worker.zygote_handle import Zygote
 
 SLOT_UID_BASE = 64_000
 UNREACHABLE = {"limit_processes": 100_000, "limit_memory_bytes": 1024 * GIBIBYTE}
-HARNESS = """
-import json, os
-def attack():
-{body}
-try:
-    evidence = {{"did": attack()}}
-except BaseException as error:
-    evidence = {{"error": type(error).__name__, "text": str(error)}}
-with open("evidence.new", "w") as file:
-    json.dump(evidence, file)
-os.rename("evidence.new", "evidence.json")
-"""
-
-
-class Bomb:
-    """Unpickles to ``None``, having run some Python."""
-
-    def __init__(self, source: str) -> None:
-        self.source = source
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, dict[str, Any]]]:
-        return exec, (self.source, {})
-
-
-def malicious_model(body: str) -> bytes:
-    """An FX file that runs the body of a function when it is loaded, and notes what it returned or raised."""
-    module = fx.symbolic_trace(nn.Identity())
-    source = HARNESS.format(body=textwrap.indent(textwrap.dedent(body), "    "))
-    module.bomb = Bomb(source)  # type: ignore[assignment]
-    file = io.BytesIO()
-    torch.save(module, file)
-    return file.getvalue()
 
 
 @dataclass(frozen=True)

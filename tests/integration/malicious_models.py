@@ -1,0 +1,46 @@
+"""Models that run Python when a job opens them."""
+
+import io
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+HARNESS = """
+import json, os
+def attack():
+{body}
+try:
+    evidence = {{"did": attack()}}
+except BaseException as error:
+    evidence = {{"error": type(error).__name__, "text": str(error)}}
+with open("evidence.new", "w") as file:
+    json.dump(evidence, file)
+os.rename("evidence.new", "evidence.json")
+"""
+
+
+class Bomb:
+    """Unpickles to ``None``, having run some Python."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, dict[str, Any]]]:
+        return exec, (self.source, {})
+
+
+def malicious_model(body: str) -> bytes:
+    """An FX file that runs the body of a function when it is loaded, and notes what it returned or raised.
+
+    Where the body returns, the model goes on as an honest one: its input ``input``, its output that without
+    what is negative.
+    """
+    module = fx.symbolic_trace(nn.ReLU())
+    source = HARNESS.format(body=textwrap.indent(textwrap.dedent(body), "    "))
+    module.bomb = Bomb(source)  # type: ignore[assignment]
+    file = io.BytesIO()
+    torch.save(module, file)
+    return file.getvalue()

@@ -1,0 +1,93 @@
+"""A supervisor on a real store and a real zygote, given models that misbehave."""
+
+import asyncio
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worker_samples import WAIT_SECONDS, submit, upload, wait_until
+
+from bessemer.contract.job import Compilation
+from bessemer.contract.sandbox import SandboxMode
+from bessemer.store.queue import Task
+from bessemer.store.settings import StoreSettings
+from bessemer.store.store import Store, open_store
+from worker.settings import GIBIBYTE, WorkerSettings
+from worker.supervisor import Supervisor
+from worker.workplace import Workplace, claim_workplace
+from worker.zygote_handle import Zygote
+
+SLOT_UID_BASE = 66_000
+
+
+@dataclass
+class Rig:
+    """Runs jobs on one zygote, each on a supervisor with the settings of its test."""
+
+    store: Store
+    place: Workplace
+    zygote: Zygote
+    runner: asyncio.Runner
+    folder: Path
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def job(self, body: str, timeout_seconds: float | None = None) -> Task:
+        """A queued compilation of a malicious model."""
+        digest = upload(self.store, self.folder, body)
+        return submit(self.store, f"malicious-{next(self.numbers)}", digest, timeout_seconds)
+
+    def settings(self, **settings: Any) -> WorkerSettings:
+        defaults = {
+            "sandbox": SandboxMode.REQUIRED,
+            "slot_uid_base": SLOT_UID_BASE,
+            "limit_memory_bytes": 4 * GIBIBYTE,
+            "limit_wall_seconds": WAIT_SECONDS,
+            "cores": 2,
+        }
+        return WorkerSettings(**(defaults | settings))
+
+    def supervisor(self, **settings: Any) -> Supervisor:
+        return Supervisor(self.settings(**settings), self.store, self.place, self.zygote)
+
+    def handle(self, task: Task, **settings: Any) -> Compilation:
+        """Have a supervisor do a task, and return the job's row."""
+        self.runner.run(self.supervisor(**settings).handle(task))
+        return self.row(task)
+
+    def handle_while(self, task: Task, meanwhile: Callable[[], object], **settings: Any) -> Compilation:
+        """The same, and once the model is being opened, do something to it."""
+
+        async def both() -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.supervisor(**settings).handle(task))
+                await asyncio.to_thread(wait_until, lambda: self.row(task).stage is not None)
+                meanwhile()
+
+        self.runner.run(both())
+        return self.row(task)
+
+    def row(self, task: Task) -> Compilation:
+        row = self.store.jobs.get(task.id)
+        assert row is not None
+        return row
+
+
+@pytest.fixture(scope="session")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    work = Path("/tmp") / f"bessemer-supervised-{os.getpid()}"
+    folder = tmp_path_factory.mktemp("supervised")
+    store = open_store(StoreSettings(data=folder / "data"))
+    with asyncio.Runner() as runner, claim_workplace(work) as place:
+        zygote = Zygote(place.groups)
+        runner.run(zygote.ensure_running())
+        try:
+            yield Rig(store, place, zygote, runner, folder)
+        finally:
+            runner.run(zygote.stop())
+            store.close()
+    shutil.rmtree(work)

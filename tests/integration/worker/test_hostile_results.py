@@ -1,0 +1,101 @@
+"""Of what a job leaves in its folder, only plain files are taken.
+
+The jobs run without the sandbox, where they can leave more.
+"""
+
+import json
+from typing import Any
+
+import pytest
+
+from bessemer.contract.job import Figures, JobState
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import Latency
+from bessemer.contract.sandbox import SandboxMode
+from bessemer.contract.target import LINUX_X86_64, ResolvedTarget
+from worker.messages import Compiled
+
+Rig = Any
+LATENCY = Latency(runs=1, min_ms=1, p50_ms=1, p90_ms=1, p99_ms=1, mean_ms=1, stddev_ms=0)
+COMPILED = Compiled(
+    target=ResolvedTarget(
+        name="host", kind="llvm", mcpu="generic", triple=LINUX_X86_64, features=(), cores=1
+    ),
+    verified=True,
+    figures=Figures(
+        latency=LATENCY, baselines=(), library_bytes=1, peak_memory_bytes=1, max_absolute_error=0
+    ),
+    files=("bundle.tar.zst",),
+)
+LEAVE = """
+    import gc
+    from pathlib import Path
+    output = Path("../output")
+    archive = output / "bundle.tar.zst"
+    {plant}
+    teller = next(thing for thing in gc.get_objects() if type(thing).__name__ == "Teller")
+    os.write(teller.descriptor, {line!r})
+    os._exit(0)
+"""
+PLAIN = 'archive.write_text("a bundle")'
+
+
+def leaving(plant: str, files: tuple[str, ...] = ("bundle.tar.zst",)) -> str:
+    message = json.loads(COMPILED.model_dump_json()) | {"files": files}
+    return LEAVE.format(plant=plant, line=json.dumps(message).encode() + b"\n")
+
+
+def test_plain_files_are_taken(rig: Rig) -> None:
+    row = rig.handle(rig.job(leaving(PLAIN)), sandbox=SandboxMode.OFF)
+    assert row.state is JobState.SUCCEEDED
+    assert [artifact.name for artifact in row.artifacts] == ["bundle.tar.zst", "log.txt"]
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        pytest.param('archive.symlink_to("/etc/passwd")', id="symbolic link"),
+        pytest.param('Path("kept").write_text("x"); os.link("kept", archive)', id="hard link"),
+        pytest.param("os.mkfifo(archive)", id="pipe"),
+        pytest.param("archive.mkdir()", id="folder"),
+        pytest.param("pass", id="missing"),
+        pytest.param(PLAIN + '; os.unlink("../log.txt"); os.mkfifo("../log.txt")', id="beside a piped log"),
+    ],
+)
+def test_a_bundle_that_is_no_plain_file_is_misbehavior(rig: Rig, plant: str) -> None:
+    row = rig.handle(rig.job(leaving(plant)), sandbox=SandboxMode.OFF)
+    assert row.state is JobState.FAILED
+    assert row.problem.code is ErrorCode.CHILD_MISBEHAVED
+
+
+def test_a_folder_behind_a_link_is_refused_by_whoever_sees_it_first(rig: Rig) -> None:
+    plant = PLAIN + '; os.rename(output, "moved"); output.symlink_to("scratch/moved")'
+    row = rig.handle(rig.job(leaving(plant)), sandbox=SandboxMode.OFF)
+    assert row.state is JobState.FAILED
+    assert row.problem.code in (ErrorCode.CHILD_MISBEHAVED, ErrorCode.LIMIT_INODES)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ("bundle.tar.zst", "../model"),
+        ("bundle.tar.zst", "log.txt"),
+        ("bundle.tar.zst", "bundle.tar.zst"),
+        ("bundle.tar.zst", "absent"),
+        ("other",),
+    ],
+    ids=" ".join,
+)
+def test_files_that_no_job_names_are_misbehavior(rig: Rig, files: tuple[str, ...]) -> None:
+    plant = PLAIN + '; (output / "other").touch()'
+    row = rig.handle(rig.job(leaving(plant, files)), sandbox=SandboxMode.OFF)
+    assert row.state is JobState.FAILED
+    assert row.problem.code is ErrorCode.CHILD_MISBEHAVED
+
+
+@pytest.mark.parametrize("log", ['os.mkfifo("../log.txt")', 'os.symlink("/etc/passwd", "../log.txt")'])
+def test_a_log_that_is_none_any_more_is_left_out(rig: Rig, log: str) -> None:
+    row = rig.handle(rig.job(f'os.unlink("../log.txt")\n{log}\nos._exit(3)'), sandbox=SandboxMode.OFF)
+    assert row.problem.code is ErrorCode.CHILD_CRASHED
+    assert "root:" not in row.problem.detail
+    assert row.artifacts == ()

@@ -1,0 +1,129 @@
+"""The worker as a process: what it refuses to start with, and what outlives its death."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from worker_process import PLAINLY, Premises, premises
+from worker_samples import groups_noted, members, submit, upload, wait_until
+
+from bessemer.contract.job import Compilation, JobState
+from bessemer.contract.sandbox import Layer
+from worker.zygote_handle import CHECKOUT
+
+WITHOUT_LANDLOCK = """
+import errno, os, pyseccomp, sys
+rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+rules.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "landlock_create_ruleset")
+rules.load()
+os.execv(sys.executable, [sys.executable, "-m", "worker"])
+"""
+ON_SUCH_A_KERNEL = (sys.executable, "-c", WITHOUT_LANDLOCK)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Premises]:
+    with premises(tmp_path_factory.mktemp("prepared")) as prepared:
+        yield prepared
+
+
+@pytest.fixture(scope="module")
+def succession(prepared: Premises, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Succession"]:
+    """A worker that was killed while it ran a job, and its successor, which has done the job."""
+    digest = upload(prepared.store, tmp_path_factory.mktemp("model"), "import time; time.sleep(1)")
+    task = submit(prepared.store, "survivor", digest)
+    prepared.queue.enqueue(task)
+
+    def row() -> Compilation:
+        row = prepared.store.jobs.get(task.id)
+        assert row is not None
+        return row
+
+    with prepared.worker() as killed:
+        wait_until(lambda: row().stage is not None)
+        groups = groups_noted(prepared.place)
+        killed.kill()
+    with prepared.worker() as successor:
+        wait_until(lambda: row().state.final)
+        yield Succession(row(), groups, successor.pid)
+
+
+class Succession:
+    """The job, the groups that the killed worker ran, and its successor's process."""
+
+    def __init__(self, job: Compilation, groups: tuple[int, ...], pid: int) -> None:
+        self.job = job
+        self.groups = groups
+        self.process = Path(f"/proc/{pid}")
+
+
+def children(process: Path) -> list[str]:
+    threads = (process / "task").iterdir()
+    return [child for thread in threads for child in (thread / "children").read_text().split()]
+
+
+def test_a_killed_workers_job_is_done_by_its_successor(succession: Succession) -> None:
+    job = succession.job
+    assert (job.state, job.attempt, job.verified) == (JobState.SUCCEEDED, 2, True)
+
+
+def test_nothing_of_a_killed_worker_is_left(prepared: Premises, succession: Succession) -> None:
+    assert len(succession.groups) == 1
+    assert members(succession.groups[0]) == 0
+    wait_until(lambda: not tuple((prepared.place / "jobs").iterdir()))
+    assert not groups_noted(prepared.place)
+
+
+def test_the_supervisors_only_child_is_the_zygote_which_has_one_thread(succession: Succession) -> None:
+    (zygote,) = children(succession.process)
+    assert "worker.zygote" in Path(f"/proc/{zygote}/cmdline").read_text().split("\0")
+    assert len(tuple(Path(f"/proc/{zygote}/task").iterdir())) == 1
+
+
+def test_the_supervisor_maps_neither_torch_nor_tvm(succession: Succession) -> None:
+    (zygote,) = children(succession.process)
+    compilers = ("libtorch", "libtvm")
+    assert all(name in Path(f"/proc/{zygote}/maps").read_text() for name in compilers)
+    assert not any(name in (succession.process / "maps").read_text() for name in compilers)
+
+
+def test_a_required_layer_that_is_missing_keeps_the_worker_from_starting(tmp_path: Path) -> None:
+    with premises(tmp_path) as prepared, prepared.worker(ON_SUCH_A_KERNEL) as worker:
+        assert worker.wait() == 1
+        last = prepared.log.read_text().splitlines()[-1]
+        assert last.startswith("the worker cannot work: required layers do not hold: ")
+        assert "landlock" in last
+        assert not prepared.store.workers.live(60)
+
+
+def test_at_best_effort_the_loss_of_a_layer_is_reported(tmp_path: Path) -> None:
+    with premises(tmp_path) as prepared, prepared.worker(ON_SUCH_A_KERNEL, "best-effort"):
+        sandbox = prepared.live().sandbox
+    assert Layer.LANDLOCK in sandbox.lost
+    assert Layer.SECCOMP not in sandbox.lost
+    assert not sandbox.complete
+
+
+def test_a_wrong_setting_is_named_in_one_line() -> None:
+    environment = {**os.environ, "BESSEMER_SANDBOX": "foo", "BESSEMER_CORES": "0"}
+    shown = subprocess.run(PLAINLY, cwd=CHECKOUT, env=environment, capture_output=True, text=True)
+    assert shown.returncode == 2
+    assert [line.partition(":")[0] for line in shown.stderr.splitlines()] == [
+        "BESSEMER_SANDBOX",
+        "BESSEMER_CORES",
+    ]
+
+
+def test_a_database_that_is_away_is_named_in_one_line(tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "BESSEMER_DATA": str(tmp_path),
+        "BESSEMER_DATABASE_URL": "postgresql://127.0.0.1:1/x",
+    }
+    shown = subprocess.run(PLAINLY, cwd=CHECKOUT, env=environment, capture_output=True, text=True)
+    assert shown.returncode == 1
+    assert shown.stderr.splitlines()[-1].startswith("the worker cannot work: ")
+    assert "Traceback" not in shown.stderr

@@ -1,0 +1,80 @@
+"""``python -m worker`` as a process of its own."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from worker_samples import wait_until
+
+from bessemer.contract.service import Worker
+from bessemer.store.dbos_queue import open_queue
+from bessemer.store.queue import Queue
+from bessemer.store.settings import StoreSettings
+from bessemer.store.store import Store, open_store
+from worker.zygote_handle import CHECKOUT
+
+LIVE_SECONDS = 10.0
+SLOT_UID_BASE = 67_000
+PLAINLY = (sys.executable, "-m", "worker")
+
+
+@dataclass(frozen=True)
+class Premises:
+    """A store, its queue, and a work folder for workers that come and go; ``log`` holds the last one's words."""
+
+    store: Store
+    queue: Queue
+    environment: dict[str, str]
+    work: Path
+    log: Path
+
+    @property
+    def place(self) -> Path:
+        """The part of the work folder that the only worker has."""
+        return self.work / "0"
+
+    @contextmanager
+    def worker(
+        self, command: Sequence[str] = PLAINLY, sandbox: str = "required"
+    ) -> Iterator["subprocess.Popen[bytes]"]:
+        """A worker process, ended at the end as by its operator."""
+        environment = self.environment | {"BESSEMER_SANDBOX": sandbox}
+        with (
+            self.log.open("wb") as log,
+            subprocess.Popen(command, cwd=CHECKOUT, env=environment, stderr=log) as process,
+        ):
+            try:
+                yield process
+            finally:
+                process.send_signal(signal.SIGTERM)
+
+    def live(self) -> Worker:
+        """The worker that is alive, once one is."""
+        wait_until(lambda: bool(self.store.workers.live(LIVE_SECONDS)))
+        return self.store.workers.live(LIVE_SECONDS)[0]
+
+
+@contextmanager
+def premises(folder: Path) -> Iterator[Premises]:
+    """A store in a folder, and a work folder that other users can pass through."""
+    settings = StoreSettings(data=folder / "data")
+    work = Path("/tmp") / f"bessemer-worker-{os.getpid()}-{folder.name}"
+    environment = {
+        **os.environ,
+        "BESSEMER_DATA": str(settings.data),
+        "BESSEMER_WORK_DIR": str(work),
+        "BESSEMER_SLOT_UID_BASE": str(SLOT_UID_BASE),
+    }
+    store, queue = open_store(settings), open_queue(settings)
+    try:
+        yield Premises(store, queue, environment, work, folder / "worker.log")
+    finally:
+        queue.close()
+        store.close()
+        shutil.rmtree(work)
