@@ -1,14 +1,17 @@
 """What becomes of a job's row, and of its processes, however the job ends."""
 
+import asyncio
 import os
 import signal
 from typing import Any
 
 import pytest
-from worker_samples import groups_noted, members
+from worker_samples import groups_noted, members, upload, wait_until
 
 from bessemer.contract.job import JobState
+from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ERRORS, ErrorCode
+from bessemer.store.queue import Task, TaskKind
 
 Rig = Any
 SLEEP = "import time\ntime.sleep({seconds})"
@@ -81,3 +84,29 @@ def test_a_job_whose_zygote_is_killed_is_done_on_the_next_attempt(rig: Rig) -> N
     row = rig.handle_while(task, lambda: os.kill(rig.zygote.pid, signal.SIGKILL))
     assert (row.state, row.attempt, row.verified) == (JobState.SUCCEEDED, 2, True)
     assert not groups_noted(rig.place.folder)
+
+
+def test_an_inspection_whose_zygote_is_killed_is_tried_again(rig: Rig) -> None:
+    digest = upload(rig.store, rig.folder, SLEEP.format(seconds=1.5))
+    size_bytes = rig.store.artifacts.size(digest)
+    rig.store.models.add(digest, size_bytes)
+
+    async def inspect() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(rig.supervisor().handle(Task(TaskKind.INSPECT, digest)))
+            await asyncio.to_thread(wait_until, lambda: bool(groups_noted(rig.place.folder)))
+            os.kill(rig.zygote.pid, signal.SIGKILL)
+
+    rig.runner.run(inspect())
+    assert rig.store.models.get(digest).state is ModelState.READY
+
+
+def test_a_fault_of_ours_names_the_attempt_and_the_log(rig: Rig) -> None:
+    task = rig.job("return 0")
+    in_the_way = rig.place.jobs / task.id
+    in_the_way.mkdir()
+    row = rig.handle(task)
+    in_the_way.rmdir()
+    assert row.problem.code is ErrorCode.INTERNAL
+    assert row.problem.detail == f"FileExistsError in the supervisor on attempt 1 of job {task.id}"
+    assert rig.supervisor().worker_id in row.problem.advice

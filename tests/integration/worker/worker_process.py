@@ -26,7 +26,7 @@ PLAINLY = (sys.executable, "-m", "worker")
 
 @dataclass(frozen=True)
 class Premises:
-    """A store, its queue, and a work folder for workers that come and go; ``log`` holds the last one's words."""
+    """A store, its queue, and a work folder for workers that come and go; ``log`` is the last one's."""
 
     store: Store
     queue: Queue
