@@ -49,7 +49,9 @@ def main() -> int:
                     console.print(f"[bold red]{name}: {error}")
                     return 1
                 _print(console, name, document)
-    console.print("app and worker are stopped; run a bundle with [bold]python demo-output/mlp/run.py")
+    console.print(
+        "app and worker are stopped; run a bundle with [bold].venv/bin/python demo-output/mlp/run.py"
+    )
     return 0
 
 

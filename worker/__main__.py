@@ -27,6 +27,7 @@ async def _run(settings: WorkerSettings, store_settings: StoreSettings) -> None:
 def main() -> int:
     """Work until SIGINT or SIGTERM."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     status = 0
     settings, store_settings = read_settings(WorkerSettings), read_settings(StoreSettings)
     try:

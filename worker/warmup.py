@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -37,7 +38,9 @@ def import_everything() -> None:
         _import_intrinsics()
         for name in OURS:
             importlib.import_module(name)
-    importlib.import_module(REHEARSAL).rehearse()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning)  # torch's own use of its own pytree
+        importlib.import_module(REHEARSAL).rehearse()
     gc.collect()
     gc.freeze()
 

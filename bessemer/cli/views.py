@@ -140,8 +140,11 @@ def _figure_lines(figures: Figures) -> Iterator[str]:
     latency = figures.latency
     yield f"latency     p50 {latency.p50_ms:.4g} ms, p99 {latency.p99_ms:.4g} ms ({latency.runs} runs)"
     for baseline in figures.baselines:
-        faster = 1 / baseline.ratio if baseline.ratio > 0 else float("inf")
-        yield f"{baseline.name:<11} p50 {baseline.latency.p50_ms:.4g} ms ({faster:.2f} times as fast as it)"
+        spread = f"{baseline.ratio_p10:.2g} to {baseline.ratio_p90:.2g}"
+        yield (
+            f"{baseline.name:<11} p50 {baseline.latency.p50_ms:.4g} ms ({baseline.latency.runs} runs); "
+            f"library / {baseline.name}, round by round: {baseline.ratio:.2g} (p10 to p90: {spread})"
+        )
     yield f"error       at most {figures.max_absolute_error:.3g} (absolute)"
     memory = shown_bytes(figures.peak_memory_bytes)
     yield f"library     {shown_bytes(figures.library_bytes)}, {memory} of memory when it runs"

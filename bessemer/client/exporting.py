@@ -5,6 +5,7 @@ torch is never imported for its own sake: an object of torch proves that the use
 
 import inspect
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ Modules = {
     "torch.nn.modules.module.Module": "module",
 }
 SEED = 0
+TORCH = threading.Lock()
+"""torch keeps the state of an export in globals: one at a time in a process."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ def save_module(module: Module, inputs: Inputs, folder: Path) -> Exported:
     """
     save = {"program": _save_program, "script": _save_script, "graph": _save_graph, "module": _export}
     try:
-        return save[torch_kind(module) or "module"](module, inputs, folder)
+        with TORCH:
+            return save[torch_kind(module) or "module"](module, inputs, folder)
     except InvalidArgumentError:
         raise
     except Exception as error:
