@@ -100,6 +100,11 @@ def measure(
     return client.measure_many(batch)
 
 
+def newest_child() -> psutil.Process:
+    """The candidate server; process ids wrap around, so their order says nothing."""
+    return max(psutil.Process().children(), key=lambda child: float(child.create_time()))
+
+
 def build_model(folder: Path, rows: int) -> Path:
     """A library whose ``main`` applies the exponential function to rows times 4096 numbers, in parallel."""
     builder = relax.BlockBuilder()
@@ -231,7 +236,7 @@ def test_a_file_that_is_no_library_is_a_crash_with_a_reason(server: CandidateCli
 
 def test_a_library_that_is_killed_names_the_signal(server: CandidateClient, tmp_path: Path) -> None:
     with server.open_library(build_model(tmp_path, rows=1), threads=1) as library:
-        (process,) = psutil.Process().children()[-1].children()
+        (process,) = newest_child().children()
         process.kill()
         with pytest.raises(LibraryCrashedError) as caught:
             library.run((np.zeros((1, 4096), "float32"),))
@@ -242,7 +247,7 @@ def test_a_library_is_stopped_while_nobody_waits_for_it(server: CandidateClient,
     inputs = (np.zeros((1, 4096), "float32"),)
     with server.open_library(build_model(tmp_path, rows=1), threads=2) as library:
         library.run(inputs)
-        (process,) = psutil.Process().children()[-1].children()
+        (process,) = newest_child().children()
         assert process.status() == psutil.STATUS_STOPPED
         assert len(library.run(inputs)) == 1
 
@@ -255,7 +260,7 @@ def test_as_many_threads_burn_cpu_as_were_asked_for(
     with server.open_library(build_model(tmp_path, rows), threads) as library:
         library.run((np.zeros((rows, 4096), "float32"),))
         library.time(60)
-        (process,) = psutil.Process().children()[-1].children()
+        (process,) = newest_child().children()
         busy = [thread for thread in process.threads() if thread.user_time > 0.05]
     assert len(busy) == threads
 
