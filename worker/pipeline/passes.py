@@ -36,6 +36,8 @@ OPTIMIZATION: tuple[Phase, ...] = (
             transform.DeadCodeElimination(["main"]),
         ),
     ),
+    # Regions of the graph get the layouts that their kernels read; weights are packed for them.
+    Phase("layout", ()),
     # Every operator becomes a call of a TensorIR function. Sorts and scans know what the target offers.
     Phase(
         "legalize",

@@ -11,6 +11,7 @@ from tvm import s_tir, tirx
 
 from worker.schedules.attempt import REFUSALS, attempt
 from worker.schedules.blocks import block_names, read_block
+from worker.schedules.families import schedule_by_family
 from worker.schedules.inline import inline_blocks
 from worker.schedules.machine import Machine, machine_of
 from worker.schedules.reduction import find_epilogue, schedule_reduction
@@ -56,6 +57,9 @@ def is_scheduled(function: tirx.PrimFunc) -> bool:
 
 def _schedule_function(schedule: s_tir.Schedule, machine: Machine) -> s_tir.Schedule:
     schedule = inline_blocks(schedule)
+    claimed = schedule_by_family(schedule, machine)
+    if claimed is not None:
+        return claimed
     done: set[str] = set()
     for name in block_names(schedule):
         if name in done:
