@@ -5,6 +5,7 @@ from typing import NamedTuple
 import tvm
 from tvm.relax import backend, transform
 
+from worker.layout.convolution import block_convolutions
 from worker.pipeline.fold import evaluate_constants, fold_batch_norm
 
 
@@ -37,7 +38,7 @@ OPTIMIZATION: tuple[Phase, ...] = (
         ),
     ),
     # Regions of the graph get the layouts that their kernels read; weights are packed for them.
-    Phase("layout", ()),
+    Phase("layout", (block_convolutions,)),
     # Every operator becomes a call of a TensorIR function. Sorts and scans know what the target offers.
     Phase(
         "legalize",

@@ -1,7 +1,8 @@
 """Templates for kinds of functions; the first that claims a function schedules it.
 
-A family gets a function whose elementwise blocks are inlined. It looks for its own block, and either schedules
-the whole function and returns True, or leaves it and returns False. What TVM refuses on the way counts as False.
+A family gets a function whose elementwise blocks are inlined. It looks for its own block, and either
+schedules the whole function and returns True, or leaves it and returns False. What TVM refuses on the way
+counts as False.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from typing import NamedTuple
 from tvm import s_tir
 
 from worker.schedules.attempt import REFUSALS
+from worker.schedules.families.conv2d import schedule_conv2d
+from worker.schedules.families.depthwise import schedule_depthwise
+from worker.schedules.families.pooling import schedule_pooling
 from worker.schedules.machine import Machine
 
 
@@ -22,7 +26,11 @@ class Family(NamedTuple):
     schedule: Callable[[s_tir.Schedule, Machine], bool]
 
 
-FAMILIES: tuple[Family, ...] = ()
+FAMILIES: tuple[Family, ...] = (
+    Family("conv2d", schedule_conv2d),
+    Family("depthwise", schedule_depthwise),
+    Family("pooling", schedule_pooling),
+)
 
 
 def schedule_by_family(schedule: s_tir.Schedule, machine: Machine) -> s_tir.Schedule | None:
