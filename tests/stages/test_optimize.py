@@ -52,7 +52,7 @@ def test_every_pass_of_every_phase_is_timed_in_order(workshop: Workshop) -> None
 def test_main_calls_fused_functions_only(workshop: Workshop) -> None:
     module = optimized(capture_module(Perceptron(), torch.randn(1, 16)), workshop).module
 
-    assert calls(module) == ["fused_matmul_add_relu", "fused_matmul1_add1"]
+    assert calls(module) == ["fused_linear_add_relu", "fused_linear1_add1"]
 
 
 BATCH_NORMS = {
@@ -66,7 +66,7 @@ BATCH_NORMS = {
     ),
     "one-dimension": (nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4), (1, 3, 8), ["fused_conv1d_add"]),
     "three-dimensions": (nn.Conv3d(3, 4, 3), nn.BatchNorm3d(4), (1, 3, 5, 5, 5), ["fused_conv3d_add"]),
-    "linear": (nn.Linear(3, 4), nn.BatchNorm1d(4), (2, 3), ["fused_matmul_add"]),
+    "linear": (nn.Linear(3, 4), nn.BatchNorm1d(4), (2, 3), ["fused_linear_add"]),
 }
 
 
