@@ -17,6 +17,7 @@ from worker.schedules.inline import inline_blocks
 from worker.schedules.machine import Machine, machine_of
 from worker.schedules.reduction import find_epilogue, schedule_reduction
 from worker.schedules.spatial import schedule_spatial
+from worker.schedules.vector_math import with_vector_math
 
 SCHEDULED = "tirx.is_scheduled"
 _NAME = "main"
@@ -34,19 +35,28 @@ def default_schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx
     """
     schedule = s_tir.Schedule(tvm.IRModule({_NAME: function.with_attr("global_symbol", _NAME)}))
     try:
-        scheduled = _schedule_function(schedule, machine_of(target)).with_attr(SCHEDULED, True)
+        scheduled = _schedule_function(schedule, machine_of(target))
     except REFUSALS:
-        return function.with_attr(SCHEDULED, True)
+        scheduled = function
     symbol = function.attrs.get("global_symbol") if function.attrs else None
-    return scheduled.with_attr("global_symbol", symbol) if symbol else scheduled.without_attr("global_symbol")
+    scheduled = (
+        scheduled.with_attr("global_symbol", symbol) if symbol else scheduled.without_attr("global_symbol")
+    )
+    return with_vector_math(scheduled).with_attr(SCHEDULED, True)
 
 
 def schedule_rest(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
-    """Give the default schedule to every TensorIR function of a module that has none yet."""
+    """Give the default schedule to every TensorIR function of a module that has none yet.
+
+    Those that have one get their mathematical functions in vectors too.
+    """
     scheduled = module.clone()
     for variable, function in module.functions_items():
-        if isinstance(function, tirx.PrimFunc) and not is_scheduled(function):
-            scheduled.update_func(variable, default_schedule(function, target))
+        if isinstance(function, tirx.PrimFunc):
+            ready = (
+                with_vector_math(function) if is_scheduled(function) else default_schedule(function, target)
+            )
+            scheduled.update_func(variable, ready)
     return scheduled
 
 
