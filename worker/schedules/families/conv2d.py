@@ -4,10 +4,11 @@ Loops: batch, groups of output blocks, rows (in parallel), tiles of columns; ins
 taps; inside these the register tile, ``blocks`` vectors of output channels times ``columns`` pixels. Each
 tap of an input channel loads ``blocks`` vectors of weights and broadcasts ``columns`` pixels for ``blocks *
 columns`` fused multiply-adds, so that the tile has to be large enough to hide their latency and square
-enough to load little; it stays in registers over the whole reduction. A row's last, shorter tile is
-compiled apart. Whichever of weights and image would be read again more often stays in the cache: blocks
-outside rows, or rows outside blocks. Bias, residual and activation are applied to a tile while it is in the
-first-level cache.
+enough to load little. Pixels are outside blocks: LLVM then keeps a tap's weights in registers beside the
+sums, and one broadcast pixel at a time (the other way around it keeps all pixels, and spills). A row's
+last, shorter tile is compiled apart. Whichever of weights and image would be read again more often stays in
+the cache: blocks outside rows, or rows outside blocks. Bias, residual and activation are applied to a tile
+in the first-level cache.
 
 Source: Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures"
 (2018).
@@ -21,7 +22,14 @@ from math import prod
 from tvm import s_tir
 
 from worker.layout.convolution_kernels import CONVOLUTION, GROUP_BLOCKS
-from worker.schedules.families.windows import PARTITION, Windows, find_windows, run_parallel, tile_inside
+from worker.schedules.families.windows import (
+    PARTITION,
+    Windows,
+    copy_border,
+    find_windows,
+    run_parallel,
+    tile_inside,
+)
 from worker.schedules.machine import Machine, divisors
 
 _LOAD_PORTS = 2
@@ -45,9 +53,9 @@ def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine) -> bool:
         return False
     columns = windows.sizes[3]
     tile = choose_convolution_tile(_blocks_per_group(schedule, windows), columns, machine)
-    _tile(schedule, windows, tile)
+    _tile(schedule, windows, tile, machine)
     if windows.border is not None:
-        run_parallel(schedule, windows.border)
+        copy_border(schedule, windows, machine)
     return True
 
 
@@ -90,7 +98,7 @@ def _loads(tile: ConvolutionTile) -> float:
     return (tile.blocks + tile.columns) / (tile.blocks * tile.columns)
 
 
-def _tile(schedule: s_tir.Schedule, windows: Windows, tile: ConvolutionTile) -> None:
+def _tile(schedule: s_tir.Schedule, windows: Windows, tile: ConvolutionTile, machine: Machine) -> None:
     batch, block, row, column, lane = schedule.get_loops(windows.last)
     outer_block, inner_block = schedule.split(block, factors=[None, tile.blocks])
     outer_column, inner_column = schedule.split(column, factors=[None, tile.columns])
@@ -103,8 +111,8 @@ def _tile(schedule: s_tir.Schedule, windows: Windows, tile: ConvolutionTile) -> 
     schedule.compute_at(windows.main, outer_column, preserve_unit_loops=True)
     if windows.sizes[3] % tile.columns:
         schedule.annotate(outer_column, PARTITION, 1)
-    schedule.parallel(parallel)
-    reductions = tile_inside(schedule, windows.main, outer=2, order=(0, 2, 1, 3, 4))
+    run_parallel(schedule, windows, parallel, machine)
+    reductions = tile_inside(schedule, windows.main, outer=2, order=(0, 2, 3, 1, 4))
     schedule.decompose_reduction(windows.main, reductions[0])
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from tvm import s_tir
 
 from worker.layout.convolution_kernels import DEPTHWISE
-from worker.schedules.families.windows import PARTITION, Windows, find_windows, tile_inside
+from worker.schedules.families.windows import PARTITION, Windows, find_windows, run_parallel, tile_inside
 from worker.schedules.machine import Machine, divisors
 
 _IN_FLIGHT = 8
@@ -59,7 +59,7 @@ def tile_windows(schedule: s_tir.Schedule, windows: Windows, machine: Machine) -
     if windows.border is not None:
         schedule.compute_at(windows.border, parallel, preserve_unit_loops=True)
         schedule.vectorize(schedule.get_loops(windows.border)[-1])
-    schedule.parallel(parallel)
+    run_parallel(schedule, windows, parallel, machine)
     reductions = tile_inside(schedule, windows.main, outer=3, order=(0, 1, 2, 3, 4))
     if windows.taps * width <= _MAX_UNROLLED:
         for loop in reductions:

@@ -10,9 +10,12 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from worker.layout.convolution_kernels import FAMILY
 from worker.schedules.blocks import block_names, element_bits, read_block
+from worker.schedules.machine import Machine
 from worker.schedules.reduction import find_epilogue
 
 _AXES = 5
+_MIN_PARALLEL_WORK = 16_384
+"""Multiply-adds of vectors; fewer are done before another thread is awake."""
 PARTITION = "pragma_loop_partition_hint"
 """TVM's wish to compile a loop's last turn apart, where only that one is shorter."""
 
@@ -33,7 +36,7 @@ class Windows:
 
     @property
     def work(self) -> int:
-        """Multiply-adds of one lane."""
+        """Multiply-adds of vectors."""
         batch, blocks, rows, columns, _ = self.sizes
         return batch * blocks * rows * columns * self.taps
 
@@ -60,12 +63,18 @@ def find_windows(schedule: s_tir.Schedule, family: str) -> Windows | None:
     )
 
 
-def run_parallel(schedule: s_tir.Schedule, border: SBlockRV) -> None:
+def run_parallel(schedule: s_tir.Schedule, windows: Windows, loop: LoopRV, machine: Machine) -> None:
+    """Run a loop around the windows on all threads, where they have enough to do."""
+    if machine.threads > 1 and windows.work >= _MIN_PARALLEL_WORK:
+        schedule.parallel(loop)
+
+
+def copy_border(schedule: s_tir.Schedule, windows: Windows, machine: Machine) -> None:
     """Make the border a stage of its own: rows in parallel, lanes in a vector."""
-    loops = list(schedule.get_loops(border))
+    loops = list(schedule.get_loops(windows.border))
     if len(loops) == _AXES:
         schedule.vectorize(loops[-1])
-    schedule.parallel(schedule.fuse(*loops[:3]))
+    run_parallel(schedule, windows, schedule.fuse(*loops[:3]), machine)
 
 
 def tile_inside(
