@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tvm_ffi
-from tvm import tirx
+from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 
 Index = Any
@@ -87,11 +87,22 @@ def replace_loads(node: Any, buffer: Any, value: Callable[[Sequence[Any]], Any])
     return tvm_ffi.structural_map(node, (TensorLoad, replaced))
 
 
+def always(expression: Any) -> Callable[[Sequence[Any]], Any]:
+    """What replaces a load by the same expression wherever it reads."""
+    return lambda _indices: expression
+
+
 def loads_of(node: Any) -> tuple[Any, ...]:
     """The loads in an expression or a statement, in order."""
     loads: list[Any] = []
     tvm_ffi.structural_walk(node, (TensorLoad, lambda load: loads.append(load)))
     return tuple(loads)
+
+
+def with_loops(function: tirx.PrimFunc, loops: tirx.Stmt) -> tirx.PrimFunc:
+    """The function with other loops, in a root block as TVM's passes expect."""
+    root = s_tir.SBlock([], [], [], "root", loops)
+    return function.with_body(s_tir.SBlockRealize([], tirx.IntImm("bool", 1), root))
 
 
 def _loop(extent: int, body: Body, dtype: str, kind: tirx.ForKind) -> tirx.Stmt:

@@ -44,7 +44,7 @@ def write_matmul(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc | 
     if product is None:
         return None
     plan = plan_matmul(product.shape, machine, product.packed)
-    return schedule.mod["main"].with_body(_Writer(product, plan).tasks())
+    return nest.with_loops(schedule.mod["main"], _Writer(product, plan).tasks())
 
 
 @dataclass(frozen=True)

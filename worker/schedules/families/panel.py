@@ -5,13 +5,11 @@ from __future__ import annotations
 from math import ceil
 from typing import Any
 
-import tvm
 from tvm import tirx
-from tvm.sym import Analyzer
 
 from worker.schedules import nest
-from worker.schedules.blocks import Axis
-from worker.schedules.families.product import Places, Product, uses
+from worker.schedules.families.access import step_along, stride_bytes
+from worker.schedules.families.product import Places, Product
 from worker.schedules.matmul_plan import MatmulPlan
 
 _MIN_TILES_TO_COPY = 4
@@ -27,7 +25,7 @@ def needs_copy(product: Product, plan: MatmulPlan) -> bool:
         return True
     (load,) = nest.loads_of(product.right)
     tiles = ceil(product.shape.rows / plan.tile.rows)
-    return tiles >= _MIN_TILES_TO_COPY and _stride_bytes(load, product.depth) >= _FAR_BYTES
+    return tiles >= _MIN_TILES_TO_COPY and stride_bytes(load, product.depth) >= _FAR_BYTES
 
 
 def copy_panel(product: Product, columns: int, first: Any, batch: Places) -> tuple[Any, tirx.Stmt]:
@@ -69,25 +67,4 @@ def copy_panel(product: Product, columns: int, first: Any, batch: Places) -> tup
 def _is_contiguous(product: Product) -> bool:
     """Whether the columns lie side by side."""
     loads = nest.loads_of(product.right)
-    if len(loads) != 1:
-        return False
-    *others, last = loads[0].indices
-    column = product.column
-    ahead = nest.substitute(last, {column.var: column.var + 1})
-    return not any(uses(index, column) for index in others) and _difference(ahead, last) == 1
-
-
-def _difference(one: Any, other: Any) -> int | None:
-    """How far apart two indices are, where that is a number."""
-    apart = Analyzer().simplify(one - other)
-    return int(apart) if isinstance(apart, tirx.IntImm) else None
-
-
-def _stride_bytes(load: Any, depth: Axis) -> int:
-    """How far apart two steps of the depth lie, as far as the shape tells."""
-    stride = 1
-    for index, size in reversed(list(zip(load.indices, load.source.shape, strict=True))):
-        if uses(index, depth):
-            break
-        stride *= int(size)
-    return stride * int(tvm.DataType(str(load.source.dtype)).bits) // 8
+    return len(loads) == 1 and step_along(loads[0], product.column) == 1

@@ -8,11 +8,11 @@ from typing import Any
 
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
-from tvm.tirx.analysis import undefined_vars
 
 from worker.layout.linear import PACKED
 from worker.schedules import nest
 from worker.schedules.blocks import Axis, Block, block_names, element_bits, has_branch, read_block
+from worker.schedules.families.access import uses
 from worker.schedules.matmul_plan import MatmulShape
 
 Places = dict[Any, Any]
@@ -107,11 +107,6 @@ def split_place(place: Any, axes: tuple[Axis, ...]) -> Places:
         places[axis.var] = place if is_outermost else place % axis.extent
         place = place // axis.extent
     return places
-
-
-def uses(expression: Any, axis: Axis) -> bool:
-    """Whether an expression depends on an axis."""
-    return any(used.same_as(axis.var) for used in undefined_vars(expression, []))
 
 
 def _read_product(block: Block, epilogue: Block | None) -> Product | None:

@@ -14,6 +14,7 @@ from tvm import s_tir, tirx
 
 from worker.schedules.attempt import REFUSALS
 from worker.schedules.families.matmul import write_matmul
+from worker.schedules.families.rows import write_rows
 from worker.schedules.machine import Machine
 
 
@@ -24,7 +25,7 @@ class Writer(NamedTuple):
     write: Callable[[s_tir.Schedule, Machine], tirx.PrimFunc | None]
 
 
-WRITERS: tuple[Writer, ...] = (Writer("matmul", write_matmul),)
+WRITERS: tuple[Writer, ...] = (Writer("matmul", write_matmul), Writer("rows", write_rows))
 
 
 def write_by_family(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc | None:
