@@ -32,7 +32,7 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call
+from tvm.ir import Call, PrimType
 
 from worker.schedules import nest
 
@@ -203,8 +203,11 @@ _MAX_EXPONENT = 4
 
 def with_vector_math(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with ``RULES`` applied to every call in it."""
-    rewritten = tvm_ffi.structural_map(function.body, (Call, _rewritten))
-    return function if rewritten.same_as(function.body) else function.with_body(rewritten)
+    found: list[bool] = []
+    tvm_ffi.structural_walk(function.body, (Call, lambda call: found.append(_rule(call) is not None)))
+    if not any(found):
+        return function
+    return function.with_body(tvm_ffi.structural_map(function.body, (Call, _rewritten)))
 
 
 def exp(x: Expression) -> Expression:
@@ -276,10 +279,16 @@ RULES: dict[str, Callable[..., Expression | None]] = {
 """What replaces a call, by the operator's name; None leaves the call."""
 
 
+def _rule(call: Call) -> Callable[..., Expression | None] | None:
+    known = nest.dtype_of(call) in (*_FORMATS, *_NARROW) if isinstance(call.ty, PrimType) else False
+    return RULES.get(str(getattr(call.op, "name", ""))) if known else None
+
+
 def _rewritten(call: Call) -> Expression:
-    rule, dtype = RULES.get(str(getattr(call.op, "name", ""))), nest.dtype_of(call)
-    if rule is None or dtype not in (*_FORMATS, *_NARROW):
+    rule = _rule(call)
+    if rule is None:
         return call
+    dtype = nest.dtype_of(call)
     if dtype in _NARROW:
         wide = rule(*(tirx.Cast(FLOAT32.dtype, argument) for argument in call.args))
         return call if wide is None else tirx.Cast(dtype, wide)
