@@ -13,7 +13,7 @@ exp      2       2
 log      2       2
 tanh     2       2
 sigmoid  3       3
-erf      4       3
+erf      5       3
 ======== ======= =======
 
 A power with a small integer exponent is a product. Narrower formats are computed in float32.
@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from math import inf, nan
 from typing import Any
 
+import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, PrimType
@@ -195,6 +196,7 @@ _ERFC_FLOAT64 = (
 )
 _ERF_FLOAT64_END = 6.0
 
+_IF_THEN_ELSE = tvm.ir.Op.get("prim.if_then_else")
 _LOG2_E = 1.4426950408889634
 _ROOT_HALF = {"float32": 0x3F3504F3, "float64": 0x3FE6A09E667F3BCD}
 _SMALL_TANH = 0.625
@@ -202,12 +204,70 @@ _MAX_EXPONENT = 4
 
 
 def with_vector_math(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with ``RULES`` applied to every call in it."""
+    """The function with ``RULES`` applied to every call in what it stores.
+
+    Common terms go to registers before the store: TVM's passes would write variables out again, which takes
+    exponential time. Only in branches, which may guard what they read, do terms stay inside the expression.
+    """
     found: list[bool] = []
     tvm_ffi.structural_walk(function.body, (Call, lambda call: found.append(_rule(call) is not None)))
     if not any(found):
         return function
-    return function.with_body(tvm_ffi.structural_map(function.body, (Call, _rewritten)))
+    plain = _Terms(tirx.IntImm("int32", 0), 1)
+    mapped = tvm_ffi.structural_mutate(
+        function.body,
+        ((tirx.For, _in_loop), (tirx.BufferStore, lambda store, _: plain.declared(plain.of(store)))),
+    )
+    return function.with_body(mapped)
+
+
+def _in_loop(loop: tirx.For, mutator: Any) -> tirx.Stmt:
+    """A vectorized loop has registers with its lanes."""
+    if loop.kind != tirx.ForKind.VECTORIZED:
+        return mutator.default_mutate(loop)
+    terms = _Terms(loop.loop_var - loop.min, int(loop.extent))
+    body = tvm_ffi.structural_map(loop.body, (tirx.BufferStore, terms.of))
+    return terms.declared(tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body))
+
+
+class _Terms:
+    """The registers for the common terms of stores in one place."""
+
+    def __init__(self, lane: Expression, lanes: int) -> None:
+        self._lane, self._lanes = lane, lanes
+        self._registers: list[Any] = []
+
+    def declared(self, statement: tirx.Stmt) -> tirx.Stmt:
+        """The statement after the declaration of all registers since the last one."""
+        registers, self._registers = self._registers, []
+        return nest.sequence(*map(nest.declare, registers), statement)
+
+    def of(self, store: tirx.BufferStore) -> tirx.Stmt:
+        """A store whose calls are replaced, after the terms that they need."""
+        terms: list[tirx.Stmt] = []
+
+        def call(call: Call, mutator: Any) -> Expression:
+            if call.op.same_as(_IF_THEN_ELSE):
+                return tvm_ffi.structural_map(call, (Call, _rewritten))
+            plain = mutator.default_mutate(call)
+            return self._flat(_rewritten(plain), terms) if _rule(plain) is not None else plain
+
+        def branch(select: tirx.Select, _mutator: Any) -> Expression:
+            return tvm_ffi.structural_map(select, (Call, _rewritten))
+
+        value = tvm_ffi.structural_mutate(store.value, ((Call, call), (tirx.Select, branch)))
+        return nest.sequence(*terms, tirx.BufferStore(store.buffer, value, store.indices))
+
+    def _flat(self, expression: Expression, terms: list[tirx.Stmt]) -> Expression:
+        """An expression without ``Let``; what was bound joins the terms."""
+
+        def bound(let: tirx.Let, mutator: Any) -> Expression:
+            register = nest.registers((self._lanes,), nest.dtype_of(let.var), "term")
+            self._registers.append(register)
+            terms.append(nest.store(register, mutator.mutate(let.value), self._lane))
+            return mutator.mutate(nest.substitute(let.body, {let.var: register[self._lane]}))
+
+        return tvm_ffi.structural_mutate(expression, (tirx.Let, bound))
 
 
 def exp(x: Expression) -> Expression:
