@@ -1,1 +1,0 @@
-"""Layouts: passes over Relax that choose how tensors and weights lie in memory."""
