@@ -11,10 +11,13 @@ from tvm import s_tir, tirx
 
 from worker.schedules.attempt import REFUSALS, attempt
 from worker.schedules.blocks import block_names, read_block
+from worker.schedules.families import schedule_by_family
+from worker.schedules.families.written import write_by_family
 from worker.schedules.inline import inline_blocks
 from worker.schedules.machine import Machine, machine_of
 from worker.schedules.reduction import find_epilogue, schedule_reduction
 from worker.schedules.spatial import schedule_spatial
+from worker.schedules.vector_math import with_vector_math
 
 SCHEDULED = "tirx.is_scheduled"
 _NAME = "main"
@@ -32,20 +35,28 @@ def default_schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx
     """
     schedule = s_tir.Schedule(tvm.IRModule({_NAME: function.with_attr("global_symbol", _NAME)}))
     try:
-        schedule = _schedule_function(schedule, machine_of(target))
+        scheduled = _schedule_function(schedule, machine_of(target))
     except REFUSALS:
-        return function.with_attr(SCHEDULED, True)
-    scheduled = schedule.mod[_NAME].with_attr(SCHEDULED, True)
+        scheduled = function
     symbol = function.attrs.get("global_symbol") if function.attrs else None
-    return scheduled.with_attr("global_symbol", symbol) if symbol else scheduled.without_attr("global_symbol")
+    scheduled = (
+        scheduled.with_attr("global_symbol", symbol) if symbol else scheduled.without_attr("global_symbol")
+    )
+    return with_vector_math(scheduled).with_attr(SCHEDULED, True)
 
 
 def schedule_rest(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
-    """Give the default schedule to every TensorIR function of a module that has none yet."""
+    """Give the default schedule to every TensorIR function of a module that has none yet.
+
+    Those that have one get their mathematical functions in vectors too.
+    """
     scheduled = module.clone()
     for variable, function in module.functions_items():
-        if isinstance(function, tirx.PrimFunc) and not is_scheduled(function):
-            scheduled.update_func(variable, default_schedule(function, target))
+        if isinstance(function, tirx.PrimFunc):
+            ready = (
+                with_vector_math(function) if is_scheduled(function) else default_schedule(function, target)
+            )
+            scheduled.update_func(variable, ready)
     return scheduled
 
 
@@ -54,8 +65,16 @@ def is_scheduled(function: tirx.PrimFunc) -> bool:
     return bool(function.attrs and function.attrs.get(SCHEDULED, False))
 
 
-def _schedule_function(schedule: s_tir.Schedule, machine: Machine) -> s_tir.Schedule:
+def _schedule_function(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc:
     schedule = inline_blocks(schedule)
+    written = write_by_family(schedule, machine)
+    if written is not None:
+        return written
+    claimed = schedule_by_family(schedule, machine) or _schedule_by_rules(schedule, machine)
+    return claimed.mod[_NAME]
+
+
+def _schedule_by_rules(schedule: s_tir.Schedule, machine: Machine) -> s_tir.Schedule:
     done: set[str] = set()
     for name in block_names(schedule):
         if name in done:

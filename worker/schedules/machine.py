@@ -17,17 +17,27 @@ _PARTIAL_USE = 0.6
 _VECTOR_BITS = {"avx512f": 512, "avx": 256}
 _MANY_REGISTERS = {"avx512f", "neon"}
 _DEFAULT_BITS = 128
+_HALVED_VECTORS = {"znver4"}
+"""Processors that split a vector of 512 bits between two units (AMD, Software Optimization Guide, Zen 4)."""
 MIN_USE = 0.5
 """A tile that fills less of its vectors than this is left to LLVM's own vectorizer."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Vector registers and threads."""
+    """Vector registers, arithmetic, caches and threads.
+
+    ``fma_ports`` counts the vector multiply-adds that start in a cycle, ``fma_latency`` the cycles until one's
+    result is there. Cache sizes are one core's, in bytes.
+    """
 
     vector_bits: int
     registers: int
     threads: int
+    fma_ports: int = 2
+    fma_latency: int = 4
+    l1_bytes: int = 32 * 1024
+    l2_bytes: int = 512 * 1024
 
     def lanes(self, bits: int) -> int:
         """Elements of ``bits`` bits in one vector."""
@@ -50,7 +60,13 @@ def machine_of(target: tvm.target.Target) -> Machine:
     features = {str(feature) for feature in codegen.llvm_get_cpu_features(target)}
     bits = next((bits for feature, bits in _VECTOR_BITS.items() if feature in features), _DEFAULT_BITS)
     registers = 32 if features & _MANY_REGISTERS else 16
-    return Machine(vector_bits=bits, registers=registers, threads=int(target.attrs.get("num-cores", 1)))
+    halved = bits == 512 and str(target.attrs.get("mcpu", "")) in _HALVED_VECTORS
+    return Machine(
+        vector_bits=bits,
+        registers=registers,
+        threads=int(target.attrs.get("num-cores", 1)),
+        fma_ports=1 if halved else 2,
+    )
 
 
 def choose_tile(columns: int, rows: int, bits: int, machine: Machine) -> Tile | None:

@@ -1,0 +1,66 @@
+"""Small functions of Relax, compiled by the stages' own passes and run in the candidate server."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax
+
+from bessemer.contract.target import LINUX_X86_64
+from worker.candidates.client import CandidateClient
+from worker.candidates.link import link_shared
+from worker.pipeline.passes import OPTIMIZATION
+from worker.schedules.default import schedule_rest
+
+Array = NDArray[Any]
+
+_numbers = itertools.count()
+
+
+def target_of(mcpu: str, cores: int = 2) -> tvm.target.Target:
+    """A target of this architecture."""
+    return tvm.target.Target({"kind": "llvm", "mtriple": LINUX_X86_64, "mcpu": mcpu, "num-cores": cores})
+
+
+def main_of(build: Callable[..., relax.Expr], *inputs: Array) -> tvm.IRModule:
+    """A module whose ``main`` computes one expression of its inputs."""
+    builder = relax.BlockBuilder()
+    variables = [
+        relax.Var(f"x{index}", relax.TensorType(values.shape, str(values.dtype)))
+        for index, values in enumerate(inputs)
+    ]
+    with builder.function("main", variables):
+        with builder.dataflow():
+            result = builder.emit_output(builder.normalize(build(*variables)))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def scheduled(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """The module after the optimize stage's passes and the default schedules."""
+    with target, tvm.transform.PassContext(opt_level=3):
+        for phase in OPTIMIZATION:
+            for step in phase.passes:
+                module = step(module)
+    return schedule_rest(module, target)
+
+
+def run_compiled(
+    server: CandidateClient,
+    module: tvm.IRModule,
+    target: tvm.target.Target,
+    inputs: tuple[Array, ...],
+    folder: Path,
+) -> Array:
+    """Compile a scheduled module and run it in a process of the server."""
+    path = folder / f"{next(_numbers)}.so"
+    executable = tvm.compile(module, target)
+    executable.export_library(str(path), fcompile=link_shared, workspace_dir=str(folder))
+    with server.open_library(path, threads=2) as library:
+        return np.asarray(library.run(inputs)[0])

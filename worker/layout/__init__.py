@@ -1,0 +1,1 @@
+"""Layouts: passes over Relax that choose how tensors and weights lie in memory."""

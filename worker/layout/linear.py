@@ -1,0 +1,129 @@
+"""Weights of linear layers, packed at compile time into the panels that the kernels read.
+
+A product with a constant matrix ``[depth, columns]`` becomes a kernel that reads it as ``[panels, depth,
+panel columns]``: a panel lies contiguously, as wide as the register tile that the model of the machine
+chooses. Where the columns are no multiple of a panel's, the last panel overlaps its neighbor; a matrix
+narrower than one panel is filled up with zeros. Only the packed weights are stored.
+"""
+
+from __future__ import annotations
+
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax, te, tirx
+from tvm.ir import GenericConst
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from worker.schedules.machine import Machine, machine_of
+from worker.schedules.matmul_plan import MatmulShape, plan_matmul
+
+PACKED = "bessemer.packed"
+"""Annotates the block of a product whose right operand is packed, with a panel's columns."""
+
+_FUSES_OUTPUT = 4
+"""The operator pattern of a kernel that elementwise consumers may join (TVM's ``kOutEWiseFusable``)."""
+
+_MATMUL = tvm.ir.Op.get("relax.matmul")
+
+
+@tvm.transform.module_pass(opt_level=0, name="PackLinearWeights")
+def pack_linear_weights(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    """Replace products with constant matrices by kernels that read packed ones, for the current target."""
+    packer = _Packer(module, machine_of(tvm.target.Target.current()))
+    for variable, function in module.functions_items():
+        if isinstance(function, relax.Function):
+            packer.builder_.update_func(variable, packer.visit_expr(function))
+    return packer.builder_.get()
+
+
+def pack_panels(weights: NDArray[Any], columns: int) -> NDArray[Any]:
+    """``[depth, N]`` to ``[panels, depth, columns]``; the last panel overlaps, or is filled up with zeros."""
+    width = weights.shape[1]
+    if width < columns:
+        return np.pad(weights, ((0, 0), (0, columns - width)))[None]
+    starts = [min(panel * columns, width - columns) for panel in range(ceil(width / columns))]
+    return np.stack([weights[:, start : start + columns] for start in starts])
+
+
+@mutator
+class _Packer(PyExprMutator):
+    def __init__(self, module: tvm.IRModule, machine: Machine) -> None:
+        super().__init__(module)
+        self._machine = machine
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        weights = self._weights(call)
+        if weights is None:
+            return call
+        data, out_dtype = call.args[0], str(call.ty.dtype)
+        shape = tuple(int(size) for size in data.ty.shape)
+        sizes = MatmulShape(
+            rows=prod(shape[:-1]),
+            depth=weights.shape[0],
+            columns=weights.shape[1],
+            bits=int(tvm.DataType(out_dtype).bits),
+        )
+        columns = plan_matmul(sizes, self._machine).tile.columns
+        kernel = _kernel(shape, str(data.ty.dtype), weights, columns, out_dtype)
+        packed = relax.const(pack_panels(weights, columns), str(weights.dtype))
+        return relax.call_tir(self.builder_.add_func(kernel, "linear"), [data, packed], out_ty=call.ty)
+
+    def _weights(self, call: relax.Call) -> NDArray[Any] | None:
+        """The constant matrix that a call multiplies with, where all sizes are known."""
+        if call.op != _MATMUL:
+            return None
+        data, weights = call.args[0], self._bound(call.args[1])
+        if not isinstance(weights, GenericConst) or "bfloat" in str(weights.value.dtype):
+            return None
+        values = weights.value.numpy()
+        return values if values.ndim == 2 and values.size and _is_known(data) else None
+
+    def _bound(self, expression: relax.Expr) -> relax.Expr:
+        while isinstance(expression, relax.Var):
+            bound = self.lookup_binding(expression)
+            if bound is None:
+                return expression
+            expression = bound
+        return expression
+
+
+def _is_known(data: relax.Expr) -> bool:
+    """Whether a tensor has rows, and all its sizes are known."""
+    sizes = getattr(data.ty, "shape", None)
+    if sizes is None or not all(isinstance(size, tirx.IntImm) for size in sizes):
+        return False
+    return len(sizes) > 1 and all(int(size) > 0 for size in sizes)
+
+
+def _kernel(
+    shape: tuple[int, ...], dtype: str, weights: NDArray[Any], columns: int, out_dtype: str
+) -> tirx.PrimFunc:
+    """``data [..., depth]`` times packed weights, to ``[..., columns]``."""
+    depth, width = weights.shape
+    sizes = [tirx.IntImm("int64", size) for size in shape]
+    data = te.placeholder(sizes, dtype, "data")
+    panels = [tirx.IntImm("int64", size) for size in (ceil(width / columns), depth, columns)]
+    packed = te.placeholder(panels, str(weights.dtype), "weights")
+    step = te.reduce_axis((tirx.IntImm("int64", 0), sizes[-1]), "k")
+
+    def element(*place: Any) -> Any:
+        *row, column = place
+        panel = column // columns
+        start = (
+            panel * columns
+            if width % columns == 0 or width < columns
+            else tirx.min(panel * columns, width - columns)
+        )
+        factors = data[(*row, step)], packed[panel, step, column - start]
+        return te.sum(factors[0].astype(out_dtype) * factors[1].astype(out_dtype), axis=step)
+
+    output = te.compute(
+        [*sizes[:-1], tirx.IntImm("int64", width)], element, "linear", attrs={PACKED: columns}
+    )
+    function = te.create_prim_func([data, packed, output]).without_attr("global_symbol")
+    return function.with_attr("op_pattern", _FUSES_OUTPUT).with_attr("tirx.noalias", True)

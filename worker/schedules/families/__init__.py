@@ -1,0 +1,45 @@
+"""Templates for kinds of functions; the first that claims a function schedules it.
+
+A family gets a function whose elementwise blocks are inlined. It looks for its own block, and either
+schedules the whole function and returns True, or leaves it and returns False. What TVM refuses on the way
+counts as False.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tvm import s_tir
+
+from worker.schedules.attempt import REFUSALS
+from worker.schedules.families.conv2d import schedule_conv2d
+from worker.schedules.families.depthwise import schedule_depthwise
+from worker.schedules.families.pooling import schedule_pooling
+from worker.schedules.machine import Machine
+
+
+class Family(NamedTuple):
+    """A template: a name, and what claims and schedules a function in place."""
+
+    name: str
+    schedule: Callable[[s_tir.Schedule, Machine], bool]
+
+
+FAMILIES: tuple[Family, ...] = (
+    Family("conv2d", schedule_conv2d),
+    Family("depthwise", schedule_depthwise),
+    Family("pooling", schedule_pooling),
+)
+
+
+def schedule_by_family(schedule: s_tir.Schedule, machine: Machine) -> s_tir.Schedule | None:
+    """The function as the first family that claims it schedules it; None where none does."""
+    for family in FAMILIES:
+        trial = schedule.copy()
+        try:
+            if family.schedule(trial, machine):
+                return trial
+        except REFUSALS:
+            continue
+    return None

@@ -1,0 +1,47 @@
+"""How a read moves through memory as an axis advances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.sym import Analyzer
+from tvm.tirx.analysis import undefined_vars
+
+from worker.schedules import nest
+from worker.schedules.blocks import Axis
+
+
+def uses(expression: Any, axis: Axis) -> bool:
+    """Whether an expression depends on an axis."""
+    return any(used.same_as(axis.var) for used in undefined_vars(expression, []))
+
+
+def step_along(load: Any, axis: Axis) -> int | None:
+    """How many elements further on in memory a read is for the axis's next place; None where that varies."""
+    step, stride = 0, 1
+    for index, size in reversed(list(zip(load.indices, load.source.shape, strict=True))):
+        if uses(index, axis):
+            ahead = nest.substitute(index, {axis.var: axis.var + 1})
+            apart = _difference(ahead, index)
+            if apart is None:
+                return None
+            step += apart * stride
+        stride *= int(size)
+    return step
+
+
+def stride_bytes(load: Any, axis: Axis) -> int:
+    """How far apart the places lie that the axis names, as far as the shape tells."""
+    stride = 1
+    for index, size in reversed(list(zip(load.indices, load.source.shape, strict=True))):
+        if uses(index, axis):
+            break
+        stride *= int(size)
+    return stride * int(tvm.DataType(str(load.source.dtype)).bits) // 8
+
+
+def _difference(one: Any, other: Any) -> int | None:
+    apart = Analyzer().simplify(one - other)
+    return int(apart) if isinstance(apart, tirx.IntImm) else None

@@ -1,0 +1,70 @@
+"""Panels of a product's right operand: when a task copies its own, and how."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+from tvm import tirx
+
+from worker.schedules import nest
+from worker.schedules.families.access import step_along, stride_bytes
+from worker.schedules.families.product import Places, Product
+from worker.schedules.matmul_plan import MatmulPlan
+
+_MIN_TILES_TO_COPY = 4
+_FAR_BYTES = 1024
+"""Rows that lie so far apart fall into few sets of the first cache."""
+
+
+def needs_copy(product: Product, plan: MatmulPlan) -> bool:
+    """Whether the columns do not lie side by side, or far from those of the next step of the depth."""
+    if product.packed is not None:
+        return False
+    if product.shape.columns < plan.tile.columns or not _is_contiguous(product):
+        return True
+    (load,) = nest.loads_of(product.right)
+    tiles = ceil(product.shape.rows / plan.tile.rows)
+    return tiles >= _MIN_TILES_TO_COPY and stride_bytes(load, product.depth) >= _FAR_BYTES
+
+
+def copy_panel(product: Product, columns: int, first: Any, batch: Places) -> tuple[Any, tirx.Stmt]:
+    """A copy of ``columns`` columns of the right operand, filled up with zeros where there are fewer.
+
+    Args:
+        product: the product.
+        columns: the width of the panel.
+        first: its first column.
+        batch: the variables of the batch.
+
+    Returns:
+        The buffer ``[depth, columns]``, and what fills it.
+    """
+    dtype, index, depth = nest.dtype_of(product.right), product.index_dtype, product.shape.depth
+    panel = nest.workspace((depth, columns), dtype, "panel")
+    width = min(columns, product.shape.columns)
+
+    def element(step: Any, lane: Any) -> tirx.Stmt:
+        places = {**batch, product.depth.var: step, product.column.var: first + lane}
+        return nest.store(panel, nest.substitute(product.right, places), step, lane)
+
+    def row(step: Any) -> tirx.Stmt:
+        loop = nest.vectorized if _is_contiguous(product) and width == columns else nest.unrolled
+        return loop(width, lambda lane: element(step, lane), index)
+
+    def blank(step: Any) -> tirx.Stmt:
+        zero = nest.constant(0, dtype)
+        return nest.vectorized(
+            columns - width, lambda lane: nest.store(panel, zero, step, width + lane), index
+        )
+
+    def filled(step: Any) -> tirx.Stmt:
+        return row(step) if width == columns else nest.sequence(row(step), blank(step))
+
+    return panel, nest.serial(depth, filled, index)
+
+
+def _is_contiguous(product: Product) -> bool:
+    """Whether the columns lie side by side."""
+    loads = nest.loads_of(product.right)
+    return len(loads) == 1 and step_along(loads[0], product.column) == 1

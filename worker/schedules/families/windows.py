@@ -1,0 +1,110 @@
+"""What the families of sliding windows share: the parts of a function, its border, its tile's loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tvm import s_tir, tirx
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from worker.layout.convolution_kernels import FAMILY
+from worker.schedules.blocks import block_names, element_bits, read_block
+from worker.schedules.machine import Machine
+from worker.schedules.reduction import find_epilogue
+
+_AXES = 5
+_MIN_PARALLEL_WORK = 16_384
+"""Multiply-adds of vectors; fewer are done before another thread is awake."""
+PARTITION = "pragma_loop_partition_hint"
+"""TVM's wish to compile a loop's last turn apart, where only that one is shorter."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """A function of windows over blocks: an optional border, the windows, what writes the output.
+
+    ``last`` iterates over batch, blocks, rows, columns, lanes.
+    """
+
+    border: SBlockRV | None
+    main: SBlockRV
+    last: SBlockRV
+    sizes: tuple[int, ...]
+    taps: int
+    dtype_bits: int
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds of vectors."""
+        batch, blocks, rows, columns, _ = self.sizes
+        return batch * blocks * rows * columns * self.taps
+
+
+def find_windows(schedule: s_tir.Schedule, family: str) -> Windows | None:
+    """The parts of a function of a family, or None where it is of another one or has more parts."""
+    names = block_names(schedule)
+    main = next((name for name in names if _family(schedule, name) == family), None)
+    block = None if main is None else read_block(schedule, schedule.get_sblock(main))
+    if main is None or block is None or len(block.spatial) != _AXES:
+        return None
+    epilogue = find_epilogue(schedule, block)
+    borders = [str(schedule.get(producer).name_hint) for producer in schedule.get_producers(block.handle)]
+    if len(borders) > 1 or len(names) != len({main, epilogue or main, *borders}):
+        return None
+    last = schedule.get_sblock(epilogue) if epilogue else schedule.cache_write(block.handle, 0, "global")
+    return Windows(
+        border=schedule.get_sblock(borders[0]) if borders else None,
+        main=schedule.get_sblock(main),
+        last=last,
+        sizes=tuple(axis.extent for axis in block.spatial),
+        taps=prod(axis.extent for axis in block.reduced),
+        dtype_bits=element_bits(block),
+    )
+
+
+def run_parallel(schedule: s_tir.Schedule, windows: Windows, loop: LoopRV, machine: Machine) -> None:
+    """Run a loop around the windows on all threads, where they have enough to do."""
+    if machine.threads > 1 and windows.work >= _MIN_PARALLEL_WORK:
+        schedule.parallel(loop)
+
+
+def copy_border(schedule: s_tir.Schedule, windows: Windows, machine: Machine) -> None:
+    """Make the border a stage of its own: rows in parallel, lanes in a vector."""
+    loops = list(schedule.get_loops(windows.border))
+    if len(loops) == _AXES:
+        schedule.vectorize(loops[-1])
+    run_parallel(schedule, windows, schedule.fuse(*loops[:3]), machine)
+
+
+def tile_inside(
+    schedule: s_tir.Schedule, main: SBlockRV, outer: int, order: tuple[int, ...]
+) -> tuple[LoopRV, ...]:
+    """Put the tile's loops inside the windows' reductions: unrolled, the lanes in a vector.
+
+    Args:
+        schedule: the function; the block's spatial loops below ``outer`` are the tile's.
+        main: the windows' block.
+        outer: how many loops enclose the tile.
+        order: the tile's spatial axes from the outside in, the lanes' last.
+
+    Returns:
+        The reductions' loops.
+    """
+    loops = list(schedule.get_loops(main))[outer:]
+    kinds = [variable.iter_type for variable in schedule.get(main).iter_vars]
+    if len(loops) != len(kinds):
+        raise ValueError("the tile lost a loop")
+    reduced = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == tirx.IterVar.CommReduce]
+    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != tirx.IterVar.CommReduce]
+    tile = [spatial[axis] for axis in order]
+    schedule.reorder(*reduced, *tile)
+    schedule.vectorize(tile[-1])
+    for loop in tile[:-1]:
+        schedule.unroll(loop)
+    return tuple(reduced)
+
+
+def _family(schedule: s_tir.Schedule, name: str) -> str | None:
+    annotations = schedule.get(schedule.get_sblock(name)).annotations
+    return str(annotations[FAMILY]) if FAMILY in annotations else None

@@ -1,0 +1,40 @@
+"""Families that write the loops of a function themselves instead of transforming the ones it has.
+
+A writer gets the schedule of a function whose elementwise blocks are inlined, as far as that repeats no
+work. It returns the function with loops of its own, or None where the function is none of its kind. What
+TVM refuses on the way counts as None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tvm import s_tir, tirx
+
+from worker.schedules.attempt import REFUSALS
+from worker.schedules.families.matmul import write_matmul
+from worker.schedules.families.rows import write_rows
+from worker.schedules.machine import Machine
+
+
+class Writer(NamedTuple):
+    """A template that writes functions: its name, and what writes one."""
+
+    name: str
+    write: Callable[[s_tir.Schedule, Machine], tirx.PrimFunc | None]
+
+
+WRITERS: tuple[Writer, ...] = (Writer("matmul", write_matmul), Writer("rows", write_rows))
+
+
+def write_by_family(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc | None:
+    """The function as the first family that claims it writes it; None where none does."""
+    for writer in WRITERS:
+        try:
+            written = writer.write(schedule, machine)
+        except REFUSALS:
+            continue
+        if written is not None:
+            return written
+    return None

@@ -1,0 +1,169 @@
+"""The analytic model of matrix products: which tile stays in registers, and how the work is cut.
+
+A tile of ``rows`` by ``vectors`` vectors of the output is accumulated over the whole depth. Each step of
+the depth loads ``vectors`` vectors of the right operand, which all rows share, and one number per row,
+which all vectors share: ``rows * vectors`` multiply-adds for ``rows + vectors`` loads. Where a tile is too
+small to keep the multiply-add units busy, several of it (``chains``) accumulate every other step and are
+added up at the end.
+
+Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008, without their
+packing of the left operand: its rows are read in place, and a chunk of them stays in the L2 cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+from worker.schedules.machine import Machine
+
+_LOADS_PER_CYCLE = 2
+_MAX_ROWS = 14
+_MAX_VECTORS = 8
+_MAX_CHAINS = 8
+_RESERVED_REGISTERS = 1
+"""For the number that a row multiplies with."""
+
+_TILE_CYCLES = 20
+"""What a tile costs besides its multiply-adds: clearing, storing, address arithmetic."""
+
+MIN_PARALLEL_CYCLES = 20_000
+"""Less work than this on one thread is done before the other threads have woken up and finished."""
+
+_STEPS_PER_SUM = 32
+_MAX_STEPS = 512
+_FEW_ROWS = 4
+
+
+@dataclass(frozen=True)
+class MatmulShape:
+    """``batches`` products of ``rows`` by ``depth`` and ``depth`` by ``columns``, of ``bits`` bits."""
+
+    rows: int
+    depth: int
+    columns: int
+    bits: int
+    batches: int = 1
+
+
+@dataclass(frozen=True)
+class MatmulTile:
+    """A register tile: ``chains`` sets of ``rows`` times ``vectors`` vectors of ``lanes`` elements."""
+
+    rows: int
+    vectors: int
+    lanes: int
+    chains: int
+
+    @property
+    def columns(self) -> int:
+        """Elements of a row."""
+        return self.vectors * self.lanes
+
+
+@dataclass(frozen=True)
+class MatmulPlan:
+    """How a product is computed.
+
+    Attributes:
+        tile: what stays in registers.
+        steps: the depth that is summed up before the sums join the total; rounding errors grow with it.
+        chunk_tiles: tiles of rows that one task computes with the same columns of the right operand.
+        parallel: whether waking the other threads pays.
+    """
+
+    tile: MatmulTile
+    steps: int
+    chunk_tiles: int
+    parallel: bool
+
+
+def plan_matmul(shape: MatmulShape, machine: Machine, columns: int | None = None) -> MatmulPlan:
+    """The plan that the model expects to be fastest.
+
+    Args:
+        shape: the product.
+        machine: the processor.
+        columns: the tile's columns, where the right operand is packed already.
+    """
+    tile = min(_tiles(shape, machine, columns), key=lambda tile: _cost(tile, shape, machine))
+    cycles = _cycles(tile, shape, machine)
+    parallel = machine.threads > 1 and cycles >= MIN_PARALLEL_CYCLES
+    return MatmulPlan(
+        tile=tile,
+        steps=_steps(tile, shape),
+        chunk_tiles=_chunk_tiles(tile, shape, machine, parallel),
+        parallel=parallel,
+    )
+
+
+def panels(columns: int, tile: MatmulTile) -> int:
+    """How many tiles lie side by side; the last one overlaps its neighbor where they do not fit."""
+    return ceil(columns / tile.columns)
+
+
+def _tiles(shape: MatmulShape, machine: Machine, columns: int | None) -> Iterator[MatmulTile]:
+    lanes = machine.lanes(shape.bits)
+    widths = range(1, _MAX_VECTORS + 1) if columns is None else (max(1, columns // lanes),)
+    widest = max(1, ceil(shape.columns / lanes)) if columns is None else _MAX_VECTORS
+    for vectors in widths:
+        for rows in range(1, min(shape.rows, _MAX_ROWS) + 1):
+            tile = MatmulTile(rows, vectors, lanes, _chains(rows * vectors, machine))
+            if vectors <= widest and _registers(tile) <= machine.registers:
+                yield tile
+    if columns is not None:
+        yield MatmulTile(1, max(1, columns // lanes), lanes, 1)
+
+
+def _chains(accumulators: int, machine: Machine) -> int:
+    """Chains that keep the multiply-add units busy while each waits for its last result."""
+    wanted, chains = machine.fma_latency * machine.fma_ports, 1
+    while accumulators * chains < wanted and chains < _MAX_CHAINS:
+        chains *= 2
+    return chains
+
+
+def _registers(tile: MatmulTile) -> int:
+    shared = tile.vectors if tile.rows > 1 else 0
+    return tile.rows * tile.vectors * tile.chains + shared + _RESERVED_REGISTERS
+
+
+def _step_cycles(tile: MatmulTile, machine: Machine) -> float:
+    """Cycles of one step of the depth."""
+    arithmetic = tile.rows * tile.vectors / machine.fma_ports
+    loads = (tile.rows + tile.vectors) / _LOADS_PER_CYCLE
+    return max(arithmetic, loads, machine.fma_latency / tile.chains)
+
+
+def _cycles(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> float:
+    """Cycles of the whole product on one thread."""
+    tiles = shape.batches * ceil(shape.rows / tile.rows) * panels(shape.columns, tile)
+    return tiles * (shape.depth * _step_cycles(tile, machine) + _TILE_CYCLES * tile.rows * tile.vectors / 4)
+
+
+def _cost(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> tuple[float, int]:
+    """Cycles, the threads' unequal shares included; ties go to the larger tile."""
+    tasks = shape.batches * panels(shape.columns, tile)
+    unequal = ceil(tasks / machine.threads) * machine.threads / tasks if shape.rows <= tile.rows else 1.0
+    return _cycles(tile, shape, machine) * unequal, -tile.rows * tile.vectors
+
+
+def _steps(tile: MatmulTile, shape: MatmulShape) -> int:
+    """Steps summed in registers; with few rows, where the product is short, adding up more often is free."""
+    if shape.rows > _FEW_ROWS:
+        return min(shape.depth, _MAX_STEPS)
+    return min(shape.depth, _STEPS_PER_SUM * tile.chains)
+
+
+def _chunk_tiles(tile: MatmulTile, shape: MatmulShape, machine: Machine, parallel: bool) -> int:
+    """Tiles whose rows of the left operand fill half of the L2 cache, and fewer where threads would idle."""
+    tiles = ceil(shape.rows / tile.rows)
+    row_bytes = shape.depth * shape.bits // 8
+    fitting = max(1, machine.l2_bytes // 2 // max(1, row_bytes * tile.rows))
+    chunks = ceil(tiles / fitting)
+    if parallel:
+        side = shape.batches * panels(shape.columns, tile)
+        while side * chunks < 4 * machine.threads and (side * chunks) % machine.threads and chunks < tiles:
+            chunks += 1
+    return ceil(tiles / chunks)

@@ -1,0 +1,112 @@
+"""Writing loop nests: the families that say every instruction themselves build statements with these.
+
+A loop of one iteration disappears. Index arithmetic keeps the dtype of its operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import TensorLoad
+
+Index = Any
+Body = Callable[[Index], tirx.Stmt]
+
+
+def serial(extent: int, body: Body, dtype: str = "int64") -> tirx.Stmt:
+    """A plain loop."""
+    return _loop(extent, body, dtype, tirx.ForKind.SERIAL)
+
+
+def parallel(extent: int, body: Body, dtype: str = "int64") -> tirx.Stmt:
+    """A loop whose iterations the threads share in contiguous parts."""
+    return _loop(extent, body, dtype, tirx.ForKind.PARALLEL)
+
+
+def unrolled(extent: int, body: Body, dtype: str = "int64") -> tirx.Stmt:
+    """A loop that is written out, so that what it indexes can live in registers."""
+    return _loop(extent, body, dtype, tirx.ForKind.UNROLLED)
+
+
+def vectorized(extent: int, body: Body, dtype: str = "int64") -> tirx.Stmt:
+    """A loop whose iterations are the lanes of one vector."""
+    return _loop(extent, body, dtype, tirx.ForKind.VECTORIZED)
+
+
+def sequence(*statements: tirx.Stmt) -> tirx.Stmt:
+    """Statements one after another."""
+    return tirx.SeqStmt(list(statements)) if len(statements) > 1 else statements[0]
+
+
+def registers(shape: Sequence[int], dtype: str, name: str) -> Any:
+    """A small buffer that LLVM keeps in registers, as long as only constants and vector lanes index it."""
+    return tirx.decl_buffer(tuple(shape), dtype, name, scope="local")
+
+
+def workspace(shape: Sequence[int], dtype: str, name: str) -> Any:
+    """A buffer in memory, one for each iteration of the loops around it."""
+    return tirx.decl_buffer(tuple(shape), dtype, name)
+
+
+def declare(buffer: Any) -> tirx.Stmt:
+    """The allocation of a buffer for the rest of the sequence that it stands in."""
+    return tirx.AllocBuffer(buffer)
+
+
+def store(buffer: Any, value: Any, *indices: Index) -> tirx.Stmt:
+    """``buffer[indices] = value``."""
+    return tirx.BufferStore(buffer, value, list(indices))
+
+
+def constant(value: int, dtype: str) -> Any:
+    """A number of a dtype."""
+    return (
+        tirx.IntImm(dtype, value) if dtype.startswith(("int", "uint")) else tirx.FloatImm(dtype, float(value))
+    )
+
+
+def dtype_of(expression: Any) -> str:
+    """The dtype of a scalar expression."""
+    return str(expression.ty.dtype)
+
+
+def substitute(node: Any, values: Mapping[Any, Any]) -> Any:
+    """An expression or a statement with variables, or buffers, replaced."""
+    return tvm_ffi.structural_map(node, (tirx.Var, lambda variable: values.get(variable, variable)))
+
+
+def replace_loads(node: Any, buffer: Any, value: Callable[[Sequence[Any]], Any]) -> Any:
+    """An expression with every load of ``buffer`` replaced by ``value(indices)``."""
+
+    def replaced(load: Any) -> Any:
+        return value(load.indices) if load.source.same_as(buffer) else load
+
+    return tvm_ffi.structural_map(node, (TensorLoad, replaced))
+
+
+def always(expression: Any) -> Callable[[Sequence[Any]], Any]:
+    """What replaces a load by the same expression wherever it reads."""
+    return lambda _indices: expression
+
+
+def loads_of(node: Any) -> tuple[Any, ...]:
+    """The loads in an expression or a statement, in order."""
+    loads: list[Any] = []
+    tvm_ffi.structural_walk(node, (TensorLoad, lambda load: loads.append(load)))
+    return tuple(loads)
+
+
+def with_loops(function: tirx.PrimFunc, loops: tirx.Stmt) -> tirx.PrimFunc:
+    """The function with other loops, in a root block as TVM's passes expect."""
+    root = s_tir.SBlock([], [], [], "root", loops)
+    return function.with_body(s_tir.SBlockRealize([], tirx.IntImm("bool", 1), root))
+
+
+def _loop(extent: int, body: Body, dtype: str, kind: tirx.ForKind) -> tirx.Stmt:
+    if extent == 1:
+        return body(tirx.IntImm(dtype, 0))
+    variable = tirx.Var("i", dtype)
+    return tirx.For(variable, tirx.IntImm(dtype, 0), tirx.IntImm(dtype, extent), kind, body(variable))
