@@ -105,6 +105,9 @@ class TuneResult(Document):
     trials: int
     seconds: float
     tasks: tuple[TuneTask, ...]
+    unclaimed: int = Field(
+        default=0, description="Functions that no family of schedules knows, scheduled by general rules."
+    )
 
 
 class Report(Document):

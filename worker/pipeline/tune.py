@@ -20,15 +20,13 @@ from worker.candidates.runner import CandidateRunner, RunnerSettings
 from worker.errors import JobError
 from worker.pipeline.types import Optimized, Tuned, Workshop
 from worker.schedules.attempt import REFUSALS
-from worker.schedules.default import schedule_rest
+from worker.schedules.default import count_unclaimed, schedule_rest
 from worker.targets import missing_features, tvm_target
 from worker.tuning.contest import measure_defaults, wins
 from worker.tuning.log import logging_to
 from worker.tuning.policy import best_so_far, next_task, round_size
 from worker.tuning.search import Laboratory, TaskSearch, make_cost_model, open_database
 from worker.tuning.whole_model import is_faster
-
-NO_SEARCH = TuneResult(trials=0, seconds=0.0, tasks=())
 
 
 def tune(optimized: Optimized, workshop: Workshop) -> Tuned:
@@ -54,7 +52,7 @@ def tune(optimized: Optimized, workshop: Workshop) -> Tuned:
     options = upload.request.tune
     if options.trials == 0:
         module = schedule_rest(optimized.module, target)
-        return Tuned(optimized=optimized, module=module, result=NO_SEARCH, records=None)
+        return Tuned(optimized=optimized, module=module, result=_no_search(module), records=None)
     missing = missing_features(upload.target)
     if missing:
         detail = f"candidates cannot be measured here: the processor lacks {', '.join(missing)}"
@@ -85,7 +83,12 @@ def _search_and_apply(
     default = schedule_rest(optimized.module, target)
     if winners and not is_faster(tuned, default, workshop):
         tuned = replace(tuned, module=default)
-    return replace(tuned, result=_result(tasks, started))
+    unclaimed = count_unclaimed(tuned.module)
+    return replace(tuned, result=_result(tasks, started).model_copy(update={"unclaimed": unclaimed}))
+
+
+def _no_search(module: tvm.IRModule) -> TuneResult:
+    return TuneResult(trials=0, seconds=0.0, tasks=(), unclaimed=count_unclaimed(module))
 
 
 def _open_laboratory(optimized: Optimized, workshop: Workshop, target: tvm.target.Target) -> Laboratory:
