@@ -190,9 +190,11 @@ def test_weights_are_stored_packed_only() -> None:
     constants: list[tuple[int, ...]] = []
     relax.analysis.post_order_visit(
         module["main"],
-        lambda node: constants.append(tuple(map(int, node.value.shape)))
-        if isinstance(node, tvm.ir.GenericConst)
-        else None,
+        lambda node: (
+            constants.append(tuple(map(int, node.value.shape)))
+            if isinstance(node, tvm.ir.GenericConst)
+            else None
+        ),
     )
     assert [len(shape) for shape in constants] == [3]
 
