@@ -123,6 +123,9 @@ class TuneResult(Document):
         default=None, description="With the search's schedules, where both were timed in alternation."
     )
     default_ms: float | None = Field(default=None, description="The same with the default schedules.")
+    unclaimed: int = Field(
+        default=0, description="Functions that no family of schedules knows, scheduled by general rules."
+    )
 
 
 class Report(Document):

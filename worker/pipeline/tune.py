@@ -19,15 +19,13 @@ from worker.candidates.runner import CandidateRunner, RunnerSettings
 from worker.errors import failure_of
 from worker.pipeline.types import Optimized, Tuned, Workshop
 from worker.schedules.attempt import REFUSALS
-from worker.schedules.default import schedule_rest
+from worker.schedules.default import count_unclaimed, schedule_rest
 from worker.targets import tvm_target
 from worker.tuning.contest import measure_defaults, wins
 from worker.tuning.log import logging_to
 from worker.tuning.policy import best_so_far, next_task, round_size, share_seconds
 from worker.tuning.search import Laboratory, TaskSearch, make_cost_model, open_database
 from worker.tuning.whole_model import Entrants, Verdict, hold_contest
-
-NO_SEARCH = TuneResult(trials=0, seconds=0.0, tasks=())
 
 
 def tune(optimized: Optimized, workshop: Workshop) -> Tuned:
@@ -54,7 +52,7 @@ def tune(optimized: Optimized, workshop: Workshop) -> Tuned:
     options = upload.request.tune
     if options.trials == 0:
         module = schedule_rest(optimized.module, target)
-        return Tuned(optimized=optimized, module=module, result=NO_SEARCH, records=None)
+        return Tuned(optimized=optimized, module=module, result=_no_search(module), records=None)
     try:
         return _search_and_apply(optimized, workshop, target, options)
     except REFUSALS as error:
@@ -79,12 +77,18 @@ def _search_and_apply(
         if winners:
             entrants = Entrants(searched, default, target, optimized.captured)
             verdict = hold_contest(entrants, workshop, budget.contest_seconds)
+    module = searched if verdict.kept is Schedules.SEARCH else default
+    result = _result(tasks, time.monotonic() - started, verdict)
     return Tuned(
         optimized=optimized,
-        module=searched if verdict.kept is Schedules.SEARCH else default,
-        result=_result(tasks, time.monotonic() - started, verdict),
+        module=module,
+        result=result.model_copy(update={"unclaimed": count_unclaimed(module)}),
         records=records,
     )
+
+
+def _no_search(module: tvm.IRModule) -> TuneResult:
+    return TuneResult(trials=0, seconds=0.0, tasks=(), unclaimed=count_unclaimed(module))
 
 
 def _open_laboratory(optimized: Optimized, workshop: Workshop, target: tvm.target.Target) -> Laboratory:

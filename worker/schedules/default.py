@@ -20,6 +20,9 @@ from worker.schedules.spatial import schedule_spatial
 from worker.schedules.vector_math import with_vector_math
 
 SCHEDULED = "tirx.is_scheduled"
+UNCLAIMED = "bessemer.unclaimed"
+"""Marks a function that no family knows: its schedule follows the general rules."""
+
 _NAME = "main"
 
 
@@ -37,7 +40,7 @@ def default_schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx
     try:
         scheduled = _schedule_function(schedule, machine_of(target))
     except REFUSALS:
-        scheduled = function
+        scheduled = function.with_attr(UNCLAIMED, True)
     symbol = function.attrs.get("global_symbol") if function.attrs else None
     scheduled = (
         scheduled.with_attr("global_symbol", symbol) if symbol else scheduled.without_attr("global_symbol")
@@ -65,13 +68,21 @@ def is_scheduled(function: tirx.PrimFunc) -> bool:
     return bool(function.attrs and function.attrs.get(SCHEDULED, False))
 
 
+def count_unclaimed(module: tvm.IRModule) -> int:
+    """How many functions of a scheduled module no family knows."""
+    functions = (function for function in module.functions.values() if isinstance(function, tirx.PrimFunc))
+    return sum(bool(function.attrs and function.attrs.get(UNCLAIMED, False)) for function in functions)
+
+
 def _schedule_function(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc:
     schedule = inline_blocks(schedule)
     written = write_by_family(schedule, machine)
     if written is not None:
         return written
-    claimed = schedule_by_family(schedule, machine) or _schedule_by_rules(schedule, machine)
-    return claimed.mod[_NAME]
+    claimed = schedule_by_family(schedule, machine)
+    if claimed is not None:
+        return claimed.mod[_NAME]
+    return _schedule_by_rules(schedule, machine).mod[_NAME].with_attr(UNCLAIMED, True)
 
 
 def _schedule_by_rules(schedule: s_tir.Schedule, machine: Machine) -> s_tir.Schedule:

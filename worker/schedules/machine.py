@@ -27,7 +27,7 @@ MIN_USE = 0.5
 class Machine:
     """Vector registers, arithmetic, caches and threads.
 
-    ``fma_ports`` counts the vector multiply-adds that start in a cycle, ``fma_latency`` the cycles until one's
+    ``fma_ports`` counts the vector multiply-adds that start in a cycle, ``fma_latency`` the cycles until the
     result is there. Cache sizes are one core's, in bytes.
     """
 

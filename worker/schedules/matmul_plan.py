@@ -25,6 +25,9 @@ _MAX_CHAINS = 8
 _RESERVED_REGISTERS = 1
 """For the number that a row multiplies with."""
 
+_L2_BYTES_PER_CYCLE = 24
+"""What the second cache delivers where a panel of the right operand does not fit the first."""
+
 _TILE_CYCLES = 20
 """What a tile costs besides its multiply-adds: clearing, storing, address arithmetic."""
 
@@ -129,17 +132,26 @@ def _registers(tile: MatmulTile) -> int:
     return tile.rows * tile.vectors * tile.chains + shared + _RESERVED_REGISTERS
 
 
-def _step_cycles(tile: MatmulTile, machine: Machine) -> float:
+def _step_cycles(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> float:
     """Cycles of one step of the depth."""
     arithmetic = tile.rows * tile.vectors / machine.fma_ports
     loads = (tile.rows + tile.vectors) / _LOADS_PER_CYCLE
-    return max(arithmetic, loads, machine.fma_latency / tile.chains)
+    row_bytes = tile.columns * shape.bits // 8
+    far = row_bytes * shape.depth > machine.l1_bytes // 2
+    return max(
+        arithmetic,
+        loads,
+        machine.fma_latency / tile.chains,
+        row_bytes / _L2_BYTES_PER_CYCLE if far else 0.0,
+    )
 
 
 def _cycles(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> float:
     """Cycles of the whole product on one thread."""
     tiles = shape.batches * ceil(shape.rows / tile.rows) * panels(shape.columns, tile)
-    return tiles * (shape.depth * _step_cycles(tile, machine) + _TILE_CYCLES * tile.rows * tile.vectors / 4)
+    return tiles * (
+        shape.depth * _step_cycles(tile, shape, machine) + _TILE_CYCLES * tile.rows * tile.vectors / 4
+    )
 
 
 def _cost(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> tuple[float, int]:

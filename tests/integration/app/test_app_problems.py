@@ -51,11 +51,9 @@ async def test_an_unexpected_error_tells_nothing_of_the_inside(
 async def test_a_database_that_is_away_is_a_problem_without_its_address(
     api: AsyncClient, front: Service
 ) -> None:
-    database = front.settings.folder / "bessemer.sqlite"
+    folder = front.settings.folder
     front.store.close()
-    for path in front.settings.folder.glob("bessemer.sqlite*"):
-        path.unlink()
-    database.mkdir()
+    folder.rename(folder.with_name("away"))
     response = await api.get("/v1/compilations")
     assert (response.status_code, response.json()["code"]) == (503, "unavailable")
     assert "sqlite" not in response.text

@@ -1,0 +1,212 @@
+"""Products of matrices compute what numpy computes in float64, whatever their shapes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from family_samples import Array, main_of, run_compiled, scheduled, target_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tvm import relax
+
+from worker.candidates.client import CandidateClient
+from worker.candidates.server import fork_server
+from worker.layout.linear import pack_panels
+from worker.schedules.default import count_unclaimed
+
+TARGETS = ("x86-64-v2", "x86-64-v3")
+TOLERANCES = {"float32": 1e-5, "float64": 1e-13}
+op = relax.op
+
+fuzzed = partial(
+    settings,
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient]:
+    with fork_server(tmp_path_factory.mktemp("server")) as client:
+        yield client
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear layer, with what follows it."""
+
+    batch: tuple[int, ...]
+    rows: int
+    depth: int
+    columns: int
+    dtype: str
+    transposed: bool
+    bias: bool
+    activation: str
+    residual: bool
+
+
+linears = st.builds(
+    Linear,
+    batch=st.sampled_from([(), (1,), (3,), (2, 2)]),
+    rows=st.sampled_from([1, 2, 3, 5, 7, 8, 13, 16, 33]),
+    depth=st.sampled_from([1, 2, 7, 31, 64, 100, 513]),
+    columns=st.sampled_from([1, 3, 7, 8, 10, 13, 16, 24, 31, 40]),
+    dtype=st.sampled_from(["float32", "float32", "float64"]),
+    transposed=st.booleans(),
+    bias=st.booleans(),
+    activation=st.sampled_from(["none", "relu", "gelu", "tanh"]),
+    residual=st.booleans(),
+)
+
+
+@pytest.mark.parametrize("mcpu", TARGETS)
+@fuzzed()
+@given(case=linears)
+def test_a_linear_layer_computes_what_numpy_computes(
+    server: CandidateClient, tmp_path: Path, mcpu: str, case: Linear
+) -> None:
+    generator = np.random.default_rng(0)
+    data = generator.standard_normal((*case.batch, case.rows, case.depth)).astype(case.dtype)
+    weights = generator.standard_normal((case.depth, case.columns)).astype(case.dtype)
+    bias = generator.standard_normal(case.columns).astype(case.dtype)
+    shortcut = generator.standard_normal((*case.batch, case.rows, case.columns)).astype(case.dtype)
+
+    def layer(x: relax.Expr, y: relax.Expr) -> relax.Expr:
+        if case.transposed:
+            matrix = op.permute_dims(relax.const(np.ascontiguousarray(weights.T), case.dtype))
+        else:
+            matrix = relax.const(weights, case.dtype)
+        value = op.matmul(x, matrix)
+        value = op.add(value, relax.const(bias, case.dtype)) if case.bias else value
+        value = ACTIVATIONS[case.activation](value)
+        return op.add(value, y) if case.residual else value
+
+    module = scheduled(main_of(layer, data, shortcut), target_of(mcpu))
+    computed = run_compiled(server, module, target_of(mcpu), (data, shortcut), tmp_path)
+
+    expected = data.astype("float64") @ weights.astype("float64") + (bias if case.bias else 0)
+    expected = EXACT[case.activation](expected) + (shortcut if case.residual else 0)
+    assert count_unclaimed(module) == 0
+    assert_close(computed, expected, case.dtype, case.depth)
+
+
+ACTIVATIONS = {"none": lambda x: x, "relu": op.nn.relu, "gelu": op.nn.gelu, "tanh": op.tanh}
+
+
+def gelu(x: Array) -> Array:
+    import torch
+
+    return torch.nn.functional.gelu(torch.from_numpy(x)).numpy()
+
+
+EXACT = {"none": lambda x: x, "relu": lambda x: np.maximum(x, 0), "gelu": gelu, "tanh": np.tanh}
+
+
+@dataclass(frozen=True)
+class Batched:
+    """A product of two variables."""
+
+    batch: tuple[int, ...]
+    rows: int
+    depth: int
+    columns: int
+    dtype: str
+    left_transposed: bool
+    right_transposed: bool
+    broadcast: bool
+
+
+products = st.builds(
+    Batched,
+    batch=st.sampled_from([(), (1,), (4,), (2, 3)]),
+    rows=st.sampled_from([1, 2, 7, 13, 16, 40]),
+    depth=st.sampled_from([1, 3, 16, 65]),
+    columns=st.sampled_from([1, 5, 8, 13, 16, 29, 300]),
+    dtype=st.sampled_from(["float32", "float32", "float64"]),
+    left_transposed=st.booleans(),
+    right_transposed=st.booleans(),
+    broadcast=st.booleans(),
+)
+
+
+@pytest.mark.parametrize("mcpu", TARGETS)
+@fuzzed()
+@given(case=products)
+def test_a_product_of_variables_computes_what_numpy_computes(
+    server: CandidateClient, tmp_path: Path, mcpu: str, case: Batched
+) -> None:
+    generator = np.random.default_rng(0)
+    left = generator.standard_normal((*case.batch, case.rows, case.depth)).astype(case.dtype)
+    batch = () if case.broadcast else case.batch
+    right = generator.standard_normal((*batch, case.depth, case.columns)).astype(case.dtype)
+    inputs = (
+        np.ascontiguousarray(left.swapaxes(-1, -2)) if case.left_transposed else left,
+        np.ascontiguousarray(right.swapaxes(-1, -2)) if case.right_transposed else right,
+    )
+
+    def product(x: relax.Expr, y: relax.Expr) -> relax.Expr:
+        x = op.permute_dims(x, swapped(left.ndim)) if case.left_transposed else x
+        y = op.permute_dims(y, swapped(right.ndim)) if case.right_transposed else y
+        return op.multiply(op.matmul(x, y), relax.const(0.125, case.dtype))
+
+    module = scheduled(main_of(product, *inputs), target_of(mcpu))
+    computed = run_compiled(server, module, target_of(mcpu), inputs, tmp_path)
+
+    assert count_unclaimed(module) == 0
+    assert_close(computed, left.astype("float64") @ right.astype("float64") / 8, case.dtype, case.depth)
+
+
+def swapped(rank: int) -> list[int]:
+    return [*range(rank - 2), rank - 1, rank - 2]
+
+
+def assert_close(computed: Array, expected: Array, dtype: str, depth: int) -> None:
+    np.testing.assert_allclose(
+        computed, expected, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype] * max(1, depth**0.5)
+    )
+
+
+@pytest.mark.parametrize("mcpu", ["znver4", "x86-64-v4", "x86-64-v2"])
+def test_code_for_other_processors_is_generated(mcpu: str) -> None:
+    data = np.ones((7, 50), "float32")
+    weights = relax.const(np.ones((50, 37), "float32"), "float32")
+    module = scheduled(main_of(lambda x: op.nn.relu(op.matmul(x, weights)), data), target_of(mcpu))
+
+    assert tvm.compile(module, target_of(mcpu)) is not None
+
+
+def test_weights_are_stored_packed_only() -> None:
+    data = np.ones((7, 50), "float32")
+    weights = relax.const(np.ones((50, 37), "float32"), "float32")
+    module = scheduled(main_of(lambda x: op.matmul(x, weights), data), target_of("x86-64-v3"))
+
+    constants: list[tuple[int, ...]] = []
+    relax.analysis.post_order_visit(
+        module["main"],
+        lambda node: (
+            constants.append(tuple(map(int, node.value.shape)))
+            if isinstance(node, tvm.ir.GenericConst)
+            else None
+        ),
+    )
+    assert [len(shape) for shape in constants] == [3]
+
+
+@pytest.mark.parametrize(
+    ("width", "columns", "expected"),
+    [
+        (4, 2, [[0, 1], [2, 3]]),
+        (5, 2, [[0, 1], [2, 3], [3, 4]]),
+        (2, 4, [[0, 1, -1, -1]]),
+    ],
+)
+def test_panels_overlap_or_are_filled_up(width: int, columns: int, expected: list[list[int]]) -> None:
+    matrix = np.arange(1, width + 1, dtype="float32")[None]
+    assert (pack_panels(matrix, columns)[:, 0] - 1).tolist() == expected

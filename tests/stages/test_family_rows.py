@@ -1,0 +1,110 @@
+"""Softmax, normalizations and reductions compute what numpy computes in float64, whatever their shapes."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from family_samples import Array, main_of, run_compiled, scheduled, target_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tvm import relax
+
+from worker.candidates.client import CandidateClient
+from worker.candidates.server import fork_server
+from worker.schedules.default import count_unclaimed
+
+TARGETS = ("x86-64-v2", "x86-64-v3")
+TOLERANCES = {"float32": 2e-5, "float64": 1e-12}
+EPSILON = 1e-5
+op = relax.op
+
+fuzzed = partial(
+    settings,
+    max_examples=14,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient]:
+    with fork_server(tmp_path_factory.mktemp("server")) as client:
+        yield client
+
+
+def softmax(x: Array) -> Array:
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def layer_norm(x: Array) -> Array:
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + EPSILON)
+
+
+def norm_in_relax(x: Any) -> Any:
+    size, dtype = int(x.ty.shape[-1]), str(x.ty.dtype)
+    gamma, beta = (relax.const(np.full(size, value, dtype), dtype) for value in (1.0, 0.0))
+    return op.nn.layer_norm(x, gamma, beta, axes=[-1], epsilon=EPSILON)
+
+
+OPERATORS: dict[str, tuple[Callable[..., Any], Callable[[Array], Array]]] = {
+    "softmax": (lambda x: op.nn.softmax(x, axis=-1), softmax),
+    "log-softmax": (lambda x: op.nn.log_softmax(x, axis=-1), lambda x: np.log(softmax(x))),
+    "softmax-relu": (lambda x: op.nn.relu(op.nn.softmax(x, axis=-1)), softmax),
+    "layer-norm": (norm_in_relax, layer_norm),
+    "layer-norm-tanh": (lambda x: op.tanh(norm_in_relax(x)), lambda x: np.tanh(layer_norm(x))),
+    "sum": (lambda x: op.sum(x, axis=-1), lambda x: x.sum(-1)),
+    "mean": (lambda x: op.mean(x, axis=-1, keepdims=True), lambda x: x.mean(-1, keepdims=True)),
+    "max": (lambda x: op.max(x, axis=-1), lambda x: x.max(-1)),
+    "min": (lambda x: op.min(x, axis=-1), lambda x: x.min(-1)),
+    "variance": (lambda x: op.variance(x, axis=-1), lambda x: x.var(-1)),
+}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """An operator along the last dimension of a tensor."""
+
+    operator: str
+    rows: tuple[int, ...]
+    columns: int
+    dtype: str
+
+
+cases = st.builds(
+    Rows,
+    operator=st.sampled_from(sorted(OPERATORS)),
+    rows=st.sampled_from([(1,), (2,), (7,), (3, 5), (1, 2, 9), (64,)]),
+    columns=st.sampled_from([2, 3, 8, 13, 32, 33, 64, 100, 257]),
+    dtype=st.sampled_from(["float32", "float32", "float64"]),
+)
+
+
+@pytest.mark.parametrize("mcpu", TARGETS)
+@fuzzed()
+@given(case=cases)
+def test_an_operator_along_rows_computes_what_numpy_computes(
+    server: CandidateClient, tmp_path: Path, mcpu: str, case: Rows
+) -> None:
+    generator = np.random.default_rng(0)
+    data = generator.standard_normal((*case.rows, case.columns)).astype(case.dtype)
+    build, exact = OPERATORS[case.operator]
+
+    module = scheduled(main_of(build, data), target_of(mcpu))
+    computed = run_compiled(server, module, target_of(mcpu), (data,), tmp_path)
+
+    assert count_unclaimed(module) == 0
+    tolerance = TOLERANCES[case.dtype]
+    np.testing.assert_allclose(computed, exact(data.astype("float64")), rtol=tolerance, atol=tolerance)
+
+
+def test_a_reduction_over_the_first_dimension_is_left_to_others() -> None:
+    data = np.ones((13, 32), "float32")
+    module = scheduled(main_of(lambda x: op.nn.softmax(x, axis=0), data), target_of("x86-64-v3"))
+
+    assert count_unclaimed(module) == 1

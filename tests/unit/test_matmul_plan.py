@@ -1,0 +1,76 @@
+import pytest
+
+from worker.schedules.machine import Machine
+from worker.schedules.matmul_plan import MatmulShape, MatmulTile, panels, plan_matmul
+
+AVX2 = Machine(vector_bits=256, registers=16, threads=2)
+AVX512 = Machine(vector_bits=512, registers=32, threads=2)
+SSE = Machine(vector_bits=128, registers=16, threads=2)
+NEON = Machine(vector_bits=128, registers=32, threads=4)
+MACHINES = {"avx2": AVX2, "avx512": AVX512, "sse": SSE, "neon": NEON}
+
+SHAPES = [
+    (rows, depth, columns, bits)
+    for rows in (1, 2, 7, 16, 64, 197)
+    for depth in (1, 100, 784, 4096)
+    for columns in (1, 10, 13, 128, 1000)
+    for bits in (32, 64)
+]
+
+
+def in_registers(tile: MatmulTile) -> int:
+    shared = tile.vectors if tile.rows > 1 else 0
+    return tile.rows * tile.vectors * tile.chains + shared + 1
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_tile_fits_the_registers_and_the_rows(name: str) -> None:
+    machine = MACHINES[name]
+    for rows, depth, columns, bits in SHAPES:
+        tile = plan_matmul(MatmulShape(rows, depth, columns, bits), machine).tile
+        assert in_registers(tile) <= machine.registers
+        assert tile.rows <= rows
+        assert tile.lanes == machine.lanes(bits)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_every_row_belongs_to_a_chunk(name: str) -> None:
+    for rows, depth, columns, bits in SHAPES:
+        plan = plan_matmul(MatmulShape(rows, depth, columns, bits), MACHINES[name])
+        tiles = -(-rows // plan.tile.rows)
+        chunks = -(-tiles // plan.chunk_tiles)
+        assert 1 <= plan.chunk_tiles <= tiles
+        assert chunks * plan.chunk_tiles >= tiles
+
+
+@pytest.mark.parametrize(
+    ("machine", "rows", "least_multiply_adds"),
+    [(AVX2, 64, 8), (AVX512, 64, 8), (AVX512, 512, 12), (SSE, 64, 8)],
+)
+def test_a_large_product_keeps_the_units_busy(machine: Machine, rows: int, least_multiply_adds: int) -> None:
+    tile = plan_matmul(MatmulShape(rows, 256, 1024, 32), machine).tile
+    assert tile.rows * tile.vectors * tile.chains >= least_multiply_adds
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+def test_one_row_is_summed_up_in_several_short_chains(machine: Machine) -> None:
+    plan = plan_matmul(MatmulShape(1, 784, 128, 32), machine)
+    assert plan.tile.vectors * plan.tile.chains >= machine.fma_latency
+    assert plan.steps // plan.tile.chains <= 32
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "parallel"), [(1, 10, False), (8, 128, False), (64, 256, True), (512, 512, True)]
+)
+def test_a_small_product_wakes_no_other_thread(rows: int, columns: int, parallel: bool) -> None:
+    assert plan_matmul(MatmulShape(rows, 128, columns, 32), AVX2).parallel is parallel
+
+
+def test_packed_weights_decide_the_width() -> None:
+    for columns in (8, 16, 24, 32):
+        assert plan_matmul(MatmulShape(7, 100, 37, 32), AVX2, columns).tile.columns == columns
+
+
+@pytest.mark.parametrize(("columns", "expected"), [(16, 1), (17, 2), (32, 2), (3, 1)])
+def test_panels_cover_the_columns(columns: int, expected: int) -> None:
+    assert panels(columns, MatmulTile(rows=4, vectors=2, lanes=8, chains=1)) == expected

@@ -1,0 +1,26 @@
+"""Functions without a reduction: elementwise chains, broadcasts, transpositions, joins, pads, gathers.
+
+Loop order: the output's dimensions, the last in vectors where it is read or written along them; the outer
+ones in parallel where the work is worth waking the other threads (``worker.schedules.spatial``). Nothing is
+kept: each element is computed where it is stored, cheap producers having been inlined.
+"""
+
+from __future__ import annotations
+
+from tvm import s_tir
+
+from worker.schedules.blocks import block_names, read_block
+from worker.schedules.machine import Machine
+from worker.schedules.spatial import schedule_spatial
+
+
+def schedule_elementwise(schedule: s_tir.Schedule, machine: Machine) -> bool:
+    """Schedule a function all of whose blocks only compute elements."""
+    names = block_names(schedule)
+    blocks = [read_block(schedule, schedule.get_sblock(name)) for name in names]
+    if not blocks or any(block is None or block.reduced for block in blocks):
+        return False
+    for name, block in zip(names, blocks, strict=True):
+        if block is not None and block.axes:
+            schedule_spatial(schedule, name, machine)
+    return True
