@@ -5,7 +5,6 @@ from torch import nn
 
 from .weights import randomize_batch_norms
 
-
 # inputs of the first block, width, blocks of ResNet-50: table 1 of the paper
 STAGES_50 = ((64, 64, 3), (256, 128, 4), (512, 256, 6), (1024, 512, 3))
 EXPANSION = 4
