@@ -19,16 +19,19 @@ BUILT_IN: tuple[EntryPoint, ...] = tuple(
     EntryPoint(name=name, value=f"worker.translation.{name}:RULES", group=GROUP)
     for name in (
         "arithmetic",
+        "attention",
         "control",
         "convolutions",
         "creation",
         "embedding_bags",
         "indexing",
+        "normalization",
         "pointwise",
         "pooling",
         "products",
         "reductions",
         "scans",
+        "selection",
         "shapes",
     )
 )

@@ -31,7 +31,8 @@ def _running_extreme(is_better: Callable[[Any, Any], Any]) -> Translate:
         if not shape:
             return data, emit(relax.op.zeros((), "int64"))
         compared = emit.cast(data, "int8") if dtype_of(data) == "bool" else data
-        pair = emit.tensor_expression(_scan, compared, axis_of(axis, len(shape)), is_better)
+        axis = axis_of(axis, len(shape))
+        pair = emit.tensor_expression(lambda tensor: _scan(tensor, axis, is_better), compared)
         values, places = emit(relax.TupleGetItem(pair, 0)), emit(relax.TupleGetItem(pair, 1))
         return emit.cast(values, dtype_of(data)), places
 
