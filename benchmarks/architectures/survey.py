@@ -43,7 +43,8 @@ class Outcome(BaseModel):
     """How far one architecture got in one form.
 
     Attributes:
-        reached: ``torch`` where torch itself cannot save it so; else the last of ``captured``, ``translated``,
+        reached: ``torch`` where torch itself cannot save it so; else the last of ``captured``,
+        ``translated``,
             ``built`` and ``verified``.
         error: the largest difference, as a share of what is allowed, or what stopped it.
     """

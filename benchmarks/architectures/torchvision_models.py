@@ -11,12 +11,29 @@ from torch import nn
 from benchmarks.architectures.entry import Architecture, Inputs, image
 
 CLASSIFIERS = {
-    "alexnet": 96, "vgg11_bn": 64, "resnet18": 64, "resnet50": 64, "resnext50_32x4d": 64, "wide_resnet50_2": 64,
-    "densenet121": 64, "inception_v3": 128, "googlenet": 64, "shufflenet_v2_x0_5": 64, "mobilenet_v2": 64,
-    "mobilenet_v3_small": 64, "mobilenet_v3_large": 64, "mnasnet0_5": 64, "squeezenet1_1": 64,
-    "efficientnet_b0": 64, "efficientnet_v2_s": 64, "regnet_y_400mf": 64, "regnet_x_400mf": 64,
-    "convnext_tiny": 64, "swin_t": 64, "swin_v2_t": 64,
-}  # fmt: skip
+    "alexnet": 96,
+    "vgg11_bn": 64,
+    "resnet18": 64,
+    "resnet50": 64,
+    "resnext50_32x4d": 64,
+    "wide_resnet50_2": 64,
+    "densenet121": 64,
+    "inception_v3": 128,
+    "googlenet": 64,
+    "shufflenet_v2_x0_5": 64,
+    "mobilenet_v2": 64,
+    "mobilenet_v3_small": 64,
+    "mobilenet_v3_large": 64,
+    "mnasnet0_5": 64,
+    "squeezenet1_1": 64,
+    "efficientnet_b0": 64,
+    "efficientnet_v2_s": 64,
+    "regnet_y_400mf": 64,
+    "regnet_x_400mf": 64,
+    "convnext_tiny": 64,
+    "swin_t": 64,
+    "swin_v2_t": 64,
+}
 """With the side of the image to give."""
 
 SEGMENTERS = {"fcn_resnet50": 64, "deeplabv3_mobilenet_v3_large": 64, "lraspp_mobilenet_v3_large": 64}
@@ -25,7 +42,8 @@ VIDEO = {"r3d_18": 32, "mc3_18": 32, "r2plus1d_18": 32, "s3d": 64, "swin3d_t": 3
 _OPERATORS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int "
+    "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt "
+    "pooled_width, int "
     "sampling_ratio, bool aligned) -> Tensor",
     "_roi_align_backward(Tensor grad) -> Tensor",
     "roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> "
@@ -33,10 +51,12 @@ _OPERATORS = (
     "_roi_pool_backward(Tensor grad) -> Tensor",
     "ps_roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, "
     "int sampling_ratio) -> (Tensor, Tensor)",
-    "_ps_roi_align_backward(Tensor grad) -> Tensor",
+    "_ps_roi_align_backward(Tensor grad) ->
+    Tensor",
     "ps_roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> "
     "(Tensor, Tensor)",
-    "_ps_roi_pool_backward(Tensor grad) -> Tensor",
+    "_ps_roi_pool_backward(Tensor grad) ->
+    Tensor",
     "deform_conv2d(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, "
     "SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt "
     "offset_groups, bool use_mask) -> Tensor",
@@ -75,7 +95,8 @@ def architectures() -> list[Architecture]:
         for name, size in VIDEO.items()
     ]
     made.append(Architecture("torchvision/mvit_v2_s", partial(_mvit, models.video)))
-    return made + [Architecture("torchvision/raft_small", partial(_raft, models.optical_flow))]
+    made.append(Architecture("torchvision/raft_small", partial(_raft, models.optical_flow)))
+    return made
 
 
 def _classifier(models: Any, name: str, size: int) -> tuple[nn.Module, Inputs]:

@@ -156,7 +156,9 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         "Export it yourself with `torch.export.export`; its message names the line that stands in the way.",
     ),
     ErrorCode.OPERATOR_UNSUPPORTED: ErrorText(
-        422, "The compiler lacks operators of this model", "Rewrite the places that are listed, or add a rule (docs/translation.md)."
+        422,
+        "The compiler lacks operators of this model",
+        "Rewrite the places that are listed, or add a rule (docs/translation.md).",
     ),
     ErrorCode.TRANSLATE_FAILED: ErrorText(
         422, "The exported program could not be translated to Relax", "Report the model's operators to us."

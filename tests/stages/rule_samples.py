@@ -162,9 +162,7 @@ INDEXING = (
     Sample("add at", lambda a, i, b: a.index_add(0, i, b), (X, torch.tensor([2, 0, 2]), X)),
     Sample("scatter", lambda a, i, b: a.scatter(1, i, b), (X, torch.tensor([[1, 0], [3, 2]]), X)),
     Sample("scatter a number", lambda a, i: a.scatter(1, i, 7.0), (X, torch.tensor([[1], [3]]))),
-    Sample(
-        "scatter and add", lambda a, i, b: a.scatter_add(0, i, b), (X, whole(3, 4, low=0, high=3), X)
-    ),
+    Sample("scatter and add", lambda a, i, b: a.scatter_add(0, i, b), (X, whole(3, 4, low=0, high=3), X)),
     Sample(
         "scatter and reduce without self",
         lambda a, i, b: a.scatter_reduce(0, i, b, "amax", include_self=False),
@@ -204,19 +202,21 @@ IMAGES = (
     Sample("adaptive mean of one axis", lambda a: F.adaptive_avg_pool1d(a, 3), (floats(2, 3, 7),)),
     Sample("maximum with a rest", lambda a: F.max_pool2d(a, 3, 2, 1, ceil_mode=True), (IMAGE,)),
     Sample("mean with a rest", lambda a: F.avg_pool2d(a, 3, 2, 1, ceil_mode=True), (IMAGE,)),
-    Sample(
-        "mean without the padding", lambda a: F.avg_pool2d(a, 3, 2, 1, count_include_pad=False), (IMAGE,)
-    ),
+    Sample("mean without the padding", lambda a: F.avg_pool2d(a, 3, 2, 1, count_include_pad=False), (IMAGE,)),
     Sample("bilinear", lambda a: F.interpolate(a, (5, 13), mode="bilinear"), (IMAGE,)),
     Sample(
-        "bilinear by corners", lambda a: F.interpolate(a, (11, 5), mode="bilinear", align_corners=True), (IMAGE,)
+        "bilinear by corners",
+        lambda a: F.interpolate(a, (11, 5), mode="bilinear", align_corners=True),
+        (IMAGE,),
     ),
     Sample("bilinear by a factor", lambda a: F.interpolate(a, scale_factor=1.7, mode="bilinear"), (IMAGE,)),
     Sample("nearest", lambda a: F.interpolate(a, (5, 13)), (IMAGE,)),
     Sample("nearest by a factor", lambda a: F.interpolate(a, scale_factor=1.7), (IMAGE,)),
     Sample("bicubic", lambda a: F.interpolate(a, (9, 11), mode="bicubic"), (IMAGE,)),
     Sample("linear", lambda a: F.interpolate(a, 11, mode="linear"), (floats(2, 3, 7),)),
-    Sample("grid sampling", lambda a, g: F.grid_sample(a, g, align_corners=False), (IMAGE, floats(2, 4, 5, 2))),
+    Sample(
+        "grid sampling", lambda a, g: F.grid_sample(a, g, align_corners=False), (IMAGE, floats(2, 4, 5, 2))
+    ),
     Sample("pixel shuffle", lambda a: F.pixel_unshuffle(F.pixel_shuffle(a, 2), 2), (floats(1, 8, 3, 4),)),
     Sample("channel shuffle", lambda a: F.channel_shuffle(a, 2), (floats(1, 8, 3, 4),)),
     Sample("patches and back", lambda a: F.fold(F.unfold(a, 2), (7, 9), 2), (IMAGE,)),
@@ -227,7 +227,11 @@ IMAGES = (
     Sample("local response norm", lambda a: F.local_response_norm(a, 2), (IMAGE,)),
     Sample("float64 convolution", lambda a, w: F.conv2d(a, w), (IMAGE.double(), floats(2, 3, 3, 3).double())),
     Sample("float64 product", lambda a: a @ a.mT, (X.double(),)),
-    Sample("transposed convolution", lambda a, w: F.conv_transpose2d(a, w, None, 2, 1, 1), (IMAGE, floats(3, 2, 3, 3))),
+    Sample(
+        "transposed convolution",
+        lambda a, w: F.conv_transpose2d(a, w, None, 2, 1, 1),
+        (IMAGE, floats(3, 2, 3, 3)),
+    ),
     Sample(
         "attention",
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
@@ -236,6 +240,6 @@ IMAGES = (
     Sample("products by name", lambda a, b: torch.einsum("bchw,cd->bdhw", a, b), (IMAGE, floats(3, 5))),
     Sample("outer product", torch.outer, (floats(3), floats(4))),
     Sample("weighted product", lambda a: torch.baddbmm(a, a, a, beta=0.5, alpha=2.0), (floats(2, 3, 3),)),
-)  # fmt: skip
+)
 
 SAMPLES = (*ARITHMETIC, *POINTWISE, *REDUCTIONS, *INDEXING, *IMAGES)

@@ -1,6 +1,7 @@
 """Arithmetic, comparisons and bounds of two tensors or a tensor and a number.
 
-torch first brings both to one dtype by its rules of type promotion; TVM's converters promote some pairs only, and
+torch first brings both to one dtype by its rules of type promotion; TVM's converters promote some pairs
+only, and
 compute quotients of integers as integers.
 """
 
@@ -150,7 +151,8 @@ def _bitwise_not(emit: Emitter, data: relax.Expr) -> relax.Expr:
     return relax.op.logical_not(data) if emit.dtype == "bool" else relax.op.bitwise_not(data)
 
 
-def _power(emit: Emitter, base: Any, exponent: Any) -> Any:
+def _power(emit: Emitter, base: Any, exponent: Any) ->
+Any:
     """Small whole powers as products; those of integers by way of float64, in which code generation has them."""
     if _is_open(base, exponent):
         return emit.stock()

@@ -30,9 +30,7 @@ def _attention(
     mask_type: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Inputs are [batch, length, embed_dim]; the weights of query, key and value lie one below the other."""
-    parts = zip(
-        (query, key, value), qkv_weight.split(embed_dim), qkv_bias.split(embed_dim), strict=True
-    )
+    parts = zip((query, key, value), qkv_weight.split(embed_dim), qkv_bias.split(embed_dim), strict=True)
     q, k, v = (
         F.linear(data, weight, bias).unflatten(-1, (num_head, -1)).transpose(1, 2)
         for data, weight, bias in parts

@@ -34,8 +34,9 @@ def _sequence(emit: Emitter, *arguments: Any) -> Any:
     if shape.numel() > _LARGEST_CONSTANT:
         return emit.stock()
     values = emit.node.target(*arguments, dtype=emit.results[0].dtype)
-    return relax.const(values.to(torch.float32).numpy() if values.dtype == torch.bfloat16 else values.numpy(),
-                       emit.dtype)  # fmt: skip
+    return relax.const(
+        values.to(torch.float32).numpy() if values.dtype == torch.bfloat16 else values.numpy(), emit.dtype
+    )
 
 
 def _scalar(emit: Emitter, value: Any) -> Any:

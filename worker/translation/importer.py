@@ -63,7 +63,8 @@ class Importer(ExportedProgramImporter):
         Returns:
             Its results.
         """
-        outside, self.env = self.env, {}
+        outside = self.env
+        self.env: dict[Node, Any] = {}
         try:
             placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
             self.env.update(zip(placeholders, operands, strict=True))

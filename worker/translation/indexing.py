@@ -20,7 +20,10 @@ def look_up(emit: Emitter, table: relax.Expr, indices: relax.Expr, axis: int) ->
     return emit(relax.op.take(table, indices, axis=axis, mode=mode))
 
 
-def _embedding(emit: Emitter, table: relax.Expr, indices: relax.Expr) -> relax.Expr:
+def _embedding(
+    emit: Emitter, table: relax.Expr, indices: relax.Expr, padding_idx: int, by_frequency: bool, sparse: bool
+) -> relax.Expr:
+    """What follows the indices concerns gradients only."""
     return look_up(emit, table, indices, axis=0)
 
 
@@ -34,9 +37,10 @@ def _take(emit: Emitter, table: relax.Expr, indices: relax.Expr) -> relax.Expr:
 
 
 def _index(emit: Emitter, table: relax.Expr, indices: list[Any]) -> relax.Expr:
-    """``table[i, :, j]``: the indices broadcast, and those below zero count from the end.
+    """``table[i, :, j]``: the indices broadcast, those below zero count from the end.
 
-    The indexed axes become one, which is read at ``i * size(j) + j``. Its result stands where the indexed axes
+    The indexed axes become one, which is read at ``i * size(j) + j``. Its result stands where the indexed
+    axes
     stood if they are neighbors, else in front.
     """
     axes = [axis for axis, index in enumerate(indices) if index is not None]
@@ -79,8 +83,6 @@ def _joined(
 
 def from_front(emit: Emitter, index: relax.Expr, size: Any) -> relax.Expr:
     """Indices below zero count from the end."""
-    if isinstance(index, relax.Constant) and index.data.numpy().min(initial=0) >= 0:
-        return index
     dtype = dtype_of(index)
     end = relax.const(size, dtype) if isinstance(size, int) else relax.PrimValue(size)
     if not isinstance(size, int):
@@ -88,6 +90,16 @@ def from_front(emit: Emitter, index: relax.Expr, size: Any) -> relax.Expr:
     from_end = emit(relax.op.add(index, end))
     below_zero = emit(relax.op.less(index, relax.const(0, dtype)))
     return emit(relax.op.where(below_zero, from_end, index))
+
+
+def _select(emit: Emitter, data: relax.Expr, axis: int, index: Any) -> relax.Expr:
+    """One element of an axis. TVM's converter reads before the tensor for those counted from the end."""
+    if not isinstance(index, int):
+        return emit.stock()
+    axis = axis_of(axis, len(shape_of(data)))
+    place = index if index >= 0 else shape_of(data)[axis] + index
+    part = emit(relax.op.strided_slice(data, [axis], [place], [place + 1]))
+    return relax.op.squeeze(part, [axis])
 
 
 def _gather(emit: Emitter, data: relax.Expr, axis: int, index: relax.Expr) -> relax.Expr:
@@ -109,6 +121,7 @@ RULES: Rules = rules_of(
         "aten.gather.default": _gather,
         "aten.index.Tensor": _index,
         "aten.index_select.default": _index_select,
+        "aten.select.int": _select,
         "aten.take.default": _take,
     }
 )

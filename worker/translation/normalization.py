@@ -12,7 +12,7 @@ from worker.translation.rule import Rules, Translate, rules_of
 
 
 def _exponentials(operation: Callable[[relax.Expr, int], relax.Expr]) -> Translate:
-    def translate(emit: Emitter, data: relax.Expr, axis: int) -> relax.Expr:
+    def translate(emit: Emitter, data: relax.Expr, axis: int, to_float: bool) -> relax.Expr:
         axis = axis_of(axis, len(shape_of(data)))
         return emit.cast(emit(operation(emit.cast(data, wide(dtype_of(data))), axis)), emit.dtype)
 

@@ -1,6 +1,7 @@
 """Matrix products.
 
-TVM's converters give float32 whatever the operands are; torch gives their dtype, and sums narrow floats in float32.
+TVM's converters give float32 whatever the operands are; torch gives their dtype, and sums narrow floats in
+float32.
 """
 
 from __future__ import annotations

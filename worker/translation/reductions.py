@@ -97,7 +97,7 @@ def _comparable(emit: Emitter, data: relax.Expr) -> relax.Expr:
 def _variance(
     emit: Emitter, data: relax.Expr, axes: Axes, *, correction: float | None, keepdim: bool
 ) -> relax.Expr:
-    """Squared distances from the mean, which are summed, over one less than there are, or ``correction`` less."""
+    """The sum of squared distances from the mean, over their number less ``correction``, by default 1."""
     dtype = dtype_of(data)
     data = emit.cast(data, wide(dtype))
     chosen = _axes(axes, data)

@@ -1,7 +1,7 @@
 """All translation rules: the built-in ones, then those that installed packages add.
 
-Both are entry points of ``GROUP`` whose objects are tuples of rules. The built-in ones are named here: the worker
-runs from a checkout, which is no installed package.
+Both are entry points of ``GROUP`` whose objects are tuples of rules. The built-in ones are named here: the
+worker runs from a checkout, which is no installed package.
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ from functools import cached_property
 from typing import Any
 
 Translate = Callable[..., Any]
-"""Takes the emitter, then the operator's arguments in its schema's order, missing ones by their defaults: tensors
-as Relax expressions, the rest as Python's values. Keyword-only arguments of the schema are given where the
-function names them. Returns a Relax expression, or a tuple of them for an operator of several results."""
+"""Takes the emitter, then the operator's arguments in its schema's order, missing ones by their defaults:
+tensors as Relax expressions, the rest as Python's values. Keyword-only arguments of the schema are given
+where
+the function names them. Returns a Relax expression, or a tuple of them for an operator of several results."""
 
 
 @dataclass(frozen=True)
