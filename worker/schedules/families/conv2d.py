@@ -16,7 +16,9 @@ Source: Georganas et al., "Anatomy of High-Performance Deep Learning Convolution
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 
 from tvm import s_tir
@@ -31,6 +33,7 @@ from worker.schedules.families.windows import (
     tile_inside,
 )
 from worker.schedules.machine import Machine, divisors
+from worker.schedules.plans import Chooser
 
 _LOAD_PORTS = 2
 _BROADCAST_REGISTERS = 1
@@ -46,29 +49,59 @@ class ConvolutionTile:
     columns: int
 
 
-def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine) -> bool:
+@dataclass(frozen=True)
+class ConvolutionPlan:
+    """How a convolution is computed.
+
+    Attributes:
+        tile: what stays in registers.
+        keeps_weights: whether all rows pass by some blocks' weights, rather than all weights by a row's pixels.
+        unrolls: whether the innermost loop around the tile is written out.
+    """
+
+    tile: ConvolutionTile
+    keeps_weights: bool
+    unrolls: bool
+
+
+def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) -> bool:
     """Claim a convolution in blocks and schedule it."""
     windows = find_windows(schedule, CONVOLUTION)
     if windows is None:
         return False
-    columns = windows.sizes[3]
-    tile = choose_convolution_tile(_blocks_per_group(schedule, windows), columns, machine)
-    _tile(schedule, windows, tile, machine)
+    tiles = convolution_tiles(_blocks_per_group(schedule, windows), windows.sizes[3], machine)
+    plan = choose(convolution_plans(tiles, lambda tile: _keeps_weights(schedule, windows, tile)))
+    _tile(schedule, windows, plan, machine)
     if windows.border is not None:
         copy_border(schedule, windows, machine)
     return True
 
 
-def choose_convolution_tile(blocks: int, columns: int, machine: Machine) -> ConvolutionTile:
-    """The tile that computes a row in the fewest cycles.
+def convolution_plans(
+    tiles: Sequence[ConvolutionTile], keeps_weights: Callable[[ConvolutionTile], bool]
+) -> tuple[ConvolutionPlan, ...]:
+    """Every way to compute a convolution.
 
     Args:
-        blocks: vectors of output channels that read the same input; the tile's side divides it.
-        columns: pixels of a row; the tile's side need not divide it.
-        machine: the processor.
+        tiles: its tiles, best first.
+        keeps_weights: whether the model would keep weights rather than pixels in the cache.
+    """
+    return tuple(
+        ConvolutionPlan(tile, keeps_weights(tile) is as_model, unrolls)
+        for as_model, unrolls in product((True, False), (False, True))
+        for tile in tiles
+    )
 
-    Returns:
-        The tile; of equally fast ones the one that loads least, of those the one that loads fewest weights.
+
+def convolution_tiles(blocks: int, columns: int, machine: Machine) -> tuple[ConvolutionTile, ...]:
+    """The tiles that fit the registers, the one that computes a row in the fewest cycles first.
+
+    Of equally fast ones the one that loads least comes first, of those the one that loads fewest weights.
+
+    Args:
+        blocks: vectors of output channels that read the same input; a tile's side divides it.
+        columns: pixels of a row; a tile's side need not divide it.
+        machine: the processor.
     """
     tiles = [
         ConvolutionTile(high, wide)
@@ -76,7 +109,7 @@ def choose_convolution_tile(blocks: int, columns: int, machine: Machine) -> Conv
         for wide in range(1, min(columns, _MAX_COLUMNS) + 1)
         if high * wide + high + _BROADCAST_REGISTERS <= machine.registers
     ]
-    return min(tiles, key=lambda tile: (_cycles(tile, columns, machine), _loads(tile), tile.blocks))
+    return tuple(sorted(tiles, key=lambda tile: (_cycles(tile, columns, machine), _loads(tile), tile.blocks)))
 
 
 def _cycles(tile: ConvolutionTile, columns: int, machine: Machine) -> float:
@@ -98,11 +131,12 @@ def _loads(tile: ConvolutionTile) -> float:
     return (tile.blocks + tile.columns) / (tile.blocks * tile.columns)
 
 
-def _tile(schedule: s_tir.Schedule, windows: Windows, tile: ConvolutionTile, machine: Machine) -> None:
+def _tile(schedule: s_tir.Schedule, windows: Windows, plan: ConvolutionPlan, machine: Machine) -> None:
+    tile = plan.tile
     batch, block, row, column, lane = schedule.get_loops(windows.last)
     outer_block, inner_block = schedule.split(block, factors=[None, tile.blocks])
     outer_column, inner_column = schedule.split(column, factors=[None, tile.columns])
-    outside = (outer_block, row) if _keeps_weights(schedule, windows, tile) else (row, outer_block)
+    outside = (outer_block, row) if plan.keeps_weights else (row, outer_block)
     schedule.reorder(batch, *outside, outer_column, inner_block, inner_column, lane)
     schedule.vectorize(lane)
     schedule.unroll(inner_block)
@@ -113,6 +147,8 @@ def _tile(schedule: s_tir.Schedule, windows: Windows, tile: ConvolutionTile, mac
         schedule.annotate(outer_column, PARTITION, 1)
     run_parallel(schedule, windows, parallel, machine)
     reductions = tile_inside(schedule, windows.main, outer=2, order=(0, 2, 3, 1, 4))
+    if plan.unrolls:
+        schedule.unroll(reductions[-1])
     schedule.decompose_reduction(windows.main, reductions[0])
 
 

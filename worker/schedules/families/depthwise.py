@@ -14,6 +14,7 @@ from tvm import s_tir
 from worker.layout.convolution_kernels import DEPTHWISE
 from worker.schedules.families.windows import PARTITION, Windows, find_windows, run_parallel, tile_inside
 from worker.schedules.machine import Machine, divisors
+from worker.schedules.plans import Chooser
 
 _IN_FLIGHT = 8
 """Sums that have to run side by side: a latency of four cycles on two ports."""
@@ -21,7 +22,7 @@ _MAX_UNROLLED = 128
 _BAND_ROWS = 8
 
 
-def schedule_depthwise(schedule: s_tir.Schedule, machine: Machine) -> bool:
+def schedule_depthwise(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) -> bool:
     """Claim a depthwise convolution in blocks and schedule it."""
     windows = find_windows(schedule, DEPTHWISE)
     if windows is None:

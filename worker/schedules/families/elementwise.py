@@ -11,10 +11,11 @@ from tvm import s_tir
 
 from worker.schedules.blocks import block_names, read_block
 from worker.schedules.machine import Machine
+from worker.schedules.plans import Chooser
 from worker.schedules.spatial import schedule_spatial
 
 
-def schedule_elementwise(schedule: s_tir.Schedule, machine: Machine) -> bool:
+def schedule_elementwise(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) -> bool:
     """Schedule a function all of whose blocks only compute elements."""
     names = block_names(schedule)
     blocks = [read_block(schedule, schedule.get_sblock(name)) for name in names]

@@ -32,13 +32,14 @@ from worker.schedules.blocks import is_expensive
 from worker.schedules.families.panel import copy_panel, needs_copy
 from worker.schedules.families.product import Places, Product, find_product, split_place
 from worker.schedules.machine import Machine
+from worker.schedules.plans import Chooser
 from worker.schedules.matmul_plan import MatmulPlan, panels, plan_matmul
 
 Element = Callable[[Any, Any, Any], Any]
 """An expression or a statement for the tile's element at ``(row, vector, lane)``."""
 
 
-def write_matmul(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc | None:
+def write_matmul(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) -> tirx.PrimFunc | None:
     """The function as loops of this family, or None where it is no product."""
     product = find_product(schedule)
     if product is None:

@@ -12,11 +12,12 @@ from worker.layout.convolution_kernels import POOLING
 from worker.schedules.families.depthwise import tile_windows
 from worker.schedules.families.windows import Windows, find_windows, run_parallel, tile_inside
 from worker.schedules.machine import Machine, divisors
+from worker.schedules.plans import Chooser
 
 _IN_FLIGHT = 8
 
 
-def schedule_pooling(schedule: s_tir.Schedule, machine: Machine) -> bool:
+def schedule_pooling(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) -> bool:
     """Claim a pool in blocks and schedule it."""
     windows = find_windows(schedule, POOLING)
     if windows is None:

@@ -29,6 +29,7 @@ from worker.schedules.blocks import Axis, Block, block_names, has_branch, read_b
 from worker.schedules.families.access import step_along
 from worker.schedules.families.product import Places, split_place
 from worker.schedules.machine import Machine
+from worker.schedules.plans import Chooser
 from worker.schedules.spatial import MIN_PARALLEL_WORK
 
 _SUMS = 4
@@ -54,7 +55,7 @@ class Part:
         return bool(self.block.reduced)
 
 
-def write_rows(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc | None:
+def write_rows(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) -> tirx.PrimFunc | None:
     """The function as loops of this family, or None where it does not work row by row."""
     parts = find_parts(schedule)
     if parts is None:
