@@ -93,9 +93,7 @@ def _is_unclaimed(function: tirx.PrimFunc) -> bool:
     return bool(function.attrs and function.attrs.get(UNCLAIMED, False))
 
 
-def _each_function(
-    module: tvm.IRModule, change: Callable[[tirx.PrimFunc], tirx.PrimFunc]
-) -> tvm.IRModule:
+def _each_function(module: tvm.IRModule, change: Callable[[tirx.PrimFunc], tirx.PrimFunc]) -> tvm.IRModule:
     changed = module.clone()
     for variable, function in module.functions_items():
         if isinstance(function, tirx.PrimFunc):

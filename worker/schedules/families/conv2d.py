@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 
 from tvm import s_tir
@@ -34,6 +33,7 @@ from worker.schedules.families.windows import (
 )
 from worker.schedules.machine import Machine, divisors
 from worker.schedules.plans import Chooser
+from worker.schedules.ranking import by_rank
 
 _LOAD_PORTS = 2
 _BROADCAST_REGISTERS = 1
@@ -55,7 +55,7 @@ class ConvolutionPlan:
 
     Attributes:
         tile: what stays in registers.
-        keeps_weights: whether all rows pass by some blocks' weights, rather than all weights by a row's pixels.
+        keeps_weights: whether rows pass by some blocks' weights, rather than weights by a row's pixels.
         unrolls: whether the innermost loop around the tile is written out.
     """
 
@@ -87,9 +87,8 @@ def convolution_plans(
         keeps_weights: whether the model would keep weights rather than pixels in the cache.
     """
     return tuple(
-        ConvolutionPlan(tile, keeps_weights(tile) is as_model, unrolls)
-        for as_model, unrolls in product((True, False), (False, True))
-        for tile in tiles
+        ConvolutionPlan(tile, keeps_weights(tile) is as_expected, unrolls)
+        for tile, as_expected, unrolls in by_rank(tiles, (True, False), (False, True))
     )
 
 

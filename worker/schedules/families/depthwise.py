@@ -9,17 +9,48 @@ cache then.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tvm import s_tir
 
 from worker.layout.convolution_kernels import DEPTHWISE
 from worker.schedules.families.windows import PARTITION, Windows, find_windows, run_parallel, tile_inside
 from worker.schedules.machine import Machine, divisors
 from worker.schedules.plans import Chooser
+from worker.schedules.ranking import by_rank, either
 
 _IN_FLIGHT = 8
 """Sums that have to run side by side: a latency of four cycles on two ports."""
 _MAX_UNROLLED = 128
+_MAX_INSTRUCTIONS = 512
 _BAND_ROWS = 8
+_MAX_BAND_ROWS = 16
+_MAX_COLUMNS = 16
+
+
+@dataclass(frozen=True)
+class WindowShape:
+    """Windows over ``tasks`` images of ``rows`` by ``columns`` pixels, of ``taps`` each."""
+
+    tasks: int
+    rows: int
+    columns: int
+    taps: int
+
+
+@dataclass(frozen=True)
+class WindowPlan:
+    """How windows slide.
+
+    Attributes:
+        columns: pixels of a tile.
+        band_rows: rows of a task.
+        unrolls: whether the taps are written out.
+    """
+
+    columns: int
+    band_rows: int
+    unrolls: bool
 
 
 def schedule_depthwise(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) -> bool:
@@ -27,8 +58,18 @@ def schedule_depthwise(schedule: s_tir.Schedule, machine: Machine, choose: Choos
     windows = find_windows(schedule, DEPTHWISE)
     if windows is None:
         return False
-    tile_windows(schedule, windows, machine)
+    tile_windows(schedule, windows, machine, choose)
     return True
+
+
+def window_plans(shape: WindowShape, threads: int) -> tuple[WindowPlan, ...]:
+    """Every way to slide a window, the most promising first."""
+    width = choose_columns(shape.columns, shape.taps)
+    band = choose_band(shape.rows, shape.tasks, threads)
+    widths = [width, *sorted(_widths(shape) - {width}, reverse=True)]
+    bands = [band, *sorted({*divisors(shape.rows, _MAX_BAND_ROWS)} - {band}, reverse=True)]
+    unrolled = either(shape.taps * width <= _MAX_UNROLLED) if _may_unroll(shape, width) else (False,)
+    return tuple(WindowPlan(*choices) for choices in by_rank(widths, bands, unrolled))
 
 
 def choose_columns(columns: int, taps: int) -> int:
@@ -44,25 +85,37 @@ def choose_band(rows: int, tasks: int, threads: int) -> int:
     return divisors(rows, limit)[-1]
 
 
-def tile_windows(schedule: s_tir.Schedule, windows: Windows, machine: Machine) -> None:
+def tile_windows(schedule: s_tir.Schedule, windows: Windows, machine: Machine, choose: Chooser) -> None:
     """Schedule windows that reduce over their taps only."""
-    tasks, rows, columns = windows.sizes[0] * windows.sizes[1], *windows.sizes[2:4]
-    width = choose_columns(columns, windows.taps)
+    batches, blocks, rows, columns, _ = windows.sizes
+    shape = WindowShape(tasks=batches * blocks, rows=rows, columns=columns, taps=windows.taps)
+    plan = choose(window_plans(shape, machine.threads))
     batch, block, row, column, lane = schedule.get_loops(windows.last)
-    band, _ = schedule.split(row, factors=[None, choose_band(rows, tasks, machine.threads)])
-    outer_column, inner_column = schedule.split(column, factors=[None, width])
+    band, _ = schedule.split(row, factors=[None, plan.band_rows])
+    outer_column, inner_column = schedule.split(column, factors=[None, plan.columns])
     schedule.vectorize(lane)
     schedule.unroll(inner_column)
     parallel = schedule.fuse(batch, block, band)
     schedule.compute_at(windows.main, outer_column, preserve_unit_loops=True)
-    if columns % width:
+    if columns % plan.columns:
         schedule.annotate(outer_column, PARTITION, 1)
     if windows.border is not None:
         schedule.compute_at(windows.border, parallel, preserve_unit_loops=True)
         schedule.vectorize(schedule.get_loops(windows.border)[-1])
     run_parallel(schedule, windows, parallel, machine)
     reductions = tile_inside(schedule, windows.main, outer=3, order=(0, 1, 2, 3, 4))
-    if windows.taps * width <= _MAX_UNROLLED:
+    if plan.unrolls:
         for loop in reductions:
             schedule.unroll(loop)
     schedule.decompose_reduction(windows.main, reductions[0])
+
+
+def _may_unroll(shape: WindowShape, columns: int) -> bool:
+    return 1 < shape.taps * columns <= _MAX_INSTRUCTIONS
+
+
+def _widths(shape: WindowShape) -> set[int]:
+    """Tiles worth a try: as many pixels as hide latency, half as many, and the divisors of a row."""
+    limit = min(shape.columns, _MAX_COLUMNS)
+    wanted = {_IN_FLIGHT // 2, _IN_FLIGHT, *divisors(shape.columns, limit)}
+    return {width for width in wanted if width <= limit and _may_unroll(shape, width)} or {1}

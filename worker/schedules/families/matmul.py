@@ -29,11 +29,11 @@ from tvm import s_tir, tirx
 
 from worker.schedules import nest
 from worker.schedules.blocks import is_expensive
-from worker.schedules.families.panel import copy_panel, needs_copy
+from worker.schedules.families.panel import copy_panel, right_operand
 from worker.schedules.families.product import Places, Product, find_product, split_place
 from worker.schedules.machine import Machine
+from worker.schedules.matmul_plan import MatmulPlan, matmul_plans, panels
 from worker.schedules.plans import Chooser
-from worker.schedules.matmul_plan import MatmulPlan, panels, plan_matmul
 
 Element = Callable[[Any, Any, Any], Any]
 """An expression or a statement for the tile's element at ``(row, vector, lane)``."""
@@ -44,7 +44,7 @@ def write_matmul(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) ->
     product = find_product(schedule)
     if product is None:
         return None
-    plan = plan_matmul(product.shape, machine, product.packed)
+    plan = choose(matmul_plans(product.shape, machine, right_operand(product)))
     return nest.with_loops(schedule.mod["main"], _Writer(product, plan).tasks())
 
 
@@ -74,7 +74,11 @@ class _Writer:
         tasks = shape.batches * side_by_side * chunks
 
         def task(index: Any) -> tirx.Stmt:
-            chunk, panel = index % chunks, index // chunks % side_by_side
+            inner = side_by_side if self.plan.chunks_outside else chunks
+            place = index % (chunks * side_by_side)
+            chunk, panel = place % inner, place // inner
+            if self.plan.chunks_outside:
+                chunk, panel = panel, chunk
             return self._task(chunk, panel, index // (chunks * side_by_side))
 
         loop = nest.parallel if self.plan.parallel and tasks > 1 else nest.serial
@@ -93,7 +97,7 @@ class _Writer:
         places = split_place(batch, product.batch)
         column = self._clamped(panel, tile.columns, shape.columns)
         first, prologue, copy = chunk * self.plan.chunk_tiles, [], None
-        if needs_copy(product, self.plan):
+        if self.plan.copies:
             copy, statement = copy_panel(product, tile.columns, column, places)
             prologue = [nest.declare(copy), statement]
 
