@@ -113,7 +113,8 @@ def _finished(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
 def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> Scheduled:
     schedule = s_tir.Schedule(tvm.IRModule({_NAME: function.with_attr("global_symbol", _NAME)}))
     wanted = noted_plan(function)
-    forget_plan(schedule, wanted or {})
+    if wanted is not None:
+        forget_plan(schedule, wanted)
     try:
         scheduled = _schedule_function(schedule, machine_of(target), wanted)
     except REFUSALS:
