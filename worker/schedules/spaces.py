@@ -17,14 +17,20 @@ from tvm.s_tir.meta_schedule.space_generator import ScheduleFn, SpaceGenerator
 from worker.schedules.plans import PLAN, Numbers, numbers_of
 
 
-def space_of(plans: Sequence[Any]) -> SpaceGenerator:
-    """The space whose points are these plans, in their order."""
-    numbers = [numbers_of(plan) for plan in plans]
+def space_of(plans: Sequence[Any], points: Sequence[Any] | None = None) -> SpaceGenerator:
+    """The space of a family's plans.
 
-    def points(schedule: s_tir.Schedule) -> list[s_tir.Schedule]:
-        return [_noting(schedule.copy(), plan, numbers) for plan in numbers]
+    Args:
+        plans: all plans that a point samples among.
+        points: those that the space lists as its points, in this order; all of them where it is None.
+    """
+    every = [numbers_of(plan) for plan in plans]
+    listed = every if points is None else [numbers_of(plan) for plan in points]
 
-    return ScheduleFn(points, sch_rules=[], postprocs=[], mutator_probs={})
+    def list_points(schedule: s_tir.Schedule) -> list[s_tir.Schedule]:
+        return [_noting(schedule.copy(), numbers, every) for numbers in listed]
+
+    return ScheduleFn(list_points, sch_rules=[], postprocs=[], mutator_probs={})
 
 
 def _noting(schedule: s_tir.Schedule, plan: Numbers, plans: Sequence[Numbers]) -> s_tir.Schedule:

@@ -21,8 +21,8 @@ from worker.candidates.requests import Evaluation
 _DEVICE = "cpu"
 _WARM_UP_SAMPLES = 16
 
-EVALUATION = Evaluation(repeats=4, repeat_seconds=0.004)
-"""How a candidate is timed in one round: shortly, for every candidate has several rounds."""
+EVALUATION = Evaluation(repeats=8, repeat_seconds=0.0015)
+"""How a candidate is timed in one round: in parts that fit between the turns of other processes."""
 
 
 @dataclass(frozen=True)

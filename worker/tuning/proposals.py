@@ -37,8 +37,8 @@ class FamilyProposals:
 
     def __init__(self, module: tvm.IRModule, plans: Sequence[Any], default_seconds: float | None) -> None:
         self._module = module
-        self._numbers = tuple(numbers_of(plan) for plan in plans)
-        self._points = space_of(plans).generate_design_space(module)
+        self._plans = tuple(plans)
+        self._numbers = tuple(map(numbers_of, plans))
         self._arguments = ArgInfo.from_entry_func(module)
         self._seconds: dict[int, float | None] = {0: default_seconds}
         self._asked: list[int] = []
@@ -46,7 +46,10 @@ class FamilyProposals:
     def next(self, count: int) -> list[MeasureCandidate]:
         """See ``Proposals.next``."""
         self._asked = list(next_plans(self._numbers, self._seconds, count))
-        return [MeasureCandidate(self._points[index], self._arguments) for index in self._asked]
+        space = space_of(self._plans, [self._plans[index] for index in self._asked])
+        return [
+            MeasureCandidate(point, self._arguments) for point in space.generate_design_space(self._module)
+        ]
 
     def learn(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
         """See ``Proposals.learn``."""
