@@ -18,7 +18,6 @@ from worker.candidates.requests import (
 from worker.candidates.threads import use_threads
 from worker.errors import short_message
 
-
 _SLOW_SECONDS = 0.2
 _LEAST_REPEATS = 4
 
