@@ -63,6 +63,12 @@ class FunctionTime(Document):
     calls: int
     milliseconds: float
     share: float = Field(description="Of all functions' time, 0 to 1.")
+    flops: int = Field(
+        default=0,
+        description="Floating-point operations of its matrix products and convolutions, over one run of the "
+        "model; 0 where it has none, or where a size is not known.",
+    )
+    products: str = Field(default="", description="The shapes of those products.")
 
 
 class BenchmarkResult(Document):
