@@ -168,6 +168,9 @@ def main() -> None:
     """Read the command line, run the suite, write the results."""
     arguments = _arguments()
     names = arguments.models or list(EXAMPLES)
+    unknown = [name for name in names if name not in EXAMPLES]
+    if unknown:
+        raise SystemExit(f"there is no example model {', '.join(unknown)}: choose of {', '.join(EXAMPLES)}")
     plan = Plan(
         examples=tuple(EXAMPLES[name] for name in names),
         rounds=arguments.rounds,
@@ -194,20 +197,26 @@ def main() -> None:
         models=models,
         growth=growth,
     )
-    path = arguments.output or RESULTS / f"{results.measured_at:%Y-%m-%d}-models.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = arguments.output or _results_path(results, whole=not arguments.models)
     path.write_text(results.model_dump_json(indent=2) + "\n")
     console.print(f"written to {path}, after {results.minutes} minutes")
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench-models", description=__doc__)
-    parser.add_argument("models", nargs="*", choices=[*EXAMPLES, []], help="by default the whole suite")
+    parser.add_argument(
+        "models", nargs="*", metavar="MODEL", help=f"of {', '.join(EXAMPLES)}; by default all of them"
+    )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="turns of each side")
     parser.add_argument("--without-stock", action="store_true", help="leave out stock TVM")
     parser.add_argument("--stock-trials", type=int, default=0, help="let stock TVM search so many candidates")
     parser.add_argument("--output", type=Path, help="the file to write")
     return parser.parse_args()
+
+
+def _results_path(results: ModelsResults, whole: bool) -> Path:
+    """Only a run of the whole suite is kept among the results."""
+    return RESULTS / f"{results.measured_at:%Y-%m-%d}-models.json" if whole else Path("bench-models.json")
 
 
 def _peer_packages() -> tuple[str, ...]:

@@ -19,6 +19,7 @@ class Display:
 
     def __init__(self, console: Console, peers: tuple[str, ...], steps: int) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._console = console
         self._peers = peers
         self._models: list[ModelResult] = []
         self._progress = Progress(*columns, console=console, auto_refresh=False)
@@ -37,7 +38,9 @@ class Display:
         self._live.stop()
 
     def doing(self, what: str) -> None:
-        """Say what is being done."""
+        """Say what is being done, line by line where there is no terminal."""
+        if not self._console.is_terminal:
+            self._console.print(what)
         self._progress.update(self._task, description=what)
         self._live.update(self._view(), refresh=True)
 

@@ -95,11 +95,11 @@ def load_eager(subject: Subject) -> Loaded:
 
 
 def load_compiled(subject: Subject) -> Loaded:
-    """``torch.compile`` with its defaults, and a cache of its own."""
+    """``torch.compile`` with its defaults; a run of the suite has a cache of its own."""
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
         raise MissingError(f"torch.compile needs a C++ compiler; there is no {compiler}")
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(subject.folder / "inductor")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(subject.folder.parent / "inductor")
     torch.set_num_threads(subject.threads)
     call = partial(torch.compile(subject.example.build(), dynamic=False), *subject.inputs())
     return Loaded(call, tensors_to_arrays, torch.inference_mode)

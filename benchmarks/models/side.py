@@ -109,7 +109,7 @@ class SideProcess:
         if isinstance(answer, Unready):
             process.kill()
             raise SideFailedError(answer.reason, answer.missing)
-        process.pause()
+        stop(process)
         return cls(process, answer)
 
     def time(self, runs: int) -> tuple[float, ...]:
@@ -135,10 +135,16 @@ class SideProcess:
         self.process.resume()
         self.process.send(command)
         answer = receive(self.process, RUN_SECONDS)
-        self.process.pause()
+        stop(self.process)
         if isinstance(answer, Unready):
             raise SideFailedError(answer.reason)
         return answer
+
+
+def stop(process: ForkedProcess) -> None:
+    """Stop a process; returns when all of its threads stand still."""
+    process.pause()
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 def receive(process: ForkedProcess, seconds: float) -> Any:
