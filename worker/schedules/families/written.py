@@ -16,6 +16,7 @@ from worker.schedules.attempt import REFUSALS
 from worker.schedules.families.columns import write_columns
 from worker.schedules.families.matmul import write_matmul
 from worker.schedules.families.rows import write_rows
+from worker.schedules.families.transpose import write_transpose
 from worker.schedules.machine import Machine
 
 
@@ -30,6 +31,7 @@ WRITERS: tuple[Writer, ...] = (
     Writer("matmul", write_matmul),
     Writer("rows", write_rows),
     Writer("columns", write_columns),
+    Writer("transpose", write_transpose),
 )
 
 
