@@ -32,7 +32,7 @@ from tvm import s_tir, tirx
 from worker.schedules import nest
 from worker.schedules.attention_plan import AttentionPlan, AttentionShape, plan_attention
 from worker.schedules.families.attention_blocks import AttentionBlocks, find_attention
-from worker.schedules.families.product import split_place
+from worker.schedules.families.product import Places, split_place
 from worker.schedules.machine import Machine
 
 Expression = Any
@@ -67,7 +67,7 @@ class _Memory:
 class _Spot:
     """A group of queries in a task: its batch, its number in the task, its first query."""
 
-    batch: tuple[Any, ...]
+    batch: Places
     number: Any
     row: Any
 
@@ -118,8 +118,7 @@ class _Writer:
         return self.plan.window == self._shape.keys
 
     def _task(self, batch: Any, chunk: Any) -> tirx.Stmt:
-        places = split_place(batch, self.blocks.axes)
-        at = tuple(places[axis.var] for axis in self.blocks.axes)
+        at = split_place(batch, self.blocks.axes)
         memory = self._memory()
 
         def spot(number: Any) -> _Spot:
@@ -230,7 +229,7 @@ class _Writer:
         def step(place: Any) -> tirx.Stmt:
             def add(key: Any, v: Any, lane: Any) -> tirx.Stmt:
                 query = memory.queries[spot.number, place, self._lane(v, lane)]
-                number = self.blocks.key(spot.batch, start + first + key, place)
+                number = self.blocks.of_key(spot.batch, start + first + key, place)
                 return nest.store(sums, sums[key, v, lane] + query * number, key, v, lane)
 
             return each(add)

@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tvm import s_tir
+import tvm
+from tvm import s_tir, tirx
+from tvm.sym import Analyzer
 
 from worker.layout.attention_kernel import ATTENTION, CAUSAL, SAFE
 from worker.schedules import nest
 from worker.schedules.attention_plan import AttentionShape
 from worker.schedules.blocks import Axis, Block, block_names, element_bits, read_block
+from worker.schedules.families.product import Places
 
 Expression = Any
+
+_REDUCTIONS = 4
+"""Scores, maxima, sums of powers, result."""
 
 
 @dataclass(frozen=True)
 class AttentionBlocks:
-    """Attention as a function holds it: its four reductions, and what is computed in between.
+    """Attention as a function holds it.
 
-    The places of elements are ``batch`` (the variables of ``axes``), a query, a key, a step or a feature.
+    Each expression is one of the variables of ``axes`` (what is computed independently, then the query),
+    ``key``, ``step`` of the head's size, ``feature`` of the result.
     """
 
-    scores: Block
-    highest: Block
     result: Block
-    order: tuple[int, ...]
-    definitions: dict[Any, Block]
-
-    @property
-    def axes(self) -> tuple[Axis, ...]:
-        """The dimensions that are computed independently."""
-        return self.scores.spatial[:-2]
+    scores: Any
+    axes: tuple[Axis, ...]
+    row: Axis
+    key: Axis
+    step: Axis
+    feature: Axis
+    query_number: Expression
+    key_number: Expression
+    value_number: Expression
+    weight_number: Expression
 
     @property
     def causal(self) -> int | None:
@@ -54,71 +62,42 @@ class AttentionBlocks:
     @property
     def index_dtype(self) -> str:
         """The dtype of the loops."""
-        return nest.dtype_of(self.scores.axes[0].var)
+        return nest.dtype_of(self.row.var)
 
     @property
     def shape(self) -> AttentionShape:
         """Its sizes."""
-        *batch, queries, keys = self.scores.spatial
         return AttentionShape(
-            batches=prod(axis.extent for axis in batch),
-            queries=queries.extent,
-            keys=keys.extent,
-            depth=self.scores.reduced[0].extent,
-            width=self._result_axes[-1].extent,
+            batches=prod(axis.extent for axis in self.axes),
+            queries=self.row.extent,
+            keys=self.key.extent,
+            depth=self.step.extent,
+            width=self.feature.extent,
             bits=element_bits(self.result),
         )
 
-    def query(self, batch: tuple[Any, ...], row: Any, step: Any) -> Expression:
+    def query(self, batch: Places, row: Any, step: Any) -> Expression:
         """A query's number."""
-        return self._expanded(self._factors(self.scores).a, self._score_places(batch, row, 0, step))
+        return nest.substitute(self.query_number, {**batch, self.row.var: row, self.step.var: step})
 
-    def key(self, batch: tuple[Any, ...], column: Any, step: Any) -> Expression:
+    def of_key(self, batch: Places, key: Any, step: Any) -> Expression:
         """A key's number."""
-        return self._expanded(self._factors(self.scores).b, self._score_places(batch, 0, column, step))
+        return nest.substitute(self.key_number, {**batch, self.key.var: key, self.step.var: step})
 
-    def weight(self, score: Expression, batch: tuple[Any, ...], row: Any, column: Any) -> Expression:
+    def weight(self, score: Expression, batch: Places, row: Any, key: Any) -> Expression:
         """What the softmax takes, from a score."""
-        axes = (*self.highest.spatial, *self.highest.reduced)
-        places = _places(axes, (*batch, row, column))
-        term = self._expanded(self.highest.body.body.value.b, places)
-        return nest.replace_loads(term, self.scores.body.writes[0].source, lambda _indices: score)
+        term = nest.substitute(self.weight_number, {**batch, self.row.var: row, self.key.var: key})
+        return nest.replace_loads(term, self.scores, nest.always(score))
 
-    def value(self, batch: tuple[Any, ...], column: Any, feature: Any) -> Expression:
+    def value(self, batch: Places, key: Any, feature: Any) -> Expression:
         """A value's number."""
-        places = _places((*self._result_axes, *self.result.reduced), (*batch, 0, feature, column))
-        return self._expanded(self._factors(self.result).b, places)
+        return nest.substitute(self.value_number, {**batch, self.key.var: key, self.feature.var: feature})
 
-    def store(self, value: Expression, batch: tuple[Any, ...], row: Any, feature: Any) -> Any:
+    def store(self, value: Expression, batch: Places, row: Any, feature: Any) -> tirx.Stmt:
         """The statement that stores an element of the result."""
-        places = _places(self._result_axes, (*batch, row, feature))
+        places = {**batch, self.row.var: row, self.feature.var: feature}
         final = self.result.body.body
         return nest.store(final.buffer, value, *(nest.substitute(index, places) for index in final.indices))
-
-    @property
-    def _result_axes(self) -> tuple[Axis, ...]:
-        """The result's axes as ``[..., query, feature]``."""
-        spatial = self.result.spatial
-        return tuple(spatial[self.order.index(position)] for position in range(len(spatial)))
-
-    def _score_places(self, batch: tuple[Any, ...], row: Any, column: Any, step: Any) -> dict[Any, Any]:
-        return _places((*self.scores.spatial, *self.scores.reduced), (*batch, row, column, step))
-
-    def _factors(self, block: Block) -> Any:
-        return block.body.body.value.b
-
-    def _expanded(self, expression: Expression, places: dict[Any, Any]) -> Expression:
-        """An expression at a place, intermediate elementwise results computed in it."""
-        value = nest.substitute(expression, places)
-        for buffer, block in self.definitions.items():
-            value = nest.replace_loads(value, buffer, self._definition(block))
-        return value
-
-    def _definition(self, block: Block) -> Callable[[Any], Expression]:
-        def at(indices: Any) -> Expression:
-            return self._expanded(block.body.body.value, _places(block.axes, tuple(indices)))
-
-        return at
 
 
 def find_attention(schedule: s_tir.Schedule) -> AttentionBlocks | None:
@@ -126,15 +105,59 @@ def find_attention(schedule: s_tir.Schedule) -> AttentionBlocks | None:
     found = [read_block(schedule, schedule.get_sblock(name)) for name in block_names(schedule)]
     blocks = [block for block in found if block is not None]
     reductions = [block for block in blocks if block.reduced]
-    if len(blocks) != len(found) or len(reductions) != 4:
+    if len(blocks) != len(found) or len(reductions) != _REDUCTIONS:
         return None
     scores, highest, _, result = reductions
     order = result.body.annotations.get(ATTENTION)
     if order is None:
         return None
-    definitions = {block.body.writes[0].source: block for block in blocks if not block.reduced}
-    return AttentionBlocks(scores, highest, result, tuple(map(int, order)), definitions)
+    expand = _Expander({block.body.writes[0].source: block for block in blocks if not block.reduced})
+    positions = list(map(int, order))
+    *axes, row, feature = (result.spatial[positions.index(place)] for place in range(len(positions)))
+    (key,), (step,) = result.reduced, scores.reduced
+    return AttentionBlocks(
+        result=result,
+        scores=scores.body.writes[0].source,
+        axes=tuple(axes),
+        row=row,
+        key=key,
+        step=step,
+        feature=feature,
+        query_number=expand(scores, _term(scores).a, (*axes, row, key, step)),
+        key_number=expand(scores, _term(scores).b, (*axes, row, key, step)),
+        value_number=expand(result, _term(result).b, result.axes),
+        weight_number=expand(highest, _term(highest), (*axes, row, key)),
+    )
 
 
-def _places(axes: tuple[Axis, ...], values: tuple[Any, ...]) -> dict[Any, Any]:
+def _term(reduction: Block) -> Expression:
+    """What a reduction joins to its result."""
+    return reduction.body.body.value.b
+
+
+@dataclass(frozen=True)
+class _Expander:
+    """Writes elementwise results out where they are read."""
+
+    definitions: dict[Any, Block]
+
+    def __call__(self, block: Block, expression: Expression, axes: tuple[Axis, ...]) -> Expression:
+        """An expression of a block in terms of other axes than the block's."""
+        ordered = (*block.spatial, *block.reduced) if axes is not block.axes else axes
+        analyzer = Analyzer()
+        for axis in axes:
+            analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
+        return analyzer.simplify(self._expanded(expression, _places(ordered, [axis.var for axis in axes])))
+
+    def _expanded(self, expression: Expression, places: Places) -> Expression:
+        value = nest.substitute(expression, places)
+        for buffer, block in self.definitions.items():
+            value = nest.replace_loads(value, buffer, self._definition(block))
+        return value
+
+    def _definition(self, block: Block) -> Callable[[Sequence[Any]], Expression]:
+        return lambda at: self._expanded(block.body.body.value, _places(block.axes, at))
+
+
+def _places(axes: Sequence[Axis], values: Sequence[Any]) -> Places:
     return {axis.var: value for axis, value in zip(axes, values, strict=True)}
