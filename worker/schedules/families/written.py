@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tvm import s_tir, tirx
 
 from worker.schedules.attempt import REFUSALS
+from worker.schedules.families.attention import write_attention
 from worker.schedules.families.columns import write_columns
 from worker.schedules.families.matmul import write_matmul
 from worker.schedules.families.rows import write_rows
@@ -28,6 +29,7 @@ class Writer(NamedTuple):
 
 
 WRITERS: tuple[Writer, ...] = (
+    Writer("attention", write_attention),
     Writer("matmul", write_matmul),
     Writer("rows", write_rows),
     Writer("columns", write_columns),
