@@ -15,6 +15,7 @@ from tvm import s_tir, tirx
 from worker.schedules.attempt import REFUSALS
 from worker.schedules.families.matmul import write_matmul
 from worker.schedules.families.rows import write_rows
+from worker.schedules.families.transposed import write_transposed
 from worker.schedules.machine import Machine
 
 
@@ -25,7 +26,11 @@ class Writer(NamedTuple):
     write: Callable[[s_tir.Schedule, Machine], tirx.PrimFunc | None]
 
 
-WRITERS: tuple[Writer, ...] = (Writer("matmul", write_matmul), Writer("rows", write_rows))
+WRITERS: tuple[Writer, ...] = (
+    Writer("matmul", write_matmul),
+    Writer("rows", write_rows),
+    Writer("transposed", write_transposed),
+)
 
 
 def write_by_family(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc | None:
