@@ -18,6 +18,7 @@ from worker.schedules.families.columns import write_columns
 from worker.schedules.families.matmul import write_matmul
 from worker.schedules.families.rows import write_rows
 from worker.schedules.families.transpose import write_transpose
+from worker.schedules.families.transposed_convolution import write_transposed_convolution
 from worker.schedules.machine import Machine
 
 
@@ -34,6 +35,7 @@ WRITERS: tuple[Writer, ...] = (
     Writer("rows", write_rows),
     Writer("columns", write_columns),
     Writer("transpose", write_transpose),
+    Writer("transposed_convolution", write_transposed_convolution),
 )
 
 
