@@ -132,6 +132,7 @@ class TuneResult(Document):
     unclaimed: int = Field(
         default=0, description="Functions that no family of schedules knows, scheduled by general rules."
     )
+    unclaimed_functions: tuple[str, ...] = Field(default=(), description="Their names, in order.")
 
 
 class Report(Document):

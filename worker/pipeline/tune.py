@@ -19,7 +19,7 @@ from worker.candidates.runner import CandidateRunner, RunnerSettings
 from worker.errors import failure_of
 from worker.pipeline.types import Optimized, Tuned, Workshop
 from worker.schedules.attempt import REFUSALS
-from worker.schedules.default import count_unclaimed, schedule_rest
+from worker.schedules.default import schedule_rest, unclaimed_functions
 from worker.targets import tvm_target
 from worker.tuning.contest import measure_defaults, wins
 from worker.tuning.log import logging_to
@@ -82,13 +82,18 @@ def _search_and_apply(
     return Tuned(
         optimized=optimized,
         module=module,
-        result=result.model_copy(update={"unclaimed": count_unclaimed(module)}),
+        result=_with_unclaimed(result, module),
         records=records,
     )
 
 
 def _no_search(module: tvm.IRModule) -> TuneResult:
-    return TuneResult(trials=0, seconds=0.0, tasks=(), unclaimed=count_unclaimed(module))
+    return _with_unclaimed(TuneResult(trials=0, seconds=0.0, tasks=()), module)
+
+
+def _with_unclaimed(result: TuneResult, module: tvm.IRModule) -> TuneResult:
+    names = unclaimed_functions(module)
+    return result.model_copy(update={"unclaimed": len(names), "unclaimed_functions": names})
 
 
 def _open_laboratory(optimized: Optimized, workshop: Workshop, target: tvm.target.Target) -> Laboratory:

@@ -4,15 +4,22 @@ Loops: batch, blocks of channels, bands of rows (in parallel), rows, tiles of co
 unrolled; inside these the tile of ``columns`` pixels, each an accumulator in a register, so that as many
 sums run side by side as hide an addition's latency. Neighboring pixels of a tile read the same columns,
 which LLVM loads once. A band gets its border just before it is computed, and is still in the first-level
-cache then.
+cache then. A band of a volume reads rows of several planes, so that volumes get theirs all at once.
 """
 
 from __future__ import annotations
 
 from tvm import s_tir
 
-from worker.layout.convolution_kernels import DEPTHWISE
-from worker.schedules.families.windows import PARTITION, Windows, find_windows, run_parallel, tile_inside
+from worker.layout.convolution_kernels import DEPTHWISE, DIMENSIONS
+from worker.schedules.families.windows import (
+    PARTITION,
+    Windows,
+    copy_border,
+    find_windows,
+    run_parallel,
+    tile_inside,
+)
 from worker.schedules.machine import Machine, divisors
 
 _IN_FLIGHT = 8
@@ -56,7 +63,9 @@ def tile_windows(schedule: s_tir.Schedule, windows: Windows, machine: Machine) -
     schedule.compute_at(windows.main, outer_column, preserve_unit_loops=True)
     if columns % width:
         schedule.annotate(outer_column, PARTITION, 1)
-    if windows.border is not None:
+    if windows.border is not None and _is_volume(schedule, windows):
+        copy_border(schedule, windows, machine)
+    elif windows.border is not None:
         schedule.compute_at(windows.border, parallel, preserve_unit_loops=True)
         schedule.vectorize(schedule.get_loops(windows.border)[-1])
     run_parallel(schedule, windows, parallel, machine)
@@ -65,3 +74,8 @@ def tile_windows(schedule: s_tir.Schedule, windows: Windows, machine: Machine) -
         for loop in reductions:
             schedule.unroll(loop)
     schedule.decompose_reduction(windows.main, reductions[0])
+
+
+def _is_volume(schedule: s_tir.Schedule, windows: Windows) -> bool:
+    """Whether the image has depth."""
+    return int(schedule.get(windows.main).annotations[DIMENSIONS]) > 2
