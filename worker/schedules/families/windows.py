@@ -25,7 +25,8 @@ PARTITION = "pragma_loop_partition_hint"
 class Windows:
     """A function of windows over blocks: an optional border, the windows, what writes the output.
 
-    ``last`` iterates over batch, blocks, rows, columns, lanes.
+    ``last`` iterates over batch, blocks, rows, columns, lanes. ``taps`` counts all reductions of an element,
+    ``channels`` the outermost one, ``taps_of_row`` the innermost.
     """
 
     border: SBlockRV | None
@@ -33,6 +34,8 @@ class Windows:
     last: SBlockRV
     sizes: tuple[int, ...]
     taps: int
+    channels: int
+    taps_of_row: int
     dtype_bits: int
 
     @property
@@ -60,6 +63,8 @@ def find_windows(schedule: s_tir.Schedule, family: str) -> Windows | None:
         last=last,
         sizes=tuple(axis.extent for axis in block.spatial),
         taps=prod(axis.extent for axis in block.reduced),
+        channels=block.reduced[0].extent if block.reduced else 1,
+        taps_of_row=block.reduced[-1].extent if block.reduced else 1,
         dtype_bits=element_bits(block),
     )
 
