@@ -74,7 +74,7 @@ RULES: dict[str, Callable[..., Expression | None]] = {
     "tirx.log": log,
     "tirx.log10": powers.log10,
     "tirx.log1p": powers.log1p,
-    "tirx.log2": powers.log2,
+    "prim.log2": powers.log2,
     "tirx.pow": powers.power,
     "tirx.sigmoid": sigmoid,
     "tirx.sin": trigonometry.sin,
