@@ -175,7 +175,7 @@ _SMALL_TANH = 0.625
 
 
 def exp(x: Expression, doublings: int = 0) -> Expression:
-    """``e ** x * 2 ** doublings`` as ``2 ** n * e ** r``, ``r`` within half of the logarithm of two of zero."""
+    """``e ** x * 2 ** doublings`` as a power of two times ``e ** r``, ``|r|`` at most half of ``log(2)``."""
     form = format_of(x)
     shift = form(float(doublings))
 
