@@ -15,6 +15,8 @@ import numpy as np
 from tvm import relax, tirx
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
+from worker.pipeline.rules_reductions import REDUCTIONS
+
 if TYPE_CHECKING:
     from torch.fx import Node
 
@@ -213,6 +215,7 @@ def _look_up(importer: Importer, table: relax.Expr, indices: relax.Expr, axis: i
 
 
 RULES: dict[str, Rule] = {
+    **REDUCTIONS,
     "addmm.default": _addmm,
     "bmm.default": _matmul,
     "convolution.default": _convolution,
