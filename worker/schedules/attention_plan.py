@@ -111,7 +111,9 @@ def _tiles(shape: AttentionShape, machine: Machine) -> Iterator[AttentionTile]:
         return
     lanes = _power_within(min(full, shape.queries))
     for vectors in range(1, min(_MAX_VECTORS, shape.queries // lanes) + 1):
-        keys = max(_fitting(_MAX_KEYS, vectors, machine), key=lambda keys: _use(keys, vectors, shape, machine))
+        keys = max(
+            _fitting(_MAX_KEYS, vectors, machine), key=lambda keys: _use(keys, vectors, shape, machine)
+        )
         for rows in (number for number in range(1, 13) if lanes * vectors % number == 0):
             for columns in _fitting(min(_MAX_COLUMNS, shape.width // column_lanes), rows, machine):
                 yield AttentionTile(lanes, vectors, min(keys, shape.keys), rows, columns, column_lanes)
@@ -125,7 +127,9 @@ def _power_within(limit: int) -> int:
 def _fitting(limit: int, other: int, machine: Machine) -> list[int]:
     """Sides of a tile whose accumulators, shared vectors and one factor fit the registers."""
     sides = range(1, limit + 1)
-    return [side for side in sides if side * other + min(side, other) + _RESERVED_REGISTERS <= machine.registers]
+    return [
+        side for side in sides if side * other + min(side, other) + _RESERVED_REGISTERS <= machine.registers
+    ]
 
 
 def _use(keys: int, vectors: int, shape: AttentionShape, machine: Machine) -> tuple[float, int]:
@@ -145,7 +149,9 @@ def _step(rows: int, vectors: int, machine: Machine) -> float:
 def _cycles(tile: AttentionTile, shape: AttentionShape, machine: Machine) -> float:
     """Cycles of everything on one thread."""
     groups = shape.batches * ceil(shape.queries / tile.queries)
-    scores = ceil(shape.keys / tile.keys) * (_step(tile.keys, tile.vectors, machine) * shape.depth + _TILE_CYCLES)
+    scores = ceil(shape.keys / tile.keys) * (
+        _step(tile.keys, tile.vectors, machine) * shape.depth + _TILE_CYCLES
+    )
     powers = shape.keys * tile.vectors * _EXP_CYCLES
     tiles = tile.queries // tile.rows * ceil(shape.width / tile.width)
     result = tiles * (_step(tile.rows, tile.columns, machine) * shape.keys + _TILE_CYCLES)
