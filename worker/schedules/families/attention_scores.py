@@ -54,6 +54,7 @@ class Scores(Frame):
     def _tile(self, spot: Spot, start: Any, first: Any, keys: int, memory: Memory) -> tirx.Stmt:
         tile, dtype = self.plan.tile, self.blocks.dtype
         sums = nest.registers((keys, tile.vectors, tile.lanes), dtype, "sums")
+        top = nest.registers((tile.vectors, tile.lanes), dtype, "top")
 
         def each(statement: Callable[..., tirx.Stmt]) -> tirx.Stmt:
             return nest.unrolled(
@@ -72,14 +73,21 @@ class Scores(Frame):
             at = self.place(v, lane)
             weight = self.blocks.weight(sums[key, v, lane], spot.batch, spot.row + at, start + first + key)
             stored = nest.store(memory.powers, weight, first + key, at)
-            highest = tirx.Max(memory.highest[spot.number, at], memory.powers[first + key, at])
-            return nest.sequence(stored, nest.store(memory.highest, highest, spot.number, at))
+            highest = tirx.Max(top[v, lane], memory.powers[first + key, at])
+            return nest.sequence(stored, nest.store(top, highest, v, lane))
+
+        def join(v: Any, lane: Any) -> tirx.Stmt:
+            at = spot.number, self.place(v, lane)
+            return nest.store(memory.highest, tirx.Max(memory.highest[at], top[v, lane]), *at)
 
         return nest.sequence(
             nest.declare(sums),
+            nest.declare(top),
             each(lambda *at: nest.store(sums, self.float(0), *at)),
             nest.serial(self.shape.depth, step, self.index),
+            self.each_query(lambda *at: nest.store(top, self.float(-inf), *at)),
             each(keep),
+            self.each_query(join),
         )
 
     def _tile_of_one(self, spot: Spot, start: Any, first: Any, keys: int, memory: Memory) -> tirx.Stmt:
