@@ -22,6 +22,7 @@ from math import prod
 from tvm import s_tir
 
 from worker.layout.convolution_kernels import CONVOLUTION, GROUP_BLOCKS
+from worker.schedules.families.sequences import cut_row
 from worker.schedules.families.windows import (
     PARTITION,
     Windows,
@@ -51,6 +52,7 @@ def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine) -> bool:
     windows = find_windows(schedule, CONVOLUTION)
     if windows is None:
         return False
+    windows = cut_row(schedule, windows)
     columns = windows.sizes[3]
     tile = choose_convolution_tile(_blocks_per_group(schedule, windows), columns, machine)
     _tile(schedule, windows, tile, machine)
