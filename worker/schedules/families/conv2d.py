@@ -25,6 +25,7 @@ from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV
 
 from worker.layout.convolution_kernels import CONVOLUTION, GROUP_BLOCKS
+from worker.schedules.families.sequences import cut_row
 from worker.schedules.families.windows import (
     PARTITION,
     Windows,
@@ -92,6 +93,7 @@ def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine) -> bool:
     windows = find_windows(schedule, CONVOLUTION)
     if windows is None:
         return False
+    windows = cut_row(schedule, windows)
     tile = choose_convolution_tile(_shape(schedule, windows), machine)
     windows = join_rows(schedule, windows, tile.joined)
     _tile(schedule, windows, tile, machine)

@@ -9,9 +9,12 @@ cache then. A band of a volume reads rows of several planes, so that volumes get
 
 from __future__ import annotations
 
+from math import prod
+
 from tvm import s_tir
 
 from worker.layout.convolution_kernels import DEPTHWISE, DIMENSIONS
+from worker.schedules.families.sequences import cut_row
 from worker.schedules.families.windows import (
     PARTITION,
     Windows,
@@ -26,6 +29,7 @@ _IN_FLIGHT = 8
 """Sums that have to run side by side: a latency of four cycles on two ports."""
 _MAX_UNROLLED = 128
 _BAND_ROWS = 8
+_TASKS_PER_THREAD = 4
 
 
 def schedule_depthwise(schedule: s_tir.Schedule, machine: Machine) -> bool:
@@ -46,13 +50,16 @@ def choose_columns(columns: int, taps: int) -> int:
 
 def choose_band(rows: int, tasks: int, threads: int) -> int:
     """Rows of a band: few enough that their copy stays cached and that all threads have work."""
-    limit = _BAND_ROWS if tasks >= 4 * threads else max(1, min(_BAND_ROWS, rows * tasks // (4 * threads)))
+    enough = _TASKS_PER_THREAD * threads
+    limit = _BAND_ROWS if tasks >= enough else max(1, min(_BAND_ROWS, rows * tasks // enough))
     return divisors(rows, limit)[-1]
 
 
 def tile_windows(schedule: s_tir.Schedule, windows: Windows, machine: Machine) -> None:
     """Schedule windows that reduce over their taps only."""
-    tasks, rows, columns = windows.sizes[0] * windows.sizes[1], *windows.sizes[2:4]
+    if prod(windows.sizes[:2]) < _TASKS_PER_THREAD * machine.threads:
+        windows = cut_row(schedule, windows)
+    tasks, rows, columns = prod(windows.sizes[:2]), *windows.sizes[2:4]
     width = choose_columns(columns, windows.taps_of_row)
     batch, block, row, column, lane = schedule.get_loops(windows.last)
     band, _ = schedule.split(row, factors=[None, choose_band(rows, tasks, machine.threads)])
