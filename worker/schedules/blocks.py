@@ -80,6 +80,12 @@ def block_names(schedule: s_tir.Schedule) -> tuple[str, ...]:
     return tuple(str(schedule.get(handle).name_hint) for handle in children)
 
 
+def has_open_sizes(function: tirx.PrimFunc) -> bool:
+    """Whether a function's arguments have sizes that are known when it runs only."""
+    shapes = (getattr(parameter, "shape", None) for parameter in function.params)
+    return any(shape is None or not all(isinstance(size, tirx.IntImm) for size in shape) for shape in shapes)
+
+
 def element_bits(block: Block) -> int:
     """Bits of an element of the first output."""
     return int(tvm.DataType(str(block.body.writes[0].source.dtype)).bits)
