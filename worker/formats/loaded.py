@@ -14,7 +14,6 @@ from worker.errors import JobError, failure_of, short_message
 from worker.formats.open_sizes import OpenAxis
 from worker.torchscript.attributes import memory_of
 
-
 Export = Callable[[tuple[torch.Tensor, ...]], torch.export.ExportedProgram]
 """Makes an exported program for the shapes and dtypes of such tensors."""
 
@@ -26,19 +25,16 @@ class Argument:
     Attributes:
         name: what requests call it.
         spec: shape and dtype where the file tells them; dynamic axes as its example has them.
-        open_axes: the axes that may have another size than ``spec``.
+        dynamic_axes: the axes that may have another size than ``spec``.
+        open_axes: those of them that a compiled library may leave open.
         required: false where the model has a default.
     """
 
     name: str
     spec: TensorSpec | None = None
-    open_axes: tuple[OpenAxis, ...] = ()
+    dynamic_axes: frozenset[int] = frozenset()
     required: bool = True
-
-    @property
-    def dynamic_axes(self) -> frozenset[int]:
-        """The numbers of the open axes."""
-        return frozenset(axis.axis for axis in self.open_axes)
+    open_axes: tuple[OpenAxis, ...] = ()
 
 
 @dataclass(frozen=True)

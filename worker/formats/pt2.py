@@ -159,7 +159,8 @@ def _slot(argument: object, placeholder: torch.fx.Node, program: ExportedProgram
         detail = f"input '{placeholder.name}' is a {type(value).__name__}; only tensors can be given"
         raise JobError(ErrorCode.CAPTURE_FAILED, detail)
     spec = tensor_spec(argument.name, _with_hints(value))
-    return Argument(argument.name, spec, open_axes(value, program))
+    opened = open_axes(value, program)
+    return Argument(argument.name, spec, frozenset(axis.axis for axis in opened), open_axes=opened)
 
 
 def _with_hints(value: torch.Tensor) -> torch.Tensor:

@@ -23,9 +23,8 @@ def optimize(translated: Translated, workshop: Workshop) -> Optimized:
     only; every function is reached from ``main``, fused with its neighbors, and not yet scheduled.
 
     Raises:
-        JobError: ``optimize-failed`` with the phase and the pass, or ``dynamic-shapes-unsupported`` where sizes
-            are open; ``build-failed`` for a target that LLVM
-            does not know.
+        JobError: ``optimize-failed`` with the phase and the pass, or ``dynamic-shapes-unsupported`` where
+            sizes are open; ``build-failed`` for a target that LLVM does not know.
     """
     module = translated.module
     total = sum(len(phase.passes) for phase in OPTIMIZATION)

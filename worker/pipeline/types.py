@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,7 +76,7 @@ class Captured:
     inputs: Arrays
     references: Arrays
     parameters: int
-    dynamic: DynamicShapes = DynamicShapes()
+    dynamic: DynamicShapes = field(default_factory=DynamicShapes)
     samples: tuple[Sample, ...] = ()
 
 
