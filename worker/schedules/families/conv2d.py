@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
-from tvm import s_tir
+from tvm import s_tir, tirx
 
 from worker.layout.convolution_kernels import CONVOLUTION, GROUP_BLOCKS
 from worker.schedules.families.windows import (
@@ -118,9 +119,14 @@ def _tile(schedule: s_tir.Schedule, windows: Windows, tile: ConvolutionTile, mac
 
 def _keeps_weights(schedule: s_tir.Schedule, windows: Windows, tile: ConvolutionTile) -> bool:
     """Whether all rows pass by some blocks' weights, rather than all weights by a row's pixels."""
-    image, weights = (prod(map(int, read.source.shape)) for read in schedule.get(windows.main).reads)
+    image, weights = (_elements(read.source.shape) for read in schedule.get(windows.main).reads)
     blocks, rows = windows.sizes[1:3]
     return image * (blocks // tile.blocks) + weights <= weights * rows + image
+
+
+def _elements(shape: Any) -> int:
+    """Elements of a buffer; of one image where the batch is open."""
+    return prod(int(size) for size in shape if isinstance(size, tirx.IntImm))
 
 
 def _blocks_per_group(schedule: s_tir.Schedule, windows: Windows) -> int:
