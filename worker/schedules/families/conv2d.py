@@ -20,8 +20,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, prod
+from typing import Any
 
-from tvm import s_tir
+from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV
 
 from worker.layout.convolution_kernels import CONVOLUTION, GROUP_BLOCKS
@@ -218,7 +219,7 @@ def _reduce_in_parts(
 
 def _keeps_weights(schedule: s_tir.Schedule, windows: Windows, tile: ConvolutionTile) -> bool:
     """Whether all rows pass by some blocks' weights, rather than all weights by a row's pixels."""
-    image, weights = (prod(map(int, read.source.shape)) for read in schedule.get(windows.main).reads)
+    image, weights = (_elements(read.source.shape) for read in schedule.get(windows.main).reads)
     blocks, rows = windows.sizes[1:3]
     return image * (blocks // tile.blocks) + weights <= weights * rows + image
 
@@ -238,3 +239,8 @@ def _shape(schedule: s_tir.Schedule, windows: Windows) -> ConvolutionShape:
         channels=windows.channels,
         bits=windows.dtype_bits,
     )
+
+
+def _elements(shape: Any) -> int:
+    """Elements of a buffer; of one image where the batch is open."""
+    return prod(int(size) for size in shape if isinstance(size, tirx.IntImm))
