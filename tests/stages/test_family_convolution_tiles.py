@@ -11,7 +11,7 @@ from torch import nn
 
 from worker.layout.convolution_weights import merge, merged_groups, pack_dense, pack_vector
 from worker.schedules.default import schedule_rest
-from worker.schedules.families.conv2d import ConvolutionTile, convolution_tiles
+from worker.schedules.families.conv2d import ConvolutionTile, choose_convolution_tile
 from worker.schedules.families.depthwise import choose_band, choose_columns
 from worker.schedules.machine import Machine
 from worker.targets import tvm_target
@@ -37,7 +37,7 @@ AVX512 = Machine(vector_bits=512, registers=32, threads=2)
 def test_a_convolutions_tile_fits_the_registers_and_hides_latency(
     machine: Machine, blocks: int, columns: int, expected: tuple[int, int]
 ) -> None:
-    assert convolution_tiles(blocks, columns, machine)[0] == ConvolutionTile(*expected)
+    assert choose_convolution_tile(blocks, columns, machine) == ConvolutionTile(*expected)
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,17 @@ def is_scheduled(function: tirx.PrimFunc) -> bool:
 
 def count_unclaimed(module: tvm.IRModule) -> int:
     """How many functions of a scheduled module no family knows."""
-    functions = (function for function in module.functions.values() if isinstance(function, tirx.PrimFunc))
-    return sum(map(_is_unclaimed, functions))
+    return len(unclaimed_functions(module))
+
+
+def unclaimed_functions(module: tvm.IRModule) -> tuple[str, ...]:
+    """The names of the functions of a scheduled module that no family knows, in order."""
+    names = (
+        str(variable.name_hint)
+        for variable, function in module.functions_items()
+        if isinstance(function, tirx.PrimFunc) and _is_unclaimed(function)
+    )
+    return tuple(sorted(names))
 
 
 def _is_unclaimed(function: tirx.PrimFunc) -> bool:
@@ -137,7 +146,7 @@ def _schedule_by_rules(schedule: s_tir.Schedule, machine: Machine) -> s_tir.Sche
     for name in block_names(schedule):
         if name in done:
             continue
-        block = read_block(schedule, schedule.get_sblock(name))
+        block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
         if block is None or not block.axes:
             continue
         if not block.reduced:
