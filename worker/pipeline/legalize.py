@@ -11,8 +11,10 @@ from math import inf, prod
 from typing import Any
 
 import tvm
-from tvm import relax, te, tirx
+from tvm import relax, te, tirx, topi
+from tvm.ir import GenericConst
 
+from worker.schedules.families.resize import find_taps, write_resize
 from worker.schedules.families.scan import PRODUCT, SUM, Join, write_scan
 
 Rule = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
@@ -163,6 +165,52 @@ def _running(join: Join) -> Rule:
     return rule
 
 
+def _take(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+    """``take`` by constant indices, all of which lie within the table: nothing is left to check."""
+    data, indices = call.args
+    shape = _static_shape(data)
+    if shape is None or not isinstance(indices, GenericConst) or call.attrs.axis is None:
+        return None
+    axis, places = int(call.attrs.axis) % len(shape), indices.value.numpy()
+    if places.size == 0 or places.min() < 0 or places.max() >= shape[axis]:
+        return None
+    return bb.call_te(topi.take, data, indices, axis, mode="fast", primfunc_name_hint="take")
+
+
+def _resize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+    """``image.resize2d`` of planes, by tables of places and weights."""
+    data, size = call.args
+    shape, attributes = _static_shape(data), call.attrs
+    dtype = str(data.ty.dtype)
+    if shape is None or str(attributes.layout) != "NCHW" or "float" not in dtype or prod(shape) == 0:
+        return None
+    if int(attributes.cubic_exclude) != 0 or not all(isinstance(value, tirx.IntImm) for value in size):
+        return None
+    outputs = [int(value) for value in size]
+    rows, columns = (
+        find_taps(
+            str(attributes.method),
+            str(attributes.coordinate_transformation_mode),
+            given,
+            wanted,
+            float(attributes.cubic_alpha),
+        )
+        for given, wanted in zip(shape[2:], outputs, strict=True)
+    )
+    if rows is None or columns is None:
+        return None
+    sizes = (shape[0] * shape[1], shape[2], shape[3])
+    function = write_resize(sizes, rows, columns, dtype, tvm.target.Target.current())
+    wide = "float64" if dtype == "float64" else "float32"
+    tables = [
+        relax.const(table) for taps in (columns, rows) for table in (taps.places, taps.weights.astype(wide))
+    ]
+    planes = bb.emit(relax.op.reshape(data, sizes))
+    returned = relax.TensorType((sizes[0], *outputs), dtype)
+    resized = bb.emit(relax.call_tir(bb.add_func(function, "resize2d"), [planes, *tables], returned))
+    return relax.op.reshape(resized, (*shape[:2], *outputs))
+
+
 def _or_default(name: str, rule: Rule) -> Callable[[relax.BlockBuilder, relax.Call], relax.Expr]:
     default = tvm.ir.Op.get(name).get_attr("FLegalize")
 
@@ -180,8 +228,10 @@ _RULES: dict[str, Rule] = {
     "relax.argmin": _extreme(is_largest=False),
     "relax.cumprod": _running(PRODUCT),
     "relax.cumsum": _running(SUM),
+    "relax.image.resize2d": _resize,
     "relax.nn.group_norm": _group_norm,
     "relax.nn.instance_norm": _instance_norm,
+    "relax.take": _take,
 }
 
 LEGALIZATIONS = {name: _or_default(name, rule) for name, rule in _RULES.items()}

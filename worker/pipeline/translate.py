@@ -27,8 +27,13 @@ if TYPE_CHECKING:
 
 MAX_PLACES = 200
 
-KEPT_WHOLE = (torch.ops.aten.linear.default, torch.ops.aten.matmul.default)
-"""Decomposed, they hide between reshapes to two dimensions, which part them from what could be fused."""
+KEPT_WHOLE = (
+    torch.ops.aten.linear.default,
+    torch.ops.aten.matmul.default,
+    torch.ops.aten.upsample_bicubic2d.vec,
+)
+"""Decomposed, products hide between reshapes to two dimensions, which part them from what could be fused, and
+a cubic resize becomes sixteen look-ups of every pixel."""
 
 _RELAX_PREFIX = "relax."
 

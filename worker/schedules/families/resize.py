@@ -66,7 +66,7 @@ def find_taps(method: str, mode: str, size: int, outputs: int, cubic: float) -> 
     """
     at = np.arange(outputs)
     if method == "nearest_neighbor":
-        is_plain = mode == "asymmetric" and outputs % size == 0
+        is_plain = mode in ("asymmetric", "half_pixel") and outputs % size == 0
         return Taps((at * size // outputs)[None].astype("int32"), np.ones((1, outputs))) if is_plain else None
     if mode not in _COORDINATES or method not in ("linear", "cubic"):
         return None

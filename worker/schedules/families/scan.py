@@ -94,4 +94,6 @@ def _signature(sizes: tuple[int, ...], dtype: str, result: str) -> tirx.PrimFunc
 def as_scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """A function that is called as it is: nothing is fused with it, and nobody schedules it."""
     anonymous = function.without_attr("global_symbol")
-    return anonymous.with_attr(SCHEDULED, True).with_attr("op_pattern", _OPAQUE).with_attr("tirx.noalias", True)
+    return (
+        anonymous.with_attr(SCHEDULED, True).with_attr("op_pattern", _OPAQUE).with_attr("tirx.noalias", True)
+    )
