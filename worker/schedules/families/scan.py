@@ -2,10 +2,10 @@
 
 A scan is serial along its axis: each result needs the one before. The other axes are not.
 
-Loop order: tasks (what lies before the axis, chunks of what lies after it; in parallel where the work is worth
-it) → the axis → the chunk, written out as vectors. The running value stays in registers, so that every element
-is read and written once. Along the last axis there is no chunk, and a row is one chain of additions, four
-cycles each.
+Loop order: tasks (what lies before the axis, chunks of what lies after it; in parallel where the work is
+worth it) → the axis → the chunk, written out as vectors. The running value stays in registers, so that every
+element is read and written once. Along the last axis there is no chunk, and a row is one chain of additions,
+four cycles each.
 """
 
 from __future__ import annotations
