@@ -1,4 +1,4 @@
-"""Transpositions, resizes, scans and reductions over earlier dimensions, over odd shapes, on several targets."""
+"""Transpositions, resizes, scans, reductions over earlier dimensions: odd shapes, several targets."""
 
 from collections.abc import Iterator
 from itertools import permutations

@@ -15,7 +15,7 @@ from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst
 
 from worker.schedules.families.resize import find_taps, write_resize
-from worker.schedules.families.scan import PRODUCT, SUM, Join, write_scan
+from worker.schedules.families.scan import OPAQUE, PRODUCT, SUM, Join, write_scan
 
 Rule = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
 """What replaces a call; None leaves it to TVM."""
@@ -94,7 +94,8 @@ def _instance_norm(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | Non
     shape = _static_shape(call.args[0])
     if shape is None:
         return None
-    return _normalize_groups(bb, call, shape[1]) or _normalize_batch(bb, call, shape)
+    own = _normalize_groups(bb, call, shape[1])
+    return _normalize_batch(bb, call, shape) if own is None else own
 
 
 def _normalize_batch(bb: relax.BlockBuilder, call: relax.Call, shape: tuple[int, ...]) -> relax.Expr | None:
@@ -131,9 +132,16 @@ def _normalize_batch(bb: relax.BlockBuilder, call: relax.Call, shape: tuple[int,
 
     strips = bb.emit(relax.op.reshape(data, (batch, channels, rest)))
     mean = bb.emit(bb.call_te(means, strips, primfunc_name_hint="means"))
-    scale = bb.emit(bb.call_te(scales, strips, mean, primfunc_name_hint="scales"))
+    scale = bb.emit(_alone(bb, bb.call_te(scales, strips, mean, primfunc_name_hint="scales")))
     normal = bb.emit(bb.call_te(scaled, strips, mean, scale, gamma, beta, primfunc_name_hint="batch_norm"))
     return relax.op.reshape(normal, shape)
+
+
+def _alone(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
+    """The call of a function with which nothing is fused."""
+    name = call.args[0]
+    bb.update_func(name, bb.get()[name].with_attr("op_pattern", OPAQUE))
+    return call
 
 
 def _extreme(is_largest: bool) -> Rule:

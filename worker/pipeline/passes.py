@@ -5,6 +5,7 @@ from typing import NamedTuple
 import tvm
 from tvm.relax import backend, transform
 
+from worker.layout.attention import fuse_attention
 from worker.layout.convolution import block_convolutions
 from worker.layout.linear import pack_linear_weights
 from worker.pipeline.fold import evaluate_constants, fold_batch_norm
@@ -40,7 +41,7 @@ OPTIMIZATION: tuple[Phase, ...] = (
         ),
     ),
     # Regions of the graph get the layouts that their kernels read; weights are packed for them.
-    Phase("layout", (block_convolutions, pack_linear_weights)),
+    Phase("layout", (fuse_attention, block_convolutions, pack_linear_weights)),
     # Every operator becomes a call of a TensorIR function. Sorts know what the target offers.
     Phase(
         "legalize",

@@ -94,7 +94,7 @@ def write_resize(
     Its parameters: the planes; places and weights of the columns, ``[taps, width']``; those of the rows,
     ``[taps, height']``; the result. Weights are float64 for float64, else float32, as is what is in between.
     """
-    count, height, width = sizes
+    count, height, _ = sizes
     wide = "float64" if dtype == "float64" else "float32"
     machine = machine_of(target)
     function = _signature(sizes, rows, columns, dtype, wide)

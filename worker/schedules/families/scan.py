@@ -25,7 +25,7 @@ from worker.schedules.spatial import MIN_PARALLEL_WORK
 
 SCHEDULED = "tirx.is_scheduled"
 INDEX = "int64"
-_OPAQUE = 8
+OPAQUE = 8
 """TVM's number for a function that no other one is fused with."""
 
 
@@ -95,5 +95,5 @@ def as_scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """A function that is called as it is: nothing is fused with it, and nobody schedules it."""
     anonymous = function.without_attr("global_symbol")
     return (
-        anonymous.with_attr(SCHEDULED, True).with_attr("op_pattern", _OPAQUE).with_attr("tirx.noalias", True)
+        anonymous.with_attr(SCHEDULED, True).with_attr("op_pattern", OPAQUE).with_attr("tirx.noalias", True)
     )
