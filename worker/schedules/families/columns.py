@@ -5,15 +5,15 @@ axis lying contiguously in memory wherever it is read or written.
 
 Loop order: tasks (outer kept axes, chunks of the inner ones; in parallel where the work is worth it) → blocks
 in their order → reduced axes → the chunk, written out as vectors. A reduction keeps its chunk in registers, so
-that an element is read once per block; what a block leaves for the next, such as the exponentials of a
+that an element is read once per block. What a block leaves for the next, such as the exponentials of a
 softmax, is a strip of the reduced axes times one chunk, which stays in the first or second cache.
 
 The inner axes are those that follow each other in memory; they count as one. A chunk has as many vectors as
 hide the latency of an addition; the last overlaps its neighbor, computing some results twice and equally, so
 that every chunk is whole.
 
-Source: column-wise reductions as in H. Casanova et al., and any BLAS's gemv of a transposed matrix: the
-vectors run across the results, so that nothing is joined at the end.
+Source: the product of a vector and a matrix by rows (axpy form): vectors run across the results, so that
+nothing is joined at the end.
 """
 
 from __future__ import annotations
