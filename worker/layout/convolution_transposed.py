@@ -3,7 +3,7 @@
 An output pixel sums the taps that meet it: those for which ``output + before - tap * dilation`` is a
 multiple of the stride. The expression says just that, tap by tap; which taps these are depends only on the
 pixel's phase, its remainder by the stride, and the schedule's loops know it beforehand
-(``worker.schedules.families.transposed``).
+(``worker.schedules.families.transposed_convolution``).
 """
 
 from __future__ import annotations

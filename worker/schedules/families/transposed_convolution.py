@@ -86,7 +86,7 @@ class Phases:
         return count * meets
 
 
-def write_transposed(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc | None:
+def write_transposed_convolution(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc | None:
     """The function as loops of this family, or None where it is no transposed convolution."""
     trial = schedule.copy()
     windows = find_windows(trial, TRANSPOSED)
