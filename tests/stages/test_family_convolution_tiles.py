@@ -9,7 +9,7 @@ import tvm
 from stage_samples import TARGET, capture_module, make_workshop, optimized
 from torch import nn
 
-from worker.layout.convolution_weights import merge, merged_groups, pack_dense, pack_vector
+from worker.layout.convolution_weights import Groups, merge, merged_groups, pack_dense, pack_vector
 from worker.schedules.default import schedule_rest
 from worker.schedules.families.conv2d import ConvolutionTile, choose_convolution_tile
 from worker.schedules.families.depthwise import choose_band, choose_columns
@@ -73,7 +73,7 @@ def test_bands_are_few_rows_and_enough_for_all_threads(
 def test_groups_are_merged_until_they_fill_vectors(
     outputs: int, inputs: int, groups: int, blocked: bool, expected: int | None
 ) -> None:
-    assert merged_groups(outputs, inputs, groups, lanes=8, blocked_input=blocked) == expected
+    assert merged_groups(Groups(groups, inputs, outputs), lanes=8, blocked_input=blocked) == expected
 
 
 def test_merged_groups_keep_their_weights_apart() -> None:
