@@ -6,6 +6,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from bessemer.contract.base import Digest, Document
+from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.request import CompilationRequest, Tolerance
 from bessemer.contract.sandbox import SandboxStatus
@@ -129,6 +130,9 @@ class TuneResult(Document):
         default=None, description="With the search's schedules, where both were timed in alternation."
     )
     default_ms: float | None = Field(default=None, description="The same with the default schedules.")
+    unsearched: int = Field(
+        default=0, description="Functions that the search left out because their sizes are open."
+    )
     unclaimed: int = Field(
         default=0, description="Functions that no family of schedules knows, scheduled by general rules."
     )
@@ -148,8 +152,14 @@ class Report(Document):
     target: ResolvedTarget
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    dynamic: DynamicShapes = Field(
+        default=DynamicShapes(),
+        description="Sizes that the library leaves open; `inputs` and `outputs` have those of the reference.",
+    )
     verified: bool
-    comparisons: tuple[OutputComparison, ...]
+    comparisons: tuple[OutputComparison, ...] = Field(
+        description="Each output with the reference inputs; where sizes are open, then with other sizes."
+    )
     operators: dict[str, int] = Field(description="Relax operators after translation, with their counts.")
     passes: tuple[PassTime, ...]
     tune: TuneResult

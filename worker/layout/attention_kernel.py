@@ -15,7 +15,7 @@ import tvm
 from tvm import te, tirx
 
 ATTENTION = "bessemer.attention"
-"""Annotates the block of the result, with the order of its dimensions: ``[..., query, feature]`` is 0, 1, …"""
+"""Annotates the block of the result with its dimensions, as positions in ``[..., query, feature]``."""
 
 CAUSAL = "bessemer.causal"
 """Annotates it where query ``i`` sees the keys up to ``i`` plus this number only."""
@@ -176,4 +176,6 @@ def _result(weights: Tensor, value: Tensor, attention: Attention) -> Tensor:
     attributes: dict[str, Any] = {ATTENTION: list(attention.order), SAFE: int(attention.safe)}
     if attention.causal is not None:
         attributes[CAUSAL] = attention.causal
-    return te.compute([plain[position] for position in attention.order], element, "attended", attrs=attributes)
+    return te.compute(
+        [plain[position] for position in attention.order], element, "attended", attrs=attributes
+    )

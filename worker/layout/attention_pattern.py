@@ -257,7 +257,9 @@ def _is_along_last_kept(maximum: relax.Call) -> bool:
     axes = maximum.attrs.axis
     rank = len(static_shape(maximum) or ())
     return (
-        axes is not None and [int(axis) % rank for axis in axes] == [rank - 1] and bool(maximum.attrs.keepdims)
+        axes is not None
+        and [int(axis) % rank for axis in axes] == [rank - 1]
+        and bool(maximum.attrs.keepdims)
     )
 
 

@@ -71,6 +71,33 @@ def from_blocks(channels: int, sizes: Sizes) -> Callable[[Tensor], Tensor]:
     return kernel
 
 
+def regroup(lanes: int, channels: int, source: int, target: int) -> Callable[[Tensor], Tensor]:
+    """Blocks to blocks in which other groups of channels begin at a first lane.
+
+    Args:
+        lanes: elements of a block.
+        channels: all channels.
+        source: channels of a group of the given blocks; all, where channels lie one after another.
+        target: channels of a group of the result.
+    """
+    source_blocks, target_blocks = -(-source // lanes), -(-target // lanes)
+
+    def kernel(blocked: Tensor) -> Tensor:
+        def element(n: Any, block: Any, row: Any, column: Any, lane: Any) -> Expression:
+            place = block % target_blocks * lanes + lane
+            channel = block // target_blocks * target + place
+            within = channel % source
+            at = (channel // source * source_blocks + within // lanes, row, column, within % lanes)
+            inside = tirx.all(place < target, channel < channels)
+            return tirx.if_then_else(inside, blocked[(n, *at)], tirx.const(0, str(blocked.dtype)))
+
+        batch, _, rows, columns, _ = blocked.shape
+        shape = (batch, channels // target * target_blocks, rows, columns, lanes)
+        return te.compute(shape, element, name="regroup")
+
+    return kernel
+
+
 def convolution(window: Window, groups: int) -> Callable[[Tensor, Tensor], Tensor]:
     """A convolution of a blocked image, or of a plain one, whose channels are then read one by one.
 

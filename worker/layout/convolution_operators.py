@@ -9,21 +9,14 @@ from typing import Any
 from tvm import relax
 
 from worker.layout import convolution_kernels as kernels
-from worker.layout.convolution_packing import pack_dense_tensor, pack_depthwise_tensor
+from worker.layout.convolution_packing import Packing, pack_constant, pack_depthwise_tensor, pack_tensor
 from worker.layout.convolution_transposed import (
     TransposedWindow,
     transposed_convolution,
     transposed_depthwise,
 )
-from worker.layout.convolution_types import Array, Blocked, Image, Workbench, image_of
-from worker.layout.convolution_weights import (
-    Groups,
-    merge,
-    merged_groups,
-    pack_dense,
-    pack_depthwise,
-    transpose_weights,
-)
+from worker.layout.convolution_types import Blocked, Image, Workbench, image_of
+from worker.layout.convolution_weights import Groups, merged_groups, pack_depthwise
 from worker.layout.convolution_window import Window, rows_of
 
 AnyWindow = Window | TransposedWindow
@@ -71,11 +64,11 @@ def _depthwise(asked: _Convolution, bench: Workbench) -> relax.Var | None:
     if data is None:
         return None
     lanes, dtype = bench.lanes(asked.output.dtype), asked.output.dtype
-    constant = _constant_weights(asked, bench)
+    constant = bench.constant(asked.weights)
     weights = (
         bench.kernel(pack_depthwise_tensor(lanes, dtype), "pack_weights", asked.weights)
         if constant is None
-        else relax.const(pack_depthwise(constant, lanes), dtype)
+        else relax.const(pack_depthwise(constant.astype(dtype), lanes), dtype)
     )
     kernel = (
         transposed_depthwise(asked.window)
@@ -85,45 +78,50 @@ def _depthwise(asked: _Convolution, bench: Workbench) -> relax.Var | None:
     return bench.kernel(kernel, "depthwise", _cast(data.variable, dtype, bench), weights)
 
 
-def _dense(asked: _Convolution, bench: Workbench) -> relax.Var | None:
-    dtype = asked.output.dtype
+def _dense(asked: _Convolution, bench: Workbench) -> relax.Var:
+    dtype, groups = asked.output.dtype, asked.groups
     lanes = bench.lanes(dtype)
-    in_blocks = bench.blocked(asked.data) is not None or asked.image.channels >= 2 * lanes
-    merged = merged_groups(asked.groups, lanes, in_blocks)
+    blocked = bench.blocked(asked.data)
+    if blocked is None and (asked.image.channels >= 2 * lanes):
+        blocked = bench.block(asked.data)
+    merged = merged_groups(groups, lanes, blocked is not None)
     if merged is None:
-        return None
-    blocked = bench.block(asked.data) if in_blocks else None
+        return _in_filled_groups(asked, bench)
     data = blocked.variable if blocked else _plain_rows(asked, bench)
-    weights = _dense_weights(asked, lanes, merged, in_blocks, bench)
-    groups = asked.groups.count // merged
+    packing = Packing(groups, merged, lanes, blocked is not None, asked.is_transposed, dtype)
+    return _call_dense(asked, data, packing, bench)
+
+
+def _in_filled_groups(asked: _Convolution, bench: Workbench) -> relax.Var:
+    """Each group filled up to whole blocks, inputs and outputs; both are copied for that."""
+    dtype, groups = asked.output.dtype, asked.groups
+    lanes, blocked = bench.lanes(dtype), bench.block(asked.data)
+    if blocked is None:
+        raise ValueError("a convolution of what is no image")
+    channels, outputs = asked.image.channels, asked.output.channels
+    apart = kernels.regroup(lanes, channels, channels, groups.inputs)
+    data = bench.kernel(apart, "regroup", blocked.variable)
+    packing = Packing(groups, None, lanes, True, asked.is_transposed, dtype)
+    result = _call_dense(asked, data, packing, bench)
+    together = kernels.regroup(lanes, outputs, groups.outputs, outputs)
+    return bench.kernel(together, "regroup", result)
+
+
+def _call_dense(asked: _Convolution, data: relax.Expr, packing: Packing, bench: Workbench) -> relax.Var:
+    constant = bench.constant(asked.weights)
+    weights = (
+        bench.kernel(pack_tensor(packing), "pack_weights", asked.weights)
+        if constant is None
+        else relax.const(pack_constant(constant, packing), packing.dtype)
+    )
+    groups = packing.groups.count // packing.side_by_side
     kernel = (
         transposed_convolution(asked.window, groups)
         if isinstance(asked.window, TransposedWindow)
         else kernels.convolution(asked.window, groups)
     )
     name = f"{'transposed_' if asked.is_transposed else ''}conv{len(asked.image.sizes)}d"
-    return bench.kernel(kernel, name, _cast(data, dtype, bench), weights)
-
-
-def _dense_weights(
-    asked: _Convolution, lanes: int, merged: int, in_blocks: bool, bench: Workbench
-) -> relax.Expr:
-    values, dtype = _constant_weights(asked, bench), asked.output.dtype
-    if values is not None:
-        wide = merge(values, asked.groups.count, merged) if merged > 1 else values
-        return relax.const(pack_dense(wide, lanes, in_blocks), dtype)
-    kernel = pack_dense_tensor(asked.groups, merged, lanes, in_blocks, asked.is_transposed, dtype)
-    return bench.kernel(kernel, "pack_weights", asked.weights)
-
-
-def _constant_weights(asked: _Convolution, bench: Workbench) -> Array | None:
-    """Constant weights as ``[K, inputs, *taps]``, in the dtype of the sums."""
-    values = bench.constant(asked.weights)
-    if values is None:
-        return None
-    if asked.is_transposed:
-        values = transpose_weights(values, asked.groups.count)
-    return values.astype(asked.output.dtype)
+    return bench.kernel(kernel, name, _cast(data, packing.dtype, bench), weights)
 
 
 def _plain_rows(asked: _Convolution, bench: Workbench) -> relax.Expr:

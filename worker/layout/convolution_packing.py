@@ -1,16 +1,14 @@
-"""Packing, when the model runs, of convolution weights that are not constant.
-
-The orders are those of ``convolution_weights``.
-"""
+"""Packing of convolution weights: constants when the model is compiled, others when it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import te, tirx
 
-from worker.layout.convolution_weights import Groups
+from worker.layout.convolution_weights import Array, Groups, fill_groups, merge, pack_dense, transpose_weights
 from worker.layout.convolution_window import Expression, Tensor
 
 
@@ -31,26 +29,63 @@ def pack_depthwise_tensor(lanes: int, dtype: str) -> Callable[[Tensor], Tensor]:
     return kernel
 
 
-def pack_dense_tensor(
-    groups: Groups, merged: int, lanes: int, blocked_input: bool, is_transposed: bool, dtype: str
-) -> Callable[[Tensor], Tensor]:
-    """As ``merge`` and ``pack_dense``, after ``transpose_weights`` where ``is_transposed``."""
-    outputs, inputs = groups.count * groups.outputs, merged * groups.inputs
+@dataclass(frozen=True)
+class Packing:
+    """How dense weights are packed.
+
+    ``merged`` counts the groups that are merged into one; where it is None, each group's outputs are filled
+    up to whole vectors. Weights of transposed convolutions are ``[C, K / groups, *taps]``.
+    """
+
+    groups: Groups
+    merged: int | None
+    lanes: int
+    blocked_input: bool
+    is_transposed: bool
+    dtype: str
+
+    @property
+    def whole_outputs(self) -> int:
+        """Outputs of a group, with those that fill it up."""
+        outputs = self.groups.outputs
+        return outputs if self.merged else -(-outputs // self.lanes) * self.lanes
+
+    @property
+    def side_by_side(self) -> int:
+        """Groups that read the same inputs."""
+        return self.merged or 1
+
+
+def pack_constant(weights: Array, packing: Packing) -> Array:
+    """Weights in the order that kernels read."""
+    values = weights.astype(packing.dtype)
+    if packing.is_transposed:
+        values = transpose_weights(values, packing.groups.count)
+    if packing.merged is None:
+        values = fill_groups(values, packing.groups.count, packing.lanes)
+    elif packing.merged > 1:
+        values = merge(values, packing.groups.count, packing.merged)
+    return pack_dense(values, packing.lanes, packing.blocked_input)
+
+
+def pack_tensor(packing: Packing) -> Callable[[Tensor], Tensor]:
+    """As ``pack_constant``, when the model runs."""
+    groups, lanes, whole = packing.groups, packing.lanes, packing.whole_outputs
 
     def kernel(weights: Tensor) -> Tensor:
-        taps = weights.shape[2:]
-
-        def weight(output: Any, place: Any, tap: Any) -> Expression:
-            group = output // groups.outputs
-            channel = place - group % merged * groups.inputs
-            inside = tirx.all(output < outputs, channel >= 0, channel < groups.inputs)
-            at = (
-                (group * groups.inputs + channel, output % groups.outputs)
-                if is_transposed
-                else (output, channel)
+        def weight(k: Any, c: Any, tap: Any) -> Expression:
+            group, output = k // whole, k % whole
+            channel = c - group % packing.side_by_side * groups.inputs
+            inside = tirx.all(
+                group < groups.count, output < groups.outputs, channel >= 0, channel < groups.inputs
             )
-            value = weights[(*at, *tap)].astype(dtype)
-            return tirx.if_then_else(inside, value, tirx.const(0, dtype))
+            at = (
+                (group * groups.inputs + channel, output)
+                if packing.is_transposed
+                else (group * groups.outputs + output, channel)
+            )
+            value = weights[(*at, *tap)].astype(packing.dtype)
+            return tirx.if_then_else(inside, value, tirx.const(0, packing.dtype))
 
         def blocked(k: Any, c: Any, *rest: Any) -> Expression:
             *tap, place, lane = rest
@@ -60,8 +95,9 @@ def pack_dense_tensor(
             *tap, lane = rest
             return weight(k * lanes + lane, c, tap)
 
-        blocks = -(-outputs // lanes)
-        if blocked_input:
+        taps = weights.shape[2:]
+        blocks, inputs = -(-groups.count * whole // lanes), packing.side_by_side * groups.inputs
+        if packing.blocked_input:
             shape = (blocks, -(-inputs // lanes), *taps, lanes, lanes)
             return te.compute(shape, blocked, name="pack_weights")
         return te.compute((blocks, inputs, *taps, lanes), plain, name="pack_weights")

@@ -72,7 +72,7 @@ def merged_groups(groups: Groups, lanes: int, blocked_input: bool) -> int | None
 
     Returns:
         The number, 1 where nothing needs merging; all groups where they are few; None where merging them
-        would multiply mostly with zeros.
+        would multiply mostly with zeros, so that each group is better filled up by itself.
     """
     if groups.count == 1:
         return 1
@@ -97,6 +97,14 @@ def merge(weights: Array, groups: int, merged: int) -> Array:
         channels = slice(group * per_group, (group + 1) * per_group)
         wide[channels, place : place + inputs] = weights[channels]
     return wide
+
+
+def fill_groups(weights: Array, groups: int, lanes: int) -> Array:
+    """``[K, C, *taps]`` with each group's outputs filled up to whole vectors."""
+    outputs, *rest = weights.shape
+    split = weights.reshape(groups, outputs // groups, *rest)
+    whole = -(-split.shape[1] // lanes) * lanes
+    return _fill(split, 1, whole).reshape(groups * whole, *rest)
 
 
 def transpose_weights(weights: Array, groups: int) -> Array:

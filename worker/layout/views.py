@@ -49,8 +49,10 @@ def operator_of(expression: relax.Expr) -> str:
 
 
 def _is_operator_call(expression: relax.Expr) -> bool:
-    return isinstance(expression, relax.Call) and hasattr(expression.op, "name") and not isinstance(
-        expression.op, relax.Var
+    return (
+        isinstance(expression, relax.Call)
+        and hasattr(expression.op, "name")
+        and not isinstance(expression.op, relax.Var)
     )
 
 
@@ -101,7 +103,9 @@ def _sliced(call: relax.Call, lookup: Lookup) -> View | None:
     strides = rest[0] if rest else [1] * len(axes)
     if any(stride < 1 for stride in strides):
         return None
-    return _moved(call, {axis: (first, stride) for axis, first, stride in zip(axes, begin, strides, strict=True)})
+    return _moved(
+        call, {axis: (first, stride) for axis, first, stride in zip(axes, begin, strides, strict=True)}
+    )
 
 
 def _moved(call: relax.Expr, moves: dict[int, tuple[int, int]]) -> View:

@@ -13,7 +13,7 @@ from typing import Any
 import tvm
 from tvm import relax, te, tirx
 
-from worker.schedules.families.scan import SUM, PRODUCT, Join, write_scan
+from worker.schedules.families.scan import PRODUCT, SUM, Join, write_scan
 
 Rule = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
 """What replaces a call; None leaves it to TVM."""

@@ -30,7 +30,10 @@ _MIN_QUERIES = 4
 
 _ROW_KEYS = 8
 _MAX_GROUPS = 8
-_MAX_WINDOW = 512
+_MAX_WHOLE = 256
+_MIN_WINDOW = 32
+_L2_SHARE = 8
+_L2_BYTES_PER_CYCLE = 24
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ class AttentionPlan:
 
     Attributes:
         tile: what stays in registers.
-        window: keys whose scores are kept; all of them where that fits half of the first cache twice.
+        window: keys whose scores are kept at a time.
         groups: groups of queries that a task takes through the same window one after another.
         parallel: whether waking the other threads pays.
     """
@@ -111,10 +114,12 @@ def _tiles(shape: AttentionShape, machine: Machine) -> Iterator[AttentionTile]:
         return
     lanes = _power_within(min(full, shape.queries))
     for vectors in range(1, min(_MAX_VECTORS, shape.queries // lanes) + 1):
-        keys = max(_fitting(_MAX_KEYS, vectors, machine), key=lambda keys: _use(keys, vectors, shape, machine))
+        sides = [keys for keys in range(1, _MAX_KEYS + 1) if _fits(keys, vectors, machine)]
+        keys = max(sides, key=lambda keys: _use(keys, vectors, shape, machine))
         for rows in (number for number in range(1, 13) if lanes * vectors % number == 0):
-            for columns in _fitting(min(_MAX_COLUMNS, shape.width // column_lanes), rows, machine):
-                yield AttentionTile(lanes, vectors, min(keys, shape.keys), rows, columns, column_lanes)
+            for columns in range(1, min(_MAX_COLUMNS, shape.width // column_lanes) + 1):
+                if _fits(rows, columns, machine):
+                    yield AttentionTile(lanes, vectors, min(keys, shape.keys), rows, columns, column_lanes)
 
 
 def _power_within(limit: int) -> int:
@@ -122,10 +127,9 @@ def _power_within(limit: int) -> int:
     return 1 << (limit.bit_length() - 1)
 
 
-def _fitting(limit: int, other: int, machine: Machine) -> list[int]:
-    """Sides of a tile whose accumulators, shared vectors and one factor fit the registers."""
-    sides = range(1, limit + 1)
-    return [side for side in sides if side * other + min(side, other) + _RESERVED_REGISTERS <= machine.registers]
+def _fits(rows: int, vectors: int, machine: Machine) -> bool:
+    """Whether a tile, the vectors that its rows share and one factor stay in registers."""
+    return rows * vectors + vectors + _RESERVED_REGISTERS <= machine.registers
 
 
 def _use(keys: int, vectors: int, shape: AttentionShape, machine: Machine) -> tuple[float, int]:
@@ -145,18 +149,22 @@ def _step(rows: int, vectors: int, machine: Machine) -> float:
 def _cycles(tile: AttentionTile, shape: AttentionShape, machine: Machine) -> float:
     """Cycles of everything on one thread."""
     groups = shape.batches * ceil(shape.queries / tile.queries)
-    scores = ceil(shape.keys / tile.keys) * (_step(tile.keys, tile.vectors, machine) * shape.depth + _TILE_CYCLES)
+    of_scores = _step(tile.keys, tile.vectors, machine) * shape.depth + _TILE_CYCLES
+    scores = ceil(shape.keys / tile.keys) * of_scores
     powers = shape.keys * tile.vectors * _EXP_CYCLES
     tiles = tile.queries // tile.rows * ceil(shape.width / tile.width)
-    result = tiles * (_step(tile.rows, tile.columns, machine) * shape.keys + _TILE_CYCLES)
+    # The values of a window come from the second cache each time.
+    far = tile.width * shape.bits / 8 / _L2_BYTES_PER_CYCLE
+    result = tiles * (max(far, _step(tile.rows, tile.columns, machine)) * shape.keys + _TILE_CYCLES)
     return groups * (scores + powers + result)
 
 
 def _window(tile: AttentionTile, shape: AttentionShape, machine: Machine) -> int:
-    """All keys where their scores fit the first cache, else the part that leaves the shortest rest."""
-    limit = min(_MAX_WINDOW, max(64, machine.l1_bytes * 8 // (shape.bits * tile.queries)))
-    if shape.keys <= limit:
+    """All keys where there are few, else as many as leave most of the second cache free, in equal parts."""
+    if shape.keys <= _MAX_WHOLE:
         return shape.keys
+    bytes_per_key = (shape.depth + shape.width) * shape.bits // 8
+    limit = min(_MAX_WHOLE, max(_MIN_WINDOW, machine.l2_bytes // _L2_SHARE // bytes_per_key))
     parts = ceil(shape.keys / limit)
     return ceil(ceil(shape.keys / parts) / tile.keys) * tile.keys
 

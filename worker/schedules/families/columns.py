@@ -236,9 +236,7 @@ class _Writer:
         work = sum(part.block.work for part in parts)
         threads = machine.threads if work >= MIN_PARALLEL_WORK else 1
         vectors = chunk_vectors(extent, lanes, prod(_sizes(parts[0].kept[:-inner])), threads)
-        local = {
-            part.output: _buffer(part, vectors, lanes) for part in parts if part.output not in results
-        }
+        local = {part.output: _buffer(part, vectors, lanes) for part in parts if part.output not in results}
         return _Writer(parts, inner, vectors, lanes, threads > 1, local)
 
     def tasks(self) -> tirx.Stmt:

@@ -8,7 +8,8 @@ enough to load little. Short rows are joined: the pixels of a tile may go on in 
 where the image needs no border. Pixels are outside blocks: LLVM then keeps a tap's weights in registers beside the
 sums, and one broadcast pixel at a time (the other way around it keeps all pixels, and spills). A row's
 last, shorter tile is compiled apart. Whichever of weights and image would be read again more often stays in
-the cache: blocks outside rows, or rows outside blocks. Bias, residual and activation are applied to a tile
+the cache: blocks outside rows, or rows outside blocks. Where a tile's weights are too many for the second
+cache, all tiles of a row add up a part of the input channels before the next part's weights are read. Bias, residual and activation are applied to a tile
 in the first-level cache.
 
 Source: Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures"
@@ -19,10 +20,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, prod
+from typing import Any
 
-from tvm import s_tir
+from tvm import s_tir, tirx
+from tvm.s_tir.schedule import LoopRV
 
 from worker.layout.convolution_kernels import CONVOLUTION, GROUP_BLOCKS
+from worker.schedules.families.sequences import cut_row
 from worker.schedules.families.windows import (
     PARTITION,
     Windows,
@@ -39,7 +43,7 @@ _MAX_BLOCKS = 8
 _MAX_COLUMNS = 28
 _MAX_SCATTERED = 8
 """Pixels of a tile that goes on in the next row: each takes a register for its address."""
-_MAX_JOINED = 512
+_MAX_JOINED = 1024
 _TILE_CYCLES = 20
 """What a tile costs besides its multiply-adds: the end of a loop that was predicted wrong, first loads."""
 _SCATTERED_COST = 1.02
@@ -57,6 +61,8 @@ class ConvolutionShape:
         columns: columns of the output.
         taps: multiply-adds of an output: the window's places times the input channels.
         contiguous: whether the pixels of a row follow those of the row before, as without border and stride.
+        channels: blocks of input channels, or input channels that are not in blocks.
+        bits: width of an element.
     """
 
     batch: int
@@ -66,15 +72,21 @@ class ConvolutionShape:
     columns: int
     taps: int
     contiguous: bool
+    channels: int = 1
+    bits: int = 32
 
 
 @dataclass(frozen=True)
 class ConvolutionTile:
-    """A register tile: ``blocks`` vectors of output channels times ``columns`` pixels of ``joined`` rows."""
+    """A register tile: ``blocks`` vectors of output channels times ``columns`` pixels of ``joined`` rows.
+
+    The input channels are added up in ``parts``.
+    """
 
     blocks: int
     columns: int
     joined: int = 1
+    parts: int = 1
 
 
 def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine) -> bool:
@@ -82,6 +94,7 @@ def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine) -> bool:
     windows = find_windows(schedule, CONVOLUTION)
     if windows is None:
         return False
+    windows = cut_row(schedule, windows)
     tile = choose_convolution_tile(_shape(schedule, windows), machine)
     windows = join_rows(schedule, windows, tile.joined)
     _tile(schedule, windows, tile, machine)
@@ -103,7 +116,7 @@ def rank_convolution_tiles(shape: ConvolutionShape, machine: Machine) -> tuple[C
     a row.
     """
     tiles = [
-        ConvolutionTile(high, wide, joined)
+        ConvolutionTile(high, wide, joined, _parts(high, shape, machine))
         for joined in _joins(shape)
         for high in divisors(shape.blocks, _MAX_BLOCKS)
         for wide in range(1, min(_widest(shape, joined), _MAX_COLUMNS) + 1)
@@ -113,9 +126,21 @@ def rank_convolution_tiles(shape: ConvolutionShape, machine: Machine) -> tuple[C
 
 
 def _joins(shape: ConvolutionShape) -> tuple[int, ...]:
-    return tuple(
-        rows for rows in divisors(shape.rows, shape.rows) if rows == 1 or rows * shape.columns <= _MAX_JOINED
+    """No rows, or all of an image."""
+    return (1, shape.rows) if 1 < shape.rows <= _MAX_JOINED // shape.columns else (1,)
+
+
+def _parts(blocks: int, shape: ConvolutionShape, machine: Machine) -> int:
+    """One, where the weights of a tile's blocks stay in the L2 cache; else as few as fit it well."""
+    weights_bytes = blocks * machine.lanes(shape.bits) * shape.taps * shape.bits // 8
+    if weights_bytes <= machine.l2_bytes // 2:
+        return 1
+    fitting = (
+        parts
+        for parts in divisors(shape.channels, shape.channels)
+        if weights_bytes // parts <= machine.l2_bytes // 8
     )
+    return next(fitting, shape.channels)
 
 
 def _widest(shape: ConvolutionShape, joined: int) -> int:
@@ -163,17 +188,38 @@ def _tile(schedule: s_tir.Schedule, windows: Windows, tile: ConvolutionTile, mac
     schedule.unroll(inner_block)
     schedule.unroll(inner_column)
     parallel = schedule.fuse(batch, *outside)
-    schedule.compute_at(windows.main, outer_column, preserve_unit_loops=True)
     if windows.sizes[3] % tile.columns:
         schedule.annotate(outer_column, PARTITION, 1)
     run_parallel(schedule, windows, parallel, machine)
-    reductions = tile_inside(schedule, windows.main, outer=2, order=(0, 2, 3, 1, 4))
-    schedule.decompose_reduction(windows.main, reductions[0])
+    if tile.parts > 1:
+        _reduce_in_parts(schedule, windows, tile, parallel)
+    else:
+        schedule.compute_at(windows.main, outer_column, preserve_unit_loops=True)
+        reductions = tile_inside(schedule, windows.main, outer=2, order=(0, 2, 3, 1, 4))
+        schedule.decompose_reduction(windows.main, reductions[0])
+
+
+def _reduce_in_parts(
+    schedule: s_tir.Schedule, windows: Windows, tile: ConvolutionTile, outer: LoopRV
+) -> None:
+    """All tiles of a row add up one part of the input channels, then the next."""
+    schedule.compute_at(windows.main, outer, preserve_unit_loops=True)
+    _, batch, block, row, column, lane, channel, *taps = schedule.get_loops(windows.main)
+    part, channel = schedule.split(channel, factors=[tile.parts, None])
+    outer_column, inner_column = schedule.split(column, factors=[None, tile.columns])
+    tile_loops = (batch, row, inner_column, block)
+    schedule.reorder(part, outer_column, channel, *taps, *tile_loops, lane)
+    if windows.sizes[3] % tile.columns:
+        schedule.annotate(outer_column, PARTITION, 1)
+    schedule.vectorize(lane)
+    for loop in tile_loops:
+        schedule.unroll(loop)
+    schedule.decompose_reduction(windows.main, part)
 
 
 def _keeps_weights(schedule: s_tir.Schedule, windows: Windows, tile: ConvolutionTile) -> bool:
     """Whether all rows pass by some blocks' weights, rather than all weights by a row's pixels."""
-    image, weights = (prod(map(int, read.source.shape)) for read in schedule.get(windows.main).reads)
+    image, weights = (_elements(read.source.shape) for read in schedule.get(windows.main).reads)
     blocks, rows = windows.sizes[1:3]
     return image * (blocks // tile.blocks) + weights <= weights * rows + image
 
@@ -190,4 +236,11 @@ def _shape(schedule: s_tir.Schedule, windows: Windows) -> ConvolutionShape:
         columns=columns,
         taps=windows.taps,
         contiguous=tuple(map(int, image.shape[2:4])) == (rows, columns),
+        channels=windows.channels,
+        bits=windows.dtype_bits,
     )
+
+
+def _elements(shape: Any) -> int:
+    """Elements of a buffer; of one image where the batch is open."""
+    return prod(int(size) for size in shape if isinstance(size, tirx.IntImm))

@@ -24,7 +24,7 @@ from worker.schedules.machine import machine_of
 from worker.schedules.spatial import MIN_PARALLEL_WORK
 
 SCHEDULED = "tirx.is_scheduled"
-_INDEX = "int64"
+INDEX = "int64"
 _OPAQUE = 8
 """TVM's number for a function that no other one is fused with."""
 
@@ -57,7 +57,7 @@ def write_scan(
     source, scanned = function.params
 
     def task(number: Any) -> tirx.Stmt:
-        first = tirx.Min(number % chunks * chunk, nest.constant(after - chunk, _INDEX))
+        first = tirx.Min(number % chunks * chunk, nest.constant(after - chunk, INDEX))
         running = nest.registers((vectors, lanes), result, "running")
 
         def step(place: Any) -> tirx.Stmt:
@@ -72,21 +72,26 @@ def write_scan(
         def clear(vector: Any, lane: Any) -> tirx.Stmt:
             return nest.store(running, nest.constant(join.first, result), vector, lane)
 
-        return nest.sequence(nest.declare(running), each(clear), nest.serial(along, step, _INDEX))
+        return nest.sequence(nest.declare(running), each(clear), nest.serial(along, step, INDEX))
 
     def each(element: Callable[[Any, Any], tirx.Stmt]) -> tirx.Stmt:
         def vector(number: Any) -> tirx.Stmt:
-            return nest.vectorized(lanes, lambda lane: element(number, lane), _INDEX)
+            return nest.vectorized(lanes, lambda lane: element(number, lane), INDEX)
 
-        return nest.unrolled(vectors, vector, _INDEX)
+        return nest.unrolled(vectors, vector, INDEX)
 
     loop = nest.parallel if threads > 1 else nest.serial
-    return nest.with_loops(function, loop(before * chunks, task, _INDEX))
+    return nest.with_loops(function, loop(before * chunks, task, INDEX))
 
 
 def _signature(sizes: tuple[int, ...], dtype: str, result: str) -> tirx.PrimFunc:
     """A function of these buffers, marked as scheduled; its loops do not matter."""
     source = te.placeholder(sizes, dtype, "source")
     copied = te.compute(sizes, lambda *at: source[at].astype(result), name="scanned")
-    plain = te.create_prim_func([source, copied]).without_attr("global_symbol")
-    return plain.with_attr(SCHEDULED, True).with_attr("op_pattern", _OPAQUE).with_attr("tirx.noalias", True)
+    return as_scheduled(te.create_prim_func([source, copied]))
+
+
+def as_scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A function that is called as it is: nothing is fused with it, and nobody schedules it."""
+    anonymous = function.without_attr("global_symbol")
+    return anonymous.with_attr(SCHEDULED, True).with_attr("op_pattern", _OPAQUE).with_attr("tirx.noalias", True)

@@ -4,10 +4,10 @@ Claims a function of one elementwise block that reads a buffer along one of the 
 buffer's contiguous one) where it writes along the last. Other reads may be any.
 
 Loop order: tasks (other axes, pairs of tiles along the contiguous axis; in parallel where the work is worth
-it) → pairs of tiles along the last axis → two by two tiles, written out. A tile is as many vectors as a vector
-has lanes: loaded along the buffer's axis, transposed in registers by shuffles of two vectors at a time, stored
-along the output's. Two tiles beside each other are a cache line on either side, so that no line is fetched or
-written twice even where a power of two as distance lets all lines fall into the same set of the cache.
+it) → pairs of tiles along the last axis → two by two tiles, written out. A tile is as many vectors as a
+vector has lanes: loaded along the buffer's axis, transposed in registers by shuffles of two vectors at a time,
+stored along the output's. Two tiles beside each other are a cache line on either side, so that no line is
+fetched or written twice even where a power of two as distance lets all lines fall into one set of the cache.
 
 The last tile overlaps its neighbor where a size is no multiple of the tile's.
 

@@ -5,12 +5,13 @@ neighboring input pixels: each phase is an ordinary convolution with a part of t
 a stride apart. Which taps belong to a phase, and where they read, follows from its number by arithmetic, so
 that phases are loops, and one register tile serves them all.
 
-Loops: tasks (batch, groups of output blocks, input rows; in parallel) → phases of the rows → phases of the
-columns → tiles of columns → input channels → the phase's taps → channels of a block → the tile, written out:
-``columns`` pixels of one phase times ``blocks`` vectors of output channels, accumulated in registers. Each
-step loads ``blocks`` vectors of weights and broadcasts ``columns`` pixels, as in ``conv2d``. A task writes
-all output rows that belong to its input row, while that stays in the first-level cache. The last tile of a
-row overlaps its neighbor. What follows is applied to a tile in registers.
+Loops: tasks (in parallel) → tiles of columns → input channels → the phase's taps → channels of a block → the
+tile, written out: ``columns`` pixels of one phase times ``blocks`` vectors of output channels, accumulated in
+registers. Each step loads ``blocks`` vectors of weights and broadcasts ``columns`` pixels, as in ``conv2d``.
+Where all weights fit the second-level cache, a task is an input row and a group of output blocks, and writes
+all output rows that belong to it; else it is a phase and a group of blocks, whose weights stay cached while
+all rows pass by. Long rows are shared by tasks. The last tile of a row overlaps its neighbor. What follows
+is applied to a tile in registers.
 
 Source: Shi et al., "Is the deconvolution layer the same as a convolutional layer?" (2016).
 """
@@ -23,7 +24,6 @@ from math import ceil, gcd, prod
 from typing import Any
 
 from tvm import s_tir, tirx
-from tvm.ir import TensorLoad
 
 from worker.layout.convolution_kernels import GROUP_BLOCKS
 from worker.layout.convolution_transposed import DILATION, OUTPUT, PADDING, STRIDES, TRANSPOSED
@@ -38,6 +38,8 @@ _MAX_BLOCKS = 4
 _MAX_COLUMNS = 12
 _LOAD_PORTS = 2
 _BROADCAST_REGISTERS = 1
+_LATENCY_SLACK = 1
+_TASKS_PER_THREAD = 4
 
 Places = dict[Any, Any]
 
@@ -120,7 +122,11 @@ def choose_tile(blocks: int, columns: Phases, machine: Machine) -> ConvolutionTi
     def cycles(tile: ConvolutionTile) -> float:
         work = tile.blocks * tile.columns / machine.fma_ports
         loads = (tile.blocks + tile.columns) / _LOAD_PORTS
-        return ceil(columns.turns / tile.columns) * max(work, loads, machine.fma_latency) / tile.blocks
+        return (
+            ceil(columns.turns / tile.columns)
+            * max(work, loads, machine.fma_latency + _LATENCY_SLACK)
+            / tile.blocks
+        )
 
     return min(tiles, key=lambda tile: (cycles(tile), -tile.columns))
 
@@ -194,18 +200,25 @@ class _Writer:
         return self._outer(prod(sizes[:3]), row, self._index)
 
     def _tasks(self) -> tirx.Stmt:
-        batch, blocks = (axis.extent for axis in self.main.spatial[:2])
-        rows = [phases.turns for phases in self.dimensions[:-1]]
-        sides = [batch, blocks // self.tile.blocks, *rows]
-        if self._weights_stay():
-            sides = [batch, *rows, blocks // self.tile.blocks]
+        """Either all weights pass by an input row, or all rows pass by one phase's weights."""
+        batch, blocks = self.main.spatial[0].extent, self.main.spatial[1].extent // self.tile.blocks
+        rows = [dimension.turns for dimension in self.dimensions[:-1]]
+        strides = [dimension.stride for dimension in self.dimensions]
+        stay = len(rows) > 0 and self._weights_stay()
+        sides = [batch, *rows, blocks] if stay else [batch, blocks, *strides]
+        chunks = self._chunks(prod(sides))
 
         def task(index: Any) -> tirx.Stmt:
-            n, *rest = _split(index, sides)
-            block, turns = (rest[-1], rest[:-1]) if self._weights_stay() else (rest[0], rest[1:])
-            return self._rows(n, block * self.tile.blocks, turns, ())
+            *place, chunk = _split(index, [*sides, chunks])
+            block = place[-1] if stay else place[1]
+            spot = _Task(place[0], block * self.tile.blocks, chunk, chunks)
+            if stay:
+                return self._loops(
+                    strides, lambda phases: self._columns(spot, tuple(place[1:-1]), phases), ()
+                )
+            return self._loops(rows, lambda turns: self._columns(spot, turns, tuple(place[2:])), ())
 
-        return self._outer(prod(sides), task, self._index)
+        return self._outer(prod(sides) * chunks, task, self._index)
 
     def _weights_stay(self) -> bool:
         """Whether all weights stay in the second-level cache, so that input rows need not be read again."""
@@ -213,39 +226,55 @@ class _Writer:
         size = prod(map(int, weights.shape)) * (self.machine.vector_bits // 8 // self._lanes)
         return size <= self.machine.l2_bytes // 2
 
-    def _rows(self, n: Any, block: Any, turns: Sequence[Any], phases: tuple[Any, ...]) -> tirx.Stmt:
-        """The output rows that belong to an input row: a loop over phases for each of the rows' dimensions."""
-        axis = len(phases)
-        dimension = self.dimensions[axis]
-        if axis == len(turns):
-            return nest.serial(
-                dimension.stride, lambda phase: self._columns(n, block, turns, (*phases, phase)), self._index
-            )
+    def _chunks(self, tasks: int) -> int:
+        """Parts of a row, so that all threads have work."""
+        tiles = ceil(self.dimensions[-1].turns / self.tile.columns)
+        wanted = _TASKS_PER_THREAD * self.machine.threads
+        return 1 if not self.parallel or tasks >= wanted else min(tiles, ceil(wanted / tasks))
 
-        def of_phase(phase: Any) -> tirx.Stmt:
-            inside = self._rows(n, block, turns, (*phases, phase))
-            if dimension.output % dimension.stride == 0:
-                return inside
-            return tirx.IfThenElse(turns[axis] < dimension.size(phase), inside, None)
+    def _loops(
+        self, sizes: Sequence[int], body: Callable[[tuple[Any, ...]], tirx.Stmt], outer: tuple[Any, ...]
+    ) -> tirx.Stmt:
+        """Nested loops."""
+        if not sizes:
+            return body(outer)
+        return nest.serial(sizes[0], lambda i: self._loops(sizes[1:], body, (*outer, i)), self._index)
 
-        return nest.serial(dimension.stride, of_phase, self._index)
-
-    def _columns(self, n: Any, block: Any, turns: Sequence[Any], phases: tuple[Any, ...]) -> tirx.Stmt:
-        """The columns of one phase of a row, tile by tile; there may be none."""
+    def _columns(self, task: _Task, turns: tuple[Any, ...], phases: tuple[Any, ...]) -> tirx.Stmt:
+        """The columns of one phase of a row, tile by tile; the last row of a phase may not exist."""
         dimension, width = self.dimensions[-1], self.tile.columns
         size = dimension.size(phases[-1])
-        outputs = [
-            turn * of_axis.stride + phase
-            for turn, of_axis, phase in zip(turns, self.dimensions, phases, strict=False)
-        ]
-        sizes = tuple(of_axis.output for of_axis in self.dimensions)
-        row = join_rows((*outputs, 0), sizes) + tirx.IntImm(self._index, 0)
+        tiles = (size + (width - 1)) // width
+        part = ceil(ceil(dimension.turns / width) / task.chunks)
 
         def of_tile(number: Any) -> tirx.Stmt:
-            first = tirx.min(number * width, size - width) if width > 1 else number
-            return self._tile(_Spot(n, block, row, first * dimension.stride + phases[-1], phases))
+            turn = (
+                tirx.min((task.chunk * part + number) * width, size - width)
+                if width > 1
+                else (task.chunk * part + number)
+            )
+            column = turn * dimension.stride + phases[-1]
+            return self._tile(_Spot(task.batch, task.block, self._row(turns, phases), column, phases))
 
-        return _serial((size + (width - 1)) // width, of_tile, self._index)
+        count = tiles if task.chunks == 1 else tirx.max(0, tirx.min(part, tiles - task.chunk * part))
+        loop = _serial(count, of_tile, self._index)
+        return self._guarded(loop, turns, phases)
+
+    def _row(self, turns: tuple[Any, ...], phases: tuple[Any, ...]) -> Any:
+        outputs = [
+            turn * dimension.stride + phase
+            for turn, dimension, phase in zip(turns, self.dimensions, phases, strict=False)
+        ]
+        sizes = tuple(dimension.output for dimension in self.dimensions)
+        return join_rows((*outputs, 0), sizes) + tirx.IntImm(self._index, 0)
+
+    def _guarded(self, loop: tirx.Stmt, turns: tuple[Any, ...], phases: tuple[Any, ...]) -> tirx.Stmt:
+        conditions = [
+            turn < dimension.size(phase)
+            for turn, dimension, phase in zip(turns, self.dimensions, phases, strict=False)
+            if dimension.output % dimension.stride
+        ]
+        return tirx.IfThenElse(tirx.all(*conditions), loop, None) if conditions else loop
 
     def _tile(self, spot: _Spot) -> tirx.Stmt:
         dtype = str(self.main.body.writes[0].source.dtype)
@@ -308,6 +337,16 @@ class _Writer:
         summed = self.main.body.writes[0].source
         value = nest.replace_loads(nest.substitute(body.value, own), summed, lambda _: sums[at])
         return nest.store(body.buffer, value, *(nest.substitute(index, own) for index in body.indices))
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What one thread computes at once: its image and first block, and which of ``chunks`` parts of rows."""
+
+    batch: Any
+    block: Any
+    chunk: Any
+    chunks: int
 
 
 @dataclass(frozen=True)
