@@ -60,7 +60,7 @@ class Display:
 
 
 def model_table(models: list[ModelResult], peers: tuple[str, ...]) -> Table:
-    """A row for each model: our median, and our best below it; the peers' medians, our ratios to them, their p10 to p90."""
+    """A row for each model: our median and best; the peers' medians, our ratios to them, p10 to p90."""
     table = Table("model", "ours", *peers)
     for model in models:
         sides = {side.name: side for side in model.peers}
