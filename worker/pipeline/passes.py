@@ -9,6 +9,7 @@ from worker.layout.attention import fuse_attention
 from worker.layout.convolution import block_convolutions
 from worker.layout.linear import pack_linear_weights
 from worker.pipeline.fold import evaluate_constants, fold_batch_norm
+from worker.pipeline.legalize import LEGALIZATIONS
 
 
 class Phase(NamedTuple):
@@ -41,10 +42,11 @@ OPTIMIZATION: tuple[Phase, ...] = (
     ),
     # Regions of the graph get the layouts that their kernels read; weights are packed for them.
     Phase("layout", (fuse_attention, block_convolutions, pack_linear_weights)),
-    # Every operator becomes a call of a TensorIR function. Sorts and scans know what the target offers.
+    # Every operator becomes a call of a TensorIR function. Sorts know what the target offers.
     Phase(
         "legalize",
         (
+            transform.LegalizeOps(LEGALIZATIONS),
             backend.DispatchSampling(),
             backend.DispatchSortScan(),
             transform.LegalizeOps(),

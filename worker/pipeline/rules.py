@@ -12,8 +12,12 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from tvm import relax, tirx
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+from worker.pipeline.rules_reductions import REDUCTIONS
+from worker.pipeline.symbols import Symbols
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -30,12 +34,40 @@ _TRANSPOSED = {
 
 
 class Importer(ExportedProgramImporter):
-    """TVM's importer with ``RULES`` in place of its own."""
+    """TVM's importer with ``RULES`` in place of its own.
+
+    Where sizes are open, each result has the shape that torch gives it: TVM's own reasoning loses some.
+    """
+
+    _symbols: Symbols | None = None
 
     def create_convert_map(self) -> dict[str, Callable[[Node], relax.Var]]:
         """The converters by the operators' names."""
         own = {name: partial(rule, self) for name, rule in RULES.items()}
-        return {**super().create_convert_map(), **own}
+        return {
+            name: partial(self._shaped, converter)
+            for name, converter in {**super().create_convert_map(), **own}.items()
+        }
+
+    def create_input_vars(self, exported_program: Any) -> Any:
+        """The inputs, whose shapes name the symbols."""
+        found = super().create_input_vars(exported_program)
+        self._symbols = Symbols(found[1].values())
+        return found
+
+    def _shaped(self, converter: Callable[[Node], Any], node: Node) -> Any:
+        result, value = converter(node), node.meta.get("val")
+        if self._symbols is None or not isinstance(result, relax.Var) or not isinstance(value, torch.Tensor):
+            return result
+        if all(isinstance(size, int) for size in value.shape):
+            return result
+        shape = self._symbols.shape_of(value.shape)
+        if shape is None or self._symbols.are_equal(result.ty.shape, shape):
+            return result
+        if not isinstance(result.ty.shape, relax.ShapeExpr):
+            raise ValueError(f"the shape of {node.name} cannot be told")
+        # A cast would say it better, but CanonicalizeBindings crashes on casts of symbols (TVM 0.27).
+        return self.emit(relax.op.reshape(result, shape))
 
     def emit(self, expression: relax.Expr) -> relax.Var:
         """Bind an expression to a new variable."""
@@ -213,6 +245,7 @@ def _look_up(importer: Importer, table: relax.Expr, indices: relax.Expr, axis: i
 
 
 RULES: dict[str, Rule] = {
+    **REDUCTIONS,
     "addmm.default": _addmm,
     "bmm.default": _matmul,
     "convolution.default": _convolution,
