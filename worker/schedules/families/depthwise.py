@@ -1,10 +1,10 @@
 """Depthwise convolutions of images in blocks; pools go by the same template.
 
 Loops: batch, blocks of channels, bands of rows (in parallel), rows, tiles of columns; inside, the taps,
-unrolled (of a large window one row of them at a time); inside these the tile of ``columns`` pixels, each an accumulator in a register, so that as many
-sums run side by side as hide an addition's latency. Neighboring pixels of a tile read the same columns,
-which LLVM loads once. A band gets its border just before it is computed, and is still in the first-level
-cache then.
+unrolled (of a large window one row of them at a time); inside these the tile of ``columns`` pixels, each an
+accumulator in a register, so that as many sums run side by side as hide an addition's latency. Neighboring
+pixels of a tile read the same columns, which LLVM loads once. A band gets its border just before it is
+computed, and is still in the first-level cache then.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def schedule_depthwise(schedule: s_tir.Schedule, machine: Machine) -> bool:
 
 
 def choose_columns(columns: int, taps: int) -> int:
-    """Pixels of a tile: enough to hide latency, fewer where a row's taps are many, best a divisor of a row."""
+    """Pixels of a tile: enough to hide latency, fewer where unrolled taps are many, best a row's divisor."""
     limit = max(1, min(_IN_FLIGHT, _MAX_UNROLLED // taps, columns))
     largest = divisors(columns, limit)[-1]
     return largest if 2 * largest > limit else limit
