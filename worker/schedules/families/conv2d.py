@@ -5,12 +5,12 @@ taps; inside these the register tile, ``blocks`` vectors of output channels time
 tap of an input channel loads ``blocks`` vectors of weights and broadcasts ``columns`` pixels for ``blocks *
 columns`` fused multiply-adds, so that the tile has to be large enough to hide their latency and square
 enough to load little. Short rows are joined: the pixels of a tile may go on in the next row, which is free
-where the image needs no border. Pixels are outside blocks: LLVM then keeps a tap's weights in registers beside the
-sums, and one broadcast pixel at a time (the other way around it keeps all pixels, and spills). A row's
-last, shorter tile is compiled apart. Whichever of weights and image would be read again more often stays in
-the cache: blocks outside rows, or rows outside blocks. Where a tile's weights are too many for the second
-cache, all tiles of a row add up a part of the input channels before the next part's weights are read. Bias, residual and activation are applied to a tile
-in the first-level cache.
+where the image needs no border. Pixels are outside blocks: LLVM then keeps a tap's weights in registers
+beside the sums, and one broadcast pixel at a time (the other way around it keeps all pixels, and spills). A
+row's last, shorter tile is compiled apart. Whichever of weights and image would be read again more often
+stays in the cache: blocks outside rows, or rows outside blocks. Where a tile's weights are too many for the
+second cache, all tiles of a row add up a part of the input channels before the next part's weights are read.
+Bias, residual and activation are applied to a tile in the first-level cache.
 
 Source: Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures"
 (2018).
@@ -40,7 +40,6 @@ from worker.schedules.machine import Machine, divisors
 from worker.schedules.plans import Chooser
 from worker.schedules.ranking import by_rank
 
-_BROADCAST_REGISTERS = 1
 _MAX_BLOCKS = 8
 _MAX_COLUMNS = 28
 _MAX_SCATTERED = 8
@@ -150,9 +149,14 @@ def rank_convolution_tiles(shape: ConvolutionShape, machine: Machine) -> tuple[C
         for joined in _joins(shape)
         for high in divisors(shape.blocks, _MAX_BLOCKS)
         for wide in range(1, min(_widest(shape, joined), _MAX_COLUMNS) + 1)
-        if high * wide + high + _BROADCAST_REGISTERS <= machine.registers
+        if _registers(high, wide, machine) <= machine.registers
     ]
     return tuple(sorted(tiles, key=lambda tile: _merit(tile, shape, machine)))
+
+
+def _registers(blocks: int, columns: int, machine: Machine) -> int:
+    """Sums, a tap's weights, and one broadcast pixel, or each pixel's channels where lanes are factors."""
+    return blocks * columns + blocks + (columns if machine.lane_factors else 1)
 
 
 def _joins(shape: ConvolutionShape) -> tuple[int, ...]:

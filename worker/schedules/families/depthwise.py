@@ -2,9 +2,10 @@
 
 Loops: batch, blocks of channels, bands of rows (in parallel), rows, tiles of columns; inside, the taps,
 unrolled (of a large window one row of them at a time); inside these the tile of ``columns`` pixels, each an
-accumulator in a register, so that as many sums run side by side as hide an addition's latency. Neighboring pixels of a tile read the same columns,
-which LLVM loads once. A band gets its border just before it is computed, and is still in the first-level
-cache then. A band of a volume reads rows of several planes, so that volumes get theirs all at once.
+accumulator in a register, so that as many sums run side by side as hide an addition's latency. Neighboring
+pixels of a tile read the same columns, which LLVM loads once. A band gets its border just before it is
+computed, and is still in the first-level cache then. A band of a volume reads rows of several planes, so
+that volumes get theirs all at once.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _TASKS_PER_THREAD = 4
 
 @dataclass(frozen=True)
 class WindowShape:
-    """Windows over ``tasks`` images of ``rows`` by ``columns`` pixels, and the taps of each and of its rows."""
+    """Windows over ``tasks`` images of ``rows`` by ``columns`` pixels; the taps of each, and of its rows."""
 
     tasks: int
     rows: int
@@ -83,7 +84,7 @@ def window_plans(shape: WindowShape, threads: int) -> tuple[WindowPlan, ...]:
 
 
 def choose_columns(columns: int, taps: int) -> int:
-    """Pixels of a tile: enough to hide latency, fewer where a row's taps are many, best a divisor of a row."""
+    """Pixels of a tile: enough to hide latency, fewer where unrolled taps are many, best a row's divisor."""
     limit = max(1, min(_IN_FLIGHT, _MAX_UNROLLED // taps, columns))
     largest = divisors(columns, limit)[-1]
     return largest if 2 * largest > limit else limit
