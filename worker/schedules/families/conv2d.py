@@ -53,20 +53,23 @@ def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine) -> bool:
     if windows is None:
         return False
     columns = windows.sizes[3]
-    tile = choose_convolution_tile(_blocks_per_group(schedule, windows), columns, machine)
+    tile = choose_convolution_tile(_blocks_per_group(schedule, windows), columns, machine, windows.is_open)
     _tile(schedule, windows, tile, machine)
     if windows.border is not None:
         copy_border(schedule, windows, machine)
     return True
 
 
-def choose_convolution_tile(blocks: int, columns: int, machine: Machine) -> ConvolutionTile:
+def choose_convolution_tile(
+    blocks: int, columns: int, machine: Machine, only_whole: bool = False
+) -> ConvolutionTile:
     """The tile that computes a row in the fewest cycles.
 
     Args:
         blocks: vectors of output channels that read the same input; the tile's side divides it.
         columns: pixels of a row; the tile's side need not divide it.
         machine: the processor.
+        only_whole: whether the tile's columns must divide those of a row.
 
     Returns:
         The tile; of equally fast ones the one that loads least, of those the one that loads fewest weights.
@@ -76,6 +79,7 @@ def choose_convolution_tile(blocks: int, columns: int, machine: Machine) -> Conv
         for high in divisors(blocks, _MAX_BLOCKS)
         for wide in range(1, min(columns, _MAX_COLUMNS) + 1)
         if high * wide + high + _BROADCAST_REGISTERS <= machine.registers
+        and not (only_whole and columns % wide)
     ]
     return min(tiles, key=lambda tile: (_cycles(tile, columns, machine), _loads(tile), tile.blocks))
 

@@ -47,6 +47,8 @@ def tile_windows(schedule: s_tir.Schedule, windows: Windows, machine: Machine) -
     """Schedule windows that reduce over their taps only."""
     tasks, rows, columns = windows.sizes[0] * windows.sizes[1], *windows.sizes[2:4]
     width = choose_columns(columns, windows.taps)
+    if windows.is_open:
+        width = divisors(columns, width)[-1]
     batch, block, row, column, lane = schedule.get_loops(windows.last)
     band, _ = schedule.split(row, factors=[None, choose_band(rows, tasks, machine.threads)])
     outer_column, inner_column = schedule.split(column, factors=[None, width])

@@ -24,8 +24,9 @@ PARTITION = "pragma_loop_partition_hint"
 class Windows:
     """A function of windows over blocks: an optional border, the windows, what writes the output.
 
-    ``last`` iterates over batch, blocks, rows, columns, lanes; ``sizes`` are theirs. A batch of open size
-    counts as one image.
+    ``last`` iterates over batch, blocks, rows, columns, lanes; ``sizes`` are theirs. Where the batch ``is_open``
+    it counts as one image, and tiles must divide a row: TVM 0.27 cannot compile a shorter last tile apart
+    then (LoopPartition mixes the indices' widths).
     """
 
     border: SBlockRV | None
@@ -34,6 +35,7 @@ class Windows:
     sizes: tuple[int, ...]
     taps: int
     dtype_bits: int
+    is_open: bool
 
     @property
     def work(self) -> int:
@@ -63,6 +65,7 @@ def find_windows(schedule: s_tir.Schedule, family: str) -> Windows | None:
         sizes=(1 if block.axes[0].is_open else block.axes[0].extent, *(axis.extent for axis in block.spatial[1:])),
         taps=prod(axis.extent for axis in block.reduced),
         dtype_bits=element_bits(block),
+        is_open=block.is_open,
     )
 
 
