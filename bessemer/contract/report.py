@@ -64,6 +64,12 @@ class FunctionTime(Document):
     calls: int
     milliseconds: float
     share: float = Field(description="Of all functions' time, 0 to 1.")
+    flops: int = Field(
+        default=0,
+        description="Floating-point operations of its matrix products and convolutions, over one run of the "
+        "model; 0 where it has none, or where a size is not known.",
+    )
+    products: str = Field(default="", description="The shapes of those products.")
 
 
 class BenchmarkResult(Document):
@@ -130,6 +136,7 @@ class TuneResult(Document):
     unclaimed: int = Field(
         default=0, description="Functions that no family of schedules knows, scheduled by general rules."
     )
+    unclaimed_functions: tuple[str, ...] = Field(default=(), description="Their names, in order.")
 
 
 class Report(Document):

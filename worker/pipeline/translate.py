@@ -27,8 +27,12 @@ if TYPE_CHECKING:
 
 MAX_PLACES = 200
 
-KEPT_WHOLE = (torch.ops.aten.linear.default, torch.ops.aten.matmul.default)
-"""Decomposed, they hide between reshapes to two dimensions, which part them from what could be fused."""
+KEPT_WHOLE = (
+    torch.ops.aten.linear.default,
+    torch.ops.aten.matmul.default,
+    torch.ops.aten.scaled_dot_product_attention.default,
+)
+"""Decomposed, they hide between reshapes and further steps, which part them from what could be fused."""
 
 _BY_OPEN_SIZES = (ErrorCode.TRANSLATE_FAILED, ErrorCode.OPTIMIZE_FAILED)
 

@@ -20,7 +20,7 @@ from worker.errors import failure_of
 from worker.pipeline.types import Optimized, Tuned, Workshop
 from worker.schedules.attempt import REFUSALS
 from worker.schedules.blocks import has_open_sizes
-from worker.schedules.default import count_unclaimed, schedule_rest
+from worker.schedules.default import schedule_rest, unclaimed_functions
 from worker.targets import tvm_target
 from worker.tuning.contest import measure_defaults, wins
 from worker.tuning.log import logging_to
@@ -83,9 +83,7 @@ def _search_and_apply(
     return Tuned(
         optimized=optimized,
         module=module,
-        result=result.model_copy(
-            update={"unclaimed": count_unclaimed(module), "unsearched": count_open(optimized.module)}
-        ),
+        result=_with_unclaimed(result, module).model_copy(update={"unsearched": count_open(optimized.module)}),
         records=records,
     )
 
@@ -97,7 +95,12 @@ def count_open(module: tvm.IRModule) -> int:
 
 
 def _no_search(module: tvm.IRModule) -> TuneResult:
-    return TuneResult(trials=0, seconds=0.0, tasks=(), unclaimed=count_unclaimed(module))
+    return _with_unclaimed(TuneResult(trials=0, seconds=0.0, tasks=()), module)
+
+
+def _with_unclaimed(result: TuneResult, module: tvm.IRModule) -> TuneResult:
+    names = unclaimed_functions(module)
+    return result.model_copy(update={"unclaimed": len(names), "unclaimed_functions": names})
 
 
 def _open_laboratory(optimized: Optimized, workshop: Workshop, target: tvm.target.Target) -> Laboratory:

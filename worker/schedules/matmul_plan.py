@@ -18,7 +18,6 @@ from math import ceil
 
 from worker.schedules.machine import Machine
 
-_LOADS_PER_CYCLE = 2
 _MAX_ROWS = 14
 _MAX_VECTORS = 8
 _MAX_CHAINS = 8
@@ -135,7 +134,7 @@ def _registers(tile: MatmulTile) -> int:
 def _step_cycles(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> float:
     """Cycles of one step of the depth."""
     arithmetic = tile.rows * tile.vectors / machine.fma_ports
-    loads = (tile.rows + tile.vectors) / _LOADS_PER_CYCLE
+    loads = (tile.rows + tile.vectors) / machine.loads_per_cycle
     row_bytes = tile.columns * shape.bits // 8
     far = row_bytes * shape.depth > machine.l1_bytes // 2
     return max(

@@ -54,7 +54,7 @@ def schedule_reduction(
     assert block is not None
     plan = None if block.is_open else plan_tile(block, machine)
     parallel = machine.threads > 1 and block.work >= MIN_PARALLEL_WORK
-    tiled = plan and attempt(schedule, lambda trial: _tile(trial, name, epilogue, plan, parallel))
+    tiled = plan and attempt(schedule, lambda trial: tile_reduction(trial, name, epilogue, plan, parallel))
     return tiled or attempt(schedule, lambda trial: _plain(trial, name, parallel, machine)) or schedule
 
 
@@ -96,7 +96,10 @@ def _row_axis(block: Block, column: Axis) -> Axis | None:
     return free[-1] if free else None
 
 
-def _tile(schedule: s_tir.Schedule, name: str, epilogue: str | None, plan: TilePlan, parallel: bool) -> None:
+def tile_reduction(
+    schedule: s_tir.Schedule, name: str, epilogue: str | None, plan: TilePlan, parallel: bool
+) -> None:
+    """Accumulate a tile in registers, and pass it to the epilogue; raises what TVM raises."""
     reduction = schedule.get_sblock(name)
     last = schedule.get_sblock(epilogue) if epilogue else schedule.cache_write(reduction, 0, "global")
     outer = _tile_epilogue(schedule, last, plan)

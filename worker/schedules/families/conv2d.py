@@ -4,10 +4,12 @@ Loops: batch, groups of output blocks, rows (in parallel), tiles of columns; ins
 taps; inside these the register tile, ``blocks`` vectors of output channels times ``columns`` pixels. Each
 tap of an input channel loads ``blocks`` vectors of weights and broadcasts ``columns`` pixels for ``blocks *
 columns`` fused multiply-adds, so that the tile has to be large enough to hide their latency and square
-enough to load little. Pixels are outside blocks: LLVM then keeps a tap's weights in registers beside the
+enough to load little. Short rows are joined: the pixels of a tile may go on in the next row, which is free
+where the image needs no border. Pixels are outside blocks: LLVM then keeps a tap's weights in registers beside the
 sums, and one broadcast pixel at a time (the other way around it keeps all pixels, and spills). A row's
 last, shorter tile is compiled apart. Whichever of weights and image would be read again more often stays in
-the cache: blocks outside rows, or rows outside blocks. Bias, residual and activation are applied to a tile
+the cache: blocks outside rows, or rows outside blocks. Where a tile's weights are too many for the second
+cache, all tiles of a row add up a part of the input channels before the next part's weights are read. Bias, residual and activation are applied to a tile
 in the first-level cache.
 
 Source: Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures"
@@ -17,34 +19,76 @@ Source: Georganas et al., "Anatomy of High-Performance Deep Learning Convolution
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 from tvm import s_tir, tirx
+from tvm.s_tir.schedule import LoopRV
 
 from worker.layout.convolution_kernels import CONVOLUTION, GROUP_BLOCKS
+from worker.schedules.families.sequences import cut_row
 from worker.schedules.families.windows import (
     PARTITION,
     Windows,
     copy_border,
     find_windows,
+    join_rows,
     run_parallel,
     tile_inside,
 )
 from worker.schedules.machine import Machine, divisors
 
-_LOAD_PORTS = 2
 _BROADCAST_REGISTERS = 1
 _MAX_BLOCKS = 8
 _MAX_COLUMNS = 28
+_MAX_SCATTERED = 8
+"""Pixels of a tile that goes on in the next row: each takes a register for its address."""
+_MAX_JOINED = 1024
+_TILE_CYCLES = 20
+"""What a tile costs besides its multiply-adds: the end of a loop that was predicted wrong, first loads."""
+_SCATTERED_COST = 1.02
+
+
+@dataclass(frozen=True)
+class ConvolutionShape:
+    """What the choice of a tile depends on.
+
+    Attributes:
+        batch: images.
+        groups: groups of output blocks that read the same inputs.
+        blocks: vectors of output channels in one group.
+        rows: rows of the output.
+        columns: columns of the output.
+        taps: multiply-adds of an output: the window's places times the input channels.
+        contiguous: whether the pixels of a row follow those of the row before, as without border and stride.
+        channels: blocks of input channels, or input channels that are not in blocks.
+        bits: width of an element.
+        only_whole: whether a tile's columns must divide a row.
+    """
+
+    batch: int
+    groups: int
+    blocks: int
+    rows: int
+    columns: int
+    taps: int
+    contiguous: bool
+    channels: int = 1
+    bits: int = 32
+    only_whole: bool = False
 
 
 @dataclass(frozen=True)
 class ConvolutionTile:
-    """A register tile: ``blocks`` vectors of output channels times ``columns`` pixels of a row."""
+    """A register tile: ``blocks`` vectors of output channels times ``columns`` pixels of ``joined`` rows.
+
+    The input channels are added up in ``parts``.
+    """
 
     blocks: int
     columns: int
+    joined: int = 1
+    parts: int = 1
 
 
 def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine) -> bool:
@@ -52,51 +96,85 @@ def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine) -> bool:
     windows = find_windows(schedule, CONVOLUTION)
     if windows is None:
         return False
-    columns = windows.sizes[3]
-    tile = choose_convolution_tile(_blocks_per_group(schedule, windows), columns, machine, windows.is_open)
+    windows = cut_row(schedule, windows)
+    tile = choose_convolution_tile(_shape(schedule, windows), machine)
+    windows = join_rows(schedule, windows, tile.joined)
     _tile(schedule, windows, tile, machine)
     if windows.border is not None:
         copy_border(schedule, windows, machine)
     return True
 
 
-def choose_convolution_tile(
-    blocks: int, columns: int, machine: Machine, only_whole: bool = False
-) -> ConvolutionTile:
-    """The tile that computes a row in the fewest cycles.
+def choose_convolution_tile(shape: ConvolutionShape, machine: Machine) -> ConvolutionTile:
+    """The tile that the model expects to be fastest."""
+    return rank_convolution_tiles(shape, machine)[0]
 
-    Args:
-        blocks: vectors of output channels that read the same input; the tile's side divides it.
-        columns: pixels of a row; the tile's side need not divide it.
-        machine: the processor.
-        only_whole: whether the tile's columns must divide those of a row.
 
-    Returns:
-        The tile; of equally fast ones the one that loads least, of those the one that loads fewest weights.
+def rank_convolution_tiles(shape: ConvolutionShape, machine: Machine) -> tuple[ConvolutionTile, ...]:
+    """All tiles that fit the registers, the fastest first.
+
+    Of equally fast ones the one that joins fewest rows comes first, of those the one that loads least, of
+    those the one that loads fewest weights. The tile's blocks divide the group's; its columns need not divide
+    a row.
     """
     tiles = [
-        ConvolutionTile(high, wide)
-        for high in divisors(blocks, _MAX_BLOCKS)
-        for wide in range(1, min(columns, _MAX_COLUMNS) + 1)
+        ConvolutionTile(high, wide, joined, _parts(high, shape, machine))
+        for joined in _joins(shape)
+        for high in divisors(shape.blocks, _MAX_BLOCKS)
+        for wide in range(1, min(_widest(shape, joined), _MAX_COLUMNS) + 1)
         if high * wide + high + _BROADCAST_REGISTERS <= machine.registers
-        and not (only_whole and columns % wide)
+        and not (shape.only_whole and joined * shape.columns % wide)
     ]
-    return min(tiles, key=lambda tile: (_cycles(tile, columns, machine), _loads(tile), tile.blocks))
+    return tuple(sorted(tiles, key=lambda tile: _merit(tile, shape, machine)))
 
 
-def _cycles(tile: ConvolutionTile, columns: int, machine: Machine) -> float:
-    """Cycles that one tap of a row takes, per output block."""
-    whole, rest = divmod(columns, tile.columns)
-    total = whole * _tile_cycles(tile.blocks, tile.columns, machine)
+def _joins(shape: ConvolutionShape) -> tuple[int, ...]:
+    """No rows, or all of an image."""
+    return (1, shape.rows) if 1 < shape.rows <= _MAX_JOINED // shape.columns else (1,)
+
+
+def _parts(blocks: int, shape: ConvolutionShape, machine: Machine) -> int:
+    """One, where the weights of a tile's blocks stay in the L2 cache; else as few as fit it well."""
+    weights_bytes = blocks * machine.lanes(shape.bits) * shape.taps * shape.bits // 8
+    if weights_bytes <= machine.l2_bytes // 2:
+        return 1
+    fitting = (
+        parts
+        for parts in divisors(shape.channels, shape.channels)
+        if weights_bytes // parts <= machine.l2_bytes // 8
+    )
+    return next(fitting, shape.channels)
+
+
+def _widest(shape: ConvolutionShape, joined: int) -> int:
+    return shape.columns if joined == 1 else joined * shape.columns if shape.contiguous else _MAX_SCATTERED
+
+
+def _merit(
+    tile: ConvolutionTile, shape: ConvolutionShape, machine: Machine
+) -> tuple[float, int, float, int]:
+    cycles = _cycles(tile, shape, machine)
+    return (round(cycles, 3), tile.joined, _loads(tile), tile.blocks)
+
+
+def _cycles(tile: ConvolutionTile, shape: ConvolutionShape, machine: Machine) -> float:
+    """Cycles per tap of a pixel of an output block, on the thread that has most to do."""
+    pixels = tile.joined * shape.columns
+    whole, rest = divmod(pixels, tile.columns)
+    total = whole * _tile_cycles(tile.blocks, tile.columns, shape, machine)
     if rest:
-        total += _tile_cycles(tile.blocks, rest, machine)
-    return total / tile.blocks
+        total += _tile_cycles(tile.blocks, rest, shape, machine)
+    tasks = shape.batch * shape.groups * (shape.blocks // tile.blocks) * (shape.rows // tile.joined)
+    unequal = ceil(tasks / machine.threads) * machine.threads / tasks
+    scattered = tile.joined > 1 and not shape.contiguous
+    return total / (tile.blocks * pixels) * unequal * (_SCATTERED_COST if scattered else 1)
 
 
-def _tile_cycles(blocks: int, columns: int, machine: Machine) -> float:
+def _tile_cycles(blocks: int, columns: int, shape: ConvolutionShape, machine: Machine) -> float:
     """Cycles of a tap: of the multiply-adds, of the loads, or of one multiply-add that waits for its sum."""
     multiply_adds = blocks * columns / machine.fma_ports
-    return max(multiply_adds, (blocks + columns) / _LOAD_PORTS, machine.fma_latency)
+    loads = (blocks + columns) / machine.loads_per_cycle
+    return max(multiply_adds, loads, machine.fma_latency) + _TILE_CYCLES / shape.taps
 
 
 def _loads(tile: ConvolutionTile) -> float:
@@ -113,12 +191,33 @@ def _tile(schedule: s_tir.Schedule, windows: Windows, tile: ConvolutionTile, mac
     schedule.unroll(inner_block)
     schedule.unroll(inner_column)
     parallel = schedule.fuse(batch, *outside)
-    schedule.compute_at(windows.main, outer_column, preserve_unit_loops=True)
     if windows.sizes[3] % tile.columns:
         schedule.annotate(outer_column, PARTITION, 1)
     run_parallel(schedule, windows, parallel, machine)
-    reductions = tile_inside(schedule, windows.main, outer=2, order=(0, 2, 3, 1, 4))
-    schedule.decompose_reduction(windows.main, reductions[0])
+    if tile.parts > 1:
+        _reduce_in_parts(schedule, windows, tile, parallel)
+    else:
+        schedule.compute_at(windows.main, outer_column, preserve_unit_loops=True)
+        reductions = tile_inside(schedule, windows.main, outer=2, order=(0, 2, 3, 1, 4))
+        schedule.decompose_reduction(windows.main, reductions[0])
+
+
+def _reduce_in_parts(
+    schedule: s_tir.Schedule, windows: Windows, tile: ConvolutionTile, outer: LoopRV
+) -> None:
+    """All tiles of a row add up one part of the input channels, then the next."""
+    schedule.compute_at(windows.main, outer, preserve_unit_loops=True)
+    _, batch, block, row, column, lane, channel, *taps = schedule.get_loops(windows.main)
+    part, channel = schedule.split(channel, factors=[tile.parts, None])
+    outer_column, inner_column = schedule.split(column, factors=[None, tile.columns])
+    tile_loops = (batch, row, inner_column, block)
+    schedule.reorder(part, outer_column, channel, *taps, *tile_loops, lane)
+    if windows.sizes[3] % tile.columns:
+        schedule.annotate(outer_column, PARTITION, 1)
+    schedule.vectorize(lane)
+    for loop in tile_loops:
+        schedule.unroll(loop)
+    schedule.decompose_reduction(windows.main, part)
 
 
 def _keeps_weights(schedule: s_tir.Schedule, windows: Windows, tile: ConvolutionTile) -> bool:
@@ -128,10 +227,24 @@ def _keeps_weights(schedule: s_tir.Schedule, windows: Windows, tile: Convolution
     return image * (blocks // tile.blocks) + weights <= weights * rows + image
 
 
+def _shape(schedule: s_tir.Schedule, windows: Windows) -> ConvolutionShape:
+    batch, blocks, rows, columns, _ = windows.sizes
+    per_group = int(schedule.get(windows.main).annotations[GROUP_BLOCKS])
+    image = schedule.get(windows.main).reads[0].source
+    return ConvolutionShape(
+        batch=batch,
+        groups=blocks // per_group,
+        blocks=per_group,
+        rows=rows,
+        columns=columns,
+        taps=windows.taps,
+        contiguous=tuple(map(int, image.shape[2:4])) == (rows, columns),
+        channels=windows.channels,
+        bits=windows.dtype_bits,
+        only_whole=windows.is_open,
+    )
+
+
 def _elements(shape: Any) -> int:
     """Elements of a buffer; of one image where the batch is open."""
     return prod(int(size) for size in shape if isinstance(size, tirx.IntImm))
-
-
-def _blocks_per_group(schedule: s_tir.Schedule, windows: Windows) -> int:
-    return int(schedule.get(windows.main).annotations[GROUP_BLOCKS])
