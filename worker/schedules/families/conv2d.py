@@ -66,6 +66,7 @@ class ConvolutionShape:
         bits: width of an element.
         image: elements of all images.
         weights: elements of the weights.
+        only_whole: whether a tile's columns must divide a row.
     """
 
     batch: int
@@ -79,6 +80,7 @@ class ConvolutionShape:
     bits: int = 32
     image: int = 0
     weights: int = 0
+    only_whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,7 @@ def rank_convolution_tiles(shape: ConvolutionShape, machine: Machine) -> tuple[C
         for high in divisors(shape.blocks, _MAX_BLOCKS)
         for wide in range(1, min(_widest(shape, joined), _MAX_COLUMNS) + 1)
         if _registers(high, wide, machine) <= machine.registers
+        and not (shape.only_whole and joined * shape.columns % wide)
     ]
     return tuple(sorted(tiles, key=lambda tile: _merit(tile, shape, machine)))
 
@@ -277,6 +280,7 @@ def _shape(schedule: s_tir.Schedule, windows: Windows) -> ConvolutionShape:
         bits=windows.dtype_bits,
         image=_elements(image),
         weights=_elements(weights),
+        only_whole=windows.is_open,
     )
 
 
