@@ -25,10 +25,10 @@ PARTITION = "pragma_loop_partition_hint"
 class Windows:
     """A function of windows over blocks: an optional border, the windows, what writes the output.
 
-    ``last`` iterates over batch, blocks, rows, columns, lanes; ``sizes`` are theirs. Where the batch ``is_open`` it
-    counts as one image, and tiles must divide a row: TVM 0.27 cannot compile a shorter last tile apart then
-    (LoopPartition mixes the widths of indices). ``taps`` counts all reductions of an element, ``channels`` the outermost one,
-    ``taps_of_row`` the innermost.
+    ``last`` iterates over batch, blocks, rows, columns, lanes; ``sizes`` are theirs. Where the batch
+    ``is_open`` it counts as one image, and tiles must divide a row: TVM 0.27 cannot compile a shorter last
+    tile apart then (LoopPartition mixes the widths of indices). ``taps`` counts all reductions of an element,
+    ``channels`` the outermost one, ``taps_of_row`` the innermost.
     """
 
     border: SBlockRV | None
