@@ -63,6 +63,7 @@ class ConvolutionShape:
         contiguous: whether the pixels of a row follow those of the row before, as without border and stride.
         channels: blocks of input channels, or input channels that are not in blocks.
         bits: width of an element.
+        has_rows: whether the rows are the image's own, so that some may be joined.
     """
 
     batch: int
@@ -74,6 +75,7 @@ class ConvolutionShape:
     contiguous: bool
     channels: int = 1
     bits: int = 32
+    has_rows: bool = True
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,8 @@ def rank_convolution_tiles(shape: ConvolutionShape, machine: Machine) -> tuple[C
 
 def _joins(shape: ConvolutionShape) -> tuple[int, ...]:
     """No rows, or all of an image."""
-    return (1, shape.rows) if 1 < shape.rows <= _MAX_JOINED // shape.columns else (1,)
+    can_join = shape.has_rows and 1 < shape.rows <= _MAX_JOINED // shape.columns
+    return (1, shape.rows) if can_join else (1,)
 
 
 def _parts(blocks: int, shape: ConvolutionShape, machine: Machine) -> int:
@@ -147,9 +150,7 @@ def _widest(shape: ConvolutionShape, joined: int) -> int:
     return shape.columns if joined == 1 else joined * shape.columns if shape.contiguous else _MAX_SCATTERED
 
 
-def _merit(
-    tile: ConvolutionTile, shape: ConvolutionShape, machine: Machine
-) -> tuple[float, int, float, int]:
+def _merit(tile: ConvolutionTile, shape: ConvolutionShape, machine: Machine) -> tuple[float, int, float, int]:
     cycles = _cycles(tile, shape, machine)
     return (round(cycles, 3), tile.joined, _loads(tile), tile.blocks)
 
@@ -238,6 +239,7 @@ def _shape(schedule: s_tir.Schedule, windows: Windows) -> ConvolutionShape:
         contiguous=tuple(map(int, image.shape[2:4])) == (rows, columns),
         channels=windows.channels,
         bits=windows.dtype_bits,
+        has_rows=int(schedule.get(windows.main).writes[0].source.shape[2]) == rows,
     )
 
 
