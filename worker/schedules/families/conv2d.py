@@ -67,6 +67,7 @@ class ConvolutionShape:
         image: elements of all images.
         weights: elements of the weights.
         only_whole: whether a tile's columns must divide a row.
+        has_rows: whether the rows are the image's own, so that some may be joined.
     """
 
     batch: int
@@ -81,6 +82,7 @@ class ConvolutionShape:
     image: int = 0
     weights: int = 0
     only_whole: bool = False
+    has_rows: bool = True
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,8 @@ def _registers(blocks: int, columns: int, machine: Machine) -> int:
 
 def _joins(shape: ConvolutionShape) -> tuple[int, ...]:
     """No rows, or all of an image."""
-    return (1, shape.rows) if 1 < shape.rows <= _MAX_JOINED // shape.columns else (1,)
+    can_join = shape.has_rows and 1 < shape.rows <= _MAX_JOINED // shape.columns
+    return (1, shape.rows) if can_join else (1,)
 
 
 def _parts(blocks: int, shape: ConvolutionShape, machine: Machine) -> int:
@@ -281,6 +284,7 @@ def _shape(schedule: s_tir.Schedule, windows: Windows) -> ConvolutionShape:
         image=_elements(image),
         weights=_elements(weights),
         only_whole=windows.is_open,
+        has_rows=int(schedule.get(windows.main).writes[0].source.shape[2]) == rows,
     )
 
 
