@@ -4,8 +4,8 @@ Claims a function whose blocks share the kept axes and the reduced ones of its f
 axis lying contiguously in memory wherever it is read or written.
 
 Loop order: tasks (outer kept axes, chunks of the inner ones; in parallel where the work is worth it) → blocks
-in their order → reduced axes → the chunk, written out as vectors. A reduction keeps its chunk in registers, so
-that an element is read once per block. What a block leaves for the next, such as the exponentials of a
+in their order → reduced axes → the chunk, written out as vectors. A reduction keeps its chunk in registers:
+an element is read once per block. What a block leaves for the next, such as the exponentials of a
 softmax, is a strip of the reduced axes times one chunk, which stays in the first or second cache.
 
 The inner axes are those that follow each other in memory; they count as one. A chunk has as many vectors as

@@ -64,10 +64,7 @@ def find_windows(schedule: s_tir.Schedule, family: str) -> Windows | None:
         border=schedule.get_sblock(borders[0]) if borders else None,
         main=schedule.get_sblock(main),
         last=last,
-        sizes=(
-            1 if block.axes[0].is_open else block.axes[0].extent,
-            *(axis.extent for axis in block.spatial[1:]),
-        ),
+        sizes=(1 if block.axes[0].is_open else block.axes[0].extent, *(axis.extent for axis in block.spatial[1:])),
         taps=prod(axis.extent for axis in block.reduced),
         channels=block.reduced[0].extent if block.reduced else 1,
         taps_of_row=block.reduced[-1].extent if block.reduced else 1,
