@@ -187,7 +187,9 @@ def _widest(shape: ConvolutionShape, joined: int) -> int:
     return shape.columns if joined == 1 else joined * shape.columns if shape.contiguous else _MAX_SCATTERED
 
 
-def _merit(tile: ConvolutionTile, shape: ConvolutionShape, machine: Machine) -> tuple[float, int, float, int]:
+def _merit(
+    tile: ConvolutionTile, shape: ConvolutionShape, machine: Machine
+) -> tuple[float, int, float, int]:
     cycles = _cycles(tile, shape, machine)
     return (round(cycles, 3), tile.joined, _loads(tile), tile.blocks)
 
