@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from . import bert, cnn, mlp, mobilenet, resnet
+from . import bert, cnn, gpt2, mlp, mobilenet, resnet, unet, vit
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,19 @@ class Example:
         return tuple(spec.draw(generator) for spec in self.inputs)
 
 
+IMAGE = (ExampleInput("x", (1, 3, 224, 224)),)
 EXAMPLES: dict[str, Example] = {
     example.name: example
     for example in (
         Example("mlp", mlp.build, (ExampleInput("x", (1, 784)),)),
         Example("cnn", cnn.build, (ExampleInput("x", (1, 1, 28, 28)),)),
-        Example("resnet18", resnet.build, (ExampleInput("x", (1, 3, 224, 224)),)),
-        Example("mobilenet_v2", mobilenet.build, (ExampleInput("x", (1, 3, 224, 224)),)),
+        Example("resnet18", resnet.build_18, IMAGE),
+        Example("resnet50", resnet.build_50, IMAGE),
+        Example("mobilenet_v2", mobilenet.build, IMAGE),
         Example("bert", bert.build, (ExampleInput("input_ids", (1, bert.TOKENS), "int64", bert.VOCABULARY),)),
+        Example("vit_tiny", vit.build_tiny, IMAGE),
+        Example("vit_b16", vit.build_base, IMAGE),
+        Example("gpt2_block", gpt2.build, (ExampleInput("hidden", (1, gpt2.TOKENS, gpt2.WIDTH)),)),
+        Example("unet", unet.build, (ExampleInput("x", (1, 3, unet.IMAGE, unet.IMAGE)),)),
     )
 }

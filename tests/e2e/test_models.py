@@ -1,5 +1,6 @@
 """Every example model in every format, through the whole service."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -20,6 +21,7 @@ LOGIT_ERROR = 1e-5
 """Of the largest logit (about 90, where float32's own step is 8e-6)."""
 FORMATS = tuple(SavedAs)
 LARGE = ("resnet18", "mobilenet_v2", "bert")
+IN_ONE_FORMAT = ("resnet50", "vit_tiny", "gpt2_block", "unet")
 
 
 def compiled(url: str, saved: Saved, name: str, saved_as: SavedAs, bundle: Path) -> Compilation:
@@ -43,9 +45,11 @@ def test_the_library_agrees_with_torch_on_a_thousand_inputs(
     assert agreement["worst_error"] <= LOGIT_ERROR
 
 
-@pytest.mark.parametrize("saved_as", FORMATS)
-@pytest.mark.parametrize("name", LARGE)
-def test_larger_models_are_verified_in_every_format(
+@pytest.mark.parametrize(
+    ("name", "saved_as"),
+    [*itertools.product(LARGE, FORMATS), *itertools.product(IN_ONE_FORMAT, [SavedAs.PT2])],
+)
+def test_larger_models_are_verified(
     service: str, saved: Saved, tmp_path: Path, name: str, saved_as: SavedAs
 ) -> None:
     document = compiled(service, saved, name, saved_as, tmp_path)

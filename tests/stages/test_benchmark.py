@@ -51,8 +51,8 @@ def test_size_memory_and_functions_are_reported(workshop: Workshop) -> None:
     assert result.peak_memory_bytes > 0
     assert {function.name for function in result.functions} == {
         "runtime",
-        "fused_matmul_add_relu",
-        "fused_matmul1_add1",
+        "fused_linear_add_relu",
+        "fused_linear1_add1",
     }
     assert sum(function.share for function in result.functions) == pytest.approx(1)
 

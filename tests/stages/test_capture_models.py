@@ -11,7 +11,8 @@ from torch.utils import _pytree as pytree
 from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save
 
-EVERY = [(name, saved_as) for name in EXAMPLES for saved_as in SavedAs]
+NAMES = ("mlp", "cnn", "resnet18", "mobilenet_v2", "bert", "gpt2_block")
+EVERY = [(name, saved_as) for name in NAMES for saved_as in SavedAs]
 
 
 def tensors(arrays: tuple[np.ndarray, ...]) -> list[torch.Tensor]:

@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
-from tvm import relax
+import numpy as np
+import torch
+from tvm import relax, tirx
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+from worker.pipeline.rules_reductions import REDUCTIONS
+from worker.pipeline.symbols import Symbols
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -28,12 +34,40 @@ _TRANSPOSED = {
 
 
 class Importer(ExportedProgramImporter):
-    """TVM's importer with ``RULES`` in place of its own."""
+    """TVM's importer with ``RULES`` in place of its own.
+
+    Where sizes are open, each result has the shape that torch gives it: TVM's own reasoning loses some.
+    """
+
+    _symbols: Symbols | None = None
 
     def create_convert_map(self) -> dict[str, Callable[[Node], relax.Var]]:
         """The converters by the operators' names."""
         own = {name: partial(rule, self) for name, rule in RULES.items()}
-        return {**super().create_convert_map(), **own}
+        return {
+            name: partial(self._shaped, converter)
+            for name, converter in {**super().create_convert_map(), **own}.items()
+        }
+
+    def create_input_vars(self, exported_program: Any) -> Any:
+        """The inputs, whose shapes name the symbols."""
+        found = super().create_input_vars(exported_program)
+        self._symbols = Symbols(found[1].values())
+        return found
+
+    def _shaped(self, converter: Callable[[Node], Any], node: Node) -> Any:
+        result, value = converter(node), node.meta.get("val")
+        if self._symbols is None or not isinstance(result, relax.Var) or not isinstance(value, torch.Tensor):
+            return result
+        if all(isinstance(size, int) for size in value.shape):
+            return result
+        shape = self._symbols.shape_of(value.shape)
+        if shape is None or self._symbols.are_equal(result.ty.shape, shape):
+            return result
+        if not isinstance(result.ty.shape, relax.ShapeExpr):
+            raise ValueError(f"the shape of {node.name} cannot be told")
+        # A cast would say it better, but CanonicalizeBindings crashes on casts of symbols (TVM 0.27).
+        return self.emit(relax.op.reshape(result, shape))
 
     def emit(self, expression: relax.Expr) -> relax.Var:
         """Bind an expression to a new variable."""
@@ -83,6 +117,58 @@ def _addmm(importer: Importer, node: Node) -> relax.Var:
     if node.kwargs.get("beta", 1) == 0:
         return _cast(importer, product, dtype)
     return _biased(importer, product, _times(importer, bias, node.kwargs.get("beta", 1)), dtype)
+
+
+def _attention(importer: Importer, node: Node) -> relax.Var:
+    """``aten.scaled_dot_product_attention``; a query that a mask hides all keys from gives zeros."""
+    query, key, value, *rest = importer.retrieve_args(node)
+    given = dict(zip(("attn_mask", "dropout_p", "is_causal"), rest, strict=False))
+    given |= {name: importer.env.get(argument, argument) for name, argument in node.kwargs.items()}
+    dtype, mask = _dtype(query), given.get("attn_mask")
+    if given.get("enable_gqa"):
+        key, value = (_for_heads_of(importer, query, shared) for shared in (key, value))
+    axes = [*range(key.ty.ndim - 2), key.ty.ndim - 1, key.ty.ndim - 2]
+    turned = importer.emit(relax.op.permute_dims(key, axes))
+    scores = importer.emit(relax.op.matmul(query, turned, out_dtype=_wide(dtype)))
+    factor = given.get("scale") or int(query.ty.shape[-1]) ** -0.5
+    scores = _times(importer, scores, factor)
+    if given.get("is_causal"):
+        mask = _causal_mask(importer, scores)
+    weights = _masked_softmax(importer, scores, mask)
+    product = relax.op.matmul(_cast(importer, weights, dtype), value, out_dtype=_wide(dtype))
+    return _biased(importer, product, None, dtype)
+
+
+def _for_heads_of(importer: Importer, query: relax.Expr, shared: relax.Expr) -> relax.Expr:
+    """Keys or values ``[..., H / n, S, D]``, each head of them repeated for ``n`` heads of the query."""
+    *batch, heads, size, depth = shared.ty.shape
+    times = int(query.ty.shape[-3]) // int(heads)
+    apart = importer.emit(relax.op.expand_dims(shared, -3))
+    repeated = importer.emit(relax.op.broadcast_to(apart, (*batch, heads, times, size, depth)))
+    return importer.emit(relax.op.reshape(repeated, (*batch, int(heads) * times, size, depth)))
+
+
+def _causal_mask(importer: Importer, scores: relax.Expr) -> relax.Expr:
+    """``[T, S]``: query ``i`` sees the keys up to ``i``; a constant where the sizes are known."""
+    *_, queries, keys = scores.ty.shape
+    if all(isinstance(size, tirx.IntImm) for size in (queries, keys)):
+        return relax.const(np.tri(int(queries), int(keys), dtype=bool), "bool")
+    ones = importer.emit(relax.op.ones((queries, keys), "float32"))
+    return _cast(importer, importer.emit(relax.op.tril(ones)), "bool")
+
+
+def _masked_softmax(importer: Importer, scores: relax.Expr, mask: relax.Expr | None) -> relax.Expr:
+    if mask is None:
+        return importer.emit(relax.op.nn.softmax(scores))
+    dtype = _dtype(scores)
+    nothing, zero = relax.const(-inf, dtype), relax.const(0.0, dtype)
+    if _dtype(mask) == "bool":
+        scores = importer.emit(relax.op.where(mask, scores, nothing))
+    else:
+        scores = importer.emit(relax.op.add(scores, _cast(importer, mask, dtype)))
+    highest = importer.emit(relax.op.max(scores, -1, keepdims=True))
+    sees_nothing = importer.emit(relax.op.equal(highest, nothing))
+    return importer.emit(relax.op.where(sees_nothing, zero, importer.emit(relax.op.nn.softmax(scores))))
 
 
 def _times(importer: Importer, expression: relax.Expr, factor: float) -> relax.Expr:
@@ -159,6 +245,7 @@ def _look_up(importer: Importer, table: relax.Expr, indices: relax.Expr, axis: i
 
 
 RULES: dict[str, Rule] = {
+    **REDUCTIONS,
     "addmm.default": _addmm,
     "bmm.default": _matmul,
     "convolution.default": _convolution,
@@ -169,5 +256,6 @@ RULES: dict[str, Rule] = {
     "linear.default": _linear,
     "matmul.default": _matmul,
     "mm.default": _matmul,
+    "scaled_dot_product_attention.default": _attention,
 }
 """By the operators' names as the importer writes them."""

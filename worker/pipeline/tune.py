@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
@@ -19,7 +19,8 @@ from worker.candidates.runner import CandidateRunner, RunnerSettings
 from worker.errors import failure_of
 from worker.pipeline.types import Optimized, Tuned, Workshop
 from worker.schedules.attempt import REFUSALS
-from worker.schedules.default import count_unclaimed, schedule_rest
+from worker.schedules.blocks import has_open_sizes
+from worker.schedules.default import schedule_rest, unclaimed_functions
 from worker.targets import tvm_target
 from worker.tuning.contest import measure_defaults, wins
 from worker.tuning.log import logging_to
@@ -82,13 +83,26 @@ def _search_and_apply(
     return Tuned(
         optimized=optimized,
         module=module,
-        result=result.model_copy(update={"unclaimed": count_unclaimed(module)}),
+        result=_with_unclaimed(result, module).model_copy(
+            update={"unsearched": count_open(optimized.module)}
+        ),
         records=records,
     )
 
 
+def count_open(module: tvm.IRModule) -> int:
+    """How many functions have open sizes."""
+    functions = (function for function in module.functions.values() if isinstance(function, tirx.PrimFunc))
+    return sum(map(has_open_sizes, functions))
+
+
 def _no_search(module: tvm.IRModule) -> TuneResult:
-    return TuneResult(trials=0, seconds=0.0, tasks=(), unclaimed=count_unclaimed(module))
+    return _with_unclaimed(TuneResult(trials=0, seconds=0.0, tasks=()), module)
+
+
+def _with_unclaimed(result: TuneResult, module: tvm.IRModule) -> TuneResult:
+    names = unclaimed_functions(module)
+    return result.model_copy(update={"unclaimed": len(names), "unclaimed_functions": names})
 
 
 def _open_laboratory(optimized: Optimized, workshop: Workshop, target: tvm.target.Target) -> Laboratory:
@@ -109,6 +123,9 @@ def _open_laboratory(optimized: Optimized, workshop: Workshop, target: tvm.targe
 
 
 def _tasks_of(module: tvm.IRModule, laboratory: Laboratory) -> list[TaskSearch]:
+    """What can be searched; a function whose sizes are open cannot be measured."""
+    found = extract_tasks(module, laboratory.target)
+    known = [task for task in found if not count_open(task.dispatched[0])]
     return [
         TaskSearch(
             name=str(task.task_name),
@@ -117,7 +134,7 @@ def _tasks_of(module: tvm.IRModule, laboratory: Laboratory) -> list[TaskSearch]:
             laboratory=laboratory,
             index=index,
         )
-        for index, task in enumerate(extract_tasks(module, laboratory.target))
+        for index, task in enumerate(known)
     ]
 
 

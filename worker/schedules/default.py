@@ -70,8 +70,17 @@ def is_scheduled(function: tirx.PrimFunc) -> bool:
 
 def count_unclaimed(module: tvm.IRModule) -> int:
     """How many functions of a scheduled module no family knows."""
-    functions = (function for function in module.functions.values() if isinstance(function, tirx.PrimFunc))
-    return sum(bool(function.attrs and function.attrs.get(UNCLAIMED, False)) for function in functions)
+    return len(unclaimed_functions(module))
+
+
+def unclaimed_functions(module: tvm.IRModule) -> tuple[str, ...]:
+    """The names of the functions of a scheduled module that no family knows, in order."""
+    names = (
+        str(variable.name_hint)
+        for variable, function in module.functions_items()
+        if isinstance(function, tirx.PrimFunc) and function.attrs and function.attrs.get(UNCLAIMED, False)
+    )
+    return tuple(sorted(names))
 
 
 def _schedule_function(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc:
@@ -90,7 +99,7 @@ def _schedule_by_rules(schedule: s_tir.Schedule, machine: Machine) -> s_tir.Sche
     for name in block_names(schedule):
         if name in done:
             continue
-        block = read_block(schedule, schedule.get_sblock(name))
+        block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
         if block is None or not block.axes:
             continue
         if not block.reduced:

@@ -16,6 +16,7 @@ from worker.schedules.attempt import REFUSALS
 from worker.schedules.families.conv2d import schedule_conv2d
 from worker.schedules.families.depthwise import schedule_depthwise
 from worker.schedules.families.elementwise import schedule_elementwise
+from worker.schedules.families.plain_pooling import schedule_plain_pooling
 from worker.schedules.families.pooling import schedule_pooling
 from worker.schedules.machine import Machine
 
@@ -31,6 +32,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("conv2d", schedule_conv2d),
     Family("depthwise", schedule_depthwise),
     Family("pooling", schedule_pooling),
+    Family("plain-pooling", schedule_plain_pooling),
     Family("elementwise", schedule_elementwise),
 )
 

@@ -20,11 +20,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, prod
+from typing import Any
 
-from tvm import s_tir
+from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV
 
 from worker.layout.convolution_kernels import CONVOLUTION, GROUP_BLOCKS
+from worker.schedules.families.sequences import cut_row
 from worker.schedules.families.windows import (
     PARTITION,
     Windows,
@@ -60,6 +62,7 @@ class ConvolutionShape:
         contiguous: whether the pixels of a row follow those of the row before, as without border and stride.
         channels: blocks of input channels, or input channels that are not in blocks.
         bits: width of an element.
+        joinable: whether rows may be joined; not those of a batch of open size, nor parts of a sequence.
     """
 
     batch: int
@@ -71,6 +74,7 @@ class ConvolutionShape:
     contiguous: bool
     channels: int = 1
     bits: int = 32
+    joinable: bool = True
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,8 @@ def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine) -> bool:
     windows = find_windows(schedule, CONVOLUTION)
     if windows is None:
         return False
-    tile = choose_convolution_tile(_shape(schedule, windows), machine)
+    whole, windows = windows, cut_row(schedule, windows)
+    tile = choose_convolution_tile(_shape(schedule, windows, is_cut=windows is not whole), machine)
     windows = join_rows(schedule, windows, tile.joined)
     _tile(schedule, windows, tile, machine)
     if windows.border is not None:
@@ -128,7 +133,8 @@ def _registers(blocks: int, columns: int, machine: Machine) -> int:
 
 def _joins(shape: ConvolutionShape) -> tuple[int, ...]:
     """No rows, or all of an image."""
-    return (1, shape.rows) if 1 < shape.rows <= _MAX_JOINED // shape.columns else (1,)
+    few = 1 < shape.rows <= _MAX_JOINED // shape.columns
+    return (1, shape.rows) if few and shape.joinable else (1,)
 
 
 def _parts(blocks: int, shape: ConvolutionShape, machine: Machine) -> int:
@@ -218,12 +224,12 @@ def _reduce_in_parts(
 
 def _keeps_weights(schedule: s_tir.Schedule, windows: Windows, tile: ConvolutionTile) -> bool:
     """Whether all rows pass by some blocks' weights, rather than all weights by a row's pixels."""
-    image, weights = (prod(map(int, read.source.shape)) for read in schedule.get(windows.main).reads)
+    image, weights = (_elements(read.source.shape) for read in schedule.get(windows.main).reads)
     blocks, rows = windows.sizes[1:3]
     return image * (blocks // tile.blocks) + weights <= weights * rows + image
 
 
-def _shape(schedule: s_tir.Schedule, windows: Windows) -> ConvolutionShape:
+def _shape(schedule: s_tir.Schedule, windows: Windows, is_cut: bool) -> ConvolutionShape:
     batch, blocks, rows, columns, _ = windows.sizes
     per_group = int(schedule.get(windows.main).annotations[GROUP_BLOCKS])
     image = schedule.get(windows.main).reads[0].source
@@ -237,4 +243,10 @@ def _shape(schedule: s_tir.Schedule, windows: Windows) -> ConvolutionShape:
         contiguous=tuple(map(int, image.shape[2:4])) == (rows, columns),
         channels=windows.channels,
         bits=windows.dtype_bits,
+        joinable=isinstance(image.shape[0], tirx.IntImm) and not is_cut,
     )
+
+
+def _elements(shape: Any) -> int:
+    """Elements of a buffer; of one image where the batch is open."""
+    return prod(int(size) for size in shape if isinstance(size, tirx.IntImm))

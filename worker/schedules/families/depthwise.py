@@ -4,21 +4,33 @@ Loops: batch, blocks of channels, bands of rows (in parallel), rows, tiles of co
 unrolled (of a large window one row of them at a time); inside these the tile of ``columns`` pixels, each an
 accumulator in a register, so that as many sums run side by side as hide an addition's latency. Neighboring
 pixels of a tile read the same columns, which LLVM loads once. A band gets its border just before it is
-computed, and is still in the first-level cache then.
+computed, and is still in the first-level cache then. A band of a volume reads rows of several planes, so
+that volumes get theirs all at once.
 """
 
 from __future__ import annotations
 
+from math import prod
+
 from tvm import s_tir
 
-from worker.layout.convolution_kernels import DEPTHWISE
-from worker.schedules.families.windows import PARTITION, Windows, find_windows, run_parallel, tile_inside
+from worker.layout.convolution_kernels import DEPTHWISE, DIMENSIONS
+from worker.schedules.families.sequences import cut_row
+from worker.schedules.families.windows import (
+    PARTITION,
+    Windows,
+    copy_border,
+    find_windows,
+    run_parallel,
+    tile_inside,
+)
 from worker.schedules.machine import Machine, divisors
 
 _IN_FLIGHT = 8
 """Sums that have to run side by side: a latency of four cycles on two ports."""
 _MAX_UNROLLED = 128
 _BAND_ROWS = 8
+_TASKS_PER_THREAD = 4
 
 
 def schedule_depthwise(schedule: s_tir.Schedule, machine: Machine) -> bool:
@@ -39,13 +51,16 @@ def choose_columns(columns: int, taps: int) -> int:
 
 def choose_band(rows: int, tasks: int, threads: int) -> int:
     """Rows of a band: few enough that their copy stays cached and that all threads have work."""
-    limit = _BAND_ROWS if tasks >= 4 * threads else max(1, min(_BAND_ROWS, rows * tasks // (4 * threads)))
+    enough = _TASKS_PER_THREAD * threads
+    limit = _BAND_ROWS if tasks >= enough else max(1, min(_BAND_ROWS, rows * tasks // enough))
     return divisors(rows, limit)[-1]
 
 
 def tile_windows(schedule: s_tir.Schedule, windows: Windows, machine: Machine) -> None:
     """Schedule windows that reduce over their taps only."""
-    tasks, rows, columns = windows.sizes[0] * windows.sizes[1], *windows.sizes[2:4]
+    if prod(windows.sizes[:2]) < _TASKS_PER_THREAD * machine.threads:
+        windows = cut_row(schedule, windows)
+    tasks, rows, columns = prod(windows.sizes[:2]), *windows.sizes[2:4]
     width = choose_columns(columns, windows.taps_of_row)
     batch, block, row, column, lane = schedule.get_loops(windows.last)
     band, _ = schedule.split(row, factors=[None, choose_band(rows, tasks, machine.threads)])
@@ -56,7 +71,9 @@ def tile_windows(schedule: s_tir.Schedule, windows: Windows, machine: Machine) -
     schedule.compute_at(windows.main, outer_column, preserve_unit_loops=True)
     if columns % width:
         schedule.annotate(outer_column, PARTITION, 1)
-    if windows.border is not None:
+    if windows.border is not None and _is_volume(schedule, windows):
+        copy_border(schedule, windows, machine)
+    elif windows.border is not None:
         schedule.compute_at(windows.border, parallel, preserve_unit_loops=True)
         schedule.vectorize(schedule.get_loops(windows.border)[-1])
     run_parallel(schedule, windows, parallel, machine)
@@ -66,3 +83,8 @@ def tile_windows(schedule: s_tir.Schedule, windows: Windows, machine: Machine) -
         for loop in reductions[-unrolled:]:
             schedule.unroll(loop)
     schedule.decompose_reduction(windows.main, reductions[0])
+
+
+def _is_volume(schedule: s_tir.Schedule, windows: Windows) -> bool:
+    """Whether the image has depth."""
+    return int(schedule.get(windows.main).annotations[DIMENSIONS]) > 2

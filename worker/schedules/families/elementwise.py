@@ -16,9 +16,9 @@ from worker.schedules.spatial import schedule_spatial
 
 def schedule_elementwise(schedule: s_tir.Schedule, machine: Machine) -> bool:
     """Schedule a function all of whose blocks only compute elements."""
-    names = block_names(schedule)
-    blocks = [read_block(schedule, schedule.get_sblock(name)) for name in names]
-    if not blocks or any(block is None or block.reduced for block in blocks):
+    names = [name for name in block_names(schedule) if schedule.get_loops(schedule.get_sblock(name))]
+    blocks = [read_block(schedule, schedule.get_sblock(name), may_be_open=True) for name in names]
+    if any(block is None or block.reduced for block in blocks):
         return False
     for name, block in zip(names, blocks, strict=True):
         if block is not None and block.axes:

@@ -21,7 +21,7 @@ def needs_copy(product: Product, plan: MatmulPlan) -> bool:
     """Whether the columns do not lie side by side, or far from those of the next step of the depth."""
     if product.packed is not None:
         return False
-    if product.shape.columns < plan.tile.columns or not _is_contiguous(product):
+    if product.column.is_open or product.shape.columns < plan.tile.columns or not _is_contiguous(product):
         return True
     (load,) = nest.loads_of(product.right)
     tiles = ceil(product.shape.rows / plan.tile.rows)
@@ -40,16 +40,21 @@ def copy_panel(product: Product, columns: int, first: Any, batch: Places) -> tup
     Returns:
         The buffer ``[depth, columns]``, and what fills it.
     """
-    dtype, index, depth = nest.dtype_of(product.right), product.index_dtype, product.shape.depth
+    dtype, index, depth = nest.dtype_of(product.right), product.index_dtype, product.depth.size
     panel = nest.workspace((depth, columns), dtype, "panel")
-    width = min(columns, product.shape.columns)
+    width = columns if product.column.is_open else min(columns, product.shape.columns)
 
     def element(step: Any, lane: Any) -> tirx.Stmt:
         places = {**batch, product.depth.var: step, product.column.var: first + lane}
-        return nest.store(panel, nest.substitute(product.right, places), step, lane)
+        value = nest.substitute(product.right, places)
+        if product.column.is_open:
+            is_inside = first + lane < product.column.size
+            value = tirx.if_then_else(is_inside, value, nest.constant(0, dtype))
+        return nest.store(panel, value, step, lane)
 
     def row(step: Any) -> tirx.Stmt:
-        loop = nest.vectorized if _is_contiguous(product) and width == columns else nest.unrolled
+        is_vector = _is_contiguous(product) and width == columns and not product.column.is_open
+        loop = nest.vectorized if is_vector else nest.unrolled
         return loop(width, lambda lane: element(step, lane), index)
 
     def blank(step: Any) -> tirx.Stmt:

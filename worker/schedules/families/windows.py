@@ -15,7 +15,7 @@ from worker.schedules.machine import Machine
 from worker.schedules.reduction import find_epilogue
 
 _AXES = 5
-_MIN_PARALLEL_WORK = 16_384
+MIN_PARALLEL_WORK = 16_384
 """Multiply-adds of vectors; fewer are done before another thread is awake."""
 PARTITION = "pragma_loop_partition_hint"
 """TVM's wish to compile a loop's last turn apart, where only that one is shorter."""
@@ -25,8 +25,9 @@ PARTITION = "pragma_loop_partition_hint"
 class Windows:
     """A function of windows over blocks: an optional border, the windows, what writes the output.
 
-    ``last`` iterates over batch, blocks, rows, columns, lanes. ``taps`` counts all reductions of an element,
-    ``channels`` the outermost one, ``taps_of_row`` the innermost.
+    ``last`` iterates over batch, blocks, rows, columns, lanes; ``sizes`` are theirs. A batch of open size
+    counts as one image. ``taps`` counts all reductions of an element, ``channels`` the outermost one,
+    ``taps_of_row`` the innermost.
     """
 
     border: SBlockRV | None
@@ -49,8 +50,10 @@ def find_windows(schedule: s_tir.Schedule, family: str) -> Windows | None:
     """The parts of a function of a family, or None where it is of another one or has more parts."""
     names = block_names(schedule)
     main = next((name for name in names if _family(schedule, name) == family), None)
-    block = None if main is None else read_block(schedule, schedule.get_sblock(main))
+    block = None if main is None else read_block(schedule, schedule.get_sblock(main), may_be_open=True)
     if main is None or block is None or len(block.spatial) != _AXES:
+        return None
+    if any(axis.is_open for axis in block.axes[1:]):
         return None
     epilogue = find_epilogue(schedule, block)
     borders = [str(schedule.get(producer).name_hint) for producer in schedule.get_producers(block.handle)]
@@ -61,7 +64,10 @@ def find_windows(schedule: s_tir.Schedule, family: str) -> Windows | None:
         border=schedule.get_sblock(borders[0]) if borders else None,
         main=schedule.get_sblock(main),
         last=last,
-        sizes=tuple(axis.extent for axis in block.spatial),
+        sizes=(
+            1 if block.axes[0].is_open else block.axes[0].extent,
+            *(axis.extent for axis in block.spatial[1:]),
+        ),
         taps=prod(axis.extent for axis in block.reduced),
         channels=block.reduced[0].extent if block.reduced else 1,
         taps_of_row=block.reduced[-1].extent if block.reduced else 1,
@@ -101,7 +107,7 @@ def join_rows(schedule: s_tir.Schedule, windows: Windows, joined: int) -> Window
 
 def run_parallel(schedule: s_tir.Schedule, windows: Windows, loop: LoopRV, machine: Machine) -> None:
     """Run a loop around the windows on all threads, where they have enough to do."""
-    if machine.threads > 1 and windows.work >= _MIN_PARALLEL_WORK:
+    if machine.threads > 1 and windows.work >= MIN_PARALLEL_WORK:
         schedule.parallel(loop)
 
 

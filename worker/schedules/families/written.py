@@ -13,8 +13,12 @@ from typing import NamedTuple
 from tvm import s_tir, tirx
 
 from worker.schedules.attempt import REFUSALS
+from worker.schedules.families.attention import write_attention
+from worker.schedules.families.columns import write_columns
 from worker.schedules.families.matmul import write_matmul
 from worker.schedules.families.rows import write_rows
+from worker.schedules.families.transpose import write_transpose
+from worker.schedules.families.transposed_convolution import write_transposed_convolution
 from worker.schedules.machine import Machine
 
 
@@ -25,7 +29,14 @@ class Writer(NamedTuple):
     write: Callable[[s_tir.Schedule, Machine], tirx.PrimFunc | None]
 
 
-WRITERS: tuple[Writer, ...] = (Writer("matmul", write_matmul), Writer("rows", write_rows))
+WRITERS: tuple[Writer, ...] = (
+    Writer("attention", write_attention),
+    Writer("matmul", write_matmul),
+    Writer("rows", write_rows),
+    Writer("columns", write_columns),
+    Writer("transpose", write_transpose),
+    Writer("transposed_convolution", write_transposed_convolution),
+)
 
 
 def write_by_family(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc | None:
