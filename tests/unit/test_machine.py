@@ -1,6 +1,5 @@
 """Which processor a name stands for, and which tile each gets."""
 
-
 import pytest
 
 from worker.schedules.machine import Machine, machine_from
