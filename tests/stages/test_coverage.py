@@ -1,4 +1,4 @@
-"""Every function that is neither a product nor a convolution: right, of some family, without calls of libm."""
+"""What is neither a product nor a convolution: right, of some family, without calls of libm."""
 
 import re
 from collections.abc import Iterator
@@ -38,8 +38,8 @@ UNCLAIMED = {
 """What no family may know, and why."""
 
 LIBM = re.compile(
-    r"call [^@\n]*@(?:llvm\.)?((?:exp|exp2|erf|erfc|tanh?|pow|log|log2|log10|log1p|expm1|sinh?|cosh?|asinh?|acosh?"
-    r"|atanh?|atan2|fmod|hypot|cbrt)f?)(?:\.[vf0-9]+)?\("
+    r"call [^@\n]*@(?:llvm\.)?((?:exp|exp2|erf|erfc|tanh?|pow|log|log2|log10|log1p|expm1|sinh?|cosh?"
+    r"|asinh?|acosh?|atanh?|atan2|fmod|hypot|cbrt)f?)(?:\.[vf0-9]+)?\("
 )
 
 

@@ -11,9 +11,11 @@ from math import inf, prod
 from typing import Any
 
 import tvm
-from tvm import relax, te, tirx
+from tvm import relax, te, tirx, topi
+from tvm.ir import GenericConst
 
-from worker.schedules.families.scan import PRODUCT, SUM, Join, write_scan
+from worker.schedules.families.resize import find_taps, write_resize
+from worker.schedules.families.scan import OPAQUE, PRODUCT, SUM, Join, write_scan
 
 Rule = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
 """What replaces a call; None leaves it to TVM."""
@@ -90,7 +92,56 @@ def _group_norm(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
 
 def _instance_norm(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     shape = _static_shape(call.args[0])
-    return None if shape is None else _normalize_groups(bb, call, shape[1])
+    if shape is None:
+        return None
+    own = _normalize_groups(bb, call, shape[1])
+    return _normalize_batch(bb, call, shape) if own is None else own
+
+
+def _normalize_batch(bb: relax.BlockBuilder, call: relax.Call, shape: tuple[int, ...]) -> relax.Expr | None:
+    """Statistics of each channel over the batch too: three passes, as each needs all of the one before."""
+    data, gamma, beta = call.args
+    axes = sorted(int(axis) % len(shape) for axis in call.attrs.axes)
+    if int(call.attrs.channel_axis) % len(shape) != 1 or axes != [0, *range(2, len(shape))]:
+        return None
+    batch, channels, rest = shape[0], shape[1], prod(shape[2:])
+    dtype = _WIDE.get(str(data.ty.dtype), str(data.ty.dtype))
+    count, epsilon = tirx.const(float(batch * rest), dtype), tirx.const(float(call.attrs.epsilon), dtype)
+
+    def total(value: Callable[..., Any], name: str) -> te.Tensor:
+        n, s = te.reduce_axis((0, batch), "n"), te.reduce_axis((0, rest), "s")
+        return te.compute((channels,), lambda c: te.sum(value(n, c, s), axis=(n, s)), name=name)
+
+    def means(x: te.Tensor) -> te.Tensor:
+        sums = total(lambda *at: x[at].astype(dtype), "sums")
+        return te.compute((channels,), lambda c: sums[c] / count, name="means")
+
+    def scales(x: te.Tensor, mean: te.Tensor) -> te.Tensor:
+        def square(n: Any, c: Any, s: Any) -> Any:
+            return (x[n, c, s].astype(dtype) - mean[c]) * (x[n, c, s].astype(dtype) - mean[c])
+
+        squares = total(square, "squares")
+        return te.compute((channels,), lambda c: tirx.rsqrt(squares[c] / count + epsilon), name="scales")
+
+    def scaled(x: te.Tensor, mean: te.Tensor, scale: te.Tensor, g: te.Tensor, b: te.Tensor) -> te.Tensor:
+        def element(n: Any, c: Any, s: Any) -> Any:
+            unit = (x[n, c, s].astype(dtype) - mean[c]) * scale[c]
+            return (unit * g[c].astype(dtype) + b[c].astype(dtype)).astype(x.dtype)
+
+        return te.compute((batch, channels, rest), element, name="normal")
+
+    strips = bb.emit(relax.op.reshape(data, (batch, channels, rest)))
+    mean = bb.emit(bb.call_te(means, strips, primfunc_name_hint="means"))
+    scale = bb.emit(_alone(bb, bb.call_te(scales, strips, mean, primfunc_name_hint="scales")))
+    normal = bb.emit(bb.call_te(scaled, strips, mean, scale, gamma, beta, primfunc_name_hint="batch_norm"))
+    return relax.op.reshape(normal, shape)
+
+
+def _alone(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
+    """The call of a function with which nothing is fused."""
+    name = call.args[0]
+    bb.update_func(name, bb.get()[name].with_attr("op_pattern", OPAQUE))
+    return call
 
 
 def _extreme(is_largest: bool) -> Rule:
@@ -163,6 +214,52 @@ def _running(join: Join) -> Rule:
     return rule
 
 
+def _take(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+    """``take`` by constant indices, all of which lie within the table: nothing is left to check."""
+    data, indices = call.args
+    shape = _static_shape(data)
+    if shape is None or not isinstance(indices, GenericConst) or call.attrs.axis is None:
+        return None
+    axis, places = int(call.attrs.axis) % len(shape), indices.value.numpy()
+    if places.size == 0 or places.min() < 0 or places.max() >= shape[axis]:
+        return None
+    return bb.call_te(topi.take, data, indices, axis, mode="fast", primfunc_name_hint="take")
+
+
+def _resize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+    """``image.resize2d`` of planes, by tables of places and weights."""
+    data, size = call.args
+    shape, attributes = _static_shape(data), call.attrs
+    dtype = str(data.ty.dtype)
+    if shape is None or str(attributes.layout) != "NCHW" or "float" not in dtype or prod(shape) == 0:
+        return None
+    if int(attributes.cubic_exclude) != 0 or not all(isinstance(value, tirx.IntImm) for value in size):
+        return None
+    outputs = [int(value) for value in size]
+    rows, columns = (
+        find_taps(
+            str(attributes.method),
+            str(attributes.coordinate_transformation_mode),
+            given,
+            wanted,
+            float(attributes.cubic_alpha),
+        )
+        for given, wanted in zip(shape[2:], outputs, strict=True)
+    )
+    if rows is None or columns is None:
+        return None
+    sizes = (shape[0] * shape[1], shape[2], shape[3])
+    function = write_resize(sizes, rows, columns, dtype, tvm.target.Target.current())
+    wide = "float64" if dtype == "float64" else "float32"
+    tables = [
+        relax.const(table) for taps in (columns, rows) for table in (taps.places, taps.weights.astype(wide))
+    ]
+    planes = bb.emit(relax.op.reshape(data, sizes))
+    returned = relax.TensorType((sizes[0], *outputs), dtype)
+    resized = bb.emit(relax.call_tir(bb.add_func(function, "resize2d"), [planes, *tables], returned))
+    return relax.op.reshape(resized, (*shape[:2], *outputs))
+
+
 def _or_default(name: str, rule: Rule) -> Callable[[relax.BlockBuilder, relax.Call], relax.Expr]:
     default = tvm.ir.Op.get(name).get_attr("FLegalize")
 
@@ -180,8 +277,10 @@ _RULES: dict[str, Rule] = {
     "relax.argmin": _extreme(is_largest=False),
     "relax.cumprod": _running(PRODUCT),
     "relax.cumsum": _running(SUM),
+    "relax.image.resize2d": _resize,
     "relax.nn.group_norm": _group_norm,
     "relax.nn.instance_norm": _instance_norm,
+    "relax.take": _take,
 }
 
 LEGALIZATIONS = {name: _or_default(name, rule) for name, rule in _RULES.items()}

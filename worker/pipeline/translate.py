@@ -31,8 +31,10 @@ KEPT_WHOLE = (
     torch.ops.aten.linear.default,
     torch.ops.aten.matmul.default,
     torch.ops.aten.scaled_dot_product_attention.default,
+    torch.ops.aten.upsample_bicubic2d.vec,
 )
-"""Decomposed, they hide between reshapes and further steps, which part them from what could be fused."""
+"""Decomposed, products hide between reshapes and further steps, which part them from what could be fused, and
+a cubic resize becomes sixteen look-ups of every pixel."""
 
 _BY_OPEN_SIZES = (ErrorCode.TRANSLATE_FAILED, ErrorCode.OPTIMIZE_FAILED)
 

@@ -1,19 +1,20 @@
 """Functions that reduce over dimensions before the last: softmax over channels, sums over the first axis.
 
 Claims a function whose blocks share the kept axes and the reduced ones of its first reduction, the last kept
-axis lying contiguously in memory wherever it is read or written.
+axis lying contiguously in memory wherever it is read or written. Blocks that the layout made for another
+family, such as convolutions in blocks, are left to it.
 
 Loop order: tasks (outer kept axes, chunks of the inner ones; in parallel where the work is worth it) → blocks
-in their order → reduced axes → the chunk, written out as vectors. A reduction keeps its chunk in registers, so
-that an element is read once per block; what a block leaves for the next, such as the exponentials of a
+in their order → reduced axes → the chunk, written out as vectors. A reduction keeps its chunk in registers,
+so that an element is read once per block. What a block leaves for the next, such as the exponentials of a
 softmax, is a strip of the reduced axes times one chunk, which stays in the first or second cache.
 
 The inner axes are those that follow each other in memory; they count as one. A chunk has as many vectors as
 hide the latency of an addition; the last overlaps its neighbor, computing some results twice and equally, so
 that every chunk is whole.
 
-Source: column-wise reductions as in H. Casanova et al., and any BLAS's gemv of a transposed matrix: the
-vectors run across the results, so that nothing is joined at the end.
+Source: the product of a vector and a matrix by rows (axpy form): vectors run across the results, so that
+nothing is joined at the end.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ from typing import Any
 import tvm
 from tvm import s_tir, tirx
 
+from worker.layout.convolution_kernels import FAMILY
 from worker.schedules import nest
 from worker.schedules.blocks import Axis, Block, block_names, has_branch, read_block
 from worker.schedules.families.access import step_along
 from worker.schedules.families.product import Places, split_place
 from worker.schedules.machine import Machine
+from worker.schedules.plans import Chooser
 from worker.schedules.spatial import MIN_PARALLEL_WORK
 
 _MAX_VECTORS = 8
@@ -70,7 +73,7 @@ class Part:
         return None
 
 
-def write_columns(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc | None:
+def write_columns(schedule: s_tir.Schedule, machine: Machine, _choose: Chooser) -> tirx.PrimFunc | None:
     """The function as loops of this family, or None where it does not reduce over earlier dimensions."""
     parts = find_parts(schedule)
     inner = _count_inner(parts) if parts else 0
@@ -126,6 +129,7 @@ def _is_plain(block: Block) -> bool:
     return (
         isinstance(body, tirx.BufferStore)
         and initial
+        and FAMILY not in block.body.annotations
         and (block.body.init is not None) == bool(block.reduced)
         and not has_branch(block.body)
     )

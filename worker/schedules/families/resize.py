@@ -66,7 +66,7 @@ def find_taps(method: str, mode: str, size: int, outputs: int, cubic: float) -> 
     """
     at = np.arange(outputs)
     if method == "nearest_neighbor":
-        is_plain = mode == "asymmetric" and outputs % size == 0
+        is_plain = mode in ("asymmetric", "half_pixel") and outputs % size == 0
         return Taps((at * size // outputs)[None].astype("int32"), np.ones((1, outputs))) if is_plain else None
     if mode not in _COORDINATES or method not in ("linear", "cubic"):
         return None
@@ -94,7 +94,7 @@ def write_resize(
     Its parameters: the planes; places and weights of the columns, ``[taps, width']``; those of the rows,
     ``[taps, height']``; the result. Weights are float64 for float64, else float32, as is what is in between.
     """
-    count, height, width = sizes
+    count, height, _ = sizes
     wide = "float64" if dtype == "float64" else "float32"
     machine = machine_of(target)
     function = _signature(sizes, rows, columns, dtype, wide)

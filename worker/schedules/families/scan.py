@@ -2,10 +2,10 @@
 
 A scan is serial along its axis: each result needs the one before. The other axes are not.
 
-Loop order: tasks (what lies before the axis, chunks of what lies after it; in parallel where the work is worth
-it) → the axis → the chunk, written out as vectors. The running value stays in registers, so that every element
-is read and written once. Along the last axis there is no chunk, and a row is one chain of additions, four
-cycles each.
+Loop order: tasks (what lies before the axis, chunks of what lies after it; in parallel where the work is
+worth it) → the axis → the chunk, written out as vectors. The running value stays in registers, so that every
+element is read and written once. Along the last axis there is no chunk, and a row is one chain of additions,
+four cycles each.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from worker.schedules.spatial import MIN_PARALLEL_WORK
 
 SCHEDULED = "tirx.is_scheduled"
 INDEX = "int64"
-_OPAQUE = 8
+OPAQUE = 8
 """TVM's number for a function that no other one is fused with."""
 
 
@@ -94,4 +94,6 @@ def _signature(sizes: tuple[int, ...], dtype: str, result: str) -> tirx.PrimFunc
 def as_scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """A function that is called as it is: nothing is fused with it, and nobody schedules it."""
     anonymous = function.without_attr("global_symbol")
-    return anonymous.with_attr(SCHEDULED, True).with_attr("op_pattern", _OPAQUE).with_attr("tirx.noalias", True)
+    return (
+        anonymous.with_attr(SCHEDULED, True).with_attr("op_pattern", OPAQUE).with_attr("tirx.noalias", True)
+    )

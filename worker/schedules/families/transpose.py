@@ -5,9 +5,10 @@ buffer's contiguous one) where it writes along the last. Other reads may be any.
 
 Loop order: tasks (other axes, pairs of tiles along the contiguous axis; in parallel where the work is worth
 it) → pairs of tiles along the last axis → two by two tiles, written out. A tile is as many vectors as a
-vector has lanes: loaded along the buffer's axis, transposed in registers by shuffles of two vectors at a time,
-stored along the output's. Two tiles beside each other are a cache line on either side, so that no line is
-fetched or written twice even where a power of two as distance lets all lines fall into one set of the cache.
+vector has lanes: loaded along the buffer's axis, transposed in registers by shuffles of two vectors at a
+time, stored along the output's. Two tiles beside each other are a cache line on either side, so that no line
+is fetched or written twice even where a power of two as distance lets all lines fall into one set of the
+cache.
 
 The last tile overlaps its neighbor where a size is no multiple of the tile's.
 
@@ -32,6 +33,7 @@ from worker.schedules.blocks import Axis, Block, block_names, has_branch, read_b
 from worker.schedules.families.access import step_along, uses
 from worker.schedules.families.product import split_place
 from worker.schedules.machine import Machine
+from worker.schedules.plans import Chooser
 from worker.schedules.spatial import MIN_PARALLEL_WORK
 
 _GROUP_BITS = 128
@@ -90,7 +92,7 @@ def transposing_network(lanes: int, bits: int) -> Network:
     return Network(tuple(steps), tuple(columns.index(column) for column in range(lanes)))
 
 
-def write_transpose(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc | None:
+def write_transpose(schedule: s_tir.Schedule, machine: Machine, _choose: Chooser) -> tirx.PrimFunc | None:
     """The function as loops of this family, or None where it is no transposition."""
     found = find_transposition(schedule)
     if found is None:
