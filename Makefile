@@ -2,12 +2,13 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PEERS := $(VENV)/.peers
 PYTHON ?= python3
 
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
 setup: $(STAMP) ## make the environment in .venv
 
@@ -33,7 +34,14 @@ format: setup ## format the code
 bench: setup ## measure turnaround, tuning, confinement and upload memory
 	@$(BIN)/python -m benchmarks
 
+bench-models: $(PEERS) ## measure the example models beside other runtimes; MODELS="bert mlp" for some
+	@$(BIN)/python -m benchmarks.models $(MODELS)
+
+$(PEERS): pyproject.toml $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]' && touch $@ \
+	  || echo "the other runtimes could not be installed; those that are missing are left out"
+
 docs: setup ## rewrite the generated parts of docs/ from the code
 	@$(BIN)/python -m docs
 
-.PHONY: help setup demo serve test lint format bench docs
+.PHONY: help setup demo serve test lint format bench bench-models docs

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from benchmarks.confinement import measure_confinement
 from benchmarks.figure import Figure
-from benchmarks.machine import Machine, describe
+from benchmarks.machine import SERVICE_PACKAGES, Machine, describe
 from benchmarks.tuning import measure_tuning
 from benchmarks.turnaround import measure_turnaround
 from benchmarks.upload import measure_upload
@@ -29,7 +29,7 @@ class Results(BaseModel):
 def main() -> None:
     """Run every benchmark, print a table, write the file."""
     console = Console()
-    machine = describe()
+    machine = describe(SERVICE_PACKAGES)
     console.print(f"{machine.processor}, {machine.cores} cores, {machine.memory_gib} GiB")
     with tempfile.TemporaryDirectory(prefix="bessemer-bench-") as folder:
         figures = [

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from worker.machine import processor, versions
 
 SERVICE_PACKAGES = ("dbos", "fastapi")
+"""Whose versions count for the service's figures."""
 
 
 class Machine(BaseModel):
@@ -21,13 +22,17 @@ class Machine(BaseModel):
     versions: dict[str, str]
 
 
-def describe() -> Machine:
-    """The machine that this process runs on."""
+def describe(packages: tuple[str, ...]) -> Machine:
+    """The machine that this process runs on.
+
+    Args:
+        packages: whose versions to name, beside those that every figure depends on.
+    """
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Machine(
         processor=processor(),
         cores=len(os.sched_getaffinity(0)),
         memory_gib=round(memory_bytes / 2**30, 1),
         kernel=platform.release(),
-        versions=versions() | {name: version(name) for name in SERVICE_PACKAGES},
+        versions=versions() | {name: version(name) for name in packages},
     )

@@ -1,4 +1,4 @@
-"""Rewrites the generated pages of ``docs/`` from the code; ``--check`` only names those out of date."""
+"""Rewrites the generated pages from the code and the benchmarks' results; ``--check`` names stale ones."""
 
 import sys
 from collections.abc import Callable
@@ -8,12 +8,17 @@ from pydantic_core import PydanticUndefined
 from pydantic_settings import BaseSettings
 
 from app.settings import AppSettings
+from benchmarks import pages
 from bessemer.contract.problem import ERRORS
 from bessemer.store.settings import StoreSettings
 from worker.settings import WorkerSettings
 
 DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+README = ROOT / "README.md"
 GENERATED = "<!-- made by `make docs`; edit the code, not this page -->"
+FIGURES_START = "<!-- made by `make docs` from benchmarks/results -->\n"
+FIGURES_END = "<!-- end of what is made -->\n"
 
 
 def errors_page() -> str:
@@ -67,17 +72,37 @@ def _default(value: object) -> str:
     return "see the meaning" if value is None or value is PydanticUndefined else f"`{value}`"
 
 
-PAGES: dict[str, Callable[[], str]] = {"errors.md": errors_page, "settings.md": settings_page}
+def figures_page() -> str:
+    """Every figure of the newest results."""
+    title, rest = pages.figures_page().split("\n", 1)
+    return f"{title}\n{GENERATED}\n{rest}"
+
+
+def readme_page() -> str:
+    """The README with its figures."""
+    head, start, rest = README.read_text().partition(FIGURES_START)
+    _, end, tail = rest.partition(FIGURES_END)
+    return f"{head}{start}{pages.readme_section()}{end}{tail}"
+
+
+PAGES: dict[Path, Callable[[], str | None]] = {
+    DOCS / "errors.md": errors_page,
+    DOCS / "settings.md": settings_page,
+    DOCS / "figures.md": figures_page,
+    DOCS / pages.CHART: pages.chart_page,
+    README: readme_page,
+}
 
 
 def main(arguments: list[str]) -> int:
     """Write the pages, or with ``--check`` name those that are out of date."""
-    stale = [name for name, page in PAGES.items() if _read(DOCS / name) != page()]
+    made = {path: page() for path, page in PAGES.items()}
+    stale = {path: text for path, text in made.items() if text is not None and _read(path) != text}
     if "--check" in arguments:
-        sys.stdout.writelines(f"docs/{name} is out of date: run `make docs`\n" for name in stale)
+        sys.stdout.writelines(f"{path.relative_to(ROOT)} is out of date: run `make docs`\n" for path in stale)
         return int(bool(stale))
-    for name in stale:
-        (DOCS / name).write_text(PAGES[name]())
+    for path, text in stale.items():
+        path.write_text(text)
     return 0
 
 

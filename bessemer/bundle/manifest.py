@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from bessemer.contract.base import Digest, Document
+from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.target import ResolvedTarget
 from bessemer.contract.tensor import TensorName, TensorSpec
 
@@ -71,6 +72,10 @@ class Manifest(Document):
     entry_point: str = Field(default="main", description="The function of the library that runs the model.")
     inputs: tuple[TensorSpec, ...] = Field(description="In the order of the entry point's arguments.")
     outputs: tuple[TensorSpec, ...] = Field(description="In the order of the flattened result.")
+    dynamic: DynamicShapes = Field(
+        default=DynamicShapes(),
+        description="Sizes that each run chooses; `inputs` and `outputs` have those of the reference.",
+    )
     library: BundlePath = LIBRARY
     runtime_libraries: tuple[BundlePath, ...] = Field(
         default=(RUNTIME_LIBRARY,),

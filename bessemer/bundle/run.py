@@ -14,8 +14,9 @@ import os
 import sys
 import time
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -40,6 +41,7 @@ __all__ = [
     "Latency",
     "Model",
     "Outcome",
+    "Sizes",
     "Spec",
     "execute",
     "load",
@@ -80,6 +82,90 @@ class Spec:
     def __str__(self) -> str:
         sizes = "x".join(str(size) for size in self.shape) or "scalar"
         return f"{self.name}={sizes}:{self.dtype}"
+
+
+class Sizes:
+    """Which sizes a run may choose, as ``dynamic`` in the manifest says it; none where all are fixed."""
+
+    def __init__(self, dynamic: Mapping[str, Any]) -> None:
+        self._dimensions = {entry["name"]: entry for entry in dynamic.get("dimensions", ())}
+        self._inputs = _by_place(dynamic.get("inputs", ()))
+        self._outputs = _by_place(dynamic.get("outputs", ()))
+
+    def choose(self, shapes: Sequence[tuple[Spec, tuple[int, ...]]]) -> dict[str, int]:
+        """The dimensions' sizes that the inputs' shapes mean.
+
+        Raises:
+            InputError: a shape is not one that the model takes; the message says which are.
+        """
+        chosen: dict[str, int] = {}
+        for spec, shape in shapes:
+            if len(shape) != len(spec.shape):
+                raise self._refusal(spec, shape)
+            for axis, (size, fixed) in enumerate(zip(shape, spec.shape)):  # noqa: B905
+                entry = self._inputs.get((spec.name, axis))
+                if entry is None:
+                    if size != fixed:
+                        raise self._refusal(spec, shape)
+                    continue
+                value, rest = divmod(size - entry["offset"], entry["factor"])
+                if rest or not self._lies_within(entry["dimension"], value):
+                    raise self._refusal(spec, shape)
+                if chosen.setdefault(entry["dimension"], value) != value:
+                    reason = f"{entry['dimension']} is {chosen[entry['dimension']]} by the inputs before it"
+                    raise self._refusal(spec, shape, f", where {reason}")
+        return chosen
+
+    def suits(self, spec: Spec, shape: tuple[int, ...], chosen: Mapping[str, int]) -> bool:
+        """Whether an output has the shape that the inputs' sizes mean."""
+        if len(shape) != len(spec.shape):
+            return False
+        for axis, (size, fixed) in enumerate(zip(shape, spec.shape)):  # noqa: B905
+            entry = self._outputs.get((spec.name, axis))
+            if entry is None:
+                expected = fixed
+            elif entry["dimension"] is None:
+                continue
+            else:
+                expected = entry["factor"] * chosen[entry["dimension"]] + entry["offset"]
+            if size != expected:
+                return False
+        return True
+
+    def takes(self, spec: Spec) -> str:
+        """An input with its open sizes as formulas, and their ranges."""
+        entries = {axis: entry for (name, axis), entry in self._inputs.items() if name == spec.name}
+        if not entries:
+            return str(spec)
+        shown = [
+            _formula(entries[axis]) if axis in entries else str(size) for axis, size in enumerate(spec.shape)
+        ]
+        ranges = sorted({self._range(entry["dimension"]) for entry in entries.values()})
+        return f"{spec.name}={'x'.join(shown)}:{spec.dtype} with {', '.join(ranges)}"
+
+    def _lies_within(self, name: str, value: int) -> bool:
+        maximum = self._dimensions[name]["maximum"]
+        return value >= self._dimensions[name]["minimum"] and (maximum is None or value <= maximum)
+
+    def _range(self, name: str) -> str:
+        entry = self._dimensions[name]
+        end = "on" if entry["maximum"] is None else f"to {entry['maximum']}"
+        return f"{name} from {entry['minimum']} {end}"
+
+    def _refusal(self, spec: Spec, shape: tuple[int, ...], reason: str = "") -> InputError:
+        open_axes = any(name == spec.name for name, _ in self._inputs)
+        expected = self.takes(spec) if open_axes else spec.shape
+        return InputError(f"input '{spec.name}' has the shape {shape}, expected {expected}{reason}")
+
+
+def _by_place(entries: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], Mapping[str, Any]]:
+    return {(entry["tensor"], entry["axis"]): entry for entry in entries}
+
+
+def _formula(entry: Mapping[str, Any]) -> str:
+    factor, offset = entry["factor"], entry["offset"]
+    product = entry["dimension"] if factor == 1 else f"{factor}*{entry['dimension']}"
+    return f"[{product}{offset:+d}]" if offset else f"[{product}]"
 
 
 @dataclass(frozen=True)
@@ -173,6 +259,7 @@ class Model:
         self.manifest = manifest
         self.inputs = _specs(manifest["inputs"])
         self.outputs = _specs(manifest["outputs"])
+        self.sizes = Sizes(manifest.get("dynamic", {}))
         self._function = function
         self.threads = threads
 
@@ -180,7 +267,8 @@ class Model:
         """Run once.
 
         Args:
-            inputs: one array for each name of ``self.inputs``, of its shape and dtype.
+            inputs: one array for each name of ``self.inputs``, of its dtype, and of its shape where the
+                manifest leaves no size open.
 
         Returns:
             One array for each name of ``self.outputs``.
@@ -189,22 +277,37 @@ class Model:
             InputError: a name, a shape or a dtype is not the model's.
             BundleError: the library failed, or returned what the manifest does not say.
         """
-        tensors = list(_flatten(self._call(*self._tensors(inputs))))
+        given, chosen = self._tensors(inputs)
+        tensors = list(_flatten(self._guarded(partial(self._function, *given))))
         if len(tensors) != len(self.outputs):
             raise BundleError(f"the library returned {len(tensors)} tensors, expected {len(self.outputs)}")
+        for spec, tensor in zip(self.outputs, tensors):  # noqa: B905
+            if not self.sizes.suits(spec, tuple(tensor.shape), chosen) or str(tensor.dtype) != spec.dtype:
+                raise BundleError(
+                    f"the library returned {tuple(tensor.shape)} {tensor.dtype}, expected {spec}"
+                )
         return {spec.name: _to_array(tensor, spec) for spec, tensor in zip(self.outputs, tensors)}  # noqa: B905
 
     def time(self, inputs: Arrays, repeat: int) -> Latency:
         """Time ``repeat`` runs one by one, after a few to warm up. Raises as ``run``."""
-        tensors = self._tensors(inputs)
+        call = self.bind(inputs)
         for _ in range(min(repeat, WARM_UP_RUNS)):
-            self._call(*tensors)
+            self._guarded(call)
         times_ms = []
         for _ in range(repeat):
             start = time.perf_counter_ns()
-            self._function(*tensors)
+            call()
             times_ms.append((time.perf_counter_ns() - start) / 1e6)
         return Latency.of(times_ms)
+
+    def bind(self, inputs: Arrays) -> Callable[[], Any]:
+        """A run on these inputs that copies nothing and returns the library's own tensors, for timing.
+
+        Raises:
+            InputError: as ``run``.
+        """
+        tensors, _ = self._tensors(inputs)
+        return partial(self._function, *tensors)
 
     def reference_inputs(self) -> dict[str, np.ndarray[Any, Any]]:
         """The inputs that the library was verified with."""
@@ -220,13 +323,16 @@ class Model:
             for spec in self.outputs
         )
 
-    def _tensors(self, inputs: Arrays) -> list[Any]:
-        _check_names(self.inputs, inputs)
-        return [_to_tensor(spec, inputs[spec.name]) for spec in self.inputs]
+    def _tensors(self, inputs: Arrays) -> tuple[list[Any], dict[str, int]]:
+        """The inputs as the runtime's tensors, and the sizes that they choose."""
+        _check_names(self.inputs, inputs, self.sizes)
+        arrays = [_checked(spec, inputs[spec.name]) for spec in self.inputs]
+        chosen = self.sizes.choose([(spec, array.shape) for spec, array in zip(self.inputs, arrays)])  # noqa: B905
+        return [_to_tensor(spec, array) for spec, array in zip(self.inputs, arrays)], chosen  # noqa: B905
 
-    def _call(self, *tensors: Any) -> Any:
+    def _guarded(self, call: Callable[[], Any]) -> Any:
         try:
-            return self._function(*tensors)
+            return call()
         except Exception as error:
             raise BundleError(f"the library failed: {error}") from error
 
@@ -311,9 +417,9 @@ def _specs(entries: Sequence[Mapping[str, Any]]) -> tuple[Spec, ...]:
     return tuple(Spec(entry["name"], tuple(entry["shape"]), entry["dtype"]) for entry in entries)
 
 
-def _check_names(specs: Sequence[Spec], inputs: Arrays) -> None:
+def _check_names(specs: Sequence[Spec], inputs: Arrays, sizes: Sizes) -> None:
     names = [spec.name for spec in specs]
-    takes = f"the model takes {', '.join(str(spec) for spec in specs) or 'no inputs'}"
+    takes = f"the model takes {', '.join(map(sizes.takes, specs)) or 'no inputs'}"
     for name in inputs:
         if name not in names:
             raise InputError(f"there is no input '{name}': {takes}")
@@ -322,26 +428,26 @@ def _check_names(specs: Sequence[Spec], inputs: Arrays) -> None:
         raise InputError(f"no array for {', '.join(absent)}: {takes}")
 
 
-def _to_tensor(spec: Spec, value: Any) -> Any:
-    """Copy an array into a tensor of the runtime, which is aligned as generated code expects."""
+def _checked(spec: Spec, value: Any) -> np.ndarray[Any, Any]:
     array = np.asarray(value)
     if spec.dtype == "bfloat16" and array.dtype.name == "bfloat16":
         array = array.view(np.uint16)
-    if array.shape != spec.shape:
-        raise InputError(f"input '{spec.name}' has the shape {array.shape}, expected {spec.shape}")
     if array.dtype != spec.numpy_dtype:
         raise InputError(f"input '{spec.name}' has the dtype {array.dtype}, expected {spec.numpy_dtype}")
-    array = np.ascontiguousarray(array)
+    return array
+
+
+def _to_tensor(spec: Spec, value: np.ndarray[Any, Any]) -> Any:
+    """Copy an array into a tensor of the runtime, which is aligned as generated code expects."""
+    array = np.ascontiguousarray(value).reshape(value.shape)
     allocate = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
-    tensor = allocate(tvm_ffi.Shape(spec.shape), tvm_ffi.dtype(spec.dtype), tvm_ffi.device("cpu", 0), None)
+    tensor = allocate(tvm_ffi.Shape(array.shape), tvm_ffi.dtype(spec.dtype), tvm_ffi.device("cpu", 0), None)
     ctypes.memmove(tensor.data_ptr(), array.ctypes.data, array.nbytes)
     return tensor
 
 
 def _to_array(tensor: Any, spec: Spec) -> np.ndarray[Any, Any]:
-    if tuple(tensor.shape) != spec.shape or str(tensor.dtype) != spec.dtype:
-        raise BundleError(f"the library returned {tuple(tensor.shape)} {tensor.dtype}, expected {spec}")
-    array = np.empty(spec.shape, spec.numpy_dtype)
+    array = np.empty(tuple(tensor.shape), spec.numpy_dtype)
     ctypes.memmove(array.ctypes.data, tensor.data_ptr(), array.nbytes)
     return array
 
@@ -443,7 +549,7 @@ def execute(model: Model, inputs: Arrays, repeat: int) -> Outcome:
     given = inputs or model.reference_inputs()
     outputs = model.run(given)
     return Outcome(
-        specs=model.outputs,
+        specs=tuple(replace(spec, shape=outputs[spec.name].shape) for spec in model.outputs),
         outputs=outputs,
         threads=model.threads,
         comparisons=None if inputs else model.compare(outputs),

@@ -19,6 +19,7 @@ from bessemer.cli.output import (
 )
 from bessemer.cli.views import upload_view
 from bessemer.client.sources import is_digest
+from bessemer.contract.dynamic import shown_shape
 from bessemer.contract.model import Model
 
 __all__ = ["inspect", "targets"]
@@ -59,8 +60,10 @@ def _model_lines(model: Model) -> Iterator[str]:
     if model.inspection is None:
         return
     signature = model.inspection.signature
-    known = {spec.name: str(spec) for spec in signature.inputs}
+    known = {spec.name: shown_shape(spec, signature.dynamic.inputs) for spec in signature.inputs}
     yield f"format      {model.inspection.format}"
     yield f"parameters  {signature.parameters}"
     for name in signature.input_names:
         yield f"input       {known.get(name, f'{name}=(shape unknown: give --input)')}"
+    for dimension in signature.dynamic.dimensions:
+        yield f"dynamic     {dimension}"

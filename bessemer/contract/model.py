@@ -6,6 +6,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from bessemer.contract.base import Digest, Document
+from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.problem import MODEL_DEFECTS, Problem
 from bessemer.contract.tensor import TensorSpec
 
@@ -32,6 +33,11 @@ class Signature(Document):
     inputs: tuple[TensorSpec, ...] = Field(default=(), description="Empty where shapes are not known.")
     input_names: tuple[str, ...]
     parameters: int = Field(ge=0, description="Elements in all parameters and buffers.")
+    dynamic: DynamicShapes = Field(
+        default=DynamicShapes(),
+        description="Sizes that the model leaves open; `inputs` has the example's. They stay open unless a "
+        "request names its inputs, which fixes all sizes.",
+    )
 
 
 class Inspection(Document):

@@ -38,6 +38,7 @@ class ErrorCode(StrEnum):
     INPUTS_MISMATCH = "inputs-mismatch"
     # the compilation
     CAPTURE_FAILED = "capture-failed"
+    DYNAMIC_SHAPES_UNSUPPORTED = "dynamic-shapes-unsupported"
     OPERATOR_UNSUPPORTED = "operator-unsupported"
     TRANSLATE_FAILED = "translate-failed"
     OPTIMIZE_FAILED = "optimize-failed"
@@ -154,6 +155,11 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         422,
         "The model could not be turned into an exported program",
         "Export it yourself with `torch.export.export`; its message names the line that stands in the way.",
+    ),
+    ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED: ErrorText(
+        422,
+        "The compiler cannot leave this model's sizes open",
+        "Name every input with fixed sizes: `--input NAME=1x3x224x224:float32`.",
     ),
     ErrorCode.OPERATOR_UNSUPPORTED: ErrorText(
         422,

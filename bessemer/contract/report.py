@@ -6,6 +6,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from bessemer.contract.base import Digest, Document
+from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.request import CompilationRequest, Tolerance
 from bessemer.contract.sandbox import SandboxStatus
@@ -63,6 +64,12 @@ class FunctionTime(Document):
     calls: int
     milliseconds: float
     share: float = Field(description="Of all functions' time, 0 to 1.")
+    flops: int = Field(
+        default=0,
+        description="Floating-point operations of its matrix products and convolutions, over one run of the "
+        "model; 0 where it has none, or where a size is not known.",
+    )
+    products: str = Field(default="", description="The shapes of those products.")
 
 
 class BenchmarkResult(Document):
@@ -123,9 +130,13 @@ class TuneResult(Document):
         default=None, description="With the search's schedules, where both were timed in alternation."
     )
     default_ms: float | None = Field(default=None, description="The same with the default schedules.")
+    unsearched: int = Field(
+        default=0, description="Functions that the search left out because their sizes are open."
+    )
     unclaimed: int = Field(
         default=0, description="Functions that no family of schedules knows, scheduled by general rules."
     )
+    unclaimed_functions: tuple[str, ...] = Field(default=(), description="Their names, in order.")
 
 
 class Report(Document):
@@ -141,8 +152,14 @@ class Report(Document):
     target: ResolvedTarget
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    dynamic: DynamicShapes = Field(
+        default=DynamicShapes(),
+        description="Sizes that the library leaves open; `inputs` and `outputs` have those of the reference.",
+    )
     verified: bool
-    comparisons: tuple[OutputComparison, ...]
+    comparisons: tuple[OutputComparison, ...] = Field(
+        description="Each output with the reference inputs; where sizes are open, then with other sizes."
+    )
     operators: dict[str, int] = Field(description="Relax operators after translation, with their counts.")
     passes: tuple[PassTime, ...]
     tune: TuneResult

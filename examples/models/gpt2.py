@@ -1,4 +1,4 @@
-"""One block of GPT-2 (Radford et al., 2019): 768 wide, 12 heads, causal, 128 tokens; seeded random weights."""
+"""A block of GPT-2 (Radford et al., 2019): 768 wide, 12 heads, causal, 128 tokens; seeded random weights."""
 
 import torch
 from torch import nn

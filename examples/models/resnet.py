@@ -1,4 +1,4 @@
-"""ResNet-18 and -50 (He et al., "Deep Residual Learning for Image Recognition", 2015), seeded random weights."""
+"""ResNet-18 and -50 (He et al., "Deep Residual Learning for Image Recognition", 2015), random weights."""
 
 import torch
 from torch import nn
@@ -29,7 +29,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions and a shortcut; the stride is the 3x3's, as most implementations have it."""
+    """1x1, 3x3 and 1x1 convolutions and a shortcut; the 3x3 has the stride, as is usual."""
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A small U-Net (Ronneberger et al., 2015) of four levels, 32 channels wide at the top; seeded random weights.
+"""A small U-Net (Ronneberger et al., 2015): four levels, 32 channels at the top; seeded random weights.
 
 As most implementations have it: padded convolutions with batch norms, so that skips need no crop.
 """

@@ -1,4 +1,4 @@
-"""ViT-Tiny/16 and ViT-B/16 (Dosovitskiy et al., "An Image is Worth 16x16 Words", 2020), seeded random weights.
+"""ViT-Tiny/16 and ViT-B/16 (Dosovitskiy et al., "An Image is Worth 16x16 Words", 2020), random weights.
 
 The tiny size is that of Touvron et al., "Training data-efficient image transformers", 2020.
 """

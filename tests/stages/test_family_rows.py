@@ -101,10 +101,3 @@ def test_an_operator_along_rows_computes_what_numpy_computes(
     assert count_unclaimed(module) == 0
     tolerance = TOLERANCES[case.dtype]
     np.testing.assert_allclose(computed, exact(data.astype("float64")), rtol=tolerance, atol=tolerance)
-
-
-def test_a_reduction_over_the_first_dimension_is_left_to_others() -> None:
-    data = np.ones((13, 32), "float32")
-    module = scheduled(main_of(lambda x: op.nn.softmax(x, axis=0), data), target_of("x86-64-v3"))
-
-    assert count_unclaimed(module) == 1

@@ -172,6 +172,8 @@ def rich_report() -> Report:
                 kept=Schedules.DEFAULT,
                 search_ms=1.31,
                 default_ms=1.27,
+                unclaimed=1,
+                unclaimed_functions=("fused_sort_take",),
                 tasks=tuple(
                     task(f"fused_conv2d{i}_add_relu", 1 + i % 4, 3.0 / (i + 1), 64) for i in range(8)
                 ),

@@ -44,7 +44,9 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("target", ["demo", "serve", "setup", "test", "lint", "bench", "docs"])
+@pytest.mark.parametrize(
+    "target", ["demo", "serve", "setup", "test", "lint", "bench", "bench-models", "docs"]
+)
 def test_make_alone_lists_the_target(target: str) -> None:
     listed = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert re.search(rf"^{target} ", listed, re.MULTILINE)

@@ -60,7 +60,9 @@ def hostile_report() -> Report:
             "target": TARGET.model_copy(update={"name": HOSTILE, "features": (HOSTILE,)}),
             "operators": {HOSTILE: 1},
             "passes": (PassTime(phase=HOSTILE, name=HOSTILE, seconds=0, functions=1),),
-            "tune": rich.tune.model_copy(update={"tasks": (task(HOSTILE, 1, 1.0, 8),)}),
+            "tune": rich.tune.model_copy(
+                update={"tasks": (task(HOSTILE, 1, 1.0, 8),), "unclaimed_functions": (HOSTILE,)}
+            ),
             "benchmark": rich.benchmark.model_copy(
                 update={
                     "baselines": (baseline(HOSTILE, 1.0, 2.0),),
@@ -126,6 +128,11 @@ def test_a_search_that_was_not_kept_is_said_with_both_latencies() -> None:
     words = Page(render(rich_report())).words
     assert "1.31 ms with the search's schedules and 1.27 ms with the default ones" in words
     assert "the search was not kept" in words
+
+
+def test_functions_that_no_family_knows_are_named() -> None:
+    assert "fused_sort_take" in Page(render(rich_report())).words
+    assert "Scheduled by general rules" not in Page(render(minimal_report())).words
 
 
 def test_percentiles_stand_beside_the_runs_behind_them() -> None:

@@ -6,6 +6,7 @@ from bessemer.contract.model import Inspection, Signature
 from bessemer.contract.tensor import TensorSpec
 from worker.formats.load import load_model
 from worker.formats.loaded import Argument
+from worker.formats.open_sizes import describe_inputs
 
 
 def inspect_model(path: Path) -> Inspection:
@@ -21,6 +22,7 @@ def inspect_model(path: Path) -> Inspection:
             inputs=_known_inputs(model.arguments),
             input_names=tuple(argument.name for argument in model.arguments),
             parameters=model.parameters,
+            dynamic=describe_inputs((argument.name, argument.open_axes) for argument in model.arguments),
         ),
     )
 

@@ -11,7 +11,11 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import DType, TensorSpec
 from worker.errors import JobError, failure_of, short_message
+from worker.formats.open_sizes import OpenAxis
 from worker.torchscript.attributes import memory_of
+
+Export = Callable[[tuple[torch.Tensor, ...]], torch.export.ExportedProgram]
+"""Makes an exported program for the shapes and dtypes of such tensors."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,7 @@ class Argument:
         name: what requests call it.
         spec: shape and dtype where the file tells them; dynamic axes as its example has them.
         dynamic_axes: the axes that may have another size than ``spec``.
+        open_axes: those of them that a compiled library may leave open.
         required: false where the model has a default.
     """
 
@@ -29,6 +34,7 @@ class Argument:
     spec: TensorSpec | None = None
     dynamic_axes: frozenset[int] = frozenset()
     required: bool = True
+    open_axes: tuple[OpenAxis, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,17 +43,19 @@ class LoadedModel:
 
     Attributes:
         eager: runs the model on tensors in the order of ``arguments``.
-        export: makes an exported program for the shapes and dtypes of such tensors.
+        export: of fixed sizes.
+        export_open: with the sizes left open that the file leaves open; None where it leaves none.
         examples: the inputs that the file itself carries, if it does.
         parameters: elements in all parameters and buffers.
     """
 
     format: ModelFormat
     eager: Callable[..., object]
-    export: Callable[[tuple[torch.Tensor, ...]], torch.export.ExportedProgram]
+    export: Export
     arguments: tuple[Argument, ...]
     examples: tuple[torch.Tensor, ...] | None
     parameters: int
+    export_open: Export | None = None
 
 
 def tensor_spec(name: str, tensor: torch.Tensor) -> TensorSpec:

@@ -1,5 +1,7 @@
 """The outputs of a model as flat, named tensors."""
 
+from typing import Any
+
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import TensorArgument
@@ -42,16 +44,26 @@ class FlatModule(torch.nn.Module):
         return flatten_outputs(self.module(*inputs))
 
 
-def export_flat(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> ExportedProgram:
+def export_flat(
+    module: torch.nn.Module,
+    inputs: tuple[torch.Tensor, ...],
+    open_sizes: tuple[dict[int, Any], ...] | None = None,
+) -> ExportedProgram:
     """Export a module as a program that returns tensors only; ``None`` among its outputs is left out.
+
+    Args:
+        module: takes ``inputs`` one by one.
+        inputs: examples.
+        open_sizes: for each input torch's dimensions by axis; without, all sizes are fixed.
 
     Raises:
         Exception: whatever ``torch.export.export`` raises.
     """
-    program = torch.export.export(module, inputs, strict=False)
+    program = torch.export.export(module, inputs, dynamic_shapes=open_sizes, strict=False)
     if returns_tensors_only(program):
         return program
-    return torch.export.export(FlatModule(module), inputs, strict=False)
+    flat = None if open_sizes is None else (open_sizes,)
+    return torch.export.export(FlatModule(module), inputs, dynamic_shapes=flat, strict=False)
 
 
 def returns_tensors_only(program: ExportedProgram) -> bool:

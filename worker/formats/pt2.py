@@ -1,7 +1,6 @@
 """Files of ``torch.export.save``."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +14,15 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError
 from worker.formats.archive import read_entry
-from worker.formats.loaded import Argument, LoadedModel, count_elements, load_failed, tensor_spec
+from worker.formats.loaded import (
+    Argument,
+    Export,
+    LoadedModel,
+    count_elements,
+    load_failed,
+    tensor_spec,
+)
+from worker.formats.open_sizes import open_axes, shared_dims
 from worker.formats.outputs import export_flat, returns_tensors_only
 
 LEGACY_ENTRY = "serialized_exported_program.json"
@@ -46,11 +53,13 @@ def describe(program: ExportedProgram) -> LoadedModel:
     arguments = tuple(slot for slot in slots if isinstance(slot, Argument))
     flat = _flat_module(program)
     eager = flat if len(arguments) == len(slots) else _WithConstants(flat, slots)
-    plain = eager is flat and _is_flat(program) and not any(argument.dynamic_axes for argument in arguments)
+    is_open = any(argument.open_axes for argument in arguments)
+    plain = eager is flat and _is_flat(program) and returns_tensors_only(program)
     return LoadedModel(
         format=ModelFormat.PT2,
         eager=eager,
-        export=_exporter(program, eager, plain),
+        export=_exporter(program, eager, plain and not is_open),
+        export_open=_open_exporter(program, eager, plain) if is_open else None,
         arguments=arguments,
         examples=_examples(program, slots),
         parameters=count_elements([*program.state_dict.values(), *program.constants.values()]),
@@ -102,13 +111,24 @@ def _is_legacy(path: Path) -> bool:
     return read_entry(path, LEGACY_ENTRY, 1) is not None
 
 
-def _exporter(
-    program: ExportedProgram, eager: torch.nn.Module, plain: bool
-) -> Callable[[tuple[torch.Tensor, ...]], ExportedProgram]:
+def _exporter(program: ExportedProgram, eager: torch.nn.Module, plain: bool) -> Export:
     """The program itself where it takes and returns tensors only, of fixed shapes."""
-    if plain and returns_tensors_only(program):
+    if plain:
         return lambda inputs: program
     return lambda inputs: export_flat(eager, inputs)
+
+
+def _open_exporter(program: ExportedProgram, eager: torch.nn.Module, plain: bool) -> Export:
+    """The program itself where it takes and returns tensors only, else one with the same sizes open."""
+    if plain:
+        return lambda inputs: program
+    placeholders = _placeholders(program)
+    values = [
+        placeholders[spec.arg.name].meta["val"]
+        for spec in program.graph_signature.input_specs
+        if spec.kind == InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument)
+    ]
+    return lambda inputs: export_flat(eager, inputs, shared_dims(values, program))
 
 
 def _is_flat(program: ExportedProgram) -> bool:
@@ -120,22 +140,27 @@ def _is_flat(program: ExportedProgram) -> bool:
 
 
 def _slots(program: ExportedProgram) -> list[Argument | _Constant]:
-    placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    placeholders = _placeholders(program)
     user_inputs = [
         spec.arg for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT
     ]
-    return [_slot(argument, placeholders[argument.name]) for argument in user_inputs]
+    return [_slot(argument, placeholders[argument.name], program) for argument in user_inputs]
 
 
-def _slot(argument: object, placeholder: torch.fx.Node) -> Argument | _Constant:
+def _placeholders(program: ExportedProgram) -> dict[str, torch.fx.Node]:
+    return {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+
+
+def _slot(argument: object, placeholder: torch.fx.Node, program: ExportedProgram) -> Argument | _Constant:
     if isinstance(argument, ConstantArgument):
         return _Constant(argument.value)
     value = placeholder.meta.get("val")
     if not isinstance(argument, TensorArgument) or not isinstance(value, torch.Tensor):
         detail = f"input '{placeholder.name}' is a {type(value).__name__}; only tensors can be given"
         raise JobError(ErrorCode.CAPTURE_FAILED, detail)
-    dynamic = frozenset(axis for axis, size in enumerate(value.shape) if not isinstance(size, int))
-    return Argument(argument.name, tensor_spec(argument.name, _with_hints(value)), dynamic)
+    spec = tensor_spec(argument.name, _with_hints(value))
+    opened = open_axes(value, program)
+    return Argument(argument.name, spec, frozenset(axis.axis for axis in opened), open_axes=opened)
 
 
 def _with_hints(value: torch.Tensor) -> torch.Tensor:

@@ -1,9 +1,9 @@
 """Blocked layouts through the convolutional part of a graph.
 
-A convolution's result stays in blocks of channels, ``[N, C / lanes, H, W, lanes]``, as long as what reads
-it can work on blocks: convolutions, pools, elementwise operators, joins of channels. Conversions stand at
-the borders only; a plain image of few channels enters its first convolution without one. Weights are packed
-here.
+A convolution's result stays in blocks of channels, ``[N, C / lanes, rows, columns, lanes]``, as long as
+what reads it can work on blocks: convolutions, pools, elementwise operators, joins of channels, reshapes of
+its dimensions. Conversions stand at the borders only; a plain image of few channels enters its first
+convolution without one. Constant weights are packed here, others when the model runs.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from worker.layout.convolution_kernels import Tensor, from_blocks, to_blocks
-from worker.layout.convolution_operators import RULES
+from worker.layout.blocked_rules import RULES
+from worker.layout.convolution_kernels import from_blocks, to_blocks
 from worker.layout.convolution_types import Array, Blocked, image_of
+from worker.layout.convolution_window import Tensor
 from worker.schedules.machine import Machine, machine_of
 
 _FUSES_OUTPUT = 4
 """TVM's ``kOutEWiseFusable``: elementwise consumers may join the kernel."""
 _INJECTIVE = 2
+_NARROWEST_BITS = 32
 
 
 @tvm.transform.module_pass(opt_level=0, name="BlockConvolutions")
@@ -66,8 +68,8 @@ class _Blocker(PyExprMutator):
         return super().visit_dataflow_var_(variable)
 
     def lanes(self, dtype: str) -> int:
-        """Elements of a type in one vector."""
-        return self._machine.lanes(tvm.DataType(dtype).bits)
+        """Elements of a type in one block: narrow ones lie as far apart as those that they are summed to."""
+        return self._machine.lanes(max(_NARROWEST_BITS, tvm.DataType(dtype).bits))
 
     def blocked(self, operand: relax.Expr) -> Blocked | None:
         """The operand in blocks, where it is so already."""
@@ -80,7 +82,7 @@ class _Blocker(PyExprMutator):
         if ready is not None or image is None:
             return ready
         emitted = self.kernel(to_blocks(self.lanes(image.dtype)), "to_blocks", operand, pattern=_INJECTIVE)
-        result = Blocked(emitted, image.channels)
+        result = Blocked(emitted, image.channels, image.sizes)
         if isinstance(operand, relax.Var):
             self._blocked[operand] = result
             self._plain.add(operand)
@@ -104,9 +106,13 @@ class _Blocker(PyExprMutator):
         )
         return self.builder_.emit(call)
 
-    def emit(self, call: relax.Call) -> relax.Var:
-        """Emit a call of an operator on operands in blocks."""
+    def emit(self, call: relax.Expr) -> relax.Var:
+        """Emit a call of an operator on operands as they are now."""
         return self.builder_.emit(call)
+
+    def plain(self, operand: relax.Expr) -> relax.Expr:
+        """The operand as it is now, not in blocks."""
+        return self.visit_expr(operand)
 
     def _apply_rule(self, value: relax.Expr) -> Blocked | None:
         if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
@@ -117,7 +123,6 @@ class _Blocker(PyExprMutator):
     def _unblocked(self, blocked: Blocked) -> relax.Expr:
         batch, blocks, rows, columns, lanes = blocked.variable.ty.shape
         if int(blocks) * int(lanes) == blocked.channels and int(rows) == int(columns) == 1:
-            return relax.op.reshape(blocked.variable, (batch, blocked.channels, 1, 1))
-        return self.builder_.call_te(
-            from_blocks(blocked.channels), blocked.variable, primfunc_name_hint="from_blocks"
-        )
+            return relax.op.reshape(blocked.variable, (batch, blocked.channels, *blocked.sizes))
+        kernel = from_blocks(blocked.channels, blocked.sizes)
+        return self.builder_.call_te(kernel, blocked.variable, primfunc_name_hint="from_blocks")

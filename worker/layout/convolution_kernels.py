@@ -1,6 +1,7 @@
-"""Tensor expressions over the blocked layout ``[N, C / lanes, H, W, lanes]``.
+"""Tensor expressions over the blocked layout ``[N, C / lanes, rows, columns, lanes]``.
 
-One vector holds ``lanes`` channels of one pixel. Channels that fill up the last vector hold no meaning;
+One vector holds ``lanes`` channels of one pixel. Rows are all dimensions of the image but the last: the
+depth and height of a volume, one row for a sequence. Channels that fill up the last vector hold no meaning;
 weights that meet them are zero. Windows slide over a copy with borders, made by a block of its own. A
 kernel's main block is annotated with its family, which is what the schedules go by.
 """
@@ -8,10 +9,22 @@ kernel's main block is annotated with its family, which is what the schedules go
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tvm import te, tirx
+
+from worker.layout.convolution_window import (
+    Expression,
+    Reader,
+    Sizes,
+    Tensor,
+    Window,
+    bordered,
+    join_rows,
+    rows_of,
+    split_rows,
+)
 
 FAMILY = "bessemer.family"
 """The annotation that names a block's family: one of the following."""
@@ -20,66 +33,67 @@ DEPTHWISE = "depthwise"
 POOLING = "pooling"
 GROUP_BLOCKS = "bessemer.group_blocks"
 """The annotation of a convolution that counts the output blocks that read the same inputs."""
-
-Tensor = Any
-Expression = Any
-
-
-@dataclass(frozen=True)
-class Window:
-    """Places of a window of ``kernel`` taps on an image, ``output`` in all; pairs are (rows, columns)."""
-
-    kernel: tuple[int, int]
-    strides: tuple[int, int]
-    dilation: tuple[int, int]
-    before: tuple[int, int]
-    after: tuple[int, int]
-    output: tuple[int, int]
-
-    def place(self, axis: int, index: Expression, tap: Expression) -> Expression:
-        """The row (axis 0) or column (axis 1) of the bordered image under a tap."""
-        return index * self.strides[axis] + tap * self.dilation[axis]
-
-    def taps(self) -> tuple[te.IterVar, te.IterVar]:
-        """The reductions over the window."""
-        return te.reduce_axis((0, self.kernel[0]), "r"), te.reduce_axis((0, self.kernel[1]), "s")
-
-    def border(self, axis: int, size: int) -> tuple[int, int]:
-        """Pixels to add before and after, as many as the last window needs."""
-        needed = (self.output[axis] - 1) * self.strides[axis] + (self.kernel[axis] - 1) * self.dilation[axis]
-        return self.before[axis], max(0, needed + 1 - size - self.before[axis])
+DIMENSIONS = "bessemer.dimensions"
+"""The annotation that counts the dimensions of the image, columns included."""
 
 
 def to_blocks(lanes: int) -> Callable[[Tensor], Tensor]:
-    """``[N, C, H, W]`` to blocks, filled up with zeros."""
+    """``[N, C, *sizes]`` to blocks, filled up with zeros."""
 
     def kernel(plain: Tensor) -> Tensor:
-        batch, channels, *image = plain.shape
+        batch, channels, *rest = plain.shape
+        sizes = tuple(map(int, rest))
         blocks = -(-int(channels) // lanes)
 
-        def element(n: Any, block: Any, y: Any, x: Any, lane: Any) -> Expression:
+        def element(n: Any, block: Any, row: Any, column: Any, lane: Any) -> Expression:
             channel = block * lanes + lane
+            value = plain[(n, channel, *split_rows(row, sizes), column)]
             if int(channels) == blocks * lanes:
-                return plain[n, channel, y, x]
-            return tirx.if_then_else(
-                channel < channels, plain[n, channel, y, x], tirx.const(0, str(plain.dtype))
-            )
+                return value
+            return tirx.if_then_else(channel < channels, value, tirx.const(0, str(plain.dtype)))
 
-        return te.compute((batch, blocks, *image, lanes), element, name="to_blocks")
+        return te.compute((batch, blocks, rows_of(sizes), sizes[-1], lanes), element, name="to_blocks")
 
     return kernel
 
 
-def from_blocks(channels: int) -> Callable[[Tensor], Tensor]:
-    """Blocks to ``[N, C, H, W]``."""
+def from_blocks(channels: int, sizes: Sizes) -> Callable[[Tensor], Tensor]:
+    """Blocks to ``[N, C, *sizes]``."""
 
     def kernel(blocked: Tensor) -> Tensor:
-        batch, _, *image, lanes = blocked.shape
-        return te.compute(
-            (batch, channels, *image),
-            lambda n, c, y, x: blocked[n, c // lanes, y, x, c % lanes],
-            name="from_blocks",
-        )
+        lanes = blocked.shape[4]
+
+        def element(n: Any, c: Any, *place: Any) -> Expression:
+            return blocked[n, c // lanes, join_rows(place, sizes), place[-1], c % lanes]
+
+        return te.compute((blocked.shape[0], channels, *sizes), element, name="from_blocks")
+
+    return kernel
+
+
+def regroup(lanes: int, channels: int, source: int, target: int) -> Callable[[Tensor], Tensor]:
+    """Blocks to blocks in which other groups of channels begin at a first lane.
+
+    Args:
+        lanes: elements of a block.
+        channels: all channels.
+        source: channels of a group of the given blocks; all, where channels lie one after another.
+        target: channels of a group of the result.
+    """
+    source_blocks, target_blocks = -(-source // lanes), -(-target // lanes)
+
+    def kernel(blocked: Tensor) -> Tensor:
+        def element(n: Any, block: Any, row: Any, column: Any, lane: Any) -> Expression:
+            place = block % target_blocks * lanes + lane
+            channel = block // target_blocks * target + place
+            within = channel % source
+            at = (channel // source * source_blocks + within // lanes, row, column, within % lanes)
+            inside = tirx.all(place < target, channel < channels)
+            return tirx.if_then_else(inside, blocked[(n, *at)], tirx.const(0, str(blocked.dtype)))
+
+        batch, _, rows, columns, _ = blocked.shape
+        shape = (batch, channels // target * target_blocks, rows, columns, lanes)
+        return te.compute(shape, element, name="regroup")
 
     return kernel
 
@@ -87,45 +101,50 @@ def from_blocks(channels: int) -> Callable[[Tensor], Tensor]:
 def convolution(window: Window, groups: int) -> Callable[[Tensor, Tensor], Tensor]:
     """A convolution of a blocked image, or of a plain one, whose channels are then read one by one.
 
-    The weights are ``[K / lanes, inputs, R, S, lanes]``, ``inputs`` being the input channels of a group; for
-    a blocked image ``inputs`` is split: ``[K / lanes, inputs / lanes, R, S, lanes, lanes]``.
+    The weights are ``[K / lanes, inputs, *taps, lanes]``, ``inputs`` being the input channels of a group;
+    for a blocked image ``inputs`` is split: ``[K / lanes, inputs / lanes, *taps, lanes, lanes]``.
     """
 
     def kernel(data: Tensor, weights: Tensor) -> Tensor:
-        image = bordered(data, window, 0.0)
-        r, s = window.taps()
+        image = _image(data, window, 0.0)
+        taps = window.taps()
         per_group = int(weights.shape[0]) // groups
-        channels = [te.reduce_axis((0, weights.shape[axis]), "ci") for axis in _channel_axes(weights)]
+        channels = input_channels(data, weights)
         first_block = int(weights.shape[1])
 
-        def element(n: Any, k: Any, y: Any, x: Any, lane: Any) -> Expression:
-            place = (window.place(0, y, r), window.place(1, x, s))
+        def element(n: Any, k: Any, row: Any, column: Any, lane: Any) -> Expression:
             block = channels[0] if groups == 1 else k // per_group * first_block + channels[0]
-            pixel = image[(n, block, *place, *channels[1:])]
-            weight = weights[(k, channels[0], r, s, *channels[1:], lane)]
-            return te.sum(pixel * weight, axis=[channels[0], r, s, *channels[1:]])
+            pixel = image(n, block, window.places(row, column, taps), *channels[1:])
+            weight = weights[(k, channels[0], *taps, *channels[1:], lane)]
+            return te.sum(pixel * weight, axis=[channels[0], *taps, *channels[1:]])
 
-        shape = (data.shape[0], weights.shape[0], *window.output, weights.shape[-1])
-        return te.compute(shape, element, name="conv2d", attrs={FAMILY: CONVOLUTION, GROUP_BLOCKS: per_group})
+        shape = (data.shape[0], weights.shape[0], *window.shape, weights.shape[-1])
+        attributes = {FAMILY: CONVOLUTION, GROUP_BLOCKS: per_group}
+        return te.compute(shape, element, name="convolution", attrs=attributes)
 
     return kernel
 
 
+def input_channels(data: Tensor, weights: Tensor) -> list[te.IterVar]:
+    """The reductions over the input channels of a group: one, or blocks and lanes."""
+    axes = (1,) if len(data.shape) == 4 else (1, len(weights.shape) - 2)
+    return [te.reduce_axis((0, weights.shape[axis]), "channel") for axis in axes]
+
+
 def depthwise(window: Window) -> Callable[[Tensor, Tensor], Tensor]:
-    """One window per channel; the weights are ``[C / lanes, R, S, lanes]``."""
+    """One window per channel; the weights are ``[C / lanes, *taps, lanes]``."""
 
     def kernel(data: Tensor, weights: Tensor) -> Tensor:
-        image = bordered(data, window, 0.0)
-        r, s = window.taps()
-        return te.compute(
-            (*data.shape[:2], *window.output, data.shape[4]),
-            lambda n, c, y, x, lane: te.sum(
-                image[n, c, window.place(0, y, r), window.place(1, x, s), lane] * weights[c, r, s, lane],
-                axis=[r, s],
-            ),
-            name="depthwise",
-            attrs={FAMILY: DEPTHWISE},
-        )
+        image = _image(data, window, 0.0)
+        taps = window.taps()
+
+        def element(n: Any, c: Any, row: Any, column: Any, lane: Any) -> Expression:
+            pixel = image(n, c, window.places(row, column, taps), lane)
+            return te.sum(pixel * weights[(c, *taps, lane)], axis=list(taps))
+
+        shape = (*data.shape[:2], *window.shape, data.shape[4])
+        attributes = {FAMILY: DEPTHWISE, DIMENSIONS: len(window.image)}
+        return te.compute(shape, element, name="depthwise", attrs=attributes)
 
     return kernel
 
@@ -134,16 +153,7 @@ def max_pool(window: Window) -> Callable[[Tensor], Tensor]:
     """The largest element of each window."""
 
     def kernel(data: Tensor) -> Tensor:
-        image = bordered(data, window, tirx.min_value(str(data.dtype)))
-        r, s = window.taps()
-        return te.compute(
-            (*data.shape[:2], *window.output, data.shape[4]),
-            lambda n, c, y, x, lane: te.max(
-                image[n, c, window.place(0, y, r), window.place(1, x, s), lane], axis=[r, s]
-            ),
-            name="max_pool",
-            attrs={FAMILY: POOLING},
-        )
+        return _pool(data, window, tirx.min_value(str(data.dtype)).value, te.max, "max_pool")
 
     return kernel
 
@@ -152,59 +162,55 @@ def average_pool(window: Window, counts_border: bool) -> Callable[[Tensor], Tens
     """The mean of each window; the border counts as zeros where ``counts_border``, else not at all."""
 
     def kernel(data: Tensor) -> Tensor:
-        image = bordered(data, window, 0.0)
-        r, s = window.taps()
+        total = _pool(data, window, 0.0, te.sum, "pool_sum")
         dtype = str(data.dtype)
-        total = te.compute(
-            (*data.shape[:2], *window.output, data.shape[4]),
-            lambda n, c, y, x, lane: te.sum(
-                image[n, c, window.place(0, y, r), window.place(1, x, s), lane], axis=[r, s]
-            ),
-            name="pool_sum",
-            attrs={FAMILY: POOLING},
-        )
 
-        def size(axis: int, index: Expression) -> Expression:
-            if _never_leaves(window, axis, int(data.shape[2 + axis]), counts_border):
-                return window.kernel[axis]
-            outside = window.before[axis] if counts_border else 0
-            start = index * window.strides[axis] - window.before[axis]
-            end = data.shape[2 + axis] + (window.after[axis] if counts_border else 0)
-            return te.min(start + window.kernel[axis], end) - te.max(start, -outside)
-
-        def element(n: Any, c: Any, y: Any, x: Any, lane: Any) -> Expression:
-            count = size(0, y) * size(1, x)
+        def element(n: Any, c: Any, row: Any, column: Any, lane: Any) -> Expression:
+            indices = (*split_rows(row, window.output), column)
+            count = prod(
+                _taps_inside(window, axis, indices[axis], counts_border) for axis in range(len(indices))
+            )
             if isinstance(count, int):
-                return total[n, c, y, x, lane] * tirx.const(1 / count, dtype)
-            return total[n, c, y, x, lane] / count.astype(dtype)
+                return total[n, c, row, column, lane] * tirx.const(1 / count, dtype)
+            return total[n, c, row, column, lane] / count.astype(dtype)
 
         return te.compute(total.shape, element, name="pool_mean")
 
     return kernel
 
 
-def bordered(data: Tensor, window: Window, value: Expression) -> Tensor:
-    """The image with the border that the windows reach into; the image itself where they do not."""
-    (top, bottom), (left, right) = (window.border(axis, int(data.shape[2 + axis])) for axis in (0, 1))
-    if (top, bottom, left, right) == (0, 0, 0, 0):
-        return data
-    batch, channels, rows, columns, *lanes = data.shape
-    filler = tirx.const(value, str(data.dtype)) if isinstance(value, float) else value
+def _pool(
+    data: Tensor, window: Window, filler: Expression, reduce: Callable[..., Expression], name: str
+) -> Tensor:
+    image = _image(data, window, filler)
+    taps = window.taps()
 
-    def element(n: Any, c: Any, y: Any, x: Any, *lane: Any) -> Expression:
-        inside = tirx.all(y >= top, y < rows + top, x >= left, x < columns + left)
-        return tirx.if_then_else(inside, data[(n, c, y - top, x - left, *lane)], filler)
+    def element(n: Any, c: Any, row: Any, column: Any, lane: Any) -> Expression:
+        return reduce(image(n, c, window.places(row, column, taps), lane), axis=list(taps))
 
-    shape = (batch, channels, rows + top + bottom, columns + left + right, *lanes)
-    return te.compute(shape, element, name="border")
+    shape = (*data.shape[:2], *window.shape, data.shape[4])
+    attributes = {FAMILY: POOLING, DIMENSIONS: len(window.image)}
+    return te.compute(shape, element, name=name, attrs=attributes)
 
 
-def _channel_axes(weights: Tensor) -> tuple[int, ...]:
-    return (1,) if len(weights.shape) == 5 else (1, 4)
+def _image(data: Tensor, window: Window, filler: Expression) -> Reader:
+    return bordered(data, window.image, window.border, filler)
 
 
-def _never_leaves(window: Window, axis: int, size: int, counts_border: bool) -> bool:
+def _taps_inside(window: Window, axis: int, index: Expression, counts_border: bool) -> Expression:
+    """How many taps along an axis count."""
+    size, taps, before = window.image[axis], window.kernel[axis], window.before[axis]
+    if _never_leaves(window, axis, counts_border):
+        return taps
+    outside = before if counts_border else 0
+    start = index * window.strides[axis] - before
+    end = size + (window.after[axis] if counts_border else 0)
+    return te.min(start + taps, end) - te.max(start, -outside)
+
+
+def _never_leaves(window: Window, axis: int, counts_border: bool) -> bool:
     """Whether every window holds as many elements as it has taps."""
+    size, before = window.image[axis], window.before[axis]
     reach = (window.output[axis] - 1) * window.strides[axis] + window.kernel[axis]
-    room = size + window.before[axis] + window.after[axis]
-    return reach <= room and (counts_border or (window.before[axis] == 0 and reach <= size))
+    room = size + before + window.after[axis]
+    return reach <= room and (counts_border or (before == 0 and reach <= size))

@@ -1,214 +1,197 @@
-"""Which operators work on blocks, and how."""
+"""Convolutions in blocks, transposed ones too, of images of one to three dimensions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from tvm import relax
 
 from worker.layout import convolution_kernels as kernels
-from worker.layout.convolution_kernels import Window
-from worker.layout.convolution_types import Array, Blocked, Image, Rule, Workbench, image_of
-from worker.layout.convolution_weights import (
-    merge,
-    merged_groups,
-    pack_dense,
-    pack_depthwise,
-    pack_vector,
+from worker.layout.convolution_packing import Packing, pack_constant, pack_depthwise_tensor, pack_tensor
+from worker.layout.convolution_transposed import (
+    TransposedWindow,
+    transposed_convolution,
+    transposed_depthwise,
 )
+from worker.layout.convolution_types import Blocked, Image, Workbench, image_of
+from worker.layout.convolution_weights import Groups, merged_groups, pack_depthwise
+from worker.layout.convolution_window import Window, rows_of
 
-_ELEMENTWISE = (
-    "abs",
-    "add",
-    "clip",
-    "maximum",
-    "minimum",
-    "multiply",
-    "negative",
-    "nn.gelu",
-    "nn.gelu_tanh",
-    "nn.leakyrelu",
-    "nn.relu",
-    "nn.relu6",
-    "nn.silu",
-    "sigmoid",
-    "subtract",
-    "tanh",
-)
-"""Operators that stay finite on channels that hold no meaning."""
+AnyWindow = Window | TransposedWindow
+
+_LAYOUTS = {
+    1: ("NCW", ("OIW", "IOW")),
+    2: ("NCHW", ("OIHW", "IOHW")),
+    3: ("NCDHW", ("OIDHW", "IODHW")),
+}
+"""By the image's dimensions: of data, and of weights for ordinary and transposed convolutions."""
+
+
+@dataclass(frozen=True)
+class _Convolution:
+    """A convolution that a call asks for; ``outputs`` and ``groups.inputs`` count channels."""
+
+    data: relax.Expr
+    weights: relax.Expr
+    image: Image
+    output: Image
+    window: AnyWindow
+    groups: Groups
+
+    @property
+    def is_transposed(self) -> bool:
+        return isinstance(self.window, TransposedWindow)
+
+    @property
+    def is_depthwise(self) -> bool:
+        groups = self.groups
+        return groups.count > 1 and groups.inputs == groups.outputs == 1
 
 
 def convolve(call: relax.Call, bench: Workbench) -> Blocked | None:
-    """``nn.conv2d`` with constant weights."""
-    data, weights = call.args[0], bench.constant(call.args[1])
-    image, attributes = image_of(data), call.attrs
-    if weights is None or image is None or str(weights.dtype) != image.dtype or not _is_plain(attributes):
+    """``nn.conv1d``, ``nn.conv2d``, ``nn.conv3d`` and their transposed kinds."""
+    asked = _read(call)
+    if asked is None or not _fits(asked):
         return None
-    window = _window(attributes, weights.shape[2:], call)
-    groups = int(attributes.groups)
-    if window is None:
+    variable = _depthwise(asked, bench) if asked.is_depthwise else _dense(asked, bench)
+    return None if variable is None else Blocked(variable, asked.output.channels, asked.output.sizes)
+
+
+def _depthwise(asked: _Convolution, bench: Workbench) -> relax.Var | None:
+    data = bench.block(asked.data)
+    if data is None:
         return None
-    if groups == image.channels == weights.shape[0] and groups > 1:
-        return _convolve_depthwise(data, weights, window, bench)
-    return _convolve_dense(data, image, weights, window, groups, bench)
+    lanes, dtype = bench.lanes(asked.output.dtype), asked.output.dtype
+    constant = bench.constant(asked.weights)
+    weights = (
+        bench.kernel(pack_depthwise_tensor(lanes, dtype), "pack_weights", asked.weights)
+        if constant is None
+        else relax.const(pack_depthwise(constant.astype(dtype), lanes), dtype)
+    )
+    kernel = (
+        transposed_depthwise(asked.window)
+        if isinstance(asked.window, TransposedWindow)
+        else kernels.depthwise(asked.window)
+    )
+    return bench.kernel(kernel, _name(asked, "depthwise_"), _cast(data.variable, dtype, bench), weights)
 
 
-def _convolve_depthwise(data: relax.Expr, weights: Array, window: Window, bench: Workbench) -> Blocked | None:
-    blocked = bench.block(data)
-    if blocked is None:
-        return None
-    packed = _constant(pack_depthwise(weights, bench.lanes(str(weights.dtype))))
-    name = "depthwise_conv2d"
-    return Blocked(bench.kernel(kernels.depthwise(window), name, blocked.variable, packed), blocked.channels)
-
-
-def _convolve_dense(
-    data: relax.Expr, image: Image, weights: Array, window: Window, groups: int, bench: Workbench
-) -> Blocked | None:
-    lanes = bench.lanes(image.dtype)
-    in_blocks = bench.blocked(data) is not None or image.channels >= 2 * lanes
-    outputs, inputs = weights.shape[0], weights.shape[1]
-    merged = merged_groups(outputs // groups, inputs, groups, lanes, in_blocks)
+def _dense(asked: _Convolution, bench: Workbench) -> relax.Var:
+    dtype, groups = asked.output.dtype, asked.groups
+    lanes = bench.lanes(dtype)
+    blocked = bench.blocked(asked.data)
+    if blocked is None and (asked.image.channels >= 2 * lanes):
+        blocked = bench.block(asked.data)
+    merged = merged_groups(groups, lanes, blocked is not None)
     if merged is None:
+        return _in_filled_groups(asked, bench)
+    data = blocked.variable if blocked else _plain_rows(asked, bench)
+    packing = Packing(groups, merged, lanes, blocked is not None, asked.is_transposed, dtype)
+    return _call_dense(asked, data, packing, bench)
+
+
+def _in_filled_groups(asked: _Convolution, bench: Workbench) -> relax.Var:
+    """Each group filled up to whole blocks, inputs and outputs; both are copied for that."""
+    dtype, groups = asked.output.dtype, asked.groups
+    lanes, blocked = bench.lanes(dtype), bench.block(asked.data)
+    if blocked is None:
+        raise ValueError("a convolution of what is no image")
+    channels, outputs = asked.image.channels, asked.output.channels
+    apart = kernels.regroup(lanes, channels, channels, groups.inputs)
+    data = bench.kernel(apart, "regroup", blocked.variable)
+    packing = Packing(groups, None, lanes, True, asked.is_transposed, dtype)
+    result = _call_dense(asked, data, packing, bench)
+    together = kernels.regroup(lanes, outputs, groups.outputs, outputs)
+    return bench.kernel(together, "regroup", result)
+
+
+def _call_dense(asked: _Convolution, data: relax.Expr, packing: Packing, bench: Workbench) -> relax.Var:
+    constant = bench.constant(asked.weights)
+    weights = (
+        bench.kernel(pack_tensor(packing), "pack_weights", asked.weights)
+        if constant is None
+        else relax.const(pack_constant(constant, packing), packing.dtype)
+    )
+    groups = packing.groups.count // packing.side_by_side
+    kernel = (
+        transposed_convolution(asked.window, groups)
+        if isinstance(asked.window, TransposedWindow)
+        else kernels.convolution(asked.window, groups)
+    )
+    return bench.kernel(kernel, _name(asked), _cast(data, packing.dtype, bench), weights)
+
+
+def _name(asked: _Convolution, kind: str = "") -> str:
+    return f"{'transposed_' if asked.is_transposed else ''}{kind}conv{len(asked.image.sizes)}d"
+
+
+def _plain_rows(asked: _Convolution, bench: Workbench) -> relax.Expr:
+    """The plain image as ``[N, C, rows, columns]``."""
+    data, sizes = bench.plain(asked.data), asked.image.sizes
+    if len(sizes) == 2:
+        return data
+    shape = (data.ty.shape[0], asked.image.channels, rows_of(sizes), sizes[-1])
+    return bench.emit(relax.op.reshape(data, shape))
+
+
+def _cast(data: relax.Expr, dtype: str, bench: Workbench) -> relax.Expr:
+    return data if str(data.ty.dtype) == dtype else bench.emit(relax.op.astype(data, dtype))
+
+
+def _read(call: relax.Call) -> _Convolution | None:
+    data, weights, attributes = call.args[0], call.args[1], call.attrs
+    image, output = image_of(data), image_of(call)
+    if image is None or output is None or not _is_plain(attributes, len(image.sizes)):
         return None
-    blocked = bench.block(data) if in_blocks else None
-    packed = pack_dense(merge(weights, groups, merged) if merged > 1 else weights, lanes, in_blocks)
-    kernel = kernels.convolution(window, groups // merged)
-    operand = blocked.variable if blocked else data
-    return Blocked(bench.kernel(kernel, "conv2d", operand, _constant(packed)), outputs)
-
-
-def pool(call: relax.Call, bench: Workbench) -> Blocked | None:
-    """``nn.max_pool2d`` and ``nn.avg_pool2d`` of an image in blocks."""
-    data, attributes = bench.blocked(call.args[0]), call.attrs
-    if data is None or attributes.layout != "NCHW":
+    known = image_of(weights)
+    if known is None or not isinstance(weights.ty.shape, relax.ShapeExpr):
         return None
-    window = _window(attributes, attributes.pool_size, call)
-    if window is None:
-        return None
-    if call.op.name == "relax.nn.max_pool2d":
-        return Blocked(bench.kernel(kernels.max_pool(window), "max_pool2d", data.variable), data.channels)
-    if window.dilation != (1, 1):
-        return None
-    kernel = kernels.average_pool(window, bool(attributes.count_include_pad))
-    return Blocked(bench.kernel(kernel, "avg_pool2d", data.variable), data.channels)
+    outer = int(weights.ty.shape[0])
+    count = int(attributes.groups)
+    is_transposed = hasattr(attributes, "output_padding")
+    inputs, outputs = (outer, known.channels) if is_transposed else (known.channels, outer)
+    groups = (
+        Groups(count, inputs // count, outputs) if is_transposed else Groups(count, inputs, outputs // count)
+    )
+    window = (TransposedWindow if is_transposed else Window)(*_window(attributes, image, known.sizes, output))
+    return _Convolution(data, weights, image, output, window, groups)
 
 
-def pool_adaptively(call: relax.Call, bench: Workbench) -> Blocked | None:
-    """``nn.adaptive_avg_pool2d`` to a divisor of an image's size."""
-    data, image = bench.blocked(call.args[0]), image_of(call.args[0])
-    output = image_of(call)
-    if data is None or image is None or output is None or call.attrs.layout != "NCHW":
-        return None
-    if image.rows % output.rows or image.columns % output.columns:
-        return None
-    return _pool_evenly(data, image, (output.rows, output.columns), bench)
-
-
-def average(call: relax.Call, bench: Workbench) -> Blocked | None:
-    """``mean`` over an image's rows and columns."""
-    data, image = bench.blocked(call.args[0]), image_of(call.args[0])
-    axes = {int(axis) % 4 for axis in call.attrs.axis or ()}
-    if data is None or image is None or axes != {2, 3} or not call.attrs.keepdims:
-        return None
-    return _pool_evenly(data, image, (1, 1), bench)
-
-
-def _pool_evenly(data: Blocked, image: Image, output: tuple[int, int], bench: Workbench) -> Blocked:
-    size = (image.rows // output[0], image.columns // output[1])
-    window = Window(size, size, (1, 1), (0, 0), (0, 0), output)
-    kernel = kernels.average_pool(window, counts_border=False)
-    return Blocked(bench.kernel(kernel, "avg_pool2d", data.variable), data.channels)
-
-
-def map_elements(call: relax.Call, bench: Workbench) -> Blocked | None:
-    """An elementwise operator of which an operand is in blocks."""
-    output = image_of(call)
-    if output is None or not any(bench.blocked(operand) for operand in call.args):
-        return None
-    lanes = bench.lanes(output.dtype)
-    operands = [_in_blocks(operand, output, lanes, bench) for operand in call.args]
-    if any(operand is None for operand in operands):
-        return None
-    return Blocked(bench.emit(relax.Call(call.op, operands, call.attrs)), output.channels)
-
-
-def _in_blocks(operand: relax.Expr, output: Image, lanes: int, bench: Workbench) -> relax.Expr | None:
-    """An operand in blocks; numbers and constants of one channel stay as they are."""
-    if not isinstance(operand.ty, relax.TensorType):
-        return operand
-    value = bench.constant(operand)
-    if value is not None:
-        return _constant_in_blocks(value, lanes) if value.ndim <= 4 else None
-    image = image_of(operand)
-    if image is None or image.channels != output.channels or image.dtype != output.dtype:
-        return None
-    blocked = bench.block(operand)
-    return blocked.variable if blocked else None
-
-
-def _constant_in_blocks(value: Array, lanes: int) -> relax.Expr:
-    wide = value.reshape((1,) * (4 - value.ndim) + value.shape)
-    if wide.shape[1] == 1:
-        return _constant(value if value.ndim == 0 else wide[..., np.newaxis])
-    return _constant(pack_vector(wide, lanes))
-
-
-def join(call: relax.Call, bench: Workbench) -> Blocked | None:
-    """``concat`` of channels, all in blocks without a rest."""
-    parts, output = _fields(call.args[0]), image_of(call)
-    if output is None or call.attrs.axis is None or int(call.attrs.axis) % 4 != 1:
-        return None
-    lanes = bench.lanes(output.dtype)
-    blocked = [bench.blocked(part) for part in parts]
-    if not blocked or any(part is None or part.channels % lanes for part in blocked):
-        return None
-    variables = [part.variable for part in blocked if part is not None]
-    return Blocked(bench.emit(relax.op.concat(variables, axis=1)), output.channels)
-
-
-RULES: dict[str, Rule] = {
-    "relax.nn.conv2d": convolve,
-    "relax.nn.max_pool2d": pool,
-    "relax.nn.avg_pool2d": pool,
-    "relax.nn.adaptive_avg_pool2d": pool_adaptively,
-    "relax.mean": average,
-    "relax.concat": join,
-    **{f"relax.{name}": map_elements for name in _ELEMENTWISE},
-}
-"""By the operator's name."""
-
-
-def _window(attributes: Any, kernel: Sequence[Any], call: relax.Call) -> Window | None:
-    output = image_of(call)
-    if output is None:
-        return None
-    top, left, bottom, right = map(int, attributes.padding)
-    return Window(
-        kernel=_pair(kernel),
-        strides=_pair(attributes.strides),
-        dilation=_pair(attributes.dilation),
-        before=(top, left),
-        after=(bottom, right),
-        output=(output.rows, output.columns),
+def _window(
+    attributes: Any, image: Image, kernel: tuple[int, ...], output: Image
+) -> tuple[tuple[int, ...], ...]:
+    before, after = halves(attributes.padding)
+    return (
+        image.sizes,
+        kernel,
+        integers(attributes.strides),
+        integers(attributes.dilation),
+        before,
+        after,
+        output.sizes,
     )
 
 
-def _is_plain(attributes: Any) -> bool:
-    layouts = (attributes.data_layout, attributes.kernel_layout, attributes.out_layout)
-    return layouts == ("NCHW", "OIHW", "NCHW")
+def _fits(asked: _Convolution) -> bool:
+    """Whether there is something to compute, in a dtype that holds both operands' values."""
+    everything = (*asked.image.sizes, *asked.output.sizes, *asked.window.kernel, asked.image.channels)
+    return min(everything) > 0 and asked.output.channels > 0
 
 
-def _pair(values: Sequence[Any]) -> tuple[int, int]:
-    rows, columns = map(int, values)
-    return rows, columns
+def halves(padding: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Padding before and after."""
+    values = integers(padding)
+    return values[: len(values) // 2], values[len(values) // 2 :]
 
 
-def _fields(operand: relax.Expr) -> tuple[relax.Expr, ...]:
-    return tuple(operand.fields) if isinstance(operand, relax.Tuple) else ()
+def integers(values: Sequence[Any]) -> tuple[int, ...]:
+    """Attributes as numbers."""
+    return tuple(int(value) for value in values)
 
 
-def _constant(values: Array) -> relax.Expr:
-    return relax.const(values, str(values.dtype))
+def _is_plain(attributes: Any, dimensions: int) -> bool:
+    data, weights = _LAYOUTS[dimensions]
+    layouts = (attributes.data_layout, attributes.out_layout)
+    return layouts == (data, data) and attributes.kernel_layout in weights

@@ -9,27 +9,32 @@ from typing import Any, NamedTuple, Protocol
 from numpy.typing import NDArray
 from tvm import relax, tirx
 
-from worker.layout.convolution_kernels import Tensor
+from worker.layout.convolution_window import Sizes, Tensor
 
 Array = NDArray[Any]
 
-_DTYPES = ("float32", "float64")
+FLOATS = frozenset({"float16", "float32", "float64"})
+_DTYPES = FLOATS | {"int8", "uint8", "int16", "int32", "int64"}
+_RANKS = (3, 4, 5)
 
 
 @dataclass(frozen=True)
 class Blocked:
-    """A tensor ``[N, C / lanes, H, W, lanes]``, of which ``channels`` channels mean something."""
+    """A tensor ``[N, C / lanes, rows, columns, lanes]``, of which ``channels`` channels mean something.
+
+    ``sizes`` are the image's: rows are all of them but the last.
+    """
 
     variable: relax.Var
     channels: int
+    sizes: Sizes
 
 
 class Image(NamedTuple):
-    """A tensor ``[N, C, H, W]`` of known channels, rows and columns."""
+    """A tensor ``[N, C, *sizes]`` of known channels and sizes, of one to three dimensions."""
 
     channels: int
-    rows: int
-    columns: int
+    sizes: Sizes
     dtype: str
 
 
@@ -37,7 +42,7 @@ class Workbench(Protocol):
     """What a rule may ask for."""
 
     def lanes(self, dtype: str) -> int:
-        """Elements of a type in one vector."""
+        """Elements of a type in one block."""
 
     def blocked(self, operand: relax.Expr) -> Blocked | None:
         """The operand in blocks, where it is so already."""
@@ -51,8 +56,11 @@ class Workbench(Protocol):
     def kernel(self, kernel: Callable[..., Tensor], name: str, *operands: relax.Expr) -> relax.Var:
         """Emit a call of a kernel."""
 
-    def emit(self, call: relax.Call) -> relax.Var:
-        """Emit a call of an operator on operands in blocks."""
+    def emit(self, call: relax.Expr) -> relax.Var:
+        """Emit a call of an operator on operands as they are now."""
+
+    def plain(self, operand: relax.Expr) -> relax.Expr:
+        """The operand as it is now, not in blocks."""
 
 
 Rule = Callable[[relax.Call, Workbench], Blocked | None]
@@ -60,14 +68,14 @@ Rule = Callable[[relax.Call, Workbench], Blocked | None]
 
 
 def image_of(operand: relax.Expr) -> Image | None:
-    """What an operand is as an image; None where it is none, or of a type without vectors of its own."""
+    """What an operand is as an image; None where it is none, or of a type that numpy does not have."""
     kind = operand.ty
-    if not isinstance(kind, relax.TensorType) or kind.shape is None or kind.ndim != 4:
+    if not isinstance(kind, relax.TensorType) or kind.shape is None or kind.ndim not in _RANKS:
         return None
     if str(kind.dtype) not in _DTYPES or not isinstance(kind.shape, relax.ShapeExpr):
         return None
     sizes = list(kind.shape)[1:]
     if not all(isinstance(size, tirx.IntImm) for size in sizes):
         return None
-    channels, rows, columns = map(int, sizes)
-    return Image(channels, rows, columns, str(kind.dtype))
+    channels, *image = map(int, sizes)
+    return Image(channels, tuple(image), str(kind.dtype))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import gcd, lcm
 from typing import Any
 
@@ -14,16 +15,25 @@ MAX_MERGED = 4
 """Groups that are merged into one, at most: merged groups multiply with that many times as many zeros."""
 
 
+@dataclass(frozen=True)
+class Groups:
+    """The groups of a convolution, and how many channels each reads and writes."""
+
+    count: int
+    inputs: int
+    outputs: int
+
+
 def pack_vector(values: Array, lanes: int) -> Array:
-    """``[N, C, H, W]`` to ``[N, C / lanes, H, W, lanes]``, filled up with zeros."""
-    batch, channels, rows, columns = values.shape
+    """``[N, C, *rows, columns]`` to ``[N, C / lanes, rows, columns, lanes]``, filled up with zeros."""
+    batch, channels, *_, columns = values.shape
     blocks = -(-channels // lanes)
     filled = _fill(values, 1, blocks * lanes)
-    return np.ascontiguousarray(filled.reshape(batch, blocks, lanes, rows, columns).transpose(0, 1, 3, 4, 2))
+    return np.ascontiguousarray(filled.reshape(batch, blocks, lanes, -1, columns).transpose(0, 1, 3, 4, 2))
 
 
 def pack_dense(weights: Array, lanes: int, blocked_input: bool) -> Array:
-    """``[K, C, R, S]`` in the order that ``convolution_kernels.convolution`` reads.
+    """``[K, C, *taps]`` in the order that ``convolution_kernels.convolution`` reads.
 
     Args:
         weights: C counts the inputs of one group.
@@ -31,65 +41,77 @@ def pack_dense(weights: Array, lanes: int, blocked_input: bool) -> Array:
         blocked_input: whether the image is in blocks, so that C is split too.
 
     Returns:
-        ``[K / lanes, C / lanes, R, S, lanes, lanes]`` or ``[K / lanes, C, R, S, lanes]``.
+        ``[K / lanes, C / lanes, *taps, lanes, lanes]`` or ``[K / lanes, C, *taps, lanes]``.
     """
-    outputs, inputs, rows, columns = weights.shape
+    outputs, inputs, *taps = weights.shape
     blocks = -(-outputs // lanes)
     filled = _fill(weights, 0, blocks * lanes)
     if not blocked_input:
-        split = filled.reshape(blocks, lanes, inputs, rows, columns)
-        return np.ascontiguousarray(split.transpose(0, 2, 3, 4, 1))
+        return np.ascontiguousarray(np.moveaxis(filled.reshape(blocks, lanes, inputs, *taps), 1, -1))
     input_blocks = -(-inputs // lanes)
     filled = _fill(filled, 1, input_blocks * lanes)
-    split = filled.reshape(blocks, lanes, input_blocks, lanes, rows, columns)
-    return np.ascontiguousarray(split.transpose(0, 2, 4, 5, 3, 1))
+    split = filled.reshape(blocks, lanes, input_blocks, lanes, *taps)
+    return np.ascontiguousarray(np.moveaxis(split, (3, 1), (-2, -1)))
 
 
 def pack_depthwise(weights: Array, lanes: int) -> Array:
-    """``[C, 1, R, S]`` to ``[C / lanes, R, S, lanes]``."""
-    channels, _, rows, columns = weights.shape
+    """``[C, 1, *taps]`` to ``[C / lanes, *taps, lanes]``."""
+    channels, _, *taps = weights.shape
     blocks = -(-channels // lanes)
     filled = _fill(weights[:, 0], 0, blocks * lanes)
-    return np.ascontiguousarray(filled.reshape(blocks, lanes, rows, columns).transpose(0, 2, 3, 1))
+    return np.ascontiguousarray(np.moveaxis(filled.reshape(blocks, lanes, *taps), 1, -1))
 
 
-def merged_groups(outputs: int, inputs: int, groups: int, lanes: int, blocked_input: bool) -> int | None:
+def merged_groups(groups: Groups, lanes: int, blocked_input: bool) -> int | None:
     """How many groups to merge so that each merged one begins at a vector's first lane.
 
     Args:
-        outputs: output channels of one group.
-        inputs: input channels of one group.
-        groups: how many groups there are.
+        groups: their number and channels.
         lanes: elements per vector.
         blocked_input: whether input channels lie in vectors too.
 
     Returns:
         The number, 1 where nothing needs merging; all groups where they are few; None where merging them
-        would multiply mostly with zeros.
+        would multiply mostly with zeros, so that each group is better filled up by itself.
     """
-    if groups == 1:
+    if groups.count == 1:
         return 1
-    needed = lanes // gcd(outputs, lanes)
+    needed = lanes // gcd(groups.outputs, lanes)
     if blocked_input:
-        needed = lcm(needed, lanes // gcd(inputs, lanes))
-    if groups % needed == 0 and needed <= MAX_MERGED:
+        needed = lcm(needed, lanes // gcd(groups.inputs, lanes))
+    if groups.count % needed == 0 and needed <= MAX_MERGED:
         return needed
-    return groups if groups <= MAX_MERGED else None
+    return groups.count if groups.count <= MAX_MERGED else None
 
 
 def merge(weights: Array, groups: int, merged: int) -> Array:
-    """``[K, C, R, S]`` with the weights of ``merged`` groups side by side: ``[K, merged * C, R, S]``.
+    """``[K, C, *taps]`` with the weights of ``merged`` groups side by side: ``[K, merged * C, *taps]``.
 
     Outputs keep their order; weights between different groups are zero.
     """
-    outputs, inputs, rows, columns = weights.shape
+    outputs, inputs, *taps = weights.shape
     per_group = outputs // groups
-    wide = np.zeros((outputs, merged * inputs, rows, columns), weights.dtype)
+    wide = np.zeros((outputs, merged * inputs, *taps), weights.dtype)
     for group in range(groups):
         place = group % merged * inputs
         channels = slice(group * per_group, (group + 1) * per_group)
         wide[channels, place : place + inputs] = weights[channels]
     return wide
+
+
+def fill_groups(weights: Array, groups: int, lanes: int) -> Array:
+    """``[K, C, *taps]`` with each group's outputs filled up to whole vectors."""
+    outputs, *rest = weights.shape
+    split = weights.reshape(groups, outputs // groups, *rest)
+    whole = -(-split.shape[1] // lanes) * lanes
+    return _fill(split, 1, whole).reshape(groups * whole, *rest)
+
+
+def transpose_weights(weights: Array, groups: int) -> Array:
+    """Weights of a transposed convolution, ``[C, K / groups, *taps]``, as ``[K, C / groups, *taps]``."""
+    inputs, outputs, *taps = weights.shape
+    split = weights.reshape(groups, inputs // groups, outputs, *taps)
+    return split.swapaxes(1, 2).reshape(groups * outputs, inputs // groups, *taps)
 
 
 def _fill(values: Array, axis: int, size: int) -> Array:

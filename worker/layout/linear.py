@@ -8,6 +8,7 @@ narrower than one panel is filled up with zeros. Only the packed weights are sto
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import ceil, prod
 from typing import Any
 
@@ -18,6 +19,7 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from worker.schedules.blocks import guess
 from worker.schedules.machine import Machine, machine_of
 from worker.schedules.matmul_plan import MatmulShape, plan_matmul
 
@@ -61,20 +63,23 @@ class _Packer(PyExprMutator):
         if weights is None:
             return call
         data, out_dtype = call.args[0], str(call.ty.dtype)
-        shape = tuple(int(size) for size in data.ty.shape)
         sizes = MatmulShape(
-            rows=prod(shape[:-1]),
+            rows=prod(map(guess, list(data.ty.shape)[:-1])),
             depth=weights.shape[0],
             columns=weights.shape[1],
             bits=int(tvm.DataType(out_dtype).bits),
         )
         columns = plan_matmul(sizes, self._machine).tile.columns
-        kernel = _kernel(shape, str(data.ty.dtype), weights, columns, out_dtype)
-        packed = relax.const(pack_panels(weights, columns), str(weights.dtype))
-        return relax.call_tir(self.builder_.add_func(kernel, "linear"), [data, packed], out_ty=call.ty)
+        return self.builder_.call_te(
+            _kernel(weights, columns, out_dtype),
+            data,
+            relax.const(pack_panels(weights, columns), str(weights.dtype)),
+            primfunc_name_hint="linear",
+            primfunc_attrs={"op_pattern": _FUSES_OUTPUT},
+        )
 
     def _weights(self, call: relax.Call) -> NDArray[Any] | None:
-        """The constant matrix that a call multiplies with, where all sizes are known."""
+        """The constant matrix that a call multiplies with, where the depth is known."""
         if call.op != _MATMUL:
             return None
         data, weights = call.args[0], self._bound(call.args[1])
@@ -93,37 +98,32 @@ class _Packer(PyExprMutator):
 
 
 def _is_known(data: relax.Expr) -> bool:
-    """Whether a tensor has rows, and all its sizes are known."""
+    """Whether a tensor has rows of a known length; how many may be open."""
     sizes = getattr(data.ty, "shape", None)
-    if sizes is None or not all(isinstance(size, tirx.IntImm) for size in sizes):
+    if not isinstance(sizes, relax.ShapeExpr) or len(sizes) < 2 or not isinstance(sizes[-1], tirx.IntImm):
         return False
-    return len(sizes) > 1 and all(int(size) > 0 for size in sizes)
+    return all(int(size) > 0 for size in sizes if isinstance(size, tirx.IntImm))
 
 
-def _kernel(
-    shape: tuple[int, ...], dtype: str, weights: NDArray[Any], columns: int, out_dtype: str
-) -> tirx.PrimFunc:
+def _kernel(weights: NDArray[Any], columns: int, out_dtype: str) -> Callable[[Any, Any], Any]:
     """``data [..., depth]`` times packed weights, to ``[..., columns]``."""
-    depth, width = weights.shape
-    sizes = [tirx.IntImm("int64", size) for size in shape]
-    data = te.placeholder(sizes, dtype, "data")
-    panels = [tirx.IntImm("int64", size) for size in (ceil(width / columns), depth, columns)]
-    packed = te.placeholder(panels, str(weights.dtype), "weights")
-    step = te.reduce_axis((tirx.IntImm("int64", 0), sizes[-1]), "k")
+    width = weights.shape[1]
 
-    def element(*place: Any) -> Any:
-        *row, column = place
-        panel = column // columns
-        start = (
-            panel * columns
-            if width % columns == 0 or width < columns
-            else tirx.min(panel * columns, width - columns)
-        )
-        factors = data[(*row, step)], packed[panel, step, column - start]
-        return te.sum(factors[0].astype(out_dtype) * factors[1].astype(out_dtype), axis=step)
+    def kernel(data: Any, packed: Any) -> Any:
+        step = te.reduce_axis((tirx.IntImm("int64", 0), data.shape[-1]), "k")
 
-    output = te.compute(
-        [*sizes[:-1], tirx.IntImm("int64", width)], element, "linear", attrs={PACKED: columns}
-    )
-    function = te.create_prim_func([data, packed, output]).without_attr("global_symbol")
-    return function.with_attr("op_pattern", _FUSES_OUTPUT).with_attr("tirx.noalias", True)
+        def element(*place: Any) -> Any:
+            *row, column = place
+            panel = column // columns
+            start = (
+                panel * columns
+                if width % columns == 0 or width < columns
+                else tirx.min(panel * columns, width - columns)
+            )
+            factors = data[(*row, step)], packed[panel, step, column - start]
+            return te.sum(factors[0].astype(out_dtype) * factors[1].astype(out_dtype), axis=step)
+
+        shape = [*data.shape[:-1], tirx.IntImm("int64", width)]
+        return te.compute(shape, element, "linear", attrs={PACKED: columns})
+
+    return kernel

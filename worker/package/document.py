@@ -29,6 +29,7 @@ def make_report(benchmarked: Benchmarked, workshop: Workshop, created_at: dateti
         target=captured.upload.target,
         inputs=captured.input_specs,
         outputs=captured.output_specs,
+        dynamic=captured.dynamic,
         verified=True,
         comparisons=benchmarked.verified.comparisons,
         operators=tuned.optimized.operators,
@@ -49,6 +50,7 @@ def make_manifest(benchmarked: Benchmarked, files: tuple[BundleFile, ...], creat
         target=captured.upload.target,
         inputs=captured.input_specs,
         outputs=captured.output_specs,
+        dynamic=captured.dynamic,
         runtime_libraries=runtime_libraries(benchmarked.verified.built.imports),
         tolerances=tuple(
             OutputTolerance(
@@ -56,7 +58,7 @@ def make_manifest(benchmarked: Benchmarked, files: tuple[BundleFile, ...], creat
                 relative=comparison.tolerance.relative,
                 absolute=comparison.tolerance.absolute,
             )
-            for comparison in benchmarked.verified.comparisons
+            for comparison in benchmarked.verified.comparisons[: len(captured.output_specs)]
         ),
         versions=versions(),
         files=files,

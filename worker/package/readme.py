@@ -1,8 +1,9 @@
 """The ``README.md`` of a bundle."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from bessemer.bundle.manifest import Manifest
+from bessemer.contract.dynamic import DynamicAxis, shown_shape
 from bessemer.contract.tensor import TensorSpec
 
 _TEMPLATE = """\
@@ -79,7 +80,7 @@ def readme(manifest: Manifest) -> str:
         target=manifest.target.name,
         mcpu=manifest.target.mcpu,
         cores=manifest.target.cores,
-        tensors=_tensors("Inputs", manifest.inputs) + "\n\n" + _tensors("Outputs", manifest.outputs),
+        tensors="\n\n".join(_paragraphs(manifest)),
         tvm_ffi=manifest.versions["apache-tvm-ffi"],
         arguments=" ".join(f"--input {spec.name}={spec.name}.npy" for spec in manifest.inputs),
         program=_program(manifest),
@@ -87,8 +88,15 @@ def readme(manifest: Manifest) -> str:
     )
 
 
-def _tensors(title: str, specs: Iterable[TensorSpec]) -> str:
-    return f"{title}: " + (", ".join(f"`{spec}`" for spec in specs) or "none")
+def _paragraphs(manifest: Manifest) -> Iterator[str]:
+    yield _tensors("Inputs", manifest.inputs, manifest.dynamic.inputs)
+    yield _tensors("Outputs", manifest.outputs, manifest.dynamic.outputs)
+    if manifest.dynamic.dimensions:
+        yield f"Each run may choose {', '.join(map(str, manifest.dynamic.dimensions))}."
+
+
+def _tensors(title: str, specs: Iterable[TensorSpec], axes: tuple[DynamicAxis, ...]) -> str:
+    return f"{title}: " + (", ".join(f"`{shown_shape(spec, axes)}`" for spec in specs) or "none")
 
 
 def _link_flag(path: str) -> str:

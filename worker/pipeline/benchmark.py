@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 import torch
+import tvm
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTime
@@ -16,6 +17,7 @@ from worker.candidates.client import Library, LibraryCrashedError
 from worker.errors import failure_of, short_message
 from worker.measure.rounds import Rounds, Side, alternate, rest_of_this_process
 from worker.measure.timed import timed
+from worker.pipeline.products import Product, find_products
 from worker.pipeline.types import Benchmarked, Captured, Verified, Workshop
 from worker.statistics import latency, round_ratios
 
@@ -94,7 +96,7 @@ def _measure(verified: Verified, workshop: Workshop, captured: Captured) -> Benc
             library_bytes=path.stat().st_size,
             peak_memory_bytes=library.peak_memory_bytes(),
             baselines=tuple(_baseline(name, rounds, side) for side, name in enumerate(options.baselines, 1)),
-            functions=_profile(library, rounds),
+            functions=count_products(_profile(library, rounds), verified.built.tuned.optimized.module),
         )
 
 
@@ -120,6 +122,27 @@ def _baseline(name: Baseline, rounds: Rounds, side: int) -> BaselineResult:
         ratio_p10=spread.p10,
         ratio_p90=spread.p90,
     )
+
+
+def count_products(functions: tuple[FunctionTime, ...], module: tvm.IRModule) -> tuple[FunctionTime, ...]:
+    """Functions with what they multiply.
+
+    Args:
+        functions: as they were profiled.
+        module: as it was before its functions were scheduled.
+    """
+    known = {
+        variable.name_hint: find_products(function)
+        for variable, function in module.functions_items()
+        if isinstance(function, tvm.tirx.PrimFunc)
+    }
+    return tuple(_with_products(function, known.get(function.name, ())) for function in functions)
+
+
+def _with_products(function: FunctionTime, products: tuple[Product, ...]) -> FunctionTime:
+    flops = function.calls * sum(product.flops for product in products)
+    shapes = "; ".join(product.shapes for product in products)
+    return function.model_copy(update={"flops": flops, "products": shapes})
 
 
 def _profile(library: Library, rounds: Rounds) -> tuple[FunctionTime, ...]:

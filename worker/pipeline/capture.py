@@ -9,16 +9,18 @@ import ml_dtypes
 import torch
 from torch.export.graph_signature import OutputKind
 
+from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import TensorSpec
 from worker.errors import JobError, failure_of
 from worker.formats.draw import draw_inputs, index_limits
 from worker.formats.failure import model_raised
 from worker.formats.load import load_model
-from worker.formats.loaded import LoadedModel, tensor_spec
+from worker.formats.loaded import Export, LoadedModel, tensor_spec
+from worker.formats.open_sizes import choose_samples, describe_program, sizes_of, specs_at
 from worker.formats.outputs import flatten_outputs, output_names
 from worker.formats.signature import match_inputs
-from worker.pipeline.types import Captured, Upload, Workshop
+from worker.pipeline.types import Captured, Sample, Upload, Workshop
 from worker.torchscript.convert import ScriptConversionError
 
 if TYPE_CHECKING:
@@ -32,12 +34,12 @@ def capture(upload: Upload, workshop: Workshop) -> Captured:
     """Load the model, export it for the request's inputs, and run the original for reference.
 
     Before: the child is confined, and torch runs with the target's threads; the upload is untrusted. After:
-    ``program`` takes and returns tensors only, in the order of the specs, of fixed shapes, and changes no
-    input; the original gave the references twice.
+    ``program`` takes and returns tensors only, in the order of the specs, and changes no input; the original
+    gave the references twice. Sizes that the file leaves open stay open, unless the request names inputs.
 
     Raises:
-        JobError: one of the model's codes, ``inputs-missing``, ``inputs-mismatch``, ``model-raised`` or
-            ``capture-failed``.
+        JobError: one of the model's codes, ``inputs-missing``, ``inputs-mismatch``, ``model-raised``,
+            ``dynamic-shapes-unsupported`` or ``capture-failed``.
     """
     model = load_model(upload.path)
     return capture_model(model, upload)
@@ -50,23 +52,30 @@ def capture_model(model: LoadedModel, upload: Upload) -> Captured:
     examples = _own_examples(model, specs)
     inputs = draw_inputs(specs, {}, seed) if examples is None else examples
     outputs = _run(model, inputs)
-    program = _export(model, inputs)
+    is_open = model.export_open is not None and not upload.request.inputs
+    if model.export_open is not None and is_open:
+        program = _export(model.export_open, inputs, ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED)
+    else:
+        program = _export(model.export, inputs, ErrorCode.CAPTURE_FAILED)
     limits = index_limits(program, specs)
     if limits and examples is None:
         inputs = draw_inputs(specs, limits, seed)
         outputs = _run(model, inputs)
     _check_repeatable(model, inputs, outputs)
-    names = output_names(len(outputs))
+    output_specs = tuple(map(tensor_spec, output_names(len(outputs)), outputs))
+    dynamic = _describe_open(program, specs, output_specs) if is_open else DynamicShapes()
     return Captured(
         upload=upload,
         format=model.format,
         program=program,
         eager=model.eager,
         input_specs=specs,
-        output_specs=tuple(map(tensor_spec, names, outputs)),
+        output_specs=output_specs,
         inputs=tuple(map(as_array, inputs)),
         references=tuple(map(as_array, outputs)),
         parameters=model.parameters,
+        dynamic=dynamic,
+        samples=_samples(model, specs, dynamic, limits, seed),
     )
 
 
@@ -76,6 +85,33 @@ def as_array(tensor: torch.Tensor) -> np.ndarray:
     if plain.dtype == torch.bfloat16:
         return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     return plain.numpy()
+
+
+def _describe_open(
+    program: ExportedProgram, specs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
+) -> DynamicShapes:
+    found = describe_program(program, specs, outputs)
+    for axis in found.inputs:
+        if axis.dimension is None:
+            detail = f"the size of axis {axis.axis} of '{axis.tensor}' is no multiple of one dimension"
+            raise JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, detail)
+    return found
+
+
+def _samples(
+    model: LoadedModel,
+    specs: tuple[TensorSpec, ...],
+    dynamic: DynamicShapes,
+    limits: dict[str, int],
+    seed: int,
+) -> tuple[Sample, ...]:
+    """The original on inputs of other sizes."""
+    samples = []
+    for number, sizes in enumerate(choose_samples(dynamic.dimensions, sizes_of(dynamic, specs)), 1):
+        inputs = draw_inputs(specs_at(specs, dynamic.inputs, sizes), limits, seed + number)
+        outputs = _run(model, inputs)
+        samples.append(Sample(sizes, tuple(map(as_array, inputs)), tuple(map(as_array, outputs))))
+    return tuple(samples)
 
 
 def _own_examples(model: LoadedModel, specs: tuple[TensorSpec, ...]) -> Tensors | None:
@@ -102,17 +138,18 @@ def _run(model: LoadedModel, inputs: Tensors) -> Tensors:
     return outputs
 
 
-def _export(model: LoadedModel, inputs: Tensors) -> ExportedProgram:
+def _export(export: Export, inputs: Tensors, code: ErrorCode) -> ExportedProgram:
+    """Export for such inputs; ``code`` where torch refuses."""
     try:
         with torch.no_grad(), _torchscript_allowed():
-            program = model.export(inputs)
+            program = export(inputs)
     except ScriptConversionError as error:
         places = () if error.step is None else (error.step.place(),)
         raise failure_of(ErrorCode.CAPTURE_FAILED, error, str(error), places) from error
     except JobError:
         raise
     except Exception as error:
-        raise failure_of(ErrorCode.CAPTURE_FAILED, error) from error
+        raise failure_of(code, error) from error
     for spec in program.graph_signature.output_specs:
         if spec.kind == OutputKind.USER_INPUT_MUTATION:
             raise JobError(ErrorCode.CAPTURE_FAILED, f"the model writes into its input '{spec.target}'")

@@ -9,8 +9,9 @@ import tvm
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import PassTime
-from worker.errors import failure_of, short_message
+from worker.errors import JobError, failure_of, short_message
 from worker.pipeline.passes import OPTIMIZATION, Phase
+from worker.pipeline.translate import blame_open_sizes
 from worker.pipeline.types import Optimized, Translated, Workshop
 from worker.targets import tvm_target
 
@@ -22,8 +23,8 @@ def optimize(translated: Translated, workshop: Workshop) -> Optimized:
     only; every function is reached from ``main``, fused with its neighbors, and not yet scheduled.
 
     Raises:
-        JobError: ``optimize-failed`` with the phase and the pass; ``build-failed`` for a target that LLVM
-            does not know.
+        JobError: ``optimize-failed`` with the phase and the pass, or ``dynamic-shapes-unsupported`` where
+            sizes are open; ``build-failed`` for a target that LLVM does not know.
     """
     module = translated.module
     total = sum(len(phase.passes) for phase in OPTIMIZATION)
@@ -32,7 +33,10 @@ def optimize(translated: Translated, workshop: Workshop) -> Optimized:
         for phase, step in _steps(OPTIMIZATION):
             workshop.advance(len(times), total, f"{phase.name}: {step.info.name}")
             start = time.perf_counter()
-            module = _run(phase, step, module)
+            try:
+                module = _run(phase, step, module)
+            except JobError as error:
+                raise blame_open_sizes(error, translated.captured) from error
             times.append(_pass_time(phase, step, time.perf_counter() - start, module))
     return Optimized(
         captured=translated.captured, operators=translated.operators, module=module, passes=tuple(times)

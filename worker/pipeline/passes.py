@@ -5,9 +5,11 @@ from typing import NamedTuple
 import tvm
 from tvm.relax import backend, transform
 
+from worker.layout.attention import fuse_attention
 from worker.layout.convolution import block_convolutions
 from worker.layout.linear import pack_linear_weights
 from worker.pipeline.fold import evaluate_constants, fold_batch_norm
+from worker.pipeline.legalize import LEGALIZATIONS
 
 
 class Phase(NamedTuple):
@@ -39,11 +41,12 @@ OPTIMIZATION: tuple[Phase, ...] = (
         ),
     ),
     # Regions of the graph get the layouts that their kernels read; weights are packed for them.
-    Phase("layout", (block_convolutions, pack_linear_weights)),
-    # Every operator becomes a call of a TensorIR function. Sorts and scans know what the target offers.
+    Phase("layout", (fuse_attention, block_convolutions, pack_linear_weights)),
+    # Every operator becomes a call of a TensorIR function. Sorts know what the target offers.
     Phase(
         "legalize",
         (
+            transform.LegalizeOps(LEGALIZATIONS),
             backend.DispatchSampling(),
             backend.DispatchSortScan(),
             transform.LegalizeOps(),

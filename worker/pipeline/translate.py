@@ -27,8 +27,16 @@ if TYPE_CHECKING:
 
 MAX_PLACES = 200
 
-KEPT_WHOLE = (torch.ops.aten.linear.default, torch.ops.aten.matmul.default)
-"""Decomposed, they hide between reshapes to two dimensions, which part them from what could be fused."""
+KEPT_WHOLE = (
+    torch.ops.aten.linear.default,
+    torch.ops.aten.matmul.default,
+    torch.ops.aten.scaled_dot_product_attention.default,
+    torch.ops.aten.upsample_bicubic2d.vec,
+)
+"""Decomposed, products hide between reshapes and further steps, which part them from what could be fused, and
+a cubic resize becomes sixteen look-ups of every pixel."""
+
+_BY_OPEN_SIZES = (ErrorCode.TRANSLATE_FAILED, ErrorCode.OPTIMIZE_FAILED)
 
 _RELAX_PREFIX = "relax."
 
@@ -42,14 +50,18 @@ def translate(captured: Captured, workshop: Workshop) -> Translated:
 
     Raises:
         OperatorsUnsupportedError: the importer lacks operators; all of them are listed with their places.
-        JobError: ``translate-failed``: the importer failed, or it made another signature than the model's.
+        JobError: ``translate-failed``: the importer failed, or it made another signature than the model's;
+            ``dynamic-shapes-unsupported`` where that is so with open sizes.
     """
     program = captured.program.run_decompositions(decomposition_table())
     importer = Importer()
     refuse_unsupported(program, importer)
-    module = _import(importer, program)
-    main = _named_parameters(module["main"], captured.input_specs)
-    _check_outputs(main, captured.output_specs)
+    try:
+        module = _import(importer, program)
+        main = _named_parameters(module["main"], captured.input_specs)
+        _check_outputs(main, captured)
+    except JobError as error:
+        raise blame_open_sizes(error, captured) from error
     module.update_func(module.get_global_var("main"), main)
     return Translated(captured=captured, module=module, operators=count_operators(module))
 
@@ -139,13 +151,25 @@ def _named_parameters(main: relax.Function, specs: tuple[TensorSpec, ...]) -> re
     return relax.Function(parameters, body, main.ret_ty, main.is_pure, main.attrs)
 
 
-def _check_outputs(main: relax.Function, specs: tuple[TensorSpec, ...]) -> None:
-    returned = main.ret_ty
+def blame_open_sizes(error: JobError, captured: Captured) -> JobError:
+    """The error as one of open sizes, where there are any: with fixed ones the compiler may be able."""
+    if not captured.dynamic.dimensions or error.code not in _BY_OPEN_SIZES:
+        return error
+    open_sizes = ", ".join(map(str, captured.dynamic.dimensions))
+    detail = f"with open sizes ({open_sizes}): {error.detail}"
+    return JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, detail, error.places)
+
+
+def _check_outputs(main: relax.Function, captured: Captured) -> None:
+    """Compare rank, dtype and fixed sizes with the model's; a size that is open must still be."""
+    returned, specs = main.ret_ty, captured.output_specs
+    opened = {(axis.tensor, axis.axis) for axis in captured.dynamic.outputs}
     if not isinstance(returned, relax.TupleType) or len(returned.fields) != len(specs):
         raise JobError(ErrorCode.TRANSLATE_FAILED, f"main returns {returned}, the model {len(specs)} tensors")
     for spec, field in zip(specs, returned.fields, strict=True):
         found = _described(field)
-        wanted = f"{spec.dtype.value}[{','.join(map(str, spec.shape))}]"
+        sizes = ("?" if (spec.name, axis) in opened else str(size) for axis, size in enumerate(spec.shape))
+        wanted = f"{spec.dtype.value}[{','.join(sizes)}]"
         if found != wanted:
             raise JobError(
                 ErrorCode.TRANSLATE_FAILED, f"output '{spec.name}' became {found}, the model's is {wanted}"
@@ -155,4 +179,4 @@ def _check_outputs(main: relax.Function, specs: tuple[TensorSpec, ...]) -> None:
 def _described(field: relax.Type) -> str:
     if not isinstance(field, relax.TensorType) or field.shape is None:
         return str(field)
-    return f"{field.dtype}[{','.join(str(getattr(size, 'value', size)) for size in field.shape)}]"
+    return f"{field.dtype}[{','.join(str(getattr(size, 'value', '?')) for size in field.shape)}]"

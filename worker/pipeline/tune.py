@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
@@ -19,12 +19,14 @@ from worker.candidates.runner import CandidateRunner, RunnerSettings
 from worker.errors import failure_of
 from worker.pipeline.types import Optimized, Tuned, Workshop
 from worker.schedules.attempt import REFUSALS
-from worker.schedules.default import count_unclaimed, schedule_rest
+from worker.schedules.blocks import has_open_sizes
+from worker.schedules.default import plans_of, schedule_rest, unclaimed_functions
 from worker.targets import tvm_target
-from worker.tuning.contest import measure_defaults, wins
+from worker.tuning.contest import measure_defaults, winners
+from worker.tuning.laboratory import EVALUATION, Laboratory, make_cost_model, open_database
 from worker.tuning.log import logging_to
 from worker.tuning.policy import best_so_far, next_task, round_size, share_seconds
-from worker.tuning.search import Laboratory, TaskSearch, make_cost_model, open_database
+from worker.tuning.search import TaskSearch
 from worker.tuning.whole_model import Entrants, Verdict, hold_contest
 
 
@@ -70,11 +72,11 @@ def _search_and_apply(
         tasks = _tasks_of(optimized.module, laboratory)
         measure_defaults(tasks, laboratory)
         _search(tasks, options.trials, deadline, workshop)
-        winners = [task.best_record for task in tasks if wins(task, laboratory)]
+        records_kept = winners(tasks, laboratory)
         default = schedule_rest(optimized.module, target)
-        searched = apply_records(optimized.module, winners, target) if winners else default
+        searched = apply_records(optimized.module, records_kept, target) if records_kept else default
         verdict = Verdict(kept=Schedules.DEFAULT)
-        if winners:
+        if records_kept:
             entrants = Entrants(searched, default, target, optimized.captured)
             verdict = hold_contest(entrants, workshop, budget.contest_seconds)
     module = searched if verdict.kept is Schedules.SEARCH else default
@@ -82,13 +84,26 @@ def _search_and_apply(
     return Tuned(
         optimized=optimized,
         module=module,
-        result=result.model_copy(update={"unclaimed": count_unclaimed(module)}),
+        result=_with_unclaimed(result, module).model_copy(
+            update={"unsearched": count_open(optimized.module)}
+        ),
         records=records,
     )
 
 
+def count_open(module: tvm.IRModule) -> int:
+    """How many functions have open sizes."""
+    functions = (function for function in module.functions.values() if isinstance(function, tirx.PrimFunc))
+    return sum(map(has_open_sizes, functions))
+
+
 def _no_search(module: tvm.IRModule) -> TuneResult:
-    return TuneResult(trials=0, seconds=0.0, tasks=(), unclaimed=count_unclaimed(module))
+    return _with_unclaimed(TuneResult(trials=0, seconds=0.0, tasks=()), module)
+
+
+def _with_unclaimed(result: TuneResult, module: tvm.IRModule) -> TuneResult:
+    names = unclaimed_functions(module)
+    return result.model_copy(update={"unclaimed": len(names), "unclaimed_functions": names})
 
 
 def _open_laboratory(optimized: Optimized, workshop: Workshop, target: tvm.target.Target) -> Laboratory:
@@ -99,7 +114,7 @@ def _open_laboratory(optimized: Optimized, workshop: Workshop, target: tvm.targe
     return Laboratory(
         target=target,
         builder=CandidateBuilder(workshop.candidates, BuilderSettings(folder=folder, workers=cores)),
-        runner=CandidateRunner(workshop.candidates, RunnerSettings(threads=cores)),
+        runner=CandidateRunner(workshop.candidates, RunnerSettings(cores, EVALUATION)),
         database=open_database(workshop.scratch / "records"),
         cost_model=make_cost_model(options.seed, cores),
         threads=cores,
@@ -109,15 +124,19 @@ def _open_laboratory(optimized: Optimized, workshop: Workshop, target: tvm.targe
 
 
 def _tasks_of(module: tvm.IRModule, laboratory: Laboratory) -> list[TaskSearch]:
+    """What can be searched; a function whose sizes are open cannot be measured."""
+    found = extract_tasks(module, laboratory.target)
+    known = [task for task in found if not count_open(task.dispatched[0])]
     return [
         TaskSearch(
             name=str(task.task_name),
             weight=int(task.weight),
             module=task.dispatched[0],
+            plans=plans_of(task.dispatched[0]["main"], laboratory.target),
             laboratory=laboratory,
             index=index,
         )
-        for index, task in enumerate(extract_tasks(module, laboratory.target))
+        for index, task in enumerate(known)
     ]
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.report import BenchmarkResult, OutputComparison, PassTime, StageTime, TuneResult
 from bessemer.contract.request import CompilationRequest
@@ -49,11 +50,21 @@ class Upload:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """What the original makes of inputs of other sizes: arrays in the order of the specs."""
+
+    sizes: dict[str, int]
+    inputs: Arrays
+    references: Arrays
+
+
+@dataclass(frozen=True)
 class Captured:
     """The model as an exported program, run once.
 
     ``eager(*tensors)`` runs the original as its user would, for the baseline. ``inputs`` and ``references``
-    are contiguous arrays in the order of ``input_specs`` and ``output_specs``.
+    are contiguous arrays in the order of ``input_specs`` and ``output_specs``. Where sizes are ``dynamic``,
+    specs and arrays have the example's, and ``samples`` hold others.
     """
 
     upload: Upload
@@ -65,6 +76,8 @@ class Captured:
     inputs: Arrays
     references: Arrays
     parameters: int
+    dynamic: DynamicShapes = field(default_factory=DynamicShapes)
+    samples: tuple[Sample, ...] = ()
 
 
 @dataclass(frozen=True)

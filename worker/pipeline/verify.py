@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def verify(built: Built, workshop: Workshop) -> Verified:
     """Run the library on the reference inputs and compare every output with its reference.
 
-    Before: the library is linked. After: every element of every output lies within its tolerance.
+    Before: the library is linked. After: every element of every output lies within its tolerance; where sizes
+    are open, with inputs of other sizes too.
 
     Raises:
         JobError: ``target-not-runnable``: this processor lacks what the target needs; ``verify-crashed``: the
@@ -29,17 +30,27 @@ def verify(built: Built, workshop: Workshop) -> Verified:
     captured = built.captured
     target = captured.upload.target
     refuse_unrunnable(target)
-    outputs = _run(built, workshop, target.cores, captured.inputs)
-    return Verified(built=built, comparisons=compare_outputs(outputs, captured))
+    references = (captured.references, *(sample.references for sample in captured.samples))
+    comparisons: list[OutputComparison] = []
+    for outputs, expected in zip(_run(built, workshop, target.cores), references, strict=True):
+        comparisons += compare_outputs(outputs, captured, expected)
+    return Verified(built=built, comparisons=tuple(comparisons))
 
 
-def compare_outputs(outputs: Arrays, captured: Captured) -> tuple[OutputComparison, ...]:
+def compare_outputs(
+    outputs: Arrays, captured: Captured, references: Arrays | None = None
+) -> tuple[OutputComparison, ...]:
     """Compare every output with its reference, under the request's tolerances.
+
+    Args:
+        outputs: what the library returned.
+        captured: the model.
+        references: what the model returned for the same inputs; by default, for the reference inputs.
 
     Raises:
         JobError: ``verify-mismatch`` naming the first output that differs.
     """
-    specs, references = captured.output_specs, captured.references
+    specs, references = captured.output_specs, references or captured.references
     if len(outputs) != len(specs):
         detail = f"the library returns {len(outputs)} outputs, the model {len(specs)}"
         raise JobError(ErrorCode.VERIFY_MISMATCH, detail)
@@ -68,12 +79,25 @@ def describe_mismatch(comparison: OutputComparison) -> str:
     )
 
 
-def _run(built: Built, workshop: Workshop, threads: int, inputs: Arrays) -> Arrays:
+def _run(built: Built, workshop: Workshop, threads: int) -> list[Arrays]:
+    """The outputs for the reference inputs and for every sample."""
+    captured = built.captured
+    inputs = (captured.inputs, *(sample.inputs for sample in captured.samples))
+    done: list[Arrays] = []
     try:
         with workshop.candidates.open_library(built.library, threads) as library:
-            return library.run(inputs)
+            done.extend(map(library.run, inputs))
     except LibraryCrashedError as error:
-        raise failure_of(ErrorCode.VERIFY_CRASHED, error, _describe_crash(error)) from error
+        sizes = _shown_sizes(captured, len(done))
+        raise failure_of(ErrorCode.VERIFY_CRASHED, error, f"{_describe_crash(error)}{sizes}") from error
+    return done
+
+
+def _shown_sizes(captured: Captured, run: int) -> str:
+    if run == 0:
+        return ""
+    sizes = captured.samples[run - 1].sizes
+    return f" (with {', '.join(f'{name} = {size}' for name, size in sizes.items())})"
 
 
 def _describe_crash(error: LibraryCrashedError) -> str:

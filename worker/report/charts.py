@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from bessemer.contract.report import FunctionTime, Latency, StageTime, TuneTask
-from worker.report.words import TIMES, count, duration, percent
+from worker.report.words import TIMES, count, duration, percent, three_digits
 
 SHOWN_FUNCTIONS = 15
 TAIL_LIMIT = 2.5
@@ -154,17 +154,15 @@ def spread_chart(rows: Sequence[tuple[str, Latency]]) -> SpreadChart:
 def function_bars(functions: Iterable[FunctionTime], shown: int = SHOWN_FUNCTIONS) -> tuple[Bar, ...]:
     """The functions that take the longest, then all others in one bar."""
     ordered = sorted(functions, key=lambda function: -function.milliseconds)
-    bars = [
-        (_function_label(function), function.milliseconds, function.share) for function in ordered[:shown]
-    ]
+    bars = [(_function_label(one), one.milliseconds, one.share, _speed(one)) for one in ordered[:shown]]
     rest = ordered[shown:]
     if rest:
         label = f"{len(rest)} more functions"
-        bars.append((label, sum(part.milliseconds for part in rest), sum(part.share for part in rest)))
-    longest = max((milliseconds for _, milliseconds, _ in bars), default=0)
+        bars.append((label, sum(part.milliseconds for part in rest), sum(part.share for part in rest), ""))
+    longest = max((milliseconds for _, milliseconds, _, _ in bars), default=0)
     return tuple(
-        Bar(label, f"{duration(time)} · {percent(share)}", 0, _place(time, longest), index == 0)
-        for index, (label, time, share) in enumerate(bars)
+        Bar(label, f"{speed}{duration(time)} · {percent(share)}", 0, _place(time, longest), index == 0)
+        for index, (label, time, share, speed) in enumerate(bars)
     )
 
 
@@ -204,6 +202,13 @@ def _tail_note(latency: Latency) -> str:
     """The tail with the runs behind it: the p99 of three runs is their longest."""
     runs = "1 run" if latency.runs == 1 else f"{count(latency.runs)} runs"
     return f"p90 {duration(latency.p90_ms)} · p99 {duration(latency.p99_ms)} of {runs}"
+
+
+def _speed(function: FunctionTime) -> str:
+    """How fast a function multiplies, where it does."""
+    if not function.flops or function.milliseconds <= 0:
+        return ""
+    return f"{three_digits(function.flops / function.milliseconds / 1e6)} GFLOP/s · "
 
 
 def _function_label(function: FunctionTime) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from bessemer.contract.dynamic import shown_shape
 from bessemer.contract.report import Report
 from worker.report import charts, words
 from worker.report.view import make_view
@@ -27,7 +28,7 @@ def _environment() -> Environment:
         "percent": words.percent,
         "digits": words.three_digits,
         "element": words.element,
-        "spec": str,
+        "shape": shown_shape,
         "baseline": words.baseline_name,
         "ratio": words.ratio_words,
     }

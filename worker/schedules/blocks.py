@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -10,10 +11,15 @@ from typing import Any
 import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.sym import Analyzer
 from tvm.tirx.analysis import undefined_vars
+from tvm_ffi import structural_equal, structural_map
 
 COST = 8
 """Plain operations that one call of a mathematical function is worth."""
+
+GUESSED_SIZE = 32
+"""A batch, or a sequence, of which nothing is known."""
 
 _CALLS = re.compile(r"T\.(exp|erf|tanh|log|sqrt|rsqrt|pow|sigmoid|sin|cos|if_then_else|call_\w+)\w*\(")
 _KINDS = (tirx.IterVar.DataPar, tirx.IterVar.CommReduce)
@@ -21,17 +27,26 @@ _KINDS = (tirx.IterVar.DataPar, tirx.IterVar.CommReduce)
 
 @dataclass(frozen=True)
 class Axis:
-    """One loop around a block, which is one of the block's own variables."""
+    """One loop around a block, which is one of the block's own variables.
+
+    ``extent`` plans, ``size`` is how often the loop runs: an expression where that is open until run time.
+    """
 
     loop: LoopRV
     var: tirx.Var
     extent: int
     reduces: bool
+    size: Any
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the size is known when the function runs only; ``extent`` is a guess then."""
+        return not isinstance(self.size, int)
 
 
 @dataclass(frozen=True)
 class Block:
-    """A block whose axes are plain: constant extents, one loop per variable, in the same order."""
+    """A block whose axes are plain: one loop per variable, in the same order."""
 
     handle: SBlockRV
     body: s_tir.SBlock
@@ -48,6 +63,11 @@ class Block:
         return tuple(axis for axis in self.axes if axis.reduces)
 
     @property
+    def is_open(self) -> bool:
+        """Whether any axis is."""
+        return any(axis.is_open for axis in self.axes)
+
+    @property
     def iterations(self) -> int:
         """How often the body runs."""
         return prod(axis.extent for axis in self.axes)
@@ -58,8 +78,8 @@ class Block:
         return self.iterations * (COST if is_expensive(self.body) else 1)
 
 
-def read_block(schedule: s_tir.Schedule, handle: SBlockRV) -> Block | None:
-    """The block, or None where its axes are not plain."""
+def read_block(schedule: s_tir.Schedule, handle: SBlockRV, may_be_open: bool = False) -> Block | None:
+    """The block, or None where its axes are not plain, or are open and may not be."""
     body = schedule.get(handle)
     loops = schedule.get_loops(handle)
     if len(loops) != len(body.iter_vars):
@@ -67,10 +87,12 @@ def read_block(schedule: s_tir.Schedule, handle: SBlockRV) -> Block | None:
     axes = []
     for loop, variable in zip(loops, body.iter_vars, strict=True):
         extent = schedule.get(loop).extent
-        if not isinstance(extent, tirx.IntImm) or variable.iter_type not in _KINDS:
+        is_known = isinstance(extent, tirx.IntImm)
+        if not (is_known or may_be_open) or variable.iter_type not in _KINDS:
             return None
         reduces = variable.iter_type == tirx.IterVar.CommReduce
-        axes.append(Axis(loop=loop, var=variable.var, extent=int(extent), reduces=reduces))
+        size = int(extent) if is_known else extent
+        axes.append(Axis(loop, variable.var, guess(size), reduces, size))
     return Block(handle=handle, body=body, axes=tuple(axes))
 
 
@@ -78,6 +100,30 @@ def block_names(schedule: s_tir.Schedule) -> tuple[str, ...]:
     """The blocks of the function, in order."""
     children = schedule.get_child_blocks(schedule.get_sblock("root"))
     return tuple(str(schedule.get(handle).name_hint) for handle in children)
+
+
+def guess(size: Any) -> int:
+    """The size to plan for: its own, or what it comes to where each dimension is ``GUESSED_SIZE``."""
+    if isinstance(size, int | tirx.IntImm):
+        return int(size)
+    dimensions = {
+        variable: tirx.IntImm(str(variable.ty.dtype), GUESSED_SIZE) for variable in undefined_vars(size, [])
+    }
+    known = Analyzer().simplify(structural_map(size, (tirx.Var, lambda var: dimensions.get(var, var))))
+    return max(2, int(known)) if isinstance(known, tirx.IntImm) else GUESSED_SIZE
+
+
+def same_sizes(some: Sequence[Axis], others: Sequence[Axis]) -> bool:
+    """Whether axes have the same sizes, one by one, open ones included."""
+    return len(some) == len(others) and all(
+        structural_equal(one.size, other.size) for one, other in zip(some, others, strict=True)
+    )
+
+
+def has_open_sizes(function: tirx.PrimFunc) -> bool:
+    """Whether a function's arguments have sizes that are known when it runs only."""
+    shapes = (getattr(parameter, "shape", None) for parameter in function.params)
+    return any(shape is None or not all(isinstance(size, tirx.IntImm) for size in shape) for shape in shapes)
 
 
 def element_bits(block: Block) -> int:

@@ -11,11 +11,11 @@ from worker.schedules.blocks import Block, block_names, has_branch, is_expensive
 def inline_blocks(schedule: s_tir.Schedule) -> s_tir.Schedule:
     """Inline elementwise blocks into their neighbors where that repeats no work worth keeping."""
     for name in block_names(schedule):
-        block = read_block(schedule, schedule.get_sblock(name))
+        block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
         if block is not None and _is_worth_inlining(schedule, block):
             schedule = _into_consumers(schedule, name)
     for name in reversed(block_names(schedule)):
-        block = read_block(schedule, schedule.get_sblock(name))
+        block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
         if block is not None and not block.reduced:
             schedule = _into_producer(schedule, name)
     return schedule
@@ -32,7 +32,9 @@ def _into_producer(schedule: s_tir.Schedule, name: str) -> s_tir.Schedule:
 def _is_worth_inlining(schedule: s_tir.Schedule, block: Block) -> bool:
     if block.reduced:
         return False
-    consumers = [read_block(schedule, handle) for handle in schedule.get_consumers(block.handle)]
+    consumers = [
+        read_block(schedule, handle, may_be_open=True) for handle in schedule.get_consumers(block.handle)
+    ]
     cheap = not is_expensive(block.body)
     if not consumers or (len(consumers) > 1 and not cheap):
         return False

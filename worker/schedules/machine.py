@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from worker.schedules.processors import processor_of
+
 if TYPE_CHECKING:
     import tvm
 
@@ -14,30 +16,28 @@ _MAX_VECTORS = 8
 _PARTIAL_USE = 0.6
 """LLVM takes a vector that is not full apart into several loads and stores."""
 
-_VECTOR_BITS = {"avx512f": 512, "avx": 256}
-_MANY_REGISTERS = {"avx512f", "neon"}
-_DEFAULT_BITS = 128
-_HALVED_VECTORS = {"znver4"}
-"""Processors that split a vector of 512 bits between two units (AMD, Software Optimization Guide, Zen 4)."""
 MIN_USE = 0.5
 """A tile that fills less of its vectors than this is left to LLVM's own vectorizer."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Vector registers, arithmetic, caches and threads.
+    """One core's vector registers, arithmetic, loads and caches, and how many cores there are.
 
     ``fma_ports`` counts the vector multiply-adds that start in a cycle, ``fma_latency`` the cycles until the
-    result is there. Cache sizes are one core's, in bytes.
+    result is there, ``loads_per_cycle`` vectors or broadcast elements. Cache sizes are one core's, in bytes.
+    ``lane_factors`` tells whether a multiply-add takes a factor from a lane of a vector.
     """
 
     vector_bits: int
     registers: int
     threads: int
-    fma_ports: int = 2
+    fma_ports: float = 2
     fma_latency: int = 4
+    loads_per_cycle: float = 2
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 512 * 1024
+    lane_factors: bool = False
 
     def lanes(self, bits: int) -> int:
         """Elements of ``bits`` bits in one vector."""
@@ -54,18 +54,28 @@ class Tile:
 
 
 def machine_of(target: tvm.target.Target) -> Machine:
-    """Read the vector width and the threads off a target."""
+    """The machine that a target names: its processor and its threads."""
     from tvm.target import codegen
 
-    features = {str(feature) for feature in codegen.llvm_get_cpu_features(target)}
-    bits = next((bits for feature, bits in _VECTOR_BITS.items() if feature in features), _DEFAULT_BITS)
-    registers = 32 if features & _MANY_REGISTERS else 16
-    halved = bits == 512 and str(target.attrs.get("mcpu", "")) in _HALVED_VECTORS
+    features = frozenset(str(feature) for feature in codegen.llvm_get_cpu_features(target))
+    return machine_from(
+        str(target.attrs.get("mcpu", "")), features, threads=int(target.attrs.get("num-cores", 1))
+    )
+
+
+def machine_from(mcpu: str, features: frozenset[str], threads: int) -> Machine:
+    """The machine of LLVM's name of a processor and LLVM's features."""
+    processor = processor_of(mcpu, features)
     return Machine(
-        vector_bits=bits,
-        registers=registers,
-        threads=int(target.attrs.get("num-cores", 1)),
-        fma_ports=1 if halved else 2,
+        vector_bits=processor.vector_bits,
+        registers=processor.registers,
+        threads=threads,
+        fma_ports=processor.fma_ports,
+        fma_latency=processor.fma_latency,
+        loads_per_cycle=processor.loads_per_cycle,
+        l1_bytes=processor.l1_kib * 1024,
+        l2_bytes=processor.l2_kib * 1024,
+        lane_factors=processor.lane_factors,
     )
 
 

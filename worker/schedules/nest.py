@@ -13,15 +13,17 @@ from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 
 Index = Any
+Size = Any
+"""An integer, or an expression where it is open until run time."""
 Body = Callable[[Index], tirx.Stmt]
 
 
-def serial(extent: int, body: Body, dtype: str = "int64") -> tirx.Stmt:
+def serial(extent: Size, body: Body, dtype: str = "int64") -> tirx.Stmt:
     """A plain loop."""
     return _loop(extent, body, dtype, tirx.ForKind.SERIAL)
 
 
-def parallel(extent: int, body: Body, dtype: str = "int64") -> tirx.Stmt:
+def parallel(extent: Size, body: Body, dtype: str = "int64") -> tirx.Stmt:
     """A loop whose iterations the threads share in contiguous parts."""
     return _loop(extent, body, dtype, tirx.ForKind.PARALLEL)
 
@@ -46,7 +48,7 @@ def registers(shape: Sequence[int], dtype: str, name: str) -> Any:
     return tirx.decl_buffer(tuple(shape), dtype, name, scope="local")
 
 
-def workspace(shape: Sequence[int], dtype: str, name: str) -> Any:
+def workspace(shape: Sequence[Size], dtype: str, name: str) -> Any:
     """A buffer in memory, one for each iteration of the loops around it."""
     return tirx.decl_buffer(tuple(shape), dtype, name)
 
@@ -54,6 +56,16 @@ def workspace(shape: Sequence[int], dtype: str, name: str) -> Any:
 def declare(buffer: Any) -> tirx.Stmt:
     """The allocation of a buffer for the rest of the sequence that it stands in."""
     return tirx.AllocBuffer(buffer)
+
+
+def named(value: Any, name: str, body: Body) -> tirx.Stmt:
+    """A statement that reads a value by a name.
+
+    Written out wherever it indexes, a division by an open size would be simplified and compiled again and
+    again, and computed in inner loops.
+    """
+    variable = tirx.Var(name, dtype_of(value))
+    return sequence(tirx.Bind(variable, value), body(variable))
 
 
 def store(buffer: Any, value: Any, *indices: Index) -> tirx.Stmt:
@@ -105,8 +117,34 @@ def with_loops(function: tirx.PrimFunc, loops: tirx.Stmt) -> tirx.PrimFunc:
     return function.with_body(s_tir.SBlockRealize([], tirx.IntImm("bool", 1), root))
 
 
-def _loop(extent: int, body: Body, dtype: str, kind: tirx.ForKind) -> tirx.Stmt:
-    if extent == 1:
-        return body(tirx.IntImm(dtype, 0))
+def ceil_div(number: Size, by: Size) -> Size:
+    """A quotient, rounded up; an expression where a size is one."""
+    return (number + by - 1) // by
+
+
+def smaller(one: Size, other: Size) -> Size:
+    """The smaller of two sizes."""
+    if isinstance(one, int) and isinstance(other, int):
+        return min(one, other)
+    return tirx.min(one, other)
+
+
+def larger(one: Size, other: Size) -> Size:
+    """The larger of two sizes."""
+    if isinstance(one, int) and isinstance(other, int):
+        return max(one, other)
+    return tirx.max(one, other)
+
+
+def either(condition: Any, then: tirx.Stmt, otherwise: tirx.Stmt) -> tirx.Stmt:
+    """One of two statements, by a condition at run time."""
+    return tirx.IfThenElse(condition, then, otherwise)
+
+
+def _loop(extent: Size, body: Body, dtype: str, kind: tirx.ForKind) -> tirx.Stmt:
+    if isinstance(extent, int):
+        if extent == 1:
+            return body(tirx.IntImm(dtype, 0))
+        extent = tirx.IntImm(dtype, extent)
     variable = tirx.Var("i", dtype)
-    return tirx.For(variable, tirx.IntImm(dtype, 0), tirx.IntImm(dtype, extent), kind, body(variable))
+    return tirx.For(variable, tirx.IntImm(dtype, 0), extent, kind, body(variable))

@@ -20,6 +20,7 @@ from worker.schedules.blocks import (
     element_bits,
     moves_along,
     read_block,
+    same_sizes,
     writes_axis,
 )
 from worker.schedules.machine import Machine, Tile, choose_tile
@@ -47,13 +48,13 @@ def schedule_reduction(
         machine: the processor.
 
     Returns:
-        The best of these that TVM takes: a register tile, parallel outer loops, no change.
+        The best of these that TVM takes: a register tile (of known sizes), parallel outer loops, no change.
     """
-    block = read_block(schedule, schedule.get_sblock(name))
+    block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
     assert block is not None
-    plan = plan_tile(block, machine)
+    plan = None if block.is_open else plan_tile(block, machine)
     parallel = machine.threads > 1 and block.work >= MIN_PARALLEL_WORK
-    tiled = plan and attempt(schedule, lambda trial: _tile(trial, name, epilogue, plan, parallel))
+    tiled = plan and attempt(schedule, lambda trial: tile_reduction(trial, name, epilogue, plan, parallel))
     return tiled or attempt(schedule, lambda trial: _plain(trial, name, parallel, machine)) or schedule
 
 
@@ -74,11 +75,13 @@ def plan_tile(block: Block, machine: Machine) -> TilePlan | None:
 
 def find_epilogue(schedule: s_tir.Schedule, block: Block) -> str | None:
     """The elementwise block of the same shape that alone consumes a reduction."""
-    consumers = [read_block(schedule, handle) for handle in schedule.get_consumers(block.handle)]
+    consumers = [
+        read_block(schedule, handle, block.is_open) for handle in schedule.get_consumers(block.handle)
+    ]
     if len(consumers) != 1 or consumers[0] is None:
         return None
     consumer = consumers[0]
-    same = [axis.extent for axis in consumer.axes] == [axis.extent for axis in block.spatial]
+    same = same_sizes(consumer.axes, block.spatial)
     one_producer = len(schedule.get_producers(consumer.handle)) == 1
     return str(consumer.body.name_hint) if same and not consumer.reduced and one_producer else None
 
@@ -93,7 +96,10 @@ def _row_axis(block: Block, column: Axis) -> Axis | None:
     return free[-1] if free else None
 
 
-def _tile(schedule: s_tir.Schedule, name: str, epilogue: str | None, plan: TilePlan, parallel: bool) -> None:
+def tile_reduction(
+    schedule: s_tir.Schedule, name: str, epilogue: str | None, plan: TilePlan, parallel: bool
+) -> None:
+    """Accumulate a tile in registers, and pass it to the epilogue; raises what TVM raises."""
     reduction = schedule.get_sblock(name)
     last = schedule.get_sblock(epilogue) if epilogue else schedule.cache_write(reduction, 0, "global")
     outer = _tile_epilogue(schedule, last, plan)
@@ -139,7 +145,7 @@ def _tile_reduction(schedule: s_tir.Schedule, reduction: SBlockRV, plan: TilePla
 
 def _plain(schedule: s_tir.Schedule, name: str, parallel: bool, machine: Machine) -> None:
     """Outer loops in parallel; the reduction stays as it is."""
-    block = read_block(schedule, schedule.get_sblock(name))
+    block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
     assert block is not None
     outer: list[Axis] = []
     for axis in block.axes:

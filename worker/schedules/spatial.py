@@ -14,8 +14,11 @@ MIN_PARALLEL_WORK = 32_768
 
 
 def schedule_spatial(schedule: s_tir.Schedule, name: str, machine: Machine) -> None:
-    """Vectorize along the output's last dimension; run the outer loops in parallel where that pays."""
-    block = read_block(schedule, schedule.get_sblock(name))
+    """Vectorize along the output's last dimension; run the outer loops in parallel where that pays.
+
+    A last dimension of open size stays a plain loop, which LLVM vectorizes itself.
+    """
+    block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
     if block is None:
         return
     loops = [axis.loop for axis in block.spatial]
@@ -31,7 +34,7 @@ def schedule_spatial(schedule: s_tir.Schedule, name: str, machine: Machine) -> N
 
 def _lanes(block: Block, machine: Machine) -> int:
     last = block.spatial[-1]
-    if writes_axis(block) is not last or has_branch(block.body):
+    if last.is_open or writes_axis(block) is not last or has_branch(block.body):
         return 1
     tile = choose_tile(last.extent, 1, element_bits(block), machine)
     return tile.lanes if tile else 1

@@ -9,14 +9,31 @@ Greatest errors in units in the last place, as ``tests/stages/test_vector_math.p
 ======== ======= =======
 function float32 float64
 ======== ======= =======
+acos     4       4
+acosh    4       4
+asin     4       4
+asinh    4       4
+atan     3       3
+atan2    4       4
+atanh    4       4
+cos      3       3
+cosh     3       3
+erf      5       3
 exp      2       2
 log      2       2
-tanh     2       2
+log10    2       3
+log1p    4       4
+log2     2       3
+pow      1       libm
 sigmoid  3       3
-erf      5       3
+sin      3       3
+sinh     4       4
+tan      4       4
+tanh     2       2
 ======== ======= =======
 
-A power with a small integer exponent is a product. Narrower formats are computed in float32.
+A power with a small integer exponent, or half of one, is a product or a root. Angles are reduced for up to
+2 ** 30 quarter turns in float32, 2 ** 20 in float64. Narrower formats are computed in float32.
 
 Sources: S. Moshier, "Methods and Programs for Mathematical Functions", 1989 (Cephes: the reductions, erf
 and tanh of float64); FreeBSD's msun (log); Eigen, ``MathFunctionsImpl.h`` (erf of float32); Chebyshev fits
@@ -26,8 +43,6 @@ and tanh of float64); FreeBSD's msun (log); Eigen, ``MathFunctionsImpl.h`` (erf 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import inf, nan
 from typing import Any
 
 import tvm
@@ -36,171 +51,38 @@ from tvm import tirx
 from tvm.ir import Call, PrimType
 
 from worker.schedules import nest
-
-Expression = Any
-
-
-@dataclass(frozen=True)
-class Format:
-    """A floating-point format, and the coefficients for it; polynomials begin with the highest power."""
-
-    dtype: str
-    integer: str
-    mantissa_bits: int
-    bias: int
-    smallest_normal: float
-    largest: float
-    exp_lowest: float
-    exp_highest: float
-    log2: tuple[float, float]
-    """The logarithm of two, in two parts: the first has so few bits that its products are exact."""
-    exp: tuple[float, ...]
-    log: tuple[float, ...]
-    tanh: tuple[tuple[float, ...], tuple[float, ...]]
-
-    def __call__(self, value: float) -> Expression:
-        """A number of this format."""
-        return tirx.FloatImm(self.dtype, value)
-
-    def whole(self, value: int) -> Expression:
-        """An integer as wide as the format."""
-        return tirx.IntImm(self.integer, value)
-
-
-FLOAT32 = Format(
-    dtype="float32",
-    integer="int32",
-    mantissa_bits=23,
-    bias=127,
-    smallest_normal=1.1754943508222875e-38,
-    largest=3.4028234663852886e38,
-    exp_lowest=-104.0,
-    exp_highest=89.0,
-    log2=(0.693359375, -2.12194440e-4),
-    exp=(0.0013926250831497611, 0.008363232883682618, 0.04166655421298415, 0.16666576666119928, 0.5),
-    log=(0.24279078841, 0.28498786688, 0.40000972152, 0.66666662693),
-    tanh=(
-        (
-            0.002292744816178142,
-            -0.008343945515839153,
-            0.02176891865102821,
-            -0.053959259577204544,
-            0.1333330355691574,
-            -0.3333333317214036,
-        ),
-        (1.0,),
-    ),
-)
-
-FLOAT64 = Format(
-    dtype="float64",
-    integer="int64",
-    mantissa_bits=52,
-    bias=1023,
-    smallest_normal=2.2250738585072014e-308,
-    largest=1.7976931348623157e308,
-    exp_lowest=-746.0,
-    exp_highest=710.0,
-    log2=(6.93145751953125e-1, 1.42860682030941723212e-6),
-    exp=(
-        2.09147553258932e-09,
-        2.5105312729622103e-08,
-        2.755727347871858e-07,
-        2.755725517000089e-06,
-        2.480158732567746e-05,
-        0.0001984126987500228,
-        0.0013888888888883711,
-        0.008333333333326084,
-        0.04166666666666667,
-        0.1666666666666667,
-        0.5,
-    ),
-    log=(
-        1.479819860511658591e-01,
-        1.531383769920937332e-01,
-        1.818357216161805012e-01,
-        2.222219843214978396e-01,
-        2.857142874366239149e-01,
-        3.999999999940941908e-01,
-        6.666666666666735130e-01,
-    ),
-    tanh=(
-        (-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3),
-        (1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3),
-    ),
-)
+from worker.schedules import vector_powers as powers
+from worker.schedules import vector_trigonometry as trigonometry
+from worker.schedules.vector_functions import FLOAT32, FORMATS, Expression, erf, exp, log, sigmoid, tanh
 
 _NARROW = ("float16", "bfloat16")
-_FORMATS = {form.dtype: form for form in (FLOAT32, FLOAT64)}
-
-_ERF_FLOAT32 = (
-    (
-        -2.72614225801306e-10,
-        2.77068142495902e-08,
-        -2.10102402082508e-06,
-        -5.69250639462346e-05,
-        -7.34990630326855e-04,
-        -2.95459980854025e-03,
-        -1.60960333262415e-02,
-    ),
-    (
-        -1.45660718464996e-05,
-        -2.13374055278905e-04,
-        -1.68282697438203e-03,
-        -7.37332916720468e-03,
-        -1.42647390514189e-02,
-    ),
-)
-_ERF_FLOAT32_END = 3.832506856900711
-
-_ERF_FLOAT64 = (
-    (
-        9.60497373987051638749e0,
-        9.00260197203842689217e1,
-        2.23200534594684319226e3,
-        7.00332514112805075473e3,
-        5.55923013010394962768e4,
-    ),
-    (
-        1.0,
-        3.35617141647503099647e1,
-        5.21357949780152679795e2,
-        4.59432382970980127987e3,
-        2.26290000613890934246e4,
-        4.92673942608635921086e4,
-    ),
-)
-_ERFC_FLOAT64 = (
-    (
-        2.46196981473530512524e-10,
-        5.64189564831068821977e-1,
-        7.46321056442269912687e0,
-        4.86371970985681366614e1,
-        1.96520832956077098242e2,
-        5.26445194995477358631e2,
-        9.34528527171957607540e2,
-        1.02755188689515710272e3,
-        5.57535335369399327526e2,
-    ),
-    (
-        1.0,
-        1.32281951154744992508e1,
-        8.67072140885989742329e1,
-        3.54937778887819891062e2,
-        9.75708501743205489753e2,
-        1.82390916687909736289e3,
-        2.24633760818710981792e3,
-        1.65666309194161350182e3,
-        5.57535340817727675546e2,
-    ),
-)
-_ERF_FLOAT64_END = 6.0
-
 _IF_THEN_ELSE = tvm.ir.Op.get("prim.if_then_else")
-_LOG2_E = 1.4426950408889634
-_ROOT_HALF = {"float32": 0x3F3504F3, "float64": 0x3FE6A09E667F3BCD}
-_SMALL_TANH = 0.625
-_MAX_EXPONENT = 4
+
+
+RULES: dict[str, Callable[..., Expression | None]] = {
+    "tirx.acos": trigonometry.acos,
+    "tirx.acosh": powers.acosh,
+    "tirx.asin": trigonometry.asin,
+    "tirx.asinh": powers.asinh,
+    "tirx.atan": trigonometry.atan,
+    "tirx.atan2": trigonometry.atan2,
+    "tirx.atanh": powers.atanh,
+    "tirx.cos": trigonometry.cos,
+    "tirx.cosh": powers.cosh,
+    "tirx.erf": erf,
+    "tirx.exp": exp,
+    "tirx.log": log,
+    "tirx.log10": powers.log10,
+    "tirx.log1p": powers.log1p,
+    "prim.log2": powers.log2,
+    "tirx.pow": powers.power,
+    "tirx.sigmoid": sigmoid,
+    "tirx.sin": trigonometry.sin,
+    "tirx.sinh": powers.sinh,
+    "tirx.tan": trigonometry.tan,
+    "tirx.tanh": tanh,
+}
+"""What replaces a call, by the operator's name; None leaves the call."""
 
 
 def with_vector_math(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -270,77 +152,8 @@ class _Terms:
         return tvm_ffi.structural_mutate(expression, (tirx.Let, bound))
 
 
-def exp(x: Expression) -> Expression:
-    """``e ** x`` as ``2 ** n * e ** r``, ``r`` between plus and minus half of the logarithm of two."""
-    form = _format(x)
-
-    def scaled(x: Expression, n: Expression) -> Expression:
-        r = x - n * form(form.log2[0]) - n * form(form.log2[1])
-        return _let(r, lambda r: _times_power_of_two(form(1.0) + (r + r * r * _horner(r, form.exp)), n))
-
-    def reduced(x: Expression) -> Expression:
-        return _let(tirx.floor(x * form(_LOG2_E) + form(0.5)), lambda n: scaled(x, n))
-
-    return _let(x, lambda x: _let(_clamped(x, form.exp_lowest, form.exp_highest), reduced))
-
-
-def log(x: Expression) -> Expression:
-    """``n * log(2) + log(1 + f)``, ``1 + f`` between the roots of one half and of two."""
-    return _let(x, _log)
-
-
-def tanh(x: Expression) -> Expression:
-    """A rational function near zero, ``1 - 2 / (exp(2 * |x|) + 1)`` elsewhere."""
-    form = _format(x)
-
-    def near(x: Expression) -> Expression:
-        return _let(x * x, lambda z: x + x * z * (_horner(z, form.tanh[0]) / _horner(z, form.tanh[1])))
-
-    def far(x: Expression) -> Expression:
-        return _let(
-            form(1.0) - form(2.0) / (exp(_absolute(x) * form(2.0)) + form(1.0)),
-            lambda value: tirx.Select(x < form(0.0), -value, value),
-        )
-
-    return _let(x, lambda x: tirx.Select(_absolute(x) < form(_SMALL_TANH), near(x), far(x)))
-
-
-def sigmoid(x: Expression) -> Expression:
-    """``1 / (1 + exp(-x))``."""
-    form = _format(x)
-    return form(1.0) / (form(1.0) + exp(form(0.0) - x))
-
-
-def erf(x: Expression) -> Expression:
-    """A rational function; in float64 beyond one, one minus the complement."""
-    return _let(x, _erf_float32 if _format(x) is FLOAT32 else _erf_float64)
-
-
-def power(base: Expression, exponent: Expression) -> Expression | None:
-    """A product, where the exponent is a small positive integer; None elsewhere."""
-    if not isinstance(exponent, tirx.FloatImm) or exponent.value not in range(1, _MAX_EXPONENT + 1):
-        return None
-
-    def product(x: Expression) -> Expression:
-        square = {1: x, 2: x * x, 3: x * x * x}
-        return square.get(int(exponent.value), (x * x) * (x * x))
-
-    return _let(base, product)
-
-
-RULES: dict[str, Callable[..., Expression | None]] = {
-    "tirx.exp": exp,
-    "tirx.log": log,
-    "tirx.tanh": tanh,
-    "tirx.sigmoid": sigmoid,
-    "tirx.erf": erf,
-    "tirx.pow": power,
-}
-"""What replaces a call, by the operator's name; None leaves the call."""
-
-
 def _rule(call: Call) -> Callable[..., Expression | None] | None:
-    known = nest.dtype_of(call) in (*_FORMATS, *_NARROW) if isinstance(call.ty, PrimType) else False
+    known = nest.dtype_of(call) in (*FORMATS, *_NARROW) if isinstance(call.ty, PrimType) else False
     return RULES.get(str(getattr(call.op, "name", ""))) if known else None
 
 
@@ -354,114 +167,3 @@ def _rewritten(call: Call) -> Expression:
         return call if wide is None else tirx.Cast(dtype, wide)
     replaced = rule(*call.args)
     return call if replaced is None else replaced
-
-
-def _log(x: Expression) -> Expression:
-    form = _format(x)
-    is_tiny = x < form(form.smallest_normal)
-    normal = tirx.Select(is_tiny, x * form(2.0**form.mantissa_bits), x)
-    root = form.whole(_ROOT_HALF[form.dtype])
-
-    def split(shifted: Expression) -> Expression:
-        exponent = _to_float(tirx.op.shift_right(shifted, form.whole(form.mantissa_bits)), form)
-        fraction = tirx.op.bitwise_and(shifted, form.whole((1 << form.mantissa_bits) - 1)) + root
-        n = exponent - tirx.Select(is_tiny, form(float(form.mantissa_bits)), form(0.0))
-        rest = tirx.reinterpret(form.dtype, fraction) - form(1.0)
-        return _let(n, lambda n: _let(rest, lambda f: _log_of_sum(f, n, form)))
-
-    def special(value: Expression) -> Expression:
-        below = tirx.Select(x < form(0.0), form(nan), tirx.Select(x == form(0.0), form(-inf), x))
-        finite = tirx.Select(x > form(form.largest), x, value)
-        return tirx.Select(x > form(0.0), finite, below)
-
-    # Seen from the root of one half, the fraction lies around one.
-    return _let(_let(tirx.reinterpret(form.integer, normal) - root, split), special)
-
-
-def _log_of_sum(f: Expression, n: Expression, form: Format) -> Expression:
-    """``n * log(2) + log(1 + f)`` for small ``f``."""
-
-    def result(s: Expression) -> Expression:
-        z = s * s
-        half = f * f * form(0.5)
-        rest = s * (half + _let(z, lambda z: z * _horner(z, form.log))) + n * form(form.log2[1])
-        return n * form(form.log2[0]) - ((half - rest) - f)
-
-    return _let(f / (f + form(2.0)), result)
-
-
-def _erf_float32(x: Expression) -> Expression:
-    clamped = _clamped(x, -_ERF_FLOAT32_END, _ERF_FLOAT32_END)
-    above, below = _ERF_FLOAT32
-    return _let(clamped, lambda x: _let(x * x, lambda z: x * (_horner(z, above) / _horner(z, below))))
-
-
-def _erf_float64(x: Expression) -> Expression:
-    form = FLOAT64
-
-    def complement(y: Expression) -> Expression:
-        above, below = _ERFC_FLOAT64
-        return exp(form(0.0) - y * y) * _horner(y, above) / _horner(y, below)
-
-    def near(x: Expression) -> Expression:
-        above, below = _ERF_FLOAT64
-        return _let(x * x, lambda z: x * (_horner(z, above) / _horner(z, below)))
-
-    def far(x: Expression) -> Expression:
-        size = _clamped(_absolute(x), 0.0, _ERF_FLOAT64_END)
-        return _let(
-            form(1.0) - _let(size, complement), lambda value: tirx.Select(x < form(0.0), -value, value)
-        )
-
-    return tirx.Select(_absolute(x) < form(1.0), near(x), far(x))
-
-
-def _format(x: Expression) -> Format:
-    return _FORMATS[nest.dtype_of(x)]
-
-
-def _let(value: Expression, body: Callable[[Expression], Expression]) -> Expression:
-    """A name for a value that the body reads several times."""
-    if isinstance(value, tirx.Var | tirx.FloatImm):
-        return body(value)
-    variable = tirx.Var("t", nest.dtype_of(value))
-    return tirx.Let(variable, value, body(variable))
-
-
-def _horner(x: Expression, coefficients: tuple[float, ...]) -> Expression:
-    form = _format(x)
-    value = form(coefficients[0])
-    for coefficient in coefficients[1:]:
-        value = value * x + form(coefficient)
-    return value
-
-
-def _clamped(x: Expression, lowest: float, highest: float) -> Expression:
-    """The number, moved into a range; NaN, which compares with nothing, stays."""
-    form = _format(x)
-    above = tirx.Select(x < form(lowest), form(lowest), x)
-    return _let(above, lambda above: tirx.Select(above > form(highest), form(highest), above))
-
-
-def _absolute(x: Expression) -> Expression:
-    return tirx.Select(x < _format(x)(0.0), -x, x)
-
-
-def _to_float(whole: Expression, form: Format) -> Expression:
-    """A small integer as a number; AVX2 converts 32 bits only."""
-    return tirx.Cast(form.dtype, tirx.Cast("int32", whole))
-
-
-def _times_power_of_two(value: Expression, n: Expression) -> Expression:
-    """``value * 2 ** n`` in two steps, each of which is a normal number."""
-    form = _format(value)
-
-    def power(exponent: Expression) -> Expression:
-        biased = tirx.Cast(form.integer, exponent + tirx.IntImm("int32", form.bias))
-        return tirx.reinterpret(form.dtype, tirx.op.shift_left(biased, form.whole(form.mantissa_bits)))
-
-    def scaled(whole: Expression) -> Expression:
-        half = tirx.op.shift_right(whole, tirx.IntImm("int32", 1))
-        return _let(half, lambda half: value * power(half) * power(whole - half))
-
-    return _let(tirx.Cast("int32", n), scaled)

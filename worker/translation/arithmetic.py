@@ -21,7 +21,9 @@ Binary = Callable[[relax.Expr, relax.Expr], relax.Expr]
 
 def _is_open(*operands: Any) -> bool:
     """Whether an operand is the size of an open axis, which TVM's converters compute with."""
-    return any(not is_number(one) and not isinstance(one.ty, relax.TensorType) for one in operands)
+    return any(
+        not is_number(one) and not isinstance(getattr(one, "ty", None), relax.TensorType) for one in operands
+    )
 
 
 def _arithmetic(operation: Binary) -> Translate:
@@ -151,9 +153,8 @@ def _bitwise_not(emit: Emitter, data: relax.Expr) -> relax.Expr:
     return relax.op.logical_not(data) if emit.dtype == "bool" else relax.op.bitwise_not(data)
 
 
-def _power(emit: Emitter, base: Any, exponent: Any) ->
-Any:
-    """Small whole powers as products; those of integers by way of float64, in which code generation has them."""
+def _power(emit: Emitter, base: Any, exponent: Any) -> Any:
+    """Small whole powers as products; those of integers by way of float64, for which there is code."""
     if _is_open(base, exponent):
         return emit.stock()
     dtype = emit.dtype

@@ -1,17 +1,82 @@
-"""torch's fused operators for transformers in inference, in terms of plain ones.
+"""Attention: one operator as products and a softmax, which the schedules know together.
 
-A trace of ``nn.TransformerEncoderLayer`` or ``nn.MultiheadAttention`` records them.
+A trace of ``nn.TransformerEncoderLayer`` or ``nn.MultiheadAttention`` records torch's fused operators for
+inference, which are put in terms of plain ones.
 """
 
 from __future__ import annotations
 
+from math import inf
+
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from tvm import relax, tirx
 
-from worker.translation.rule import Decomposition, Rules
+from worker.translation.dtypes import wide
+from worker.translation.emitter import Emitter, dtype_of
+from worker.translation.products import biased, times
+from worker.translation.rule import Decomposition, Rule, Rules
 
-_MASKED = float("-inf")
+
+def _scaled_attention(
+    emit: Emitter,
+    query: relax.Expr,
+    key: relax.Expr,
+    value: relax.Expr,
+    mask: relax.Expr | None,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    scale: float | None,
+    enable_gqa: bool,
+) -> relax.Expr:
+    """A query that a mask hides all keys from gives zeros."""
+    dtype = dtype_of(query)
+    if enable_gqa:
+        key, value = (_for_heads_of(emit, query, shared) for shared in (key, value))
+    axes = [*range(key.ty.ndim - 2), key.ty.ndim - 1, key.ty.ndim - 2]
+    turned = emit(relax.op.permute_dims(key, axes))
+    scores = emit(relax.op.matmul(query, turned, out_dtype=wide(dtype)))
+    scores = times(emit, scores, int(query.ty.shape[-1]) ** -0.5 if scale is None else scale)
+    if is_causal:
+        mask = _causal_mask(emit, scores)
+    weights = _masked_softmax(emit, scores, mask)
+    product = relax.op.matmul(emit.cast(weights, dtype), value, out_dtype=wide(dtype))
+    return biased(emit, product, None, dtype)
+
+
+def _for_heads_of(emit: Emitter, query: relax.Expr, shared: relax.Expr) -> relax.Expr:
+    """Keys or values ``[..., H / n, S, D]``, each head of them repeated for ``n`` heads of the query."""
+    *batch, heads, size, depth = shared.ty.shape
+    repeats = int(query.ty.shape[-3]) // int(heads)
+    apart = emit(relax.op.expand_dims(shared, -3))
+    repeated = emit(relax.op.broadcast_to(apart, (*batch, heads, repeats, size, depth)))
+    return emit(relax.op.reshape(repeated, (*batch, int(heads) * repeats, size, depth)))
+
+
+def _causal_mask(emit: Emitter, scores: relax.Expr) -> relax.Expr:
+    """``[T, S]``: query ``i`` sees the keys up to ``i``; a constant where the sizes are known."""
+    *_, queries, keys = scores.ty.shape
+    if all(isinstance(size, tirx.IntImm) for size in (queries, keys)):
+        return relax.const(np.tri(int(queries), int(keys), dtype=bool), "bool")
+    ones = emit(relax.op.ones((queries, keys), "float32"))
+    return emit.cast(emit(relax.op.tril(ones)), "bool")
+
+
+def _masked_softmax(emit: Emitter, scores: relax.Expr, mask: relax.Expr | None) -> relax.Expr:
+    if mask is None:
+        return emit(relax.op.nn.softmax(scores))
+    dtype = dtype_of(scores)
+    nothing, zero = relax.const(-inf, dtype), relax.const(0.0, dtype)
+    if dtype_of(mask) == "bool":
+        scores = emit(relax.op.where(mask, scores, nothing))
+    else:
+        scores = emit(relax.op.add(scores, emit.cast(mask, dtype)))
+    highest = emit(relax.op.max(scores, -1, keepdims=True))
+    sees_nothing = emit(relax.op.equal(highest, nothing))
+    return emit(relax.op.where(sees_nothing, zero, emit(relax.op.nn.softmax(scores))))
 
 
 def _attention(
@@ -48,7 +113,7 @@ def _masked(scores: Tensor, mask: Tensor, mask_type: int | None) -> Tensor:
     """A mask of type 1 names keys by [batch, length]; others broadcast over the scores. True hides."""
     shaped = mask[:, None, None, :] if mask_type == 1 and mask.dim() == 2 else mask
     if mask.dtype == torch.bool:
-        return scores.masked_fill(shaped, _MASKED)
+        return scores.masked_fill(shaped, -inf)
     return scores + shaped
 
 
@@ -96,6 +161,7 @@ def _encoder_layer(
 
 
 RULES: Rules = (
+    Rule("aten.scaled_dot_product_attention.default", _scaled_attention),
     Decomposition("aten._native_multi_head_attention.default", _attention),
     Decomposition("aten._transformer_encoder_layer_fwd.default", _encoder_layer),
 )

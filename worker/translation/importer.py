@@ -10,6 +10,7 @@ import torch
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
+from worker.pipeline.symbols import Symbols
 from worker.translation.dtypes import dtype_name
 from worker.translation.emitter import Emitter, dtype_of, shape_of
 from worker.translation.registry import rule_book
@@ -28,6 +29,8 @@ STOCK_NAMESPACES = ("aten", "torchvision")
 class Importer(ExportedProgramImporter):
     """Translates each node by its rule, else by TVM's converter, and checks the result's type.
 
+    Where sizes are open, each result has the shape that torch gives it: TVM's own reasoning loses some.
+
     Every node must become what torch says it is: what TVM's converter makes otherwise is refused here, where
     the operator's place is known, instead of compiled to something else.
     """
@@ -35,6 +38,13 @@ class Importer(ExportedProgramImporter):
     def __init__(self) -> None:
         super().__init__()
         self.reached: Node | None = None
+        self._symbols: Symbols | None = None
+
+    def create_input_vars(self, exported_program: Any) -> Any:
+        """The inputs, whose shapes name the symbols."""
+        found = super().create_input_vars(exported_program)
+        self._symbols = Symbols(found[1].values())
+        return found
 
     def can_translate(self, node: Node) -> bool:
         """Whether a call has a rule or a converter."""
@@ -96,12 +106,26 @@ class Importer(ExportedProgramImporter):
                 self.env[node] = _attribute(graph_module, str(node.target))
             elif node.op == "call_function":
                 self.reached = node
-                result = self.convert(node)
+                result = self._shaped(node, self.convert(node))
                 check_type(node, result)
                 self.env[node] = result
             else:
                 return self._flatten_output_args(self.value_of(node.args[0]))
         raise ValueError("a graph without an output")
+
+    def _shaped(self, node: Node, result: Any) -> Any:
+        value = node.meta.get("val")
+        if self._symbols is None or not isinstance(result, relax.Var) or not isinstance(value, torch.Tensor):
+            return result
+        if all(isinstance(size, int) for size in value.shape):
+            return result
+        shape = self._symbols.shape_of(value.shape)
+        if shape is None or self._symbols.are_equal(result.ty.shape, shape):
+            return result
+        if not isinstance(result.ty.shape, relax.ShapeExpr):
+            raise ValueError(f"the shape of {node.name} cannot be told")
+        # A cast would say it better, but CanonicalizeBindings crashes on casts of symbols (TVM 0.27).
+        return self.block_builder.emit(relax.op.reshape(result, shape))
 
     def _by_rule(self, rule: Rule, emit: Emitter) -> Any:
         positional, named = self._arguments(emit.node, rule)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import relax
+from tvm import relax, topi
 
 from worker.translation.dtypes import is_floating
 from worker.translation.emitter import Emitter, axis_of, dtype_of, fixed, shape_of
@@ -84,10 +84,10 @@ def _joined(
 def from_front(emit: Emitter, index: relax.Expr, size: Any) -> relax.Expr:
     """Indices below zero count from the end."""
     dtype = dtype_of(index)
-    end = relax.const(size, dtype) if isinstance(size, int) else relax.PrimValue(size)
-    if not isinstance(size, int):
-        end = emit(relax.op.full((), end, dtype))
-    from_end = emit(relax.op.add(index, end))
+    if isinstance(size, int):
+        from_end = emit(relax.op.add(index, relax.const(size, dtype)))
+    else:
+        from_end = emit.tensor_expression(lambda places, end: topi.add(places, end), index, size)
     below_zero = emit(relax.op.less(index, relax.const(0, dtype)))
     return emit(relax.op.where(below_zero, from_end, index))
 

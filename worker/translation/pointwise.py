@@ -71,6 +71,18 @@ def _log1p(emit: Emitter, data: relax.Expr) -> relax.Expr:
     return relax.op.where(is_lost, data, emit(relax.op.where(is_infinite, data, exact)))
 
 
+def _elu(emit: Emitter, data: relax.Expr, alpha: float, scale: float, input_scale: float) -> relax.Expr:
+    """``elu`` with its scales, which make it ``selu`` and ``celu``."""
+    alpha_, scale_, input_scale_ = (
+        relax.const(float(one), emit.dtype) for one in (alpha, scale, input_scale)
+    )
+    zero, one = relax.const(0.0, emit.dtype), relax.const(1.0, emit.dtype)
+    raised = emit(relax.op.exp(emit(relax.op.multiply(data, input_scale_))))
+    curve = emit(relax.op.multiply(alpha_, emit(relax.op.subtract(raised, one))))
+    unscaled = emit(relax.op.where(emit(relax.op.greater(data, zero)), data, curve))
+    return relax.op.multiply(scale_, unscaled)
+
+
 def _relu(emit: Emitter, data: relax.Expr) -> relax.Expr:
     return relax.op.nn.relu(data)
 
@@ -102,6 +114,7 @@ RULES: Rules = rules_of(
         "aten.log2.default": _logarithm(1.4426950408889634),
         "aten.log10.default": _logarithm(0.4342944819032518),
         "aten.log1p.default": _log1p,
+        "aten.elu.default": _elu,
         "aten.relu.default": _relu,
         "aten._to_copy.default": _to,
     }

@@ -40,6 +40,5 @@ RULES: Rules = (
         }
     ),
     _from_torch(torch.ops.aten.upsample_bilinear2d.default),
-    _from_torch(torch.ops.aten.upsample_bilinear2d.vec),
     _from_torch(torch.ops.aten.grid_sampler_2d.default),
 )

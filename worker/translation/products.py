@@ -39,13 +39,14 @@ def _addmm(
 ) -> relax.Expr:
     dtype = dtype_of(left)
     product = emit(relax.op.matmul(left, right, out_dtype=wide(dtype)))
-    product = _times(emit, product, alpha)
+    product = times(emit, product, alpha)
     if beta == 0:
         return emit.cast(product, dtype)
-    return biased(emit, product, _times(emit, bias, beta), dtype)
+    return biased(emit, product, times(emit, bias, beta), dtype)
 
 
-def _times(emit: Emitter, expression: relax.Expr, factor: float) -> relax.Expr:
+def times(emit: Emitter, expression: relax.Expr, factor: float) -> relax.Expr:
+    """A multiple of an expression."""
     if factor == 1:
         return expression
     return emit(relax.op.multiply(expression, relax.const(factor, dtype_of(expression))))

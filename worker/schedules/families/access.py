@@ -10,7 +10,7 @@ from tvm.sym import Analyzer
 from tvm.tirx.analysis import undefined_vars
 
 from worker.schedules import nest
-from worker.schedules.blocks import Axis
+from worker.schedules.blocks import Axis, guess
 
 
 def uses(expression: Any, axis: Axis) -> bool:
@@ -20,15 +20,17 @@ def uses(expression: Any, axis: Axis) -> bool:
 
 def step_along(load: Any, axis: Axis) -> int | None:
     """How many elements further on in memory a read is for the axis's next place; None where that varies."""
-    step, stride = 0, 1
+    step = 0
+    stride: int | None = 1
     for index, size in reversed(list(zip(load.indices, load.source.shape, strict=True))):
         if uses(index, axis):
             ahead = nest.substitute(index, {axis.var: axis.var + 1})
             apart = _difference(ahead, index)
-            if apart is None:
+            if apart is None or stride is None:
                 return None
             step += apart * stride
-        stride *= int(size)
+        if stride is not None:
+            stride = stride * int(size) if isinstance(size, tirx.IntImm) else None
     return step
 
 
@@ -38,7 +40,7 @@ def stride_bytes(load: Any, axis: Axis) -> int:
     for index, size in reversed(list(zip(load.indices, load.source.shape, strict=True))):
         if uses(index, axis):
             break
-        stride *= int(size)
+        stride *= guess(size)
     return stride * int(tvm.DataType(str(load.source.dtype)).bits) // 8
 
 

@@ -11,14 +11,15 @@ from tvm import s_tir
 
 from worker.schedules.blocks import block_names, read_block
 from worker.schedules.machine import Machine
+from worker.schedules.plans import Chooser
 from worker.schedules.spatial import schedule_spatial
 
 
-def schedule_elementwise(schedule: s_tir.Schedule, machine: Machine) -> bool:
+def schedule_elementwise(schedule: s_tir.Schedule, machine: Machine, _choose: Chooser) -> bool:
     """Schedule a function all of whose blocks only compute elements."""
-    names = block_names(schedule)
-    blocks = [read_block(schedule, schedule.get_sblock(name)) for name in names]
-    if not blocks or any(block is None or block.reduced for block in blocks):
+    names = [name for name in block_names(schedule) if schedule.get_loops(schedule.get_sblock(name))]
+    blocks = [read_block(schedule, schedule.get_sblock(name), may_be_open=True) for name in names]
+    if any(block is None or block.reduced for block in blocks):
         return False
     for name, block in zip(names, blocks, strict=True):
         if block is not None and block.axes:

@@ -14,6 +14,10 @@ where they are transposed, or where several tiles of rows will read what lies fa
 The last tile of rows, and the last panel, overlap their neighbors where the sizes are no multiples of the
 tile's: some results are computed twice and equally, so that every tile is whole.
 
+Sizes that are open until run time: rows come in two versions, for at least a tile's and for fewer, one by
+one; columns are copied into a panel that is filled up with zeros; the depth is summed in parts of the
+plan's steps and a rest.
+
 Source: as ``matmul_plan``. A hand-tiled product of this form reaches more than the vendor libraries (Zen 3,
 two cores, 64 x 256 x 256: 180 GFLOP/s where MKL reaches 123).
 """
@@ -21,30 +25,40 @@ two cores, 64 x 256 x 256: 180 GFLOP/s where MKL reaches 123).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import ceil
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import s_tir, tirx
 
 from worker.schedules import nest
 from worker.schedules.blocks import is_expensive
-from worker.schedules.families.panel import copy_panel, needs_copy
+from worker.schedules.families.panel import copy_panel, right_operand
 from worker.schedules.families.product import Places, Product, find_product, split_place
 from worker.schedules.machine import Machine
-from worker.schedules.matmul_plan import MatmulPlan, panels, plan_matmul
+from worker.schedules.matmul_plan import MatmulPlan, matmul_plans, plan_matmul
+from worker.schedules.plans import Chooser
 
 Element = Callable[[Any, Any, Any], Any]
 """An expression or a statement for the tile's element at ``(row, vector, lane)``."""
 
 
-def write_matmul(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc | None:
+def write_matmul(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) -> tirx.PrimFunc | None:
     """The function as loops of this family, or None where it is no product."""
     product = find_product(schedule)
     if product is None:
         return None
-    plan = plan_matmul(product.shape, machine, product.packed)
-    return nest.with_loops(schedule.mod["main"], _Writer(product, plan).tasks())
+    return nest.with_loops(schedule.mod["main"], _write(product, machine, choose))
+
+
+def _write(product: Product, machine: Machine, choose: Chooser) -> tirx.Stmt:
+    """All loops; where the rows are open, in two versions: for as many as a tile has, and for fewer."""
+    right = right_operand(product)
+    plan = choose(matmul_plans(product.shape, machine, right))
+    loops = _Writer(product, plan).tasks()
+    if plan.tile.rows == 1 or not any(axis.is_open for axis in product.rows):
+        return loops
+    few = plan_matmul(replace(product.shape, rows=1), machine, right)
+    return nest.either(product.row_count >= plan.tile.rows, loops, _Writer(product, few).tasks())
 
 
 @dataclass(frozen=True)
@@ -67,16 +81,30 @@ class _Writer:
 
     def tasks(self) -> tirx.Stmt:
         """All loops."""
-        tile, shape = self.plan.tile, self.product.shape
-        chunks = ceil(ceil(shape.rows / tile.rows) / self.plan.chunk_tiles)
-        side_by_side = panels(shape.columns, tile)
-        tasks = shape.batches * side_by_side * chunks
+        chunks = nest.ceil_div(self._row_tiles, self.plan.chunk_tiles)
+        side_by_side = nest.ceil_div(self.product.column.size, self.plan.tile.columns)
+        tasks = self.product.batch_count * side_by_side * chunks
 
         def task(index: Any) -> tirx.Stmt:
-            chunk, panel = index % chunks, index // chunks % side_by_side
-            return self._task(chunk, panel, index // (chunks * side_by_side))
+            inner = side_by_side if self.plan.chunks_outside else chunks
+            place = index % (chunks * side_by_side)
+            chunk, panel = place % inner, place // inner
+            if self.plan.chunks_outside:
+                chunk, panel = panel, chunk
+            batch = index // (chunks * side_by_side)
+            if not self.product.is_open:
+                return self._task(chunk, panel, batch)
+            return nest.named(
+                chunk,
+                "chunk",
+                lambda chunk: nest.named(
+                    panel,
+                    "panel",
+                    lambda panel: nest.named(batch, "batch", lambda batch: self._task(chunk, panel, batch)),
+                ),
+            )
 
-        loop = nest.parallel if self.plan.parallel and tasks > 1 else nest.serial
+        loop = nest.parallel if self.plan.parallel else nest.serial
         return loop(tasks, task, self._index)
 
     @property
@@ -84,40 +112,54 @@ class _Writer:
         return self.product.index_dtype
 
     @property
+    def _row_tiles(self) -> nest.Size:
+        return nest.ceil_div(self.product.row_count, self.plan.tile.rows)
+
+    @property
     def _narrow(self) -> bool:
-        return self.product.shape.columns < self.plan.tile.columns
+        """Whether fewer columns than the tile's exist; where they are open, the tile asks at run time."""
+        return not self.product.column.is_open and self.product.column.extent < self.plan.tile.columns
 
     def _task(self, chunk: Any, panel: Any, batch: Any) -> tirx.Stmt:
-        product, tile, shape = self.product, self.plan.tile, self.product.shape
+        product, tile = self.product, self.plan.tile
         places = split_place(batch, product.batch)
-        column = self._clamped(panel, tile.columns, shape.columns)
+        column = self._clamped(panel, tile.columns, product.column.size)
         first, prologue, copy = chunk * self.plan.chunk_tiles, [], None
-        if needs_copy(product, self.plan):
+        if self.plan.copies:
             copy, statement = copy_panel(product, tile.columns, column, places)
             prologue = [nest.declare(copy), statement]
 
-        def of_row(index: Any) -> tirx.Stmt:
-            row = self._clamped(first + index, tile.rows, shape.rows)
+        def tile_at(row: Any) -> tirx.Stmt:
             return self._tile(_Spot(row, column, panel, places, copy))
 
-        return nest.sequence(*prologue, nest.serial(self.plan.chunk_tiles, of_row, self._index))
+        def of_row(index: Any) -> tirx.Stmt:
+            row = self._clamped(first + index, tile.rows, product.row_count)
+            if not product.is_open:
+                return tile_at(row)
+            return nest.named(row, "row", tile_at)
 
-    def _clamped(self, number: Any, side: int, size: int) -> Any:
+        tiles = self.plan.chunk_tiles
+        if not isinstance(self._row_tiles, int):
+            tiles = nest.smaller(tiles, self._row_tiles - first)
+        return nest.sequence(*prologue, nest.serial(tiles, of_row, self._index))
+
+    def _clamped(self, number: Any, side: int, size: nest.Size) -> Any:
         """Where a tile begins, moved back where it would stand out."""
-        last = max(0, size - side)
-        return tirx.Min(number * side, tirx.IntImm(self._index, last))
+        last = nest.larger(0, size - side)
+        return tirx.Min(number * side, tirx.IntImm(self._index, last) if isinstance(last, int) else last)
 
     def _tile(self, spot: _Spot) -> tirx.Stmt:
-        tile, depth, steps = self.plan.tile, self.product.shape.depth, self.plan.steps
+        tile, depth, steps = self.plan.tile, self.product.depth.size, self.plan.steps
         sums = nest.registers((tile.chains, tile.rows, tile.vectors, tile.lanes), self.product.dtype, "sums")
         joined = self._joined(sums)
-        if steps == depth:
+        if isinstance(depth, int) and steps == depth:
             return nest.sequence(
                 nest.declare(sums), self._sum(sums, 0, depth, spot), *self._stores(joined, spot)
             )
         total = nest.registers((tile.rows, tile.vectors, tile.lanes), self.product.dtype, "total")
         add = self._each(lambda *at: nest.store(total, total[at] + joined(*at), *at))
-        whole, rest = divmod(depth, steps)
+        whole, rest = depth // steps, depth % steps
+        has_rest = not isinstance(rest, int) or rest > 0
 
         def part(index: Any) -> tirx.Stmt:
             return nest.sequence(self._sum(sums, index * steps, steps, spot), add)
@@ -127,7 +169,7 @@ class _Writer:
             nest.declare(total),
             self._each(lambda *at: nest.store(total, self._zero, *at)),
             nest.serial(whole, part, self._index),
-            *([self._sum(sums, whole * steps, rest, spot), add] if rest else []),
+            *([self._sum(sums, whole * steps, rest, spot), add] if has_rest else []),
             *self._stores(lambda *at: total[at], spot),
         )
 
@@ -158,7 +200,7 @@ class _Writer:
 
         return loop(tile.rows, lambda r: loop(tile.vectors, lambda v: vector(r, v), index), index)
 
-    def _sum(self, sums: Any, start: Any, steps: int, spot: _Spot) -> tirx.Stmt:
+    def _sum(self, sums: Any, start: Any, steps: nest.Size, spot: _Spot) -> tirx.Stmt:
         """Clear the sums, then sum up ``steps`` of the depth, the chains taking turns."""
         chains = self.plan.tile.chains
         left, right = self._left(spot), self._right(spot)
@@ -176,10 +218,14 @@ class _Writer:
         def turn(index: Any) -> tirx.Stmt:
             return nest.sequence(*(step(start + index * chains + chain, chain) for chain in range(chains)))
 
-        whole, rest = divmod(steps, chains)
+        whole, rest = steps // chains, steps % chains
+        cleared = [clear(chain) for chain in range(chains)]
+        if not isinstance(steps, int):
+            one_by_one = nest.serial(rest, lambda place: step(start + whole * chains + place, 0), self._index)
+            return nest.sequence(*cleared, nest.serial(whole, turn, self._index), one_by_one)
         last = tirx.IntImm(self._index, whole * chains) + start
         return nest.sequence(
-            *(clear(chain) for chain in range(chains)),
+            *cleared,
             *([nest.serial(whole, turn, self._index)] if whole else []),
             *(step(last + chain, chain) for chain in range(rest)),
         )
@@ -219,13 +265,44 @@ class _Writer:
     def _stores(self, value: Element, spot: _Spot) -> list[tirx.Stmt]:
         """Apply the epilogue to the tile and store it; a long epilogue is a loop, lest the code explode."""
         tile, epilogue = self.plan.tile, self.product.epilogue
-        if epilogue is None or not is_expensive(epilogue.body) or self._narrow:
+        is_short = epilogue is None or not is_expensive(epilogue.body) or self._narrow
+        if is_short and not self.product.column.is_open:
             return [self._results(nest.unrolled, value, spot)]
         kept = nest.workspace((tile.rows, tile.vectors, tile.lanes), self.product.dtype, "kept")
         keep = self._each(lambda *at: nest.store(kept, value(*at), *at))
-        return [nest.declare(kept), keep, self._results(nest.serial, lambda *at: kept[at], spot)]
+        results = self._results(nest.serial, lambda *at: kept[at], spot)
+        if self.product.column.is_open:
+            enough = self.product.column.size >= tile.columns
+            results = nest.either(enough, results, self._first_columns(lambda *at: kept[at], spot))
+        return [nest.declare(kept), keep, results]
 
     def _results(self, loop: Callable[..., tirx.Stmt], value: Element, spot: _Spot) -> tirx.Stmt:
+        element, lanes = self._element(value, spot), self.plan.tile.lanes
+        if not self._narrow:
+            return self._grid(loop, element)
+        places = [divmod(column, lanes) for column in range(self.product.column.size)]
+        numbers = [tuple(tirx.IntImm(self._index, number) for number in place) for place in places]
+
+        def row(r: Any) -> tirx.Stmt:
+            return nest.sequence(*(element(r, v, lane) for v, lane in numbers))
+
+        return nest.unrolled(self.plan.tile.rows, row, self._index)
+
+    def _first_columns(self, value: Element, spot: _Spot) -> tirx.Stmt:
+        """The results of as many columns as there are, one by one."""
+        element, lanes = self._element(value, spot), self.plan.tile.lanes
+
+        def row(r: Any) -> tirx.Stmt:
+            return nest.serial(
+                self.product.column.size,
+                lambda column: element(r, column // lanes, column % lanes),
+                self._index,
+            )
+
+        return nest.serial(self.plan.tile.rows, row, self._index)
+
+    def _element(self, value: Element, spot: _Spot) -> Element:
+        """What stores the result of an element of the tile."""
         product, lanes = self.product, self.plan.tile.lanes
 
         def element(r: Any, v: Any, lane: Any) -> tirx.Stmt:
@@ -233,12 +310,4 @@ class _Writer:
             column = spot.column + v * lanes + lane
             return product.result(value(r, v, lane), {**spot.batch, **rows, product.column.var: column})
 
-        if not self._narrow:
-            return self._grid(loop, element)
-        places = [divmod(column, lanes) for column in range(product.shape.columns)]
-        numbers = [tuple(tirx.IntImm(self._index, number) for number in place) for place in places]
-
-        def row(r: Any) -> tirx.Stmt:
-            return nest.sequence(*(element(r, v, lane) for v, lane in numbers))
-
-        return nest.unrolled(self.plan.tile.rows, row, self._index)
+        return element

@@ -11,7 +11,15 @@ from tvm.ir import TensorLoad
 
 from worker.layout.linear import PACKED
 from worker.schedules import nest
-from worker.schedules.blocks import Axis, Block, block_names, element_bits, has_branch, read_block
+from worker.schedules.blocks import (
+    Axis,
+    Block,
+    block_names,
+    element_bits,
+    has_branch,
+    read_block,
+    same_sizes,
+)
 from worker.schedules.families.access import uses
 from worker.schedules.matmul_plan import MatmulShape
 
@@ -59,8 +67,23 @@ class Product:
         return None if columns is None else int(columns)
 
     @property
+    def is_open(self) -> bool:
+        """Whether any size is known at run time only."""
+        return self.block.is_open
+
+    @property
+    def row_count(self) -> nest.Size:
+        """How many rows there are."""
+        return prod(axis.size for axis in self.rows)
+
+    @property
+    def batch_count(self) -> nest.Size:
+        """How many products there are."""
+        return prod(axis.size for axis in self.batch)
+
+    @property
     def shape(self) -> MatmulShape:
-        """Its sizes."""
+        """Its sizes, as far as a plan needs them."""
         return MatmulShape(
             rows=_extent(self.rows),
             depth=self.depth.extent,
@@ -85,7 +108,9 @@ class Product:
 
 def find_product(schedule: s_tir.Schedule) -> Product | None:
     """The product that a function consists of, with what is computed from its elements."""
-    found = [read_block(schedule, schedule.get_sblock(name)) for name in block_names(schedule)]
+    found = [
+        read_block(schedule, schedule.get_sblock(name), may_be_open=True) for name in block_names(schedule)
+    ]
     blocks = [block for block in found if block is not None]
     if len(blocks) != len(found) or len(blocks) not in (1, 2):
         return None
@@ -104,8 +129,8 @@ def split_place(place: Any, axes: tuple[Axis, ...]) -> Places:
             places[axis.var] = tirx.IntImm(nest.dtype_of(axis.var), 0)
             continue
         is_outermost = all(outer.extent == 1 for outer in axes[:position])
-        places[axis.var] = place if is_outermost else place % axis.extent
-        place = place // axis.extent
+        places[axis.var] = place if is_outermost else place % axis.size
+        place = place // axis.size
     return places
 
 
@@ -144,7 +169,7 @@ def _is_epilogue(epilogue: Block, block: Block) -> bool:
     if epilogue.reduced or not isinstance(body, tirx.BufferStore):
         return False
     reads = [load for load in nest.loads_of(body.value) if load.source.same_as(output)]
-    same = [axis.extent for axis in epilogue.axes] == [axis.extent for axis in block.spatial]
+    same = same_sizes(epilogue.axes, block.spatial)
     return bool(reads) and same and all(_are_axes(load.indices, epilogue.axes) for load in reads)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
@@ -14,7 +15,7 @@ from worker.schedules.machine import Machine
 from worker.schedules.reduction import find_epilogue
 
 _AXES = 5
-_MIN_PARALLEL_WORK = 16_384
+MIN_PARALLEL_WORK = 16_384
 """Multiply-adds of vectors; fewer are done before another thread is awake."""
 PARTITION = "pragma_loop_partition_hint"
 """TVM's wish to compile a loop's last turn apart, where only that one is shorter."""
@@ -24,7 +25,10 @@ PARTITION = "pragma_loop_partition_hint"
 class Windows:
     """A function of windows over blocks: an optional border, the windows, what writes the output.
 
-    ``last`` iterates over batch, blocks, rows, columns, lanes.
+    ``last`` iterates over batch, blocks, rows, columns, lanes; ``sizes`` are theirs. Where the batch
+    ``is_open`` it counts as one image, and tiles must divide a row: TVM 0.27 cannot compile a shorter last
+    tile apart then (LoopPartition mixes the widths of indices). ``taps`` counts all reductions of an element,
+    ``channels`` the outermost one, ``taps_of_row`` the innermost.
     """
 
     border: SBlockRV | None
@@ -32,7 +36,10 @@ class Windows:
     last: SBlockRV
     sizes: tuple[int, ...]
     taps: int
+    channels: int
+    taps_of_row: int
     dtype_bits: int
+    is_open: bool
 
     @property
     def work(self) -> int:
@@ -45,8 +52,10 @@ def find_windows(schedule: s_tir.Schedule, family: str) -> Windows | None:
     """The parts of a function of a family, or None where it is of another one or has more parts."""
     names = block_names(schedule)
     main = next((name for name in names if _family(schedule, name) == family), None)
-    block = None if main is None else read_block(schedule, schedule.get_sblock(main))
+    block = None if main is None else read_block(schedule, schedule.get_sblock(main), may_be_open=True)
     if main is None or block is None or len(block.spatial) != _AXES:
+        return None
+    if any(axis.is_open for axis in block.axes[1:]):
         return None
     epilogue = find_epilogue(schedule, block)
     borders = [str(schedule.get(producer).name_hint) for producer in schedule.get_producers(block.handle)]
@@ -57,15 +66,48 @@ def find_windows(schedule: s_tir.Schedule, family: str) -> Windows | None:
         border=schedule.get_sblock(borders[0]) if borders else None,
         main=schedule.get_sblock(main),
         last=last,
-        sizes=tuple(axis.extent for axis in block.spatial),
+        sizes=(1 if block.is_open else block.axes[0].extent, *(axis.extent for axis in block.spatial[1:])),
         taps=prod(axis.extent for axis in block.reduced),
+        channels=block.reduced[0].extent if block.reduced else 1,
+        taps_of_row=block.reduced[-1].extent if block.reduced else 1,
         dtype_bits=element_bits(block),
+        is_open=block.is_open,
     )
+
+
+def join_rows(schedule: s_tir.Schedule, windows: Windows, joined: int) -> Windows:
+    """Make one long row of every ``joined`` rows of the output.
+
+    Args:
+        schedule: the function; the main block writes a buffer of its own.
+        windows: its parts, whose loops are still those of the blocks.
+        joined: a divisor of the rows.
+
+    Returns:
+        The parts, with fewer and longer rows.
+    """
+    if joined == 1:
+        return windows
+    batch, blocks, rows, columns, lanes = windows.sizes
+
+    def place(n: Any, k: Any, y: Any, x: Any, *rest: Any) -> list[Any]:
+        return [n, k, y // joined, y % joined * columns + x, *rest]
+
+    main = schedule.get(windows.main)
+    dtype = str(main.iter_vars[0].var.ty.dtype)
+
+    def over(dimensions: int) -> tirx.IndexMap:
+        return tirx.IndexMap.from_func(place, ndim=dimensions, index_dtype=dtype)
+
+    schedule.transform_layout(windows.main, ("write", 0), over(_AXES))
+    schedule.transform_block_layout(windows.main, over(len(main.iter_vars)))
+    schedule.transform_block_layout(windows.last, over(_AXES))
+    return replace(windows, sizes=(batch, blocks, rows // joined, joined * columns, lanes))
 
 
 def run_parallel(schedule: s_tir.Schedule, windows: Windows, loop: LoopRV, machine: Machine) -> None:
     """Run a loop around the windows on all threads, where they have enough to do."""
-    if machine.threads > 1 and windows.work >= _MIN_PARALLEL_WORK:
+    if machine.threads > 1 and windows.work >= MIN_PARALLEL_WORK:
         schedule.parallel(loop)
 
 

@@ -1,0 +1,1 @@
+"""How fast the example models are, beside the other ways to run them."""

@@ -1,0 +1,70 @@
+"""How fast the functions of a library multiply, as a share of the machine's fastest product of matrices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.models.results import OperatorResult
+from benchmarks.models.runtimes import Subject
+from benchmarks.models.side import RUN_SECONDS, print_to, receive
+from bessemer.bundle.manifest import LIBRARY
+from bessemer.contract.report import FunctionTime
+from worker.candidates import wire
+from worker.candidates.library import LoadedLibrary
+from worker.candidates.process import fork_process
+from worker.candidates.threads import use_threads
+
+_PROFILE_SECONDS = 1.0
+_RUNS = (5, 200)
+
+
+def profile(subject: Subject, log: Path) -> tuple[FunctionTime, ...]:
+    """The time of each function of a bundle's library, in a process of its own.
+
+    Raises:
+        SideFailedError: the process ended.
+    """
+
+    def work(_reader: int, writer: int) -> None:
+        print_to(log)
+        use_threads(subject.threads)
+        library = LoadedLibrary(subject.bundle / LIBRARY)
+        library.run(subject.arrays())
+        runs = int(_PROFILE_SECONDS / min(library.time(3)))
+        wire.send(writer, library.profile(min(max(runs, _RUNS[0]), _RUNS[1])))
+
+    process = fork_process(work)
+    try:
+        functions: tuple[FunctionTime, ...] = receive(process, RUN_SECONDS)
+    finally:
+        process.kill()
+    return functions
+
+
+def rate_operators(
+    times: tuple[FunctionTime, ...], counted: tuple[FunctionTime, ...], ceiling_gflops: float
+) -> list[OperatorResult]:
+    """The functions, longest first; those that multiply with their speed.
+
+    Args:
+        times: how long each function takes.
+        counted: the same functions with their floating-point operations, as the job's report has them.
+        ceiling_gflops: what the shares are of.
+    """
+    products = {function.name: function for function in counted if function.flops}
+    return [_rate(time, products.get(time.name), ceiling_gflops) for time in times]
+
+
+def _rate(time: FunctionTime, counted: FunctionTime | None, ceiling_gflops: float) -> OperatorResult:
+    result = OperatorResult(
+        function=time.name,
+        calls=time.calls,
+        milliseconds=round(time.milliseconds, 4),
+        share=round(time.share, 4),
+    )
+    if counted is not None and time.milliseconds > 0:
+        speed = counted.flops / time.milliseconds / 1e6
+        result.products = counted.products
+        result.gflops_per_second = round(speed, 1)
+        result.share_of_ceiling = round(speed / ceiling_gflops, 3)
+    return result

@@ -1,0 +1,79 @@
+"""Writes a model to every form that a side reads, in a process of its own: torch runs in parallel there."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks.models.runtimes import Subject, tensors_to_arrays
+from benchmarks.models.side import LOAD_SECONDS, Arrays, SideFailedError, print_to, receive
+from examples.models.save import SavedAs, save
+from worker.candidates import wire
+from worker.candidates.process import fork_process
+
+_GIGA = 1e9
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What torch eager computes, and how many floating-point operations its products take."""
+
+    references: Arrays
+    gflop: float
+
+
+def prepare(subject: Subject, log: Path, with_onnx: bool) -> Prepared:
+    """Export a model, and run it once.
+
+    Args:
+        subject: the model; its folder is made.
+        log: takes what torch prints.
+        with_onnx: whether to export to ONNX too, where that can be done.
+
+    Raises:
+        SideFailedError: the model itself failed.
+    """
+    subject.folder.mkdir(parents=True)
+
+    def work(_reader: int, writer: int) -> None:
+        print_to(log)
+        torch.set_num_threads(subject.threads)
+        save(subject.example, SavedAs.PT2, subject.exported)
+        if with_onnx:
+            _export_onnx(subject)
+        wire.send(writer, _run(subject))
+
+    process = fork_process(work)
+    try:
+        prepared: Prepared = receive(process, LOAD_SECONDS)
+    except SideFailedError as error:
+        raise SideFailedError(f"{subject.example.name} could not be prepared, see {log}: {error}") from None
+    finally:
+        process.kill()
+    return prepared
+
+
+def _run(subject: Subject) -> Prepared:
+    model, inputs = subject.example.build(), subject.inputs()
+    with torch.inference_mode():
+        references = tensors_to_arrays(model(*inputs))
+    # The fused attention has no count of its own.
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model(*inputs)
+    return Prepared(references, counter.get_total_flops() / _GIGA)
+
+
+def _export_onnx(subject: Subject) -> None:
+    """By tracing: what torch's newer exporter writes, ONNX Runtime runs three times slower on BERT."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(subject.example.build(), subject.inputs(), str(subject.onnx), dynamo=False)
+    except Exception as error:
+        print(f"no ONNX: {error}", flush=True)
+        subject.onnx.unlink(missing_ok=True)

@@ -1,0 +1,290 @@
+"""``docs/figures.md``, its chart and the README's table, from the newest files of ``benchmarks/results``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import Machine
+from benchmarks.models.chart import models_chart
+from benchmarks.models.results import (
+    GrowthResult,
+    ModelResult,
+    ModelsResults,
+    SideResult,
+    mean_ratio,
+    mean_ratio_to_best,
+)
+from bessemer.contract.stage import Stage
+from worker.report.words import duration, percent, three_digits
+
+RESULTS = Path(__file__).parent / "results"
+CHART = "models.svg"
+COMPILING = (Stage.TRANSLATE, Stage.OPTIMIZE, Stage.TUNE, Stage.BUILD)
+SHOWN_SHARE = 0.05
+
+
+def models_results(folder: Path = RESULTS) -> ModelsResults | None:
+    """The newest results of the suite, if there are any."""
+    path = _newest(folder, "models")
+    return None if path is None else ModelsResults.model_validate_json(path.read_text())
+
+
+def figures_page(folder: Path = RESULTS) -> str:
+    """The page with every figure."""
+    lines = ["# Figures", "", *_service(folder), *_models(folder)]
+    return "\n".join(lines)
+
+
+def chart_page(folder: Path = RESULTS) -> str | None:
+    """The chart of the models; None where nothing was measured."""
+    results = models_results(folder)
+    return None if results is None else models_chart(results.models)
+
+
+def readme_section(folder: Path = RESULTS) -> str:
+    """The README's chart and its summary; empty where nothing was measured."""
+    results = models_results(folder)
+    if results is None:
+        return ""
+    lines = [
+        f"![Latency of the example models beside other runtimes](docs/{CHART})",
+        "",
+        f"Without any tuning, {_means(results)} ({_machine(results.machine)}, {results.threads} threads, "
+        "float32, batch 1).",
+        "[Every figure, and how it was measured](docs/figures.md).",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _service(folder: Path) -> list[str]:
+    path = _newest(folder, "service")
+    if path is None:
+        return []
+    document: dict[str, Any] = json.loads(path.read_text())
+    machine = Machine.model_validate(document["machine"])
+    rows = [_service_row(figure) for figure in document["figures"]]
+    return [
+        "## The service",
+        "",
+        f"`make bench` measures these again. {_from(path)} {_machine(machine)}, on SQLite and a folder.",
+        "",
+        *_table(("figure", "unit", "samples", "best", "median", "90th percentile", "aim"), rows),
+        "",
+    ]
+
+
+def _service_row(figure: dict[str, Any]) -> tuple[str, ...]:
+    name, indented = figure["name"].strip(), figure["name"].startswith(" ")
+    values = (f"{figure[field]:g}" for field in ("samples", "best", "median", "p90"))
+    aim = "" if figure["aim"] is None else f"≤ {figure['aim']:g}"
+    return (f"· {name}" if indented else name, figure["unit"], *values, aim)
+
+
+def _models(folder: Path) -> list[str]:
+    path = _newest(folder, "models")
+    results = models_results(folder)
+    if path is None or results is None:
+        return []
+    return [
+        "## The example models",
+        "",
+        f"`make bench-models` measures these again ({results.minutes:g} minutes). {_from(path)} "
+        f"{_machine(results.machine)}; load {results.load_before:g} before the run. No trials, "
+        f"{results.threads} threads, float32, seeded random weights.",
+        "",
+        f"![Latency by model and runtime, relative to torch eager]({CHART})",
+        "",
+        f"Bessemer is the library of the bundle, loaded by `run.py`. {_capital(_means(results))}.",
+        "",
+        *_latency_tables(results),
+        *_operators(results),
+        *_compile_times(results),
+    ]
+
+
+def _latency_tables(results: ModelsResults) -> list[str]:
+    names = _peer_names(results.models)
+    rows = [
+        (model.name, _times(model.ours), *(_times(_side(model, name)) for name in names))
+        for model in results.models
+    ]
+    ratios = [
+        (model.name, *(_ratio(_side(model, name)) for name in names), _best(model))
+        for model in results.models
+    ]
+    means = (mean_ratio(results.models, name) for name in names)
+    best = mean_ratio_to_best(results.models)
+    mean = ("**geometric mean**", *("" if one is None else f"**{one:.2f}**" for one in means))
+    versions = ", ".join(f"{side.name} {side.version}" for side in results.models[0].peers if side.version)
+    return [
+        "Median of single runs in milliseconds, and the best in brackets:",
+        "",
+        *_table(("model", "Bessemer", *names), rows),
+        "",
+        "Bessemer's time over the other's, round by round: the median (10th to 90th percentile). Below 1,",
+        "Bessemer is faster. Each runtime has a process of its own; all take turns, and each is stopped",
+        "while another's turn lasts. Stock TVM was run on its own:",
+        "",
+        *_table(
+            ("model", *names, "best other"), [*ratios, (*mean, "" if best is None else f"**{best:.2f}**")]
+        ),
+        "",
+        f"{versions}.",
+        *_notes(results.models),
+        "",
+    ]
+
+
+def _operators(results: ModelsResults) -> list[str]:
+    sgemm = [
+        (f"{one.size}", three_digits(one.torch_gflops), three_digits(one.ours_gflops))
+        for one in results.sgemm
+    ]
+    rows = [
+        (
+            model.name,
+            f"`{operator.function}`",
+            operator.products,
+            str(operator.calls),
+            duration(operator.milliseconds),
+            percent(operator.share),
+            "" if operator.gflops_per_second is None else three_digits(operator.gflops_per_second),
+            "" if operator.share_of_ceiling is None else f"{operator.share_of_ceiling:.0%}",
+        )
+        for model in results.models
+        for operator in model.operators
+        if operator.share >= SHOWN_SHARE
+    ]
+    columns = (
+        "model",
+        "function",
+        "products",
+        "calls",
+        "time",
+        "share of the model",
+        "GFLOP/s",
+        "of the ceiling",
+    )
+    return [
+        "### Where the time goes",
+        "",
+        "The ceiling is the fastest product of two float32 matrices in the same run: "
+        f"{results.ceiling_gflops:.0f} GFLOP/s.",
+        "",
+        *_table(("rows and columns", "torch, GFLOP/s", "Bessemer, GFLOP/s"), sgemm),
+        "",
+        f"Functions that take at least {SHOWN_SHARE:.0%} of their model's time; the results have all.",
+        "",
+        *_table(columns, rows),
+        "",
+    ]
+
+
+def _compile_times(results: ModelsResults) -> list[str]:
+    models = [
+        (model.name, *_seconds({stage: min(times) for stage, times in model.stages.items()}))
+        for model in results.models
+        if model.stages
+    ]
+    chains = [(_chain(one), *_seconds(one.stages)) for one in results.growth]
+    columns = (*(stage.value for stage in COMPILING), "together")
+    return [
+        "### How long compiling takes",
+        "",
+        "Seconds by stage in a warm worker, the best of the jobs:",
+        "",
+        *_table(("model", *columns), models),
+        "",
+        "Chains of layers:",
+        "",
+        *_table(("chain", *columns), chains),
+        "",
+    ]
+
+
+def _seconds(stages: dict[Stage, float]) -> tuple[str, ...]:
+    times = [stages[stage] for stage in COMPILING]
+    return tuple(f"{seconds:.2f}" for seconds in (*times, sum(times)))
+
+
+def _chain(growth: GrowthResult) -> str:
+    return f"{growth.layers} {growth.kind}"
+
+
+def _notes(models: Sequence[ModelResult]) -> list[str]:
+    notes = [
+        f"- {side.name} on {model.name}: {side.state.value}: {side.note}"
+        for model in models
+        for side in (model.ours, *model.peers)
+        if side.latency is None
+    ]
+    return ["", *notes] if notes else []
+
+
+def _means(results: ModelsResults) -> str:
+    eager, best = mean_ratio(results.models, "torch eager"), mean_ratio_to_best(results.models)
+    if eager is None or best is None:
+        return "nothing was compared"
+    return (
+        f"the geometric mean of its latency is {eager:.2f} of torch eager's, and {best:.2f} of the fastest "
+        "other runtime's on each model"
+    )
+
+
+def _peer_names(models: Sequence[ModelResult]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(side.name for model in models for side in model.peers))
+
+
+def _side(model: ModelResult, name: str) -> SideResult | None:
+    return next((side for side in model.peers if side.name == name), None)
+
+
+def _times(side: SideResult | None) -> str:
+    if side is None:
+        return ""
+    if side.latency is None:
+        return side.state.value
+    return f"{three_digits(side.latency.p50_ms)} ({three_digits(side.latency.min_ms)})"
+
+
+def _ratio(side: SideResult | None) -> str:
+    if side is None or side.ratio is None:
+        return ""
+    if side.rounds == 1:
+        return f"{side.ratio.median:.3f}"
+    return f"{side.ratio.median:.2f} ({side.ratio.p10:.2f} to {side.ratio.p90:.2f})"
+
+
+def _best(model: ModelResult) -> str:
+    peer = model.best_peer
+    return "" if peer is None or peer.ratio is None else f"{peer.ratio.median:.2f} ({peer.name})"
+
+
+def _from(path: Path) -> str:
+    date = path.name[: len("2026-01-01")]
+    return f"Those below are from [{date}](../benchmarks/results/{path.name}):"
+
+
+def _machine(machine: Machine) -> str:
+    return (
+        f"{machine.cores} cores of an {machine.processor}, {machine.memory_gib:g} GiB, Linux {machine.kernel}"
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _newest(folder: Path, topic: str) -> Path | None:
+    return max(folder.glob(f"*-{topic}.json"), default=None)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    return [
+        f"| {' | '.join(columns)} |",
+        f"|{'---|' * len(columns)}",
+        *(f"| {' | '.join(row)} |" for row in rows),
+    ]

@@ -1,0 +1,134 @@
+"""Transpositions, resizes, scans, reductions over earlier dimensions: odd shapes, several targets."""
+
+from collections.abc import Iterator
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import tvm
+from coverage_samples import Case, Together
+from family_samples import target_of
+from stage_samples import TARGET, capture_module, make_workshop, optimized
+
+from worker.candidates.client import CandidateClient
+from worker.candidates.link import link_shared
+from worker.candidates.server import fork_server
+from worker.schedules.default import schedule_rest, unclaimed_functions
+from worker.schedules.families.columns import chunk_vectors
+from worker.schedules.families.resize import find_taps
+from worker.schedules.families.transpose import transposing_network
+from worker.targets import tvm_target
+
+SIZES = (1, 2, 3, 7, 8, 13, 16, 33, 49, 100)
+
+
+def some_sizes(rank: int, seed: int) -> tuple[int, ...]:
+    return tuple(np.random.default_rng(seed).choice(SIZES[: 10 if rank < 4 else 7], rank).tolist())
+
+
+def transposed(order: tuple[int, ...], seed: int) -> Case:
+    dtype = (torch.float32, torch.float64, torch.float16)[seed % 3]
+    shape = some_sizes(len(order), seed)
+    return Case(f"{order} of {shape}", lambda x: x.permute(order) * 2, (shape,), dtype=dtype)
+
+
+def reduced(name: str, rank: int, axes: tuple[int, ...], seed: int) -> Case:
+    functions = {
+        "sum": lambda x: x.sum(axes),
+        "amax": lambda x: x.amax(axes),
+        "softmax": lambda x: torch.softmax(x, axes[0]),
+        "argmin": lambda x: x.argmin(axes[0]),
+        "cumsum": lambda x: x.cumsum(axes[0]),
+        "var": lambda x: x.var(axes, correction=0),
+    }
+    return Case(f"{name} of {rank} over {axes}", functions[name], (some_sizes(rank, seed),), tolerance=1e-4)
+
+
+ORDERS = [(1, 0), *permutations(range(3)), (0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0), (0, 3, 1, 4, 2)]
+CASES = (
+    *(transposed(order, seed) for seed, order in enumerate(ORDERS)),
+    *(
+        reduced(name, rank, axes, 31 * seed)
+        for seed, (name, (rank, axes)) in enumerate(
+            (name, place)
+            for name in ("sum", "amax", "softmax", "argmin", "cumsum", "var")
+            for place in [(2, (0,)), (3, (1,)), (4, (1,)), (4, (0, 2)), (4, (2, 3))]
+        )
+    ),
+    *(
+        Case(
+            mode, lambda x, mode=mode: F.interpolate(x, size=(2 * x.shape[2], 14), mode=mode), ((2, 3, 5, 7),)
+        )
+        for mode in ("nearest", "bilinear", "bicubic")
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient]:
+    with fork_server(tmp_path_factory.mktemp("server")) as client:
+        yield client
+
+
+@pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v3"])
+def test_odd_shapes_come_out_as_from_torch(server: CandidateClient, tmp_path: Path, mcpu: str) -> None:
+    inputs = tuple(tensor for case in CASES for tensor in case.inputs())
+    captured = capture_module(Together(CASES), *inputs)
+    target = target_of(mcpu)
+    module = schedule_rest(optimized(captured, make_workshop(tmp_path)).module, target)
+    path = tmp_path / "functions.so"
+    tvm.compile(module, target).export_library(str(path), fcompile=link_shared, workspace_dir=str(tmp_path))
+    with server.open_library(path, threads=2) as library:
+        computed = library.run(captured.inputs)
+
+    assert unclaimed_functions(module) == ()
+    for case, result, expected in zip(CASES, computed, captured.references, strict=True):
+        np.testing.assert_allclose(
+            np.asarray(result), expected, rtol=case.tolerance, atol=case.tolerance, err_msg=case.name
+        )
+
+
+def test_wide_vectors_build(tmp_path: Path) -> None:
+    cases = CASES[:12] + CASES[-10:]
+    inputs = tuple(tensor for case in cases for tensor in case.inputs())
+    wide = TARGET.model_copy(update={"name": "x86-64-v4", "mcpu": "x86-64-v4"})
+    captured = capture_module(Together(cases), *inputs, target=wide)
+    module = schedule_rest(optimized(captured, make_workshop(tmp_path)).module, tvm_target(wide))
+
+    assert tvm.compile(module, tvm_target(wide)) is not None
+
+
+@pytest.mark.parametrize(("lanes", "bits"), [(4, 32), (4, 64), (8, 16), (8, 32), (8, 64), (16, 8), (16, 32)])
+def test_the_shuffles_transpose_a_square(lanes: int, bits: int) -> None:
+    square = np.arange(lanes * lanes).reshape(lanes, lanes)
+    network = transposing_network(lanes, bits)
+    vectors = list(square)
+    for step in network.steps:
+        both = np.concatenate([vectors[step.first], vectors[step.second]])
+        vectors[step.first], vectors[step.second] = both[list(step.low)], both[list(step.high)]
+
+    assert np.array_equal(np.stack([vectors[number] for number in network.order]), square.T)
+
+
+@pytest.mark.parametrize(
+    ("extent", "lanes", "tasks", "threads", "vectors"),
+    [(3, 3, 1, 1, 1), (64, 8, 1, 1, 8), (64, 8, 1, 2, 4), (49, 8, 64, 2, 4), (197, 8, 64, 2, 5)],
+)
+def test_a_chunk_hides_latency_and_leaves_every_thread_a_task(
+    extent: int, lanes: int, tasks: int, threads: int, vectors: int
+) -> None:
+    assert chunk_vectors(extent, lanes, tasks, threads) == vectors
+
+
+@pytest.mark.parametrize("method", ["linear", "cubic"])
+@pytest.mark.parametrize("mode", ["half_pixel", "align_corners", "asymmetric"])
+def test_the_weights_of_a_place_add_up_to_one(method: str, mode: str) -> None:
+    taps = find_taps(method, mode, 7, 17, -0.75)
+
+    assert taps is not None
+    np.testing.assert_allclose(taps.weights.sum(0), 1)
+    assert taps.places.min() >= 0
+    assert taps.places.max() <= 6

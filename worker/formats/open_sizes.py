@@ -1,0 +1,199 @@
+"""Sizes that an exported program leaves open: its symbols, and what they mean to its user."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+
+from bessemer.contract.dynamic import DynamicAxis, DynamicDimension, DynamicShapes
+from bessemer.contract.tensor import MAX_DIMENSION, TensorSpec
+
+Sizes = dict[str, int]
+"""The size of each dimension, by name."""
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A size: ``factor * symbol + offset``; ``symbol`` is None where it depends on several."""
+
+    symbol: str | None
+    factor: int = 1
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class OpenAxis:
+    """An axis whose size is open, with the range of its symbol."""
+
+    axis: int
+    size: Formula
+    minimum: int
+    maximum: int | None
+
+
+def open_axes(value: torch.Tensor, program: ExportedProgram) -> tuple[OpenAxis, ...]:
+    """The axes of a program's tensor that have no fixed size."""
+    ranges = {str(symbol): limits for symbol, limits in program.range_constraints.items()}
+    found = []
+    for axis, size in enumerate(value.shape):
+        if not isinstance(size, int):
+            formula = _formula(size.node.expr)
+            found.append(OpenAxis(axis, formula, *_range(ranges.get(str(formula.symbol)))))
+    return tuple(found)
+
+
+def describe_inputs(inputs: Iterable[tuple[str, tuple[OpenAxis, ...]]]) -> DynamicShapes:
+    """What is open about a model's inputs.
+
+    Args:
+        inputs: each one's name, and its open axes.
+    """
+    names: dict[str | None, str] = {}
+    dimensions, axes = [], []
+    for tensor, opened in inputs:
+        for axis in opened:
+            if axis.size.symbol is not None and axis.size.symbol not in names:
+                name = names[axis.size.symbol] = f"{tensor}_{axis.axis}"
+                dimensions.append(DynamicDimension(name=name, minimum=axis.minimum, maximum=axis.maximum))
+            axes.append(_named(tensor, axis, names))
+    return DynamicShapes(dimensions=tuple(dimensions), inputs=tuple(axes))
+
+
+def describe_program(
+    program: ExportedProgram, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
+) -> DynamicShapes:
+    """What is open about the shapes of a program that takes and returns tensors only."""
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    given = [
+        values[spec.arg.name]
+        for spec in program.graph_signature.input_specs
+        if spec.kind == InputKind.USER_INPUT
+    ]
+    returned = [
+        values[spec.arg.name]
+        for spec in program.graph_signature.output_specs
+        if spec.kind == OutputKind.USER_OUTPUT
+    ]
+    opened = [(spec.name, open_axes(value, program)) for spec, value in zip(inputs, given, strict=True)]
+    shapes = describe_inputs(opened)
+    names = _names(opened, shapes)
+    axes = tuple(
+        _named(spec.name, axis, names)
+        for spec, value in zip(outputs, returned, strict=True)
+        for axis in open_axes(value, program)
+    )
+    return shapes.model_copy(update={"outputs": axes})
+
+
+def shared_dims(values: Iterable[torch.Tensor], program: ExportedProgram) -> tuple[dict[int, Any], ...]:
+    """What ``torch.export.export`` takes as ``dynamic_shapes`` to leave the same sizes open again."""
+    dims: dict[str, Any] = {}
+    shapes = []
+    for value in values:
+        axes = {}
+        for axis in open_axes(value, program):
+            symbol = str(axis.size.symbol)
+            if symbol not in dims:
+                dims[symbol] = torch.export.Dim(symbol, min=axis.minimum, max=axis.maximum)
+            scaled = dims[symbol] if axis.size.factor == 1 else axis.size.factor * dims[symbol]
+            axes[axis.axis] = scaled if axis.size.offset == 0 else scaled + axis.size.offset
+        shapes.append(axes)
+    return tuple(shapes)
+
+
+def sizes_of(shapes: DynamicShapes, specs: tuple[TensorSpec, ...]) -> Sizes:
+    """The dimensions' sizes where the inputs have the shapes of ``specs``."""
+    by_name = {spec.name: spec.shape for spec in specs}
+    sizes: Sizes = {}
+    for axis in shapes.inputs:
+        if axis.dimension is not None:
+            size = by_name[axis.tensor][axis.axis]
+            sizes.setdefault(axis.dimension, (size - axis.offset) // axis.factor)
+    return sizes
+
+
+def specs_at(
+    specs: tuple[TensorSpec, ...], axes: tuple[DynamicAxis, ...], sizes: Mapping[str, int]
+) -> tuple[TensorSpec, ...]:
+    """Tensors with other sizes of the dimensions."""
+    return tuple(_spec_at(spec, axes, sizes) for spec in specs)
+
+
+def choose_samples(dimensions: tuple[DynamicDimension, ...], example: Sizes) -> tuple[Sizes, ...]:
+    """Where to verify besides the example: the smallest sizes, odd ones, larger ones; in this order.
+
+    Args:
+        dimensions: the ranges.
+        example: the size of each dimension in the reference inputs.
+
+    Returns:
+        Distinct choices, none of which is the example.
+    """
+    smallest = {entry.name: entry.minimum for entry in dimensions}
+    odd = {entry.name: _within(entry, (example[entry.name] // 2) | 1) for entry in dimensions}
+    larger = {
+        entry.name: _within(entry, 2 * example[entry.name] + 3 + 2 * place)
+        for place, entry in enumerate(dimensions)
+    }
+    chosen: list[Sizes] = []
+    for sizes in (smallest, odd, larger):
+        if sizes != example and sizes not in chosen:
+            chosen.append(sizes)
+    return tuple(chosen)
+
+
+def _within(dimension: DynamicDimension, size: int) -> int:
+    highest = size if dimension.maximum is None else dimension.maximum
+    return max(dimension.minimum, min(size, highest))
+
+
+def _spec_at(spec: TensorSpec, axes: tuple[DynamicAxis, ...], sizes: Mapping[str, int]) -> TensorSpec:
+    shape = list(spec.shape)
+    for axis in axes:
+        if axis.tensor == spec.name and axis.dimension is not None:
+            shape[axis.axis] = axis.factor * sizes[axis.dimension] + axis.offset
+    return spec.model_copy(update={"shape": tuple(shape)})
+
+
+def _names(opened: list[tuple[str, tuple[OpenAxis, ...]]], shapes: DynamicShapes) -> dict[str | None, str]:
+    symbols = [axis.size.symbol for _, axes in opened for axis in axes]
+    found = {symbol: axis.dimension for symbol, axis in zip(symbols, shapes.inputs, strict=True)}
+    return {symbol: name for symbol, name in found.items() if name is not None}
+
+
+def _named(tensor: str, axis: OpenAxis, names: Mapping[str | None, str]) -> DynamicAxis:
+    name = names.get(axis.size.symbol)
+    if name is None:
+        return DynamicAxis(tensor=tensor, axis=axis.axis)
+    return DynamicAxis(
+        tensor=tensor,
+        axis=axis.axis,
+        dimension=name,
+        factor=axis.size.factor,
+        offset=axis.size.offset,
+    )
+
+
+def _formula(expression: Any) -> Formula:
+    symbols = expression.free_symbols
+    if len(symbols) != 1:
+        return Formula(None)
+    (symbol,) = symbols
+    factor = expression.coeff(symbol)
+    offset = expression - factor * symbol
+    if not (factor.is_Integer and offset.is_Integer and factor > 0):
+        return Formula(None)
+    return Formula(str(symbol), int(factor), int(offset))
+
+
+def _range(limits: Any) -> tuple[int, int | None]:
+    if limits is None:
+        return 1, None
+    unbounded = math.isinf(float(limits.upper)) or limits.upper > MAX_DIMENSION
+    return max(1, int(limits.lower)), None if unbounded else int(limits.upper)

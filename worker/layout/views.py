@@ -1,0 +1,171 @@
+"""Operators that only move elements: a kernel reads through them instead of reading a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import relax, te, tirx, topi
+from tvm.ir import GenericConst
+
+Tensor = Any
+View = Callable[[Tensor], Tensor]
+Lookup = Callable[[relax.Expr], relax.Expr]
+"""What a variable is bound to; other expressions are themselves."""
+
+
+def read_through(operand: relax.Expr, lookup: Lookup) -> tuple[relax.Expr, tuple[View, ...]]:
+    """What an operand is a view of, and the views on the way from there to the operand, in order."""
+    views: list[View] = []
+    while True:
+        step = _step(lookup(operand), lookup)
+        if step is None:
+            return operand, tuple(reversed(views))
+        operand, view = step
+        views.append(view)
+
+
+def static_shape(operand: relax.Expr) -> tuple[int, ...] | None:
+    """The sizes of a tensor, where all of them are known."""
+    kind = operand.ty
+    if not isinstance(kind, relax.TensorType) or not isinstance(kind.shape, relax.ShapeExpr):
+        return None
+    sizes = list(kind.shape)
+    return tuple(map(int, sizes)) if all(isinstance(size, tirx.IntImm) for size in sizes) else None
+
+
+def scalar_of(operand: relax.Expr, lookup: Lookup) -> float | None:
+    """The value of a constant of one element, which may be a view of one."""
+    base, _ = read_through(operand, lookup)
+    constant = lookup(base)
+    if not isinstance(constant, GenericConst) or constant.value.numpy().size != 1:
+        return None
+    return float(constant.value.numpy().reshape(()))
+
+
+def operator_of(expression: relax.Expr) -> str:
+    """The operator that an expression calls, without its prefix; empty where it calls none."""
+    return str(expression.op.name).removeprefix("relax.") if _is_operator_call(expression) else ""
+
+
+def _is_operator_call(expression: relax.Expr) -> bool:
+    return (
+        isinstance(expression, relax.Call)
+        and hasattr(expression.op, "name")
+        and not isinstance(expression.op, relax.Var)
+    )
+
+
+def _step(value: relax.Expr, lookup: Lookup) -> tuple[relax.Expr, View] | None:
+    """One view back, where an expression is one of known sizes."""
+    if isinstance(value, relax.TupleGetItem):
+        return _part_of_split(value, lookup)
+    rule = _RULES.get(operator_of(value))
+    if rule is None or static_shape(value) is None or static_shape(value.args[0]) is None:
+        return None
+    view = rule(value, lookup)
+    return None if view is None else (value.args[0], view)
+
+
+def _sizes(shape: Sequence[int]) -> list[tirx.IntImm]:
+    return [tirx.IntImm("int64", size) for size in shape]
+
+
+def _permuted(call: relax.Call, _lookup: Lookup) -> View:
+    rank = len(call.args[0].ty.shape)
+    axes = [int(axis) for axis in call.attrs.axes] if call.attrs.axes else list(reversed(range(rank)))
+    return lambda tensor: topi.transpose(tensor, axes)
+
+
+def _reshaped(call: relax.Call, _lookup: Lookup) -> View:
+    shape = static_shape(call) or ()
+    return lambda tensor: topi.reshape(tensor, _sizes(shape))
+
+
+def _broadcast(call: relax.Call, _lookup: Lookup) -> View:
+    shape = static_shape(call) or ()
+
+    def view(tensor: Tensor) -> Tensor:
+        def element(*place: Any) -> Any:
+            own = place[len(place) - len(tensor.shape) :]
+            return tensor(*(0 if int(size) == 1 else at for at, size in zip(own, tensor.shape, strict=True)))
+
+        return te.compute(_sizes(shape), element)
+
+    return view
+
+
+def _sliced(call: relax.Call, lookup: Lookup) -> View | None:
+    axes, begin, end, *strides = (_integers(argument, lookup) for argument in call.args[1:])
+    steps = strides[0] if strides else [1] * len(axes or ())
+    if axes is None or begin is None or end is None or steps is None or min(steps, default=1) < 1:
+        return None
+    moves = zip(axes, zip(begin, steps, strict=True), strict=True)
+    return _moved(call, dict(moves))
+
+
+def _moved(call: relax.Expr, moves: dict[int, tuple[int, int]]) -> View:
+    """A part of a tensor: along an axis, from a first element in strides."""
+    shape = static_shape(call) or ()
+
+    def view(tensor: Tensor) -> Tensor:
+        starts = {
+            axis % len(shape): (max(0, first + int(tensor.shape[axis])) if first < 0 else first, stride)
+            for axis, (first, stride) in moves.items()
+        }
+
+        def element(*place: Any) -> Any:
+            steps = (starts.get(axis, (0, 1)) for axis in range(len(place)))
+            return tensor(*(at * stride + first for at, (first, stride) in zip(place, steps, strict=True)))
+
+        return te.compute(_sizes(shape), element)
+
+    return view
+
+
+def _taken(call: relax.Call, lookup: Lookup) -> View | None:
+    index = lookup(call.args[1])
+    if not isinstance(index, GenericConst) or index.value.numpy().shape != ():
+        return None
+    shape, old = static_shape(call) or (), static_shape(call.args[0]) or ()
+    axis, place = int(call.attrs.axis) % len(old), int(index.value.numpy())
+    if not 0 <= place < old[axis]:
+        return None
+    return lambda tensor: te.compute(_sizes(shape), lambda *at: tensor(*at[:axis], place, *at[axis:]))
+
+
+def _part_of_split(item: relax.TupleGetItem, lookup: Lookup) -> tuple[relax.Expr, View] | None:
+    call = lookup(item.tuple_value)
+    if operator_of(call) != "split" or static_shape(item) is None:
+        return None
+    whole, sections = static_shape(call.args[0]), call.attrs.indices_or_sections
+    if whole is None:
+        return None
+    axis = int(call.attrs.axis) % len(whole)
+    if isinstance(sections, int | tirx.IntImm):
+        first = item.index * -(-whole[axis] // int(sections))
+    else:
+        first = 0 if item.index == 0 else int(sections[item.index - 1])
+    return call.args[0], _moved(item, {axis: (first, 1)})
+
+
+def _integers(argument: relax.Expr, lookup: Lookup) -> list[int] | None:
+    bound = lookup(argument)
+    values = getattr(bound, "fields", None) or getattr(bound, "values", None)
+    if values is None:
+        return None
+    numbers = [getattr(value, "value", value) for value in values]
+    known = [number for number in numbers if isinstance(number, int | tirx.IntImm)]
+    return [int(number) for number in known] if len(known) == len(numbers) else None
+
+
+_RULES: dict[str, Callable[[relax.Call, Lookup], View | None]] = {
+    "broadcast_to": _broadcast,
+    "expand_dims": _reshaped,
+    "flatten": _reshaped,
+    "permute_dims": _permuted,
+    "reshape": _reshaped,
+    "squeeze": _reshaped,
+    "strided_slice": _sliced,
+    "take": _taken,
+}

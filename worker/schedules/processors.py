@@ -1,0 +1,123 @@
+"""Families of processors: what one core computes and loads in a cycle, and what its caches hold.
+
+Figures are those of full vectors of ``vector_bits``. A core that splits a vector between its units, or
+loads one in two halves, starts fewer of them in a cycle. Where models of a family differ, the smaller
+cache counts: a tile that fits it fits the others too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_INTEL = "Intel 64 and IA-32 Architectures Optimization Reference Manual, 248966; uops.info"
+_AMD_ZEN = "Software Optimization Guide for AMD Family 17h Processors, 55723"
+_AMD_ZEN3 = "Software Optimization Guide for AMD Family 19h Processors, 56665"
+_AMD_ZEN4 = "Software Optimization Guide for the AMD Zen4 Microarchitecture, 57647"
+_AMD_ZEN5 = "Software Optimization Guide for the AMD Zen5 Microarchitecture, 58455"
+_ARM = "Arm {} Software Optimization Guide"
+_IN_ORDER = "ncnn, docs/developer-guide/arm-a53-a55-dual-issue.md; Arm Cortex-A55 Software Optimization Guide"
+_APPLE = "Dougall Johnson, Apple M1 Firestorm microarchitecture overview"
+_COMMON = "what the processors of this level have in common"
+
+
+@dataclass(frozen=True)
+class Processor:
+    """One core.
+
+    Attributes:
+        vector_bits: width of a vector register that code is generated for. Scalable vectors are left out:
+            SVE's cores run as fast with fixed vectors of 128 bits on all their units.
+        registers: vector registers by name.
+        fma_ports: vector multiply-adds that start in a cycle.
+        fma_latency: cycles from one multiply-add to the next that adds to its result.
+        loads_per_cycle: vectors, or broadcast elements, that are loaded in a cycle.
+        l1_kib: first-level data cache.
+        l2_kib: second-level cache, or a core's part of one that cores share.
+        source: where the figures are from.
+        lane_factors: whether a multiply-add takes its second factor from a lane of a vector. Factors that lie
+            side by side are then loaded together, and stay in registers until all of them are used.
+    """
+
+    vector_bits: int
+    registers: int
+    fma_ports: float
+    fma_latency: int
+    loads_per_cycle: float
+    l1_kib: int
+    l2_kib: int
+    source: str
+    lane_factors: bool = False
+
+
+SSE = Processor(128, 16, 1, 4, 2, 32, 256, f"{_COMMON}; a product and a sum apart, one pair a cycle")
+AVX = Processor(256, 16, 1, 4, 1, 32, 256, f"{_COMMON}; a product and a sum apart, loads of 128 bits")
+AVX2 = Processor(256, 16, 2, 4, 2, 32, 256, _COMMON)
+AVX512 = Processor(512, 32, 2, 4, 2, 32, 512, _COMMON)
+NEON = Processor(128, 32, 2, 4, 2, 32, 256, _COMMON, lane_factors=True)
+
+_HASWELL = Processor(256, 16, 2, 5, 2, 32, 256, _INTEL)
+_SKYLAKE = Processor(256, 16, 2, 4, 2, 32, 256, _INTEL)
+_ALDER_LAKE = Processor(256, 16, 2, 4, 3, 48, 1280, _INTEL)
+_GRACEMONT = Processor(256, 16, 1, 6, 1, 32, 512, _INTEL)
+_SKYLAKE_X = Processor(512, 32, 2, 4, 2, 32, 1024, _INTEL)
+_ICE_LAKE_CLIENT = Processor(512, 32, 1, 4, 2, 48, 512, _INTEL)
+_ICE_LAKE_SERVER = Processor(512, 32, 2, 4, 2, 48, 1280, _INTEL)
+_SAPPHIRE_RAPIDS = Processor(512, 32, 2, 4, 2, 48, 2048, _INTEL)
+_ZEN1 = Processor(256, 16, 1, 5, 1, 32, 512, _AMD_ZEN)
+_ZEN2 = Processor(256, 16, 2, 5, 2, 32, 512, _AMD_ZEN)
+_ZEN3 = Processor(256, 16, 2, 4, 2, 32, 512, _AMD_ZEN3)
+_ZEN4 = Processor(512, 32, 1, 4, 1, 32, 1024, _AMD_ZEN4)
+_ZEN5 = Processor(512, 32, 2, 4, 2, 48, 1024, _AMD_ZEN5)
+_NEOVERSE_N1 = Processor(128, 32, 2, 4, 2, 64, 512, _ARM.format("Neoverse N1"), lane_factors=True)
+_NEOVERSE_V1 = Processor(128, 32, 4, 4, 3, 64, 1024, _ARM.format("Neoverse V1"), lane_factors=True)
+_NEOVERSE_N2 = Processor(128, 32, 2, 4, 3, 64, 512, _ARM.format("Neoverse N2"), lane_factors=True)
+_NEOVERSE_V2 = Processor(128, 32, 4, 4, 3, 64, 1024, _ARM.format("Neoverse V2"), lane_factors=True)
+_CORTEX_IN_ORDER = Processor(128, 32, 1, 4, 0.5, 32, 128, _IN_ORDER, lane_factors=True)
+_CORTEX_A72 = Processor(128, 32, 2, 4, 1, 32, 512, _ARM.format("Cortex-A72"), lane_factors=True)
+_CORTEX_A76 = Processor(128, 32, 2, 4, 2, 64, 256, _ARM.format("Cortex-A76"), lane_factors=True)
+_CORTEX_X1 = Processor(128, 32, 4, 4, 3, 64, 512, _ARM.format("Cortex-X1"), lane_factors=True)
+_APPLE_WIDE = Processor(128, 32, 4, 4, 3, 128, 3072, _APPLE, lane_factors=True)
+
+_ALIKE: dict[Processor, str] = {
+    _HASWELL: "haswell core-avx2 core_4th_gen_avx broadwell core_5th_gen_avx",
+    _SKYLAKE: "skylake",
+    _ALDER_LAKE: "alderlake raptorlake meteorlake arrowlake arrowlake-s lunarlake pantherlake novalake",
+    _GRACEMONT: "gracemont sierraforest grandridge clearwaterforest",
+    _SKYLAKE_X: "skylake-avx512 skylake_avx512 skx cascadelake cooperlake cannonlake",
+    _ICE_LAKE_CLIENT: "icelake-client icelake_client tigerlake rocketlake",
+    _ICE_LAKE_SERVER: "icelake-server icelake_server",
+    _SAPPHIRE_RAPIDS: "sapphirerapids emeraldrapids graniterapids graniterapids-d diamondrapids",
+    _ZEN1: "znver1",
+    _ZEN2: "znver2",
+    _ZEN3: "znver3",
+    _ZEN4: "znver4",
+    _ZEN5: "znver5",
+    _NEOVERSE_N1: "neoverse-n1 neoverse-e1 ampere1 ampere1a ampere1b",
+    _NEOVERSE_V1: "neoverse-v1 neoverse-512tvb",
+    _NEOVERSE_N2: "neoverse-n2 neoverse-n3",
+    _NEOVERSE_V2: "neoverse-v2 neoverse-v3 neoverse-v3ae grace",
+    _CORTEX_IN_ORDER: "cortex-a34 cortex-a35 cortex-a53 cortex-a55 cortex-a510 cortex-a520",
+    _CORTEX_A72: "cortex-a57 cortex-a72 cortex-a73 cortex-a75",
+    _CORTEX_A76: "cortex-a76 cortex-a76ae cortex-a77 cortex-a78 cortex-a78c cortex-a710 cortex-a715",
+    _CORTEX_X1: "cortex-x1 cortex-x1c cortex-x2 cortex-x3 cortex-x4 cortex-x925",
+    _APPLE_WIDE: "apple-m1 apple-m2 apple-m3 apple-m4 apple-m5 apple-a14 apple-a15 apple-a16 apple-a17",
+}
+PROCESSORS: dict[str, Processor] = {
+    name: processor for processor, names in _ALIKE.items() for name in names.split()
+}
+"""By LLVM's name of the processor."""
+
+_LEVELS = (("avx512f", AVX512), ("fma", AVX2), ("avx", AVX), ("neon", NEON))
+"""By the feature that stands for a level, the widest first."""
+
+
+def processor_of(mcpu: str, features: frozenset[str]) -> Processor:
+    """The processor of a name, or the common one of its level where the name is unknown.
+
+    Args:
+        mcpu: LLVM's name; what it implies may be switched off by ``features``.
+        features: what code may use, in LLVM's words.
+    """
+    level = next((processor for feature, processor in _LEVELS if feature in features), SSE)
+    known = PROCESSORS.get(mcpu)
+    return known if known is not None and known.vector_bits == level.vector_bits else level
