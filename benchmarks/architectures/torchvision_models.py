@@ -55,8 +55,8 @@ _OPERATORS = (
     "pooled_width) -> (Tensor, Tensor)",
     "_ps_roi_pool_backward(Tensor grad) -> Tensor",
     "deform_conv2d(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, "
-    "SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt "
-    "offset_groups, bool use_mask) -> Tensor",
+    "SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, "
+    "SymInt offset_groups, bool use_mask) -> Tensor",
     "_deform_conv2d_backward(Tensor grad) -> Tensor",
 )
 """torchvision, built for another torch, needs its operators declared to be imported; nothing calls them."""
