@@ -43,7 +43,15 @@ def _by_converter(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return TS2EPConverter(script, inputs).convert()
+            program = TS2EPConverter(script, inputs).convert()
+            return export_flat(program.module(), inputs) if _has_open_sizes(program) else program
     except Exception as error:
         message = f"{short_message(cause)} (torch's own converter: {short_message(error)})"
         raise ScriptConversionError(message, step) from cause
+
+
+def _has_open_sizes(program: ExportedProgram) -> bool:
+    """Whether the converter left sizes open: they are to be those of the inputs."""
+    values = (node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder")
+    sizes = (size for value in values if isinstance(value, torch.Tensor) for size in value.shape)
+    return not all(isinstance(size, int) for size in sizes)
