@@ -46,6 +46,7 @@ def test_a_branch_on_the_data_keeps_both_sides(model: type[nn.Module]) -> None:
     [(Encoder(True, "gelu"), (2, 5, 16)), (Recurrent(nn.LSTM), (2, 5, 8))],
     ids=["fused encoder", "both ends of an LSTM"],
 )
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 def test_a_trace_gives_what_torch_gives(model: nn.Module, shape: tuple[int, ...]) -> None:
     x = torch.randn(shape)
     with torch.no_grad():
