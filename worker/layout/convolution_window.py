@@ -75,7 +75,7 @@ def split_rows(row: Expression, sizes: Sizes) -> tuple[Expression, ...]:
 
 def join_rows(indices: Sequence[Expression], sizes: Sizes) -> Expression:
     """The row of a place; ``indices`` holds one index per dimension."""
-    row: Expression = 0
+    row: Expression = tirx.IntImm("int64", 0)
     for position in range(len(sizes) - 1):
         row = indices[0] if position == 0 else row * sizes[position] + indices[position]
     return row

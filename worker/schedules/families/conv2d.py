@@ -66,6 +66,8 @@ class ConvolutionShape:
         bits: width of an element.
         image: elements of all images.
         weights: elements of the weights.
+        only_whole: whether a tile's columns must divide a row.
+        joinable: whether rows may be joined; not those of a batch of open size, nor parts of a sequence.
     """
 
     batch: int
@@ -79,6 +81,8 @@ class ConvolutionShape:
     bits: int = 32
     image: int = 0
     weights: int = 0
+    only_whole: bool = False
+    joinable: bool = True
 
 
 @dataclass(frozen=True)
@@ -114,8 +118,8 @@ def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine, choose: Chooser)
     windows = find_windows(schedule, CONVOLUTION)
     if windows is None:
         return False
-    windows = cut_row(schedule, windows)
-    plan = choose(convolution_plans(_shape(schedule, windows), machine))
+    whole, windows = windows, cut_row(schedule, windows)
+    plan = choose(convolution_plans(_shape(schedule, windows, is_cut=windows is not whole), machine))
     windows = join_rows(schedule, windows, plan.tile.joined)
     _tile(schedule, windows, plan, machine)
     if windows.border is not None:
@@ -150,6 +154,7 @@ def rank_convolution_tiles(shape: ConvolutionShape, machine: Machine) -> tuple[C
         for high in divisors(shape.blocks, _MAX_BLOCKS)
         for wide in range(1, min(_widest(shape, joined), _MAX_COLUMNS) + 1)
         if _registers(high, wide, machine) <= machine.registers
+        and not (shape.only_whole and joined * shape.columns % wide)
     ]
     return tuple(sorted(tiles, key=lambda tile: _merit(tile, shape, machine)))
 
@@ -161,7 +166,8 @@ def _registers(blocks: int, columns: int, machine: Machine) -> int:
 
 def _joins(shape: ConvolutionShape) -> tuple[int, ...]:
     """No rows, or all of an image."""
-    return (1, shape.rows) if 1 < shape.rows <= _MAX_JOINED // shape.columns else (1,)
+    few = 1 < shape.rows <= _MAX_JOINED // shape.columns
+    return (1, shape.rows) if few and shape.joinable else (1,)
 
 
 def _parts(blocks: int, shape: ConvolutionShape, machine: Machine) -> int:
@@ -261,7 +267,7 @@ def _keeps_weights(shape: ConvolutionShape, tile: ConvolutionTile) -> bool:
     return shape.image * turns + shape.weights <= shape.weights * rows + shape.image
 
 
-def _shape(schedule: s_tir.Schedule, windows: Windows) -> ConvolutionShape:
+def _shape(schedule: s_tir.Schedule, windows: Windows, is_cut: bool) -> ConvolutionShape:
     batch, blocks, rows, columns, _ = windows.sizes
     per_group = int(schedule.get(windows.main).annotations[GROUP_BLOCKS])
     image, weights = (read.source.shape for read in schedule.get(windows.main).reads)
@@ -277,6 +283,8 @@ def _shape(schedule: s_tir.Schedule, windows: Windows) -> ConvolutionShape:
         bits=windows.dtype_bits,
         image=_elements(image),
         weights=_elements(weights),
+        only_whole=windows.is_open,
+        joinable=not (windows.is_open or is_cut),
     )
 
 

@@ -91,7 +91,18 @@ class _Writer:
             chunk, panel = place % inner, place // inner
             if self.plan.chunks_outside:
                 chunk, panel = panel, chunk
-            return self._task(chunk, panel, index // (chunks * side_by_side))
+            batch = index // (chunks * side_by_side)
+            if not self.product.is_open:
+                return self._task(chunk, panel, batch)
+            return nest.named(
+                chunk,
+                "chunk",
+                lambda chunk: nest.named(
+                    panel,
+                    "panel",
+                    lambda panel: nest.named(batch, "batch", lambda batch: self._task(chunk, panel, batch)),
+                ),
+            )
 
         loop = nest.parallel if self.plan.parallel else nest.serial
         return loop(tasks, task, self._index)
@@ -118,9 +129,14 @@ class _Writer:
             copy, statement = copy_panel(product, tile.columns, column, places)
             prologue = [nest.declare(copy), statement]
 
+        def tile_at(row: Any) -> tirx.Stmt:
+            return self._tile(_Spot(row, column, panel, places, copy))
+
         def of_row(index: Any) -> tirx.Stmt:
             row = self._clamped(first + index, tile.rows, product.row_count)
-            return self._tile(_Spot(row, column, panel, places, copy))
+            if not product.is_open:
+                return tile_at(row)
+            return nest.named(row, "row", tile_at)
 
         tiles = self.plan.chunk_tiles
         if not isinstance(self._row_tiles, int):

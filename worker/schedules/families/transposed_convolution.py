@@ -95,8 +95,10 @@ def write_transposed_convolution(
     windows = find_windows(trial, TRANSPOSED)
     if windows is None:
         return None
-    main, last = read_block(trial, windows.main), read_block(trial, windows.last)
-    border = None if windows.border is None else read_block(trial, windows.border)
+    main, last, border = (
+        None if handle is None else read_block(trial, handle, may_be_open=True)
+        for handle in (windows.main, windows.last, windows.border)
+    )
     if main is None or last is None or (border is None) != (windows.border is None):
         return None
     dimensions = _phases(main)
@@ -181,7 +183,7 @@ class _Writer:
 
     def _copy_border(self, border: Block) -> tirx.Stmt:
         """Rows in parallel, lanes in a vector."""
-        sizes = [axis.extent for axis in border.axes]
+        sizes = [axis.size for axis in border.axes]
         is_blocked = len(sizes) == len(self.main.spatial)
 
         def element(*place: Any) -> tirx.Stmt:
@@ -204,12 +206,12 @@ class _Writer:
 
     def _tasks(self) -> tirx.Stmt:
         """Either all weights pass by an input row, or all rows pass by one phase's weights."""
-        batch, blocks = self.main.spatial[0].extent, self.main.spatial[1].extent // self.tile.blocks
+        batch, blocks = self.main.spatial[0].size, self.main.spatial[1].extent // self.tile.blocks
         rows = [dimension.turns for dimension in self.dimensions[:-1]]
         strides = [dimension.stride for dimension in self.dimensions]
         stay = len(rows) > 0 and self._weights_stay()
         sides = [batch, *rows, blocks] if stay else [batch, blocks, *strides]
-        chunks = self._chunks(prod(sides))
+        chunks = self._chunks(prod(sides[1:]) * self.main.spatial[0].extent)
 
         def task(index: Any) -> tirx.Stmt:
             *place, chunk = _split(index, [*sides, chunks])
@@ -269,7 +271,7 @@ class _Writer:
             for turn, dimension, phase in zip(turns, self.dimensions, phases, strict=False)
         ]
         sizes = tuple(dimension.output for dimension in self.dimensions)
-        return join_rows((*outputs, 0), sizes) + tirx.IntImm(self._index, 0)
+        return join_rows((*outputs, 0), sizes)
 
     def _guarded(self, loop: tirx.Stmt, turns: tuple[Any, ...], phases: tuple[Any, ...]) -> tirx.Stmt:
         conditions = [
