@@ -9,6 +9,7 @@ from tvm import relax
 from tvm.relax import transform
 
 from bessemer.contract.problem import ErrorCode
+from worker.argument_checks import PIPELINE, trust_own_tensors
 from worker.candidates.link import LinkError, link_shared
 from worker.errors import failure_of
 
@@ -54,7 +55,12 @@ def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> relax.VME
     """
     try:
         with tvm.transform.PassContext(opt_level=3):
-            return relax.build(module, target, relax_pipeline=tvm.transform.Sequential(LOWERING))
+            return relax.build(
+                trust_own_tensors(module),
+                target,
+                relax_pipeline=tvm.transform.Sequential(LOWERING),
+                tir_pipeline=PIPELINE,
+            )
     except Exception as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error) from error
 

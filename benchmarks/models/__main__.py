@@ -103,10 +103,12 @@ class Suite:
                 self._compile_one(client, subject, 1)
             for subject in subjects:
                 self._compile_one(client, subject, COMPILE_ROUNDS)
+            if not self._plan.growth:
+                return []
             self._display.doing("compiling chains of layers")
             chains = self._folder / "chains"
             chains.mkdir()
-            return measure_growth(client, chains, self._display.advance) if self._plan.growth else []
+            return measure_growth(client, chains, self._display.advance)
 
     def _compile_one(self, client: Client, subject: Subject, rounds: int) -> None:
         self._doing("compiling", subject)

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from benchmarks.models.results import ModelResult, SideResult, mean_ratio, mean_ratio_to_best
-from worker.report.words import three_digits
+from worker.report.words import duration
 
 
 class Display:
@@ -36,6 +36,7 @@ class Display:
     ) -> None:
         self._live.update(self._view(), refresh=True)
         self._live.stop()
+        self._console.print()
 
     def doing(self, what: str) -> None:
         """Say what is being done, line by line where there is no terminal."""
@@ -59,7 +60,7 @@ class Display:
 
 
 def model_table(models: list[ModelResult], peers: tuple[str, ...]) -> Table:
-    """A row for each model: our median and best; the peers' medians, our ratios to them, their p10 to p90."""
+    """A row for each model: our median and best; the peers' medians, our ratios to them, p10 to p90."""
     table = Table("model", "ours", *peers)
     for model in models:
         sides = {side.name: side for side in model.peers}
@@ -83,10 +84,10 @@ def _cell(side: SideResult | None) -> str:
         return f"[dim]{side.state}"
     color = "green" if side.ratio.median <= 1 else "red"
     spread = f"\n[dim]{side.ratio.p10:.2f}-{side.ratio.p90:.2f}" if side.rounds > 1 else ""
-    return f"{three_digits(side.latency.p50_ms)} ms\n[{color}]{side.ratio.median:.2f}[/]{spread}"
+    return f"{duration(side.latency.p50_ms)}\n[{color}]{side.ratio.median:.2f}[/]{spread}"
 
 
 def _times(side: SideResult) -> str:
     if side.latency is None:
         return f"[red]{side.state}[/]: {side.note}"
-    return f"{three_digits(side.latency.p50_ms)} ms\n[dim]best {three_digits(side.latency.min_ms)}"
+    return f"{duration(side.latency.p50_ms)}\n[dim]{duration(side.latency.min_ms)}"

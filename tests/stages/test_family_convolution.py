@@ -141,6 +141,14 @@ def test_a_convolution_of_any_shape_is_right(
     check_convolution(server, case, mcpu, tmp_path)
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_convolution_whose_weights_outgrow_the_cache_is_right(
+    server: CandidateClient, tmp_path: Path, stride: int
+) -> None:
+    case = Convolution(1, 1, 512, 24, (5, 7), (3, 3), stride, (1, 1), 1, "float32", "relu", True)
+    check_convolution(server, case, "x86-64-v3", tmp_path)
+
+
 @fuzzed()
 @given(case=convolutions, mcpu=st.sampled_from(TARGETS), channels=st.integers(2, 20))
 def test_a_depthwise_convolution_of_any_shape_is_right(

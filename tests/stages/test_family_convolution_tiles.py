@@ -1,6 +1,9 @@
 """Which tiles the convolutional families choose, and their code for processors that are elsewhere."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,36 +11,88 @@ import torch
 import tvm
 from stage_samples import TARGET, capture_module, make_workshop, optimized
 from torch import nn
+from tvm import te
 
-from worker.layout.convolution_weights import merge, merged_groups, pack_dense, pack_vector
-from worker.schedules.default import schedule_rest
-from worker.schedules.families.conv2d import ConvolutionTile, choose_convolution_tile
+from bessemer.contract.target import LINUX_X86_64
+from worker.layout.convolution_kernels import Window, convolution
+from worker.layout.convolution_weights import Groups, merge, merged_groups, pack_dense, pack_vector
+from worker.schedules.default import default_schedule, schedule_rest
+from worker.schedules.families.conv2d import (
+    ConvolutionShape,
+    choose_convolution_tile,
+    rank_convolution_tiles,
+)
 from worker.schedules.families.depthwise import choose_band, choose_columns
-from worker.schedules.machine import Machine
+from worker.schedules.machine import Machine, machine_of
 from worker.targets import tvm_target
 
 AVX2 = Machine(vector_bits=256, registers=16, threads=2)
 AVX512 = Machine(vector_bits=512, registers=32, threads=2)
+NEON = Machine(vector_bits=128, registers=32, threads=2, lane_factors=True)
+IN_ORDER = replace(NEON, fma_ports=1, loads_per_cycle=0.5)
+
+
+def shape(blocks: int, rows: int, columns: int, **fields: Any) -> ConvolutionShape:
+    return ConvolutionShape(
+        batch=1,
+        groups=1,
+        blocks=blocks,
+        rows=rows,
+        columns=columns,
+        **{"taps": 576, "contiguous": False, **fields},
+    )
 
 
 @pytest.mark.parametrize(
-    ("machine", "blocks", "columns", "expected"),
+    ("machine", "asked", "expected"),
     [
-        (AVX2, 8, 56, (2, 4)),
-        (AVX2, 16, 28, (2, 6)),
-        (AVX2, 64, 7, (2, 4)),
-        (AVX2, 120, 7, (3, 4)),
-        (AVX2, 3, 56, (3, 4)),
-        (AVX2, 1, 13, (1, 13)),
-        (AVX2, 4, 1, (4, 1)),
-        (AVX512, 4, 56, (4, 6)),
-        (AVX512, 32, 7, (4, 5)),
+        (AVX2, shape(8, 56, 56), (2, 4, 1)),
+        (AVX2, shape(16, 28, 28), (2, 6, 1)),
+        (AVX2, shape(64, 7, 7), (2, 5, 7)),
+        (AVX2, shape(64, 7, 7, contiguous=True), (2, 5, 7)),
+        (AVX2, shape(32, 14, 14, contiguous=True), (2, 6, 14)),
+        (AVX2, shape(3, 56, 56), (3, 4, 1)),
+        (AVX2, shape(1, 1, 13), (1, 13, 1)),
+        (AVX2, shape(4, 1, 1), (4, 1, 1)),
+        (AVX512, shape(4, 56, 56), (2, 14, 1)),
+        (AVX512, shape(32, 7, 7), (4, 5, 1)),
+        (NEON, shape(16, 56, 56), (4, 4, 1)),
+        (IN_ORDER, shape(64, 7, 7), (4, 5, 7)),
     ],
 )
 def test_a_convolutions_tile_fits_the_registers_and_hides_latency(
-    machine: Machine, blocks: int, columns: int, expected: tuple[int, int]
+    machine: Machine, asked: ConvolutionShape, expected: tuple[int, int, int]
 ) -> None:
-    assert choose_convolution_tile(blocks, columns, machine) == ConvolutionTile(*expected)
+    tile = choose_convolution_tile(asked, machine)
+
+    assert (tile.blocks, tile.columns, tile.joined) == expected
+    assert tile == rank_convolution_tiles(asked, machine)[0]
+
+
+def test_all_ranked_tiles_fit_and_are_different() -> None:
+    tiles = rank_convolution_tiles(shape(8, 14, 14), AVX2)
+
+    assert len(set(tiles)) == len(tiles) > 20
+    assert all(tile.blocks * tile.columns + tile.blocks < AVX2.registers for tile in tiles)
+
+
+def test_rows_stay_apart_where_threads_would_idle() -> None:
+    few = shape(2, 14, 14, contiguous=True)
+
+    assert choose_convolution_tile(few, replace(AVX2, threads=1)).joined == 14
+    assert choose_convolution_tile(few, replace(AVX2, threads=16)).joined == 1
+
+
+@pytest.mark.parametrize(
+    ("channels", "taps", "parts"),
+    [(8, 576, 1), (32, 2304, 1), (64, 4608, 8), (256, 2048, 1), (64, 64 * 8 * 25, 16)],
+)
+def test_weights_that_outgrow_the_cache_are_read_in_parts(channels: int, taps: int, parts: int) -> None:
+    asked = shape(64, 7, 7, channels=channels, taps=taps)
+    tile = choose_convolution_tile(asked, AVX2)
+
+    assert tile.parts == parts
+    assert channels % tile.parts == 0
 
 
 @pytest.mark.parametrize(
@@ -73,7 +128,7 @@ def test_bands_are_few_rows_and_enough_for_all_threads(
 def test_groups_are_merged_until_they_fill_vectors(
     outputs: int, inputs: int, groups: int, blocked: bool, expected: int | None
 ) -> None:
-    assert merged_groups(outputs, inputs, groups, lanes=8, blocked_input=blocked) == expected
+    assert merged_groups(Groups(groups, inputs, outputs), lanes=8, blocked_input=blocked) == expected
 
 
 def test_merged_groups_keep_their_weights_apart() -> None:
@@ -134,3 +189,27 @@ def test_the_families_build_for_other_processors(mcpu: str, tmp_path: Path) -> N
 
     tvm.compile(module, tvm_target(TARGET.model_copy(update={"mcpu": mcpu})))
     assert module.script().count("T.unroll") > 10
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "triple", "stack"),
+    [
+        ("x86-64-v3", LINUX_X86_64, r"ymm.*\(%rsp|\(%rsp.*ymm"),
+        ("x86-64-v4", LINUX_X86_64, r"zmm.*\(%rsp|\(%rsp.*zmm"),
+        ("neoverse-n1", "aarch64-unknown-linux-gnu", r"\bq\d+.*\[sp"),
+    ],
+)
+def test_the_inner_loop_keeps_all_sums_in_registers(mcpu: str, triple: str, stack: str) -> None:
+    target = tvm.target.Target({"kind": "llvm", "mtriple": triple, "mcpu": mcpu, "num-cores": 2})
+    lanes = machine_of(target).lanes(32)
+    data = te.placeholder((1, 64 // lanes, 56, 56, lanes), "float32")
+    weights = te.placeholder((64 // lanes, 64 // lanes, 3, 3, lanes, lanes), "float32")
+    output = convolution(Window((3, 3), (1, 1), (1, 1), (1, 1), (1, 1), (56, 56)), groups=1)(data, weights)
+    function = te.create_prim_func([data, weights, output], index_dtype_override="int64")
+
+    code = tvm.compile(tvm.IRModule({"main": default_schedule(function, target)}), target).mod
+
+    blocks = re.split(r"^\.L\w+:", code.inspect_source("s"), flags=re.MULTILINE)
+    loops = [block for block in blocks if len(re.findall(r"vfn?madd\w+|fmla", block)) >= 16]
+    assert loops
+    assert not [line for block in loops for line in block.splitlines() if re.search(stack, line)]

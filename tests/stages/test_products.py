@@ -29,6 +29,12 @@ def test_a_convolution_has_as_many_as_its_windows_hold(tmp_path: Path) -> None:
     assert flops == 2 * 6 * 6 * 32 * 16 * 9
 
 
+def test_a_transposed_convolution_counts_the_taps_that_are_met(tmp_path: Path) -> None:
+    module = nn.ConvTranspose2d(16, 32, 2, stride=2)
+    ((flops, _),) = products(module, tmp_path, torch.randn(1, 16, 6, 6))
+    assert flops == 2 * 6 * 6 * 32 * 16 * 4
+
+
 @pytest.mark.parametrize(
     "body", [lambda self, x: torch.softmax(x, 1), lambda self, x: (x * x).sum(1)], ids=["softmax", "squares"]
 )

@@ -28,9 +28,9 @@ from worker.candidates.server import fork_server
 from worker.errors import JobError
 from worker.pipeline.tune import apply_records, tune
 from worker.pipeline.types import Optimized, Tuned, Workshop
-from worker.schedules.default import is_scheduled, schedule_rest
+from worker.schedules.default import follow_plans, is_scheduled, schedule_rest
 from worker.targets import host_mcpu, refuse_unrunnable, tvm_target
-from worker.tuning.search import open_database
+from worker.tuning.laboratory import open_database
 from worker.tuning.whole_model import Entrants, Verdict, hold_contest
 from worker.warmup import import_everything
 
@@ -196,7 +196,8 @@ def test_a_record_is_applied_as_it_was_measured(server: CandidateClient, tmp_pat
     tuned, _ = run_tune(server, tmp_path, TuneOptions(trials=16))
     assert tuned.records is not None
     record = open_database(tuned.records).get_all_tuning_records()[-1]
-    measured = record.as_measure_candidate().sch.mod["main"].body
+    candidate = record.as_measure_candidate().sch.mod
+    measured = follow_plans(candidate, tvm_target(HOST))["main"].body
 
     assert computing(apply_records(two_layers(), [record], tvm_target(HOST)), measured) == 1
     assert computing(apply_records(two_layers(), [], tvm_target(HOST)), measured) == 0

@@ -80,18 +80,52 @@ def test_a_machine_counts_in_bytes() -> None:
     assert known.lanes(64) == 8
 
 
-PLANS = [
-    # machine, rows, depth, columns: rows and vectors of the tile, chains
-]
+@pytest.mark.parametrize(
+    ("name", "square", "remainder", "one_row"),
+    [
+        ("x86-64-v2", (8, 1, 1), (7, 1, 1), (1, 5, 1)),
+        ("x86-64-v3", (4, 2, 1), (7, 1, 2), (1, 7, 2)),
+        ("x86-64-v4", (8, 2, 1), (4, 1, 2), (1, 8, 1)),
+        ("znver3", (4, 2, 1), (7, 1, 2), (1, 7, 2)),
+        ("znver4", (8, 2, 1), (4, 1, 1), (1, 8, 1)),
+        ("neoverse-n1", (8, 2, 1), (7, 2, 1), (1, 5, 2)),
+        ("neoverse-v1", (8, 2, 1), (7, 2, 2), (1, 2, 8)),
+        ("cortex-a53", (4, 4, 1), (4, 4, 1), (1, 7, 1)),
+        ("cortex-a72", (4, 4, 1), (4, 4, 1), (1, 7, 2)),
+    ],
+)
+def test_each_processor_gets_its_tile_of_a_product(
+    name: str, square: tuple[int, ...], remainder: tuple[int, ...], one_row: tuple[int, ...]
+) -> None:
+    shapes = ((512, 512, 512), (7, 1000, 13), (1, 768, 1000))
+    tiles = [plan_matmul(MatmulShape(*shape, bits=32), MACHINES[name]).tile for shape in shapes]
+
+    assert [(tile.rows, tile.vectors, tile.chains) for tile in tiles] == [square, remainder, one_row]
+
+
+@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize(
+    "shape", [(512, 512, 512), (7, 1000, 13), (13, 7, 1000), (197, 768, 3072), (1, 1, 1)]
+)
+def test_a_products_tile_fits_and_covers_the_product(name: str, shape: tuple[int, int, int]) -> None:
+    rows, _, columns = shape
+    known = MACHINES[name]
+    tile = plan_matmul(MatmulShape(*shape, bits=32), known).tile
+
+    shared = tile.vectors if tile.rows > 1 else 0
+    assert tile.rows * tile.vectors * tile.chains + shared < known.registers
+    assert tile.rows <= rows
+    assert panels(columns, tile) == ceil(columns / tile.columns)
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("name", "columns", "expected"),
     [
-        ("x86-64-v2", (0, 0, 0)),
+        ("x86-64-v3", 1000, Tile(7, 1, 8)),
+        ("x86-64-v4", 13, Tile(7, 1, 13)),
+        ("neoverse-n1", 1000, Tile(7, 2, 4)),
+        ("x86-64-v3", 13, None),
     ],
 )
-def test_placeholder(name: str, expected: tuple[int, int, int]) -> None:
-    for shape in ((512, 512, 512), (7, 1000, 13), (197, 768, 3072), (1, 768, 1000)):
-        tile = plan_matmul(MatmulShape(*shape[:1], shape[1], shape[2], 32), MACHINES[name]).tile
-        print(name, shape, tile)
+def test_the_general_rules_tile_takes_divisors_only(name: str, columns: int, expected: Tile | None) -> None:
+    assert choose_tile(columns, 7, 32, MACHINES[name]) == expected

@@ -1,7 +1,7 @@
 import pytest
 
 from worker.schedules.machine import Machine
-from worker.schedules.matmul_plan import MatmulShape, MatmulTile, panels, plan_matmul
+from worker.schedules.matmul_plan import MatmulShape, MatmulTile, RightOperand, panels, plan_matmul
 
 AVX2 = Machine(vector_bits=256, registers=16, threads=2)
 AVX512 = Machine(vector_bits=512, registers=32, threads=2)
@@ -68,7 +68,7 @@ def test_a_small_product_wakes_no_other_thread(rows: int, columns: int, parallel
 
 def test_packed_weights_decide_the_width() -> None:
     for columns in (8, 16, 24, 32):
-        assert plan_matmul(MatmulShape(7, 100, 37, 32), AVX2, columns).tile.columns == columns
+        assert plan_matmul(MatmulShape(7, 100, 37, 32), AVX2, RightOperand(columns)).tile.columns == columns
 
 
 @pytest.mark.parametrize(("columns", "expected"), [(16, 1), (17, 2), (32, 2), (3, 1)])

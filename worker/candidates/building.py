@@ -36,8 +36,10 @@ def build_candidate(candidate: BuildCandidate) -> None:
     import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
+    from worker.schedules.default import follow_plans
+
     module, target = pickle.loads(candidate.payload)
-    module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module)
+    module = follow_plans(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target)
     built = tvm.tirx.build(module, target=target)
     with tempfile.TemporaryDirectory() as folder:
         built.export_library(candidate.library, fcompile=link_shared, workspace_dir=folder)

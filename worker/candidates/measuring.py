@@ -18,6 +18,9 @@ from worker.candidates.requests import (
 from worker.candidates.threads import use_threads
 from worker.errors import short_message
 
+_SLOW_SECONDS = 0.2
+_LEAST_REPEATS = 4
+
 
 def measure_batch(batch: MeasureBatch, parent: int) -> tuple[MeasureOutcome, ...]:
     """Time every candidate of a batch, one at a time.
@@ -91,12 +94,17 @@ class Repetition:
 def repetition(evaluation: Evaluation, call_seconds: float) -> Repetition:
     """How often to call a candidate whose first warm call took ``call_seconds``.
 
-    A candidate so slow that one call exceeds the time of all repeats is called once more only.
+    One call may have waited for other processes: only a candidate that is slow beyond doubt is called once
+    more only, and no other one less than ``_LEAST_REPEATS`` times.
     """
-    if call_seconds >= evaluation.repeats * evaluation.repeat_seconds:
+    if call_seconds >= _SLOW_SECONDS:
         return Repetition(repeats=1, calls=1)
     calls = int(evaluation.repeat_seconds / max(call_seconds, 1e-7))
-    return Repetition(repeats=evaluation.repeats, calls=min(max(calls, 1), evaluation.max_calls))
+    repeats = int(evaluation.repeats * evaluation.repeat_seconds / max(call_seconds, 1e-7))
+    return Repetition(
+        repeats=min(max(repeats, _LEAST_REPEATS), evaluation.repeats),
+        calls=min(max(calls, 1), evaluation.max_calls),
+    )
 
 
 class Bench:

@@ -97,7 +97,7 @@ class _Fusion:
         for index, step in enumerate(match.steps):
             seen = self._seen(step, match)
             offset = None if seen is None else _causal_offset(seen)
-            if offset is None or not all(later.adds for later in match.steps[index + 1 :]):
+            if seen is None or offset is None or not all(later.adds for later in match.steps[index + 1 :]):
                 edits.append(self._edit(step))
                 continue
             causal = offset if causal is None else min(causal, offset)
@@ -137,14 +137,15 @@ class _Fusion:
             seen = ~is_masked(values) if step.adds else None
         if seen is None:
             return None
-        sizes = static_shape(match.query)[-2], static_shape(match.key)[-1]
+        sizes = int(match.query.ty.shape[-2]), int(match.key.ty.shape[-1])
         return np.broadcast_to(seen, np.broadcast_shapes(seen.shape, sizes))
 
     def _is_only_causal(self, step: Step, seen: Array, offset: int) -> bool:
         """Whether a mask does nothing but hide the keys behind ``i + offset``."""
-        if not (seen == np.tri(*seen.shape[-2:], offset, dtype=bool)).all():
+        values = self._constant(step.operand)
+        if values is None or not (seen == np.tri(seen.shape[-2], seen.shape[-1], offset, dtype=bool)).all():
             return False
-        return step.fill is not None or not np.any(np.where(seen, self._constant(step.operand), 0))
+        return step.fill is not None or not np.any(np.where(seen, values, 0))
 
 
 def _transposed(axes: list[int]) -> View:
@@ -156,7 +157,7 @@ def _causal_offset(seen: Array) -> int | None:
     queries, keys = seen.shape[-2:]
     if not seen.any(axis=-1).all():
         return None
-    anywhere = seen.reshape(-1, queries, keys).any(axis=0)
+    anywhere: Array = seen.reshape(-1, queries, keys).max(axis=0)
     last = keys - 1 - np.argmax(anywhere[:, ::-1], axis=-1)
     offset = int((last - np.arange(queries)).max())
     return offset if offset < keys - 1 else None

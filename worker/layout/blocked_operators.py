@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import tvm_ffi
 from tvm import relax
 
 from worker.layout.convolution_types import Array, Blocked, Image, Workbench, image_of
@@ -79,19 +80,12 @@ def reshape(call: relax.Call, bench: Workbench) -> Blocked | None:
     if data is None or output is None or output.channels != data.channels:
         return None
     batch, blocks, rows, columns, lanes = data.variable.ty.shape
-    if not _same(call.ty.shape[0], batch):
+    if not tvm_ffi.structural_equal(call.ty.shape[0], batch):
         return None
     variable, shape = data.variable, (rows_of(output.sizes), output.sizes[-1])
     if shape != (int(rows), int(columns)):
         variable = bench.emit(relax.op.reshape(variable, (batch, blocks, *shape, lanes)))
     return Blocked(variable, data.channels, output.sizes)
-
-
-def _same(one: object, other: object) -> bool:
-    try:
-        return int(one) == int(other)  # type: ignore[call-overload, no-any-return]
-    except TypeError:
-        return False
 
 
 def _in_blocks(operand: relax.Expr, output: Image, lanes: int, bench: Workbench) -> relax.Expr | None:

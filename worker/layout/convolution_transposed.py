@@ -39,13 +39,24 @@ class TransposedWindow:
 
     @property
     def border(self) -> tuple[tuple[int, int], ...]:
-        """Pixels to add before and after the input, as many as the outermost outputs' taps need."""
-        return tuple(
-            (max(0, ((taps - 1) * dilation - cut) // stride), max(0, (output - 1 + cut) // stride - size + 1))
-            for size, taps, stride, dilation, cut, output in zip(
-                self.image, self.kernel, self.strides, self.dilation, self.before, self.output, strict=True
-            )
-        )
+        """Pixels to add before and after the input, as many as the outermost outputs' taps need.
+
+        Where there is a border it holds the places of taps between two pixels too, which nobody reads: TVM
+        inlines nothing around a read that it cannot prove to lie inside.
+        """
+        axes = range(len(self.image))
+        needed = tuple((max(0, self._before(axis, 0)), self._after(axis)) for axis in axes)
+        if not any(map(any, needed)):
+            return needed
+        return tuple((max(0, self._before(axis, self.strides[axis] - 1)), self._after(axis)) for axis in axes)
+
+    def _before(self, axis: int, between: int) -> int:
+        reach = (self.kernel[axis] - 1) * self.dilation[axis] - self.before[axis]
+        return (reach + between) // self.strides[axis]
+
+    def _after(self, axis: int) -> int:
+        last = (self.output[axis] - 1 + self.before[axis]) // self.strides[axis]
+        return max(0, last - self.image[axis] + 1)
 
     def places(
         self, row: Expression, column: Expression, taps: Sequence[Expression]

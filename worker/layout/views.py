@@ -96,16 +96,12 @@ def _broadcast(call: relax.Call, _lookup: Lookup) -> View:
 
 
 def _sliced(call: relax.Call, lookup: Lookup) -> View | None:
-    parts = [_integers(argument, lookup) for argument in call.args[1:]]
-    if len(parts) < 3 or any(part is None for part in parts):
+    axes, begin, end, *strides = (_integers(argument, lookup) for argument in call.args[1:])
+    steps = strides[0] if strides else [1] * len(axes or ())
+    if axes is None or begin is None or end is None or steps is None or min(steps, default=1) < 1:
         return None
-    axes, begin, _, *rest = parts
-    strides = rest[0] if rest else [1] * len(axes)
-    if any(stride < 1 for stride in strides):
-        return None
-    return _moved(
-        call, {axis: (first, stride) for axis, first, stride in zip(axes, begin, strides, strict=True)}
-    )
+    moves = zip(axes, zip(begin, steps, strict=True), strict=True)
+    return _moved(call, dict(moves))
 
 
 def _moved(call: relax.Expr, moves: dict[int, tuple[int, int]]) -> View:

@@ -8,7 +8,9 @@ from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import TensorLoad
+from tvm.ir import Call, TensorLoad
+
+from worker.layout.convolution_transposed import STRIDES
 
 _FLOPS_PER_TERM = 2
 _REDUCES = tirx.IterVar.CommReduce
@@ -46,9 +48,14 @@ def _read(block: s_tir.SBlock) -> Product | None:
         return None
     shapes = [_shape(buffer) for buffer in (*factors, block.writes[0].source)]
     return Product(
-        flops=_FLOPS_PER_TERM * prod(int(extent) for extent in extents),
+        flops=_FLOPS_PER_TERM * prod(int(extent) for extent in extents) // _gap(block),
         shapes=f"{shapes[0]} · {shapes[1]} → {shapes[2]}",
     )
+
+
+def _gap(block: s_tir.SBlock) -> int:
+    """One tap in how many a place meets: the strides of a transposed convolution."""
+    return prod(int(stride) for stride in block.annotations.get(STRIDES, ()))
 
 
 def _factors(block: s_tir.SBlock) -> tuple[Any, Any] | None:
@@ -56,10 +63,17 @@ def _factors(block: s_tir.SBlock) -> tuple[Any, Any] | None:
     if block.init is None or not any(axis.iter_type == _REDUCES for axis in block.iter_vars):
         return None
     total = getattr(block.body, "value", None)
-    if not isinstance(total, tirx.Add) or not isinstance(total.b, tirx.Mul):
+    term = _guarded(total.b) if isinstance(total, tirx.Add) else None
+    if not isinstance(term, tirx.Mul):
         return None
-    left, right = _buffer(total.b.a), _buffer(total.b.b)
+    left, right = _buffer(term.a), _buffer(term.b)
     return None if left is None or right is None or left.same_as(right) else (left, right)
+
+
+def _guarded(term: Any) -> Any:
+    """What is added, where a condition holds."""
+    is_conditional = isinstance(term, Call) and term.op.name == "prim.if_then_else"
+    return term.args[1] if is_conditional else term
 
 
 def _buffer(factor: Any) -> Any | None:

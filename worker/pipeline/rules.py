@@ -130,8 +130,8 @@ def _attention(importer: Importer, node: Node) -> relax.Var:
     axes = [*range(key.ty.ndim - 2), key.ty.ndim - 1, key.ty.ndim - 2]
     turned = importer.emit(relax.op.permute_dims(key, axes))
     scores = importer.emit(relax.op.matmul(query, turned, out_dtype=_wide(dtype)))
-    factor = given.get("scale") or int(query.ty.shape[-1]) ** -0.5
-    scores = _times(importer, scores, factor)
+    factor = given.get("scale")
+    scores = _times(importer, scores, int(query.ty.shape[-1]) ** -0.5 if factor is None else factor)
     if given.get("is_causal"):
         mask = _causal_mask(importer, scores)
     weights = _masked_softmax(importer, scores, mask)

@@ -20,12 +20,13 @@ from worker.errors import failure_of
 from worker.pipeline.types import Optimized, Tuned, Workshop
 from worker.schedules.attempt import REFUSALS
 from worker.schedules.blocks import has_open_sizes
-from worker.schedules.default import schedule_rest, unclaimed_functions
+from worker.schedules.default import plans_of, schedule_rest, unclaimed_functions
 from worker.targets import tvm_target
-from worker.tuning.contest import measure_defaults, wins
+from worker.tuning.contest import measure_defaults, winners
+from worker.tuning.laboratory import EVALUATION, Laboratory, make_cost_model, open_database
 from worker.tuning.log import logging_to
 from worker.tuning.policy import best_so_far, next_task, round_size, share_seconds
-from worker.tuning.search import Laboratory, TaskSearch, make_cost_model, open_database
+from worker.tuning.search import TaskSearch
 from worker.tuning.whole_model import Entrants, Verdict, hold_contest
 
 
@@ -71,11 +72,11 @@ def _search_and_apply(
         tasks = _tasks_of(optimized.module, laboratory)
         measure_defaults(tasks, laboratory)
         _search(tasks, options.trials, deadline, workshop)
-        winners = [task.best_record for task in tasks if wins(task, laboratory)]
+        records_kept = winners(tasks, laboratory)
         default = schedule_rest(optimized.module, target)
-        searched = apply_records(optimized.module, winners, target) if winners else default
+        searched = apply_records(optimized.module, records_kept, target) if records_kept else default
         verdict = Verdict(kept=Schedules.DEFAULT)
-        if winners:
+        if records_kept:
             entrants = Entrants(searched, default, target, optimized.captured)
             verdict = hold_contest(entrants, workshop, budget.contest_seconds)
     module = searched if verdict.kept is Schedules.SEARCH else default
@@ -113,7 +114,7 @@ def _open_laboratory(optimized: Optimized, workshop: Workshop, target: tvm.targe
     return Laboratory(
         target=target,
         builder=CandidateBuilder(workshop.candidates, BuilderSettings(folder=folder, workers=cores)),
-        runner=CandidateRunner(workshop.candidates, RunnerSettings(threads=cores)),
+        runner=CandidateRunner(workshop.candidates, RunnerSettings(cores, EVALUATION)),
         database=open_database(workshop.scratch / "records"),
         cost_model=make_cost_model(options.seed, cores),
         threads=cores,
@@ -131,6 +132,7 @@ def _tasks_of(module: tvm.IRModule, laboratory: Laboratory) -> list[TaskSearch]:
             name=str(task.task_name),
             weight=int(task.weight),
             module=task.dispatched[0],
+            plans=plans_of(task.dispatched[0]["main"], laboratory.target),
             laboratory=laboratory,
             index=index,
         )

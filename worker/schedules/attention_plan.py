@@ -160,13 +160,19 @@ def _cycles(tile: AttentionTile, shape: AttentionShape, machine: Machine) -> flo
 
 
 def _window(tile: AttentionTile, shape: AttentionShape, machine: Machine) -> int:
-    """All keys where there are few, else as many as leave most of the second cache free, in equal parts."""
+    """All keys where there are few, else a part that leaves most of the second cache free.
+
+    The last part has at least a tile's keys.
+    """
     if shape.keys <= _MAX_WHOLE:
         return shape.keys
     bytes_per_key = (shape.depth + shape.width) * shape.bits // 8
     limit = min(_MAX_WHOLE, max(_MIN_WINDOW, machine.l2_bytes // _L2_SHARE // bytes_per_key))
     parts = ceil(shape.keys / limit)
-    return ceil(ceil(shape.keys / parts) / tile.keys) * tile.keys
+    window = ceil(shape.keys / parts)
+    while 0 < shape.keys % window < tile.keys:
+        window += 1
+    return window
 
 
 def _groups(groups: int, shape: AttentionShape, machine: Machine, parallel: bool) -> int:

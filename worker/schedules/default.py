@@ -6,6 +6,9 @@ reduction keeps a tile of its output in registers. Whatever step TVM refuses is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import tvm
 from tvm import s_tir, tirx
 
@@ -15,6 +18,7 @@ from worker.schedules.families import schedule_by_family
 from worker.schedules.families.written import write_by_family
 from worker.schedules.inline import inline_blocks
 from worker.schedules.machine import Machine, machine_of
+from worker.schedules.plans import NoSuchPlanError, Numbers, Scheduled, forget_plan, noted_plan
 from worker.schedules.reduction import find_epilogue, schedule_reduction
 from worker.schedules.spatial import schedule_spatial
 from worker.schedules.vector_math import with_vector_math
@@ -27,7 +31,7 @@ _NAME = "main"
 
 
 def default_schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
-    """Schedule a function without measuring anything.
+    """Schedule a function without measuring anything: by the plan that it carries, or by the model's.
 
     Args:
         function: a function as legalization and fusion leave it.
@@ -35,12 +39,11 @@ def default_schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx
 
     Returns:
         The scheduled function, marked as such; the function itself, marked, where it cannot be scheduled.
+
+    Raises:
+        NoSuchPlanError: no family has the plan that it carries.
     """
-    schedule = s_tir.Schedule(tvm.IRModule({_NAME: function.with_attr("global_symbol", _NAME)}))
-    try:
-        scheduled = _schedule_function(schedule, machine_of(target))
-    except REFUSALS:
-        scheduled = function.with_attr(UNCLAIMED, True)
+    scheduled = _schedule(function, target).function
     symbol = function.attrs.get("global_symbol") if function.attrs else None
     scheduled = (
         scheduled.with_attr("global_symbol", symbol) if symbol else scheduled.without_attr("global_symbol")
@@ -48,19 +51,31 @@ def default_schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx
     return with_vector_math(scheduled).with_attr(SCHEDULED, True)
 
 
-def schedule_rest(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
-    """Give the default schedule to every TensorIR function of a module that has none yet.
+def plans_of(function: tirx.PrimFunc, target: tvm.target.Target) -> tuple[Any, ...] | None:
+    """The plans of the family that claims a function, best first; None where no family claims it."""
+    scheduled = _schedule(function, target)
+    return None if _is_unclaimed(scheduled.function) else scheduled.plans
 
-    Those that have one get their mathematical functions in vectors too.
+
+def schedule_rest(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """Schedule every TensorIR function of a module that has no schedule yet, or carries a plan.
+
+    The others get their mathematical functions in vectors too.
     """
-    scheduled = module.clone()
-    for variable, function in module.functions_items():
-        if isinstance(function, tirx.PrimFunc):
-            ready = (
-                with_vector_math(function) if is_scheduled(function) else default_schedule(function, target)
-            )
-            scheduled.update_func(variable, ready)
-    return scheduled
+    return _each_function(module, lambda function: _rest(function, target))
+
+
+def follow_plans(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """What is built from a candidate of a search: its loops as they are, or as the plan says that it carries.
+
+    Args:
+        module: the candidate.
+        target: what it is built for.
+
+    Raises:
+        NoSuchPlanError: no family has the plan that a function carries.
+    """
+    return _each_function(module, lambda function: _finished(function, target))
 
 
 def is_scheduled(function: tirx.PrimFunc) -> bool:
@@ -78,20 +93,52 @@ def unclaimed_functions(module: tvm.IRModule) -> tuple[str, ...]:
     names = (
         str(variable.name_hint)
         for variable, function in module.functions_items()
-        if isinstance(function, tirx.PrimFunc) and function.attrs and function.attrs.get(UNCLAIMED, False)
+        if isinstance(function, tirx.PrimFunc) and _is_unclaimed(function)
     )
     return tuple(sorted(names))
 
 
-def _schedule_function(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc:
+def _is_unclaimed(function: tirx.PrimFunc) -> bool:
+    return bool(function.attrs and function.attrs.get(UNCLAIMED, False))
+
+
+def _each_function(module: tvm.IRModule, change: Callable[[tirx.PrimFunc], tirx.PrimFunc]) -> tvm.IRModule:
+    changed = module.clone()
+    for variable, function in module.functions_items():
+        if isinstance(function, tirx.PrimFunc):
+            changed.update_func(variable, change(function))
+    return changed
+
+
+def _rest(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    return _finished(function, target) if is_scheduled(function) else default_schedule(function, target)
+
+
+def _finished(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    carries = noted_plan(function) is not None
+    return default_schedule(function, target) if carries else with_vector_math(function)
+
+
+def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> Scheduled:
+    schedule = s_tir.Schedule(tvm.IRModule({_NAME: function.with_attr("global_symbol", _NAME)}))
+    wanted = noted_plan(function)
+    if wanted is not None:
+        forget_plan(schedule, wanted)
+    try:
+        scheduled = _schedule_function(schedule, machine_of(target), wanted)
+    except REFUSALS:
+        scheduled = Scheduled(function.with_attr(UNCLAIMED, True), ())
+    if wanted is not None and not scheduled.plans:
+        raise NoSuchPlanError(f"no family has the plan {wanted}")
+    return scheduled
+
+
+def _schedule_function(schedule: s_tir.Schedule, machine: Machine, wanted: Numbers | None) -> Scheduled:
     schedule = inline_blocks(schedule)
-    written = write_by_family(schedule, machine)
-    if written is not None:
-        return written
-    claimed = schedule_by_family(schedule, machine)
+    claimed = write_by_family(schedule, machine, wanted) or schedule_by_family(schedule, machine, wanted)
     if claimed is not None:
-        return claimed.mod[_NAME]
-    return _schedule_by_rules(schedule, machine).mod[_NAME].with_attr(UNCLAIMED, True)
+        return claimed
+    return Scheduled(_schedule_by_rules(schedule, machine).mod[_NAME].with_attr(UNCLAIMED, True), ())
 
 
 def _schedule_by_rules(schedule: s_tir.Schedule, machine: Machine) -> s_tir.Schedule:

@@ -32,7 +32,9 @@ def _into_producer(schedule: s_tir.Schedule, name: str) -> s_tir.Schedule:
 def _is_worth_inlining(schedule: s_tir.Schedule, block: Block) -> bool:
     if block.reduced:
         return False
-    consumers = [read_block(schedule, handle, may_be_open=True) for handle in schedule.get_consumers(block.handle)]
+    consumers = [
+        read_block(schedule, handle, may_be_open=True) for handle in schedule.get_consumers(block.handle)
+    ]
     cheap = not is_expensive(block.body)
     if not consumers or (len(consumers) > 1 and not cheap):
         return False

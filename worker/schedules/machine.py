@@ -26,6 +26,7 @@ class Machine:
 
     ``fma_ports`` counts the vector multiply-adds that start in a cycle, ``fma_latency`` the cycles until the
     result is there, ``loads_per_cycle`` vectors or broadcast elements. Cache sizes are one core's, in bytes.
+    ``lane_factors`` tells whether a multiply-add takes a factor from a lane of a vector.
     """
 
     vector_bits: int
@@ -36,6 +37,7 @@ class Machine:
     loads_per_cycle: float = 2
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 512 * 1024
+    lane_factors: bool = False
 
     def lanes(self, bits: int) -> int:
         """Elements of ``bits`` bits in one vector."""
@@ -73,6 +75,7 @@ def machine_from(mcpu: str, features: frozenset[str], threads: int) -> Machine:
         loads_per_cycle=processor.loads_per_cycle,
         l1_bytes=processor.l1_kib * 1024,
         l2_bytes=processor.l2_kib * 1024,
+        lane_factors=processor.lane_factors,
     )
 
 

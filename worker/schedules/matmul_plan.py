@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from worker.schedules.machine import Machine
+from worker.schedules.ranking import by_rank, either
 
 _MAX_ROWS = 14
 _MAX_VECTORS = 8
@@ -32,6 +33,12 @@ _TILE_CYCLES = 20
 
 MIN_PARALLEL_CYCLES = 20_000
 """Less work than this on one thread is done before the other threads have woken up and finished."""
+
+_DOUBT = 8
+"""Within this factor of it, a measurement has to say whether waking the other threads pays."""
+
+_MIN_TILES_TO_COPY = 4
+_MAX_TILES = 16
 
 _STEPS_PER_SUM = 32
 _MAX_STEPS = 512
@@ -65,6 +72,25 @@ class MatmulTile:
 
 
 @dataclass(frozen=True)
+class RightOperand:
+    """How the right operand lies in memory.
+
+    Attributes:
+        columns: of a panel, where it is packed in panels already; those are read in place.
+        contiguous: whether its columns lie side by side; a panel is copied where they do not.
+        far: whether a step of the depth moves far in memory, which makes a copy pay that is read often.
+    """
+
+    columns: int | None = None
+    contiguous: bool = True
+    far: bool = False
+
+
+IN_PLACE = RightOperand()
+"""A matrix that lies as it is multiplied."""
+
+
+@dataclass(frozen=True)
 class MatmulPlan:
     """How a product is computed.
 
@@ -73,36 +99,91 @@ class MatmulPlan:
         steps: the depth that is summed up before the sums join the total; rounding errors grow with it.
         chunk_tiles: tiles of rows that one task computes with the same columns of the right operand.
         parallel: whether waking the other threads pays.
+        copies: whether each task copies its columns of the right operand into a panel.
+        chunks_outside: whether all panels pass by a chunk of rows, rather than all chunks by a panel.
     """
 
     tile: MatmulTile
     steps: int
     chunk_tiles: int
     parallel: bool
+    copies: bool
+    chunks_outside: bool
 
 
-def plan_matmul(shape: MatmulShape, machine: Machine, columns: int | None = None) -> MatmulPlan:
+def plan_matmul(shape: MatmulShape, machine: Machine, right: RightOperand = IN_PLACE) -> MatmulPlan:
     """The plan that the model expects to be fastest.
 
     Args:
         shape: the product.
         machine: the processor.
-        columns: the tile's columns, where the right operand is packed already.
+        right: how the right operand lies in memory.
     """
-    tile = min(_tiles(shape, machine, columns), key=lambda tile: _cost(tile, shape, machine))
-    cycles = _cycles(tile, shape, machine)
-    parallel = machine.threads > 1 and cycles >= MIN_PARALLEL_CYCLES
-    return MatmulPlan(
-        tile=tile,
-        steps=_steps(tile, shape),
-        chunk_tiles=_chunk_tiles(tile, shape, machine, parallel),
-        parallel=parallel,
+    return matmul_plans(shape, machine, right)[0]
+
+
+def matmul_plans(
+    shape: MatmulShape, machine: Machine, right: RightOperand = IN_PLACE
+) -> tuple[MatmulPlan, ...]:
+    """The ways to compute a product that are worth a try, those first that the model expects to be fast.
+
+    Args:
+        shape: the product.
+        machine: the processor.
+        right: how the right operand lies in memory.
+    """
+    possible = dict.fromkeys(_tiles(shape, machine, right.columns))
+    tiles = sorted(possible, key=lambda tile: _cost(tile, shape, machine))
+    ranked = (
+        (rank + own_rank, plan)
+        for rank, tile in enumerate(tiles[:_MAX_TILES])
+        for own_rank, plan in enumerate(_plans_with(tile, shape, machine, right))
     )
+    return tuple(plan for _, plan in sorted(ranked, key=lambda entry: entry[0]))
 
 
 def panels(columns: int, tile: MatmulTile) -> int:
     """How many tiles lie side by side; the last one overlaps its neighbor where they do not fit."""
     return ceil(columns / tile.columns)
+
+
+def _plans_with(
+    tile: MatmulTile, shape: MatmulShape, machine: Machine, right: RightOperand
+) -> Iterator[MatmulPlan]:
+    """The plans with a tile, the model's first."""
+    cycles, side = _cycles(tile, shape, machine), panels(shape.columns, tile)
+    parallel = machine.threads > 1 and cycles >= MIN_PARALLEL_CYCLES
+    doubtful = machine.threads > 1 and _is_near(cycles, MIN_PARALLEL_CYCLES)
+    fitting = _chunk_tiles(tile, shape, machine, parallel)
+    combinations = by_rank(
+        _chunks(fitting, ceil(shape.rows / tile.rows)),
+        _copies(tile, shape, right),
+        either(parallel) if doubtful else (parallel,),
+        (False, True) if side > 1 else (False,),
+    )
+    for chunk, copies, at_once, outside in combinations:
+        if chunk * tile.rows < shape.rows or not outside:
+            yield MatmulPlan(tile, _steps(tile, shape), chunk, at_once, copies, outside)
+
+
+def _chunks(fitting: int, tiles: int) -> tuple[int, ...]:
+    """The chunk that fits the cache, then smaller and larger ones, of which none leaves a small rest."""
+    sizes = (fitting, ceil(fitting / 2), min(2 * fitting, tiles))
+    return (fitting, *dict.fromkeys(size for size in sizes if ceil(tiles / size) != ceil(tiles / fitting)))
+
+
+def _copies(tile: MatmulTile, shape: MatmulShape, right: RightOperand) -> tuple[bool, ...]:
+    """Whether a task copies its panel: where that is open, as often as the rows will read it."""
+    if right.columns is not None:
+        return (False,)
+    if shape.columns < tile.columns or not right.contiguous:
+        return (True,)
+    tiles = ceil(shape.rows / tile.rows)
+    return either(right.far and tiles >= _MIN_TILES_TO_COPY) if tiles > 1 else (False,)
+
+
+def _is_near(number: float, other: float) -> bool:
+    return other / _DOUBT <= number <= other * _DOUBT
 
 
 def _tiles(shape: MatmulShape, machine: Machine, columns: int | None) -> Iterator[MatmulTile]:
@@ -111,9 +192,10 @@ def _tiles(shape: MatmulShape, machine: Machine, columns: int | None) -> Iterato
     widest = max(1, ceil(shape.columns / lanes)) if columns is None else _MAX_VECTORS
     for vectors in widths:
         for rows in range(1, min(shape.rows, _MAX_ROWS) + 1):
-            tile = MatmulTile(rows, vectors, lanes, _chains(rows * vectors, machine))
-            if vectors <= widest and _registers(tile) <= machine.registers:
-                yield tile
+            chains = _chains(rows * vectors, machine)
+            for tile in (MatmulTile(rows, vectors, lanes, chains * times) for times in (1, 2)):
+                if vectors <= widest and _registers(tile) <= machine.registers:
+                    yield tile
     if columns is not None:
         yield MatmulTile(1, max(1, columns // lanes), lanes, 1)
 
@@ -153,11 +235,11 @@ def _cycles(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> float:
     )
 
 
-def _cost(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> tuple[float, int]:
-    """Cycles, the threads' unequal shares included; ties go to the larger tile."""
+def _cost(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> tuple[float, int, int]:
+    """Cycles, the threads' unequal shares included; ties go to the larger tile, then to fewer chains."""
     tasks = shape.batches * panels(shape.columns, tile)
     unequal = ceil(tasks / machine.threads) * machine.threads / tasks if shape.rows <= tile.rows else 1.0
-    return _cycles(tile, shape, machine) * unequal, -tile.rows * tile.vectors
+    return _cycles(tile, shape, machine) * unequal, -tile.rows * tile.vectors, tile.chains
 
 
 def _steps(tile: MatmulTile, shape: MatmulShape) -> int:

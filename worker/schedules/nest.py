@@ -58,6 +58,16 @@ def declare(buffer: Any) -> tirx.Stmt:
     return tirx.AllocBuffer(buffer)
 
 
+def named(value: Any, name: str, body: Body) -> tirx.Stmt:
+    """A statement that reads a value by a name.
+
+    Written out wherever it indexes, a division by an open size would be simplified and compiled again and
+    again, and computed in inner loops.
+    """
+    variable = tirx.Var(name, dtype_of(value))
+    return sequence(tirx.Bind(variable, value), body(variable))
+
+
 def store(buffer: Any, value: Any, *indices: Index) -> tirx.Stmt:
     """``buffer[indices] = value``."""
     return tirx.BufferStore(buffer, value, list(indices))

@@ -34,6 +34,8 @@ class Processor:
         l1_kib: first-level data cache.
         l2_kib: second-level cache, or a core's part of one that cores share.
         source: where the figures are from.
+        lane_factors: whether a multiply-add takes its second factor from a lane of a vector. Factors that lie
+            side by side are then loaded together, and stay in registers until all of them are used.
     """
 
     vector_bits: int
@@ -44,13 +46,14 @@ class Processor:
     l1_kib: int
     l2_kib: int
     source: str
+    lane_factors: bool = False
 
 
 SSE = Processor(128, 16, 1, 4, 2, 32, 256, f"{_COMMON}; a product and a sum apart, one pair a cycle")
 AVX = Processor(256, 16, 1, 4, 1, 32, 256, f"{_COMMON}; a product and a sum apart, loads of 128 bits")
 AVX2 = Processor(256, 16, 2, 4, 2, 32, 256, _COMMON)
 AVX512 = Processor(512, 32, 2, 4, 2, 32, 512, _COMMON)
-NEON = Processor(128, 32, 2, 4, 2, 32, 256, _COMMON)
+NEON = Processor(128, 32, 2, 4, 2, 32, 256, _COMMON, lane_factors=True)
 
 _HASWELL = Processor(256, 16, 2, 5, 2, 32, 256, _INTEL)
 _SKYLAKE = Processor(256, 16, 2, 4, 2, 32, 256, _INTEL)
@@ -65,15 +68,15 @@ _ZEN2 = Processor(256, 16, 2, 5, 2, 32, 512, _AMD_ZEN)
 _ZEN3 = Processor(256, 16, 2, 4, 2, 32, 512, _AMD_ZEN3)
 _ZEN4 = Processor(512, 32, 1, 4, 1, 32, 1024, _AMD_ZEN4)
 _ZEN5 = Processor(512, 32, 2, 4, 2, 48, 1024, _AMD_ZEN5)
-_NEOVERSE_N1 = Processor(128, 32, 2, 4, 2, 64, 512, _ARM.format("Neoverse N1"))
-_NEOVERSE_V1 = Processor(128, 32, 4, 4, 3, 64, 1024, _ARM.format("Neoverse V1"))
-_NEOVERSE_N2 = Processor(128, 32, 2, 4, 3, 64, 512, _ARM.format("Neoverse N2"))
-_NEOVERSE_V2 = Processor(128, 32, 4, 4, 3, 64, 1024, _ARM.format("Neoverse V2"))
-_CORTEX_IN_ORDER = Processor(128, 32, 1, 4, 0.5, 32, 128, _IN_ORDER)
-_CORTEX_A72 = Processor(128, 32, 2, 4, 1, 32, 512, _ARM.format("Cortex-A72"))
-_CORTEX_A76 = Processor(128, 32, 2, 4, 2, 64, 256, _ARM.format("Cortex-A76"))
-_CORTEX_X1 = Processor(128, 32, 4, 4, 3, 64, 512, _ARM.format("Cortex-X1"))
-_APPLE_WIDE = Processor(128, 32, 4, 4, 3, 128, 3072, _APPLE)
+_NEOVERSE_N1 = Processor(128, 32, 2, 4, 2, 64, 512, _ARM.format("Neoverse N1"), lane_factors=True)
+_NEOVERSE_V1 = Processor(128, 32, 4, 4, 3, 64, 1024, _ARM.format("Neoverse V1"), lane_factors=True)
+_NEOVERSE_N2 = Processor(128, 32, 2, 4, 3, 64, 512, _ARM.format("Neoverse N2"), lane_factors=True)
+_NEOVERSE_V2 = Processor(128, 32, 4, 4, 3, 64, 1024, _ARM.format("Neoverse V2"), lane_factors=True)
+_CORTEX_IN_ORDER = Processor(128, 32, 1, 4, 0.5, 32, 128, _IN_ORDER, lane_factors=True)
+_CORTEX_A72 = Processor(128, 32, 2, 4, 1, 32, 512, _ARM.format("Cortex-A72"), lane_factors=True)
+_CORTEX_A76 = Processor(128, 32, 2, 4, 2, 64, 256, _ARM.format("Cortex-A76"), lane_factors=True)
+_CORTEX_X1 = Processor(128, 32, 4, 4, 3, 64, 512, _ARM.format("Cortex-X1"), lane_factors=True)
+_APPLE_WIDE = Processor(128, 32, 4, 4, 3, 128, 3072, _APPLE, lane_factors=True)
 
 _ALIKE: dict[Processor, str] = {
     _HASWELL: "haswell core-avx2 core_4th_gen_avx broadwell core_5th_gen_avx",
@@ -95,7 +98,7 @@ _ALIKE: dict[Processor, str] = {
     _NEOVERSE_V2: "neoverse-v2 neoverse-v3 neoverse-v3ae grace",
     _CORTEX_IN_ORDER: "cortex-a34 cortex-a35 cortex-a53 cortex-a55 cortex-a510 cortex-a520",
     _CORTEX_A72: "cortex-a57 cortex-a72 cortex-a73 cortex-a75",
-    _CORTEX_A76: "cortex-a76 cortex-a76ae cortex-a77 cortex-a78 cortex-a78c cortex-a710 cortex-a715 cortex-a720",
+    _CORTEX_A76: "cortex-a76 cortex-a76ae cortex-a77 cortex-a78 cortex-a78c cortex-a710 cortex-a715",
     _CORTEX_X1: "cortex-x1 cortex-x1c cortex-x2 cortex-x3 cortex-x4 cortex-x925",
     _APPLE_WIDE: "apple-m1 apple-m2 apple-m3 apple-m4 apple-m5 apple-a14 apple-a15 apple-a16 apple-a17",
 }

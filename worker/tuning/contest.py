@@ -3,57 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 
 import tvm
-from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-from tvm.s_tir.meta_schedule.builder import BuilderInput
-from tvm.s_tir.meta_schedule.runner import RunnerInput
+from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from worker.schedules.default import default_schedule
-from worker.tuning.search import DEVICE, Laboratory, TaskSearch
+from worker.tuning.laboratory import Laboratory, measure
+from worker.tuning.policy import CONTEST_ROUNDS, MEASURED_ROUNDS, beats, best_of, may_beat
+from worker.tuning.search import TaskSearch
 
 _ENTRY = "main"
-_CONTEST_ROUNDS = 3
 
 
 def measure_defaults(tasks: Sequence[TaskSearch], laboratory: Laboratory) -> None:
     """Measure the default schedule of every task; what fails stays unknown."""
     modules = [_default_module(task, laboratory) for task in tasks]
-    for task, seconds in zip(tasks, measure_modules(modules, laboratory, rounds=1), strict=True):
-        task.default_seconds = seconds
+    for task, result in zip(tasks, measure(modules, laboratory, MEASURED_ROUNDS), strict=True):
+        task.default_seconds = best_of(result.run_secs)
 
 
-def wins(task: TaskSearch, laboratory: Laboratory) -> bool:
-    """Whether the search's best beats the default schedule, measured again in alternation.
+def winners(tasks: Sequence[TaskSearch], laboratory: Laboratory) -> list[TuningRecord]:
+    """The records that beat the default schedules of their tasks, measured again in alternation.
 
     The best of many noisy measurements flatters itself; hence the second measurement.
     """
-    if task.best_record is None or task.best_seconds is None:
-        return False
-    if task.default_seconds is None:
-        return True
-    tuned = task.best_record.as_measure_candidate().sch.mod
-    ours, theirs = measure_modules([tuned, _default_module(task, laboratory)], laboratory, _CONTEST_ROUNDS)
-    if ours is None or theirs is None:
-        return theirs is None and ours is not None
-    return ours < theirs
-
-
-def measure_modules(
-    modules: Sequence[tvm.IRModule], laboratory: Laboratory, rounds: int
-) -> list[float | None]:
-    """Median seconds of one call of each module's ``main``, in alternation; None where it fails."""
-    built = laboratory.builder.build([BuilderInput(module, laboratory.target) for module in modules])
-    runnable = [index for index, result in enumerate(built) if result.error_msg is None] * rounds
-    inputs = [
-        RunnerInput(built[index].artifact_path, DEVICE, ArgInfo.from_entry_func(modules[index]))
-        for index in runnable
-    ]
-    samples: list[list[float]] = [[] for _ in modules]
-    for index, future in zip(runnable, laboratory.runner.run(inputs) if inputs else (), strict=True):
-        samples[index] += [float(seconds) for seconds in future.result().run_secs or ()]
-    return [median(seconds) if seconds else None for seconds in samples]
+    open_tasks = [task for task in tasks if may_beat(task.best_seconds, task.default_seconds)]
+    records = [task.best_record for task in open_tasks if task.best_record is not None]
+    ours = [record.as_measure_candidate().sch.mod for record in records]
+    theirs = [_default_module(task, laboratory) for task in open_tasks]
+    results = [result.run_secs for result in measure([*ours, *theirs], laboratory, CONTEST_ROUNDS)]
+    pairs = zip(records, results[: len(ours)], results[len(ours) :], strict=True)
+    return [record for record, seconds, default_seconds in pairs if beats(seconds, default_seconds)]
 
 
 def _default_module(task: TaskSearch, laboratory: Laboratory) -> tvm.IRModule:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
-ROUND_TRIALS = 16
-"""Candidates per round: few enough that the cost model learns often, enough to keep the builders busy."""
+ROUND_TRIALS = 8
+"""Candidates per round: few enough that what is learned steers the next, enough to keep the builders busy."""
+
+MEASURED_ROUNDS = 3
+"""How often a candidate is timed."""
+
+CONTEST_ROUNDS = 5
+"""How often a winner and the default that it replaces are timed."""
+
+_WORTHWHILE = 0.98
+"""Less than this share of the default's time is a gain; more is noise."""
 
 CONTEST_SECONDS = 1.0
 _CONTEST_SHARE = 0.1
@@ -56,6 +65,42 @@ def round_size(trials_left: int) -> int:
     return min(ROUND_TRIALS, trials_left)
 
 
+def next_plans(
+    plans: Sequence[Mapping[str, int]], measured: Mapping[int, float | None], count: int
+) -> tuple[int, ...]:
+    """Which plans of a family to measure next: in turn the model's next, and a neighbor of the best so far.
+
+    Args:
+        plans: the numbers of every plan, the model's favorite first.
+        measured: by the index of a plan its seconds, None where they are unknown.
+        count: how many to choose at most.
+
+    Returns:
+        Indices of plans that are not measured; none where all are.
+    """
+    best = _best_plan(measured)
+    left = [index for index in range(len(plans)) if index not in measured]
+    near = sorted(left, key=lambda index: (_distance(plans[index], plans[best]), index))
+    alternating = [index for pair in zip(left, near, strict=True) for index in pair]
+    return tuple(dict.fromkeys(alternating))[:count]
+
+
+def best_of(seconds: Sequence[float] | None) -> float | None:
+    """The least of several measurements, to which everything else that runs only adds."""
+    return min(map(float, seconds), default=None) if seconds is not None else None
+
+
+def may_beat(seconds: float | None, default_seconds: float | None) -> bool:
+    """Whether a candidate is worth a second measurement beside the default."""
+    return seconds is not None and (default_seconds is None or seconds < default_seconds)
+
+
+def beats(seconds: Sequence[float] | None, default_seconds: Sequence[float] | None) -> bool:
+    """Whether measurements in alternation show a candidate to be faster than the default."""
+    ours, theirs = best_of(seconds), best_of(default_seconds)
+    return ours is not None and (theirs is None or ours < _WORTHWHILE * theirs)
+
+
 def best_so_far(seconds: Sequence[float | None], start_seconds: float | None) -> tuple[float, ...]:
     """The best after each trial, in milliseconds; a failed trial (None) changes nothing.
 
@@ -67,6 +112,17 @@ def best_so_far(seconds: Sequence[float | None], start_seconds: float | None) ->
         best = min(best, inf if trial is None else trial)
         history.append(best * 1e3)
     return tuple(value for value in history if value != inf)
+
+
+def _best_plan(measured: Mapping[int, float | None]) -> int:
+    """The fastest plan; the model's favorite as long as none ran."""
+    ran = {index: seconds for index, seconds in measured.items() if seconds is not None}
+    return min(ran, key=lambda index: ran[index], default=0)
+
+
+def _distance(plan: Mapping[str, int], other: Mapping[str, int]) -> int:
+    """How many numbers differ."""
+    return sum(plan[name] != other[name] for name in plan)
 
 
 def _claim(standing: Standing) -> float:

@@ -1,69 +1,42 @@
-"""The search of one task: MetaSchedule proposes, the candidate server measures, the database remembers."""
+"""The search of one task: a space proposes, the candidate server measures, the database remembers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from statistics import median
 from typing import Any
 
 import tvm
-from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.meta_schedule.builder import BuilderInput
-from tvm.s_tir.meta_schedule.cost_model import CostModel
-from tvm.s_tir.meta_schedule.cost_model.xgb_model import XGBConfig, XGBModel
-from tvm.s_tir.meta_schedule.database import Database, TuningRecord
-from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
+from tvm.s_tir.meta_schedule.database import TuningRecord
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
 from worker.errors import ran_out_of_memory
 from worker.schedules.attempt import REFUSALS
+from worker.tuning.laboratory import Laboratory, measure
 from worker.tuning.log import tuning_logger
-from worker.tuning.policy import ROUND_TRIALS, Standing
-
-DEVICE = "cpu"
-_POPULATION = 128
-_MIN_UNMEASURED = 32
-_WARM_UP_SAMPLES = 16
-_MAX_SEED = (1 << 31) - 1
-
-
-@dataclass(frozen=True)
-class Laboratory:
-    """What all tasks share."""
-
-    target: tvm.target.Target
-    builder: Any
-    runner: Any
-    database: Database
-    cost_model: CostModel
-    threads: int
-    seed: int
-    max_trials: int
-
-
-def make_cost_model(seed: int, threads: int) -> CostModel:
-    """A gradient-boosted model that predicts from few samples on."""
-    return XGBModel(
-        config=XGBConfig(seed=seed, nthread=threads),
-        num_warmup_samples=_WARM_UP_SAMPLES,
-        num_tuning_cores=threads,
-    )
+from worker.tuning.policy import MEASURED_ROUNDS, Standing
+from worker.tuning.proposals import FamilyProposals, Proposals, StockProposals
 
 
 @dataclass
 class TaskSearch:
-    """The search of one task; ``trial_seconds`` has an entry for every trial, None where it failed."""
+    """The search of one task; ``trial_seconds`` has an entry for every trial, None where it failed.
+
+    ``plans`` are those of the family that claims the function; None where none does.
+    """
 
     name: str
     weight: int
     module: tvm.IRModule
+    plans: Sequence[Any] | None
     laboratory: Laboratory
     index: int
     default_seconds: float | None = None
     exhausted: bool = False
     trial_seconds: list[float | None] = field(default_factory=list)
     best_record: TuningRecord | None = None
-    _context: Any = None
+    _proposals: Proposals | None = None
 
     @property
     def standing(self) -> Standing:
@@ -90,81 +63,44 @@ class TaskSearch:
         Returns:
             How many were measured or failed; 0 where the space is exhausted.
         """
-        candidates = self._propose()[:trials]
+        candidates = self._propose(trials)
         if not candidates:
             self.exhausted = True
             return 0
-        results = self._measure(candidates)
-        self._learn(candidates, results)
+        results = measure([candidate.sch.mod for candidate in candidates], self.laboratory, MEASURED_ROUNDS)
+        for candidate, result in zip(candidates, results, strict=True):
+            self._record(candidate, result)
+        assert self._proposals is not None
+        self._proposals.learn(candidates, results)
         return len(candidates)
 
-    def _propose(self) -> list[Any]:
+    def _propose(self, trials: int) -> list[MeasureCandidate]:
         try:
-            if self._context is None:
-                self._context = self._make_context()
-            return list(self._context.generate_measure_candidates() or ())
+            if self._proposals is None:
+                self._proposals = self._open_space()
+            return self._proposals.next(trials)
         except REFUSALS as error:
             if ran_out_of_memory(error):
                 raise
             tuning_logger().warning("%s: no candidates: %s", self.name, error)
             return []
 
-    def _make_context(self) -> Any:
-        laboratory = self.laboratory
-        context = ms.TuneContext(
-            self.module,
-            target=laboratory.target,
-            space_generator="post-order-apply",
-            search_strategy=ms.search_strategy.EvolutionarySearch(
-                population_size=_POPULATION, init_min_unmeasured=_MIN_UNMEASURED
-            ),
-            task_name=self.name,
-            rand_state=(laboratory.seed * 7919 + self.index) % _MAX_SEED + 1,
-            num_threads=laboratory.threads,
-            logger=tuning_logger(),
-        )
-        context.pre_tuning(
-            max_trials=laboratory.max_trials,
-            num_trials_per_iter=ROUND_TRIALS,
-            database=laboratory.database,
-            cost_model=laboratory.cost_model,
-        )
-        return context
+    def _open_space(self) -> Proposals:
+        if self.plans is None:
+            return StockProposals(self.module, self.laboratory, self.index)
+        return FamilyProposals(self.module, self.plans, self.default_seconds)
 
-    def _measure(self, candidates: list[Any]) -> list[RunnerResult]:
-        laboratory = self.laboratory
-        built = laboratory.builder.build(
-            [BuilderInput(candidate.sch.mod, laboratory.target) for candidate in candidates]
-        )
-        inputs = [
-            RunnerInput(result.artifact_path, DEVICE, candidate.args_info)
-            for candidate, result in zip(candidates, built, strict=True)
-            if result.error_msg is None
-        ]
-        finished = iter(laboratory.runner.run(inputs) if inputs else ())
-        return [
-            next(finished).result() if result.error_msg is None else RunnerResult(None, result.error_msg)
-            for result in built
-        ]
-
-    def _learn(self, candidates: list[Any], results: list[RunnerResult]) -> None:
-        laboratory = self.laboratory
-        for candidate, result in zip(candidates, results, strict=True):
-            self._record(candidate, result)
-        laboratory.cost_model.update(self._context, candidates, results)
-        self._context.notify_runner_results(candidates, results)
-
-    def _record(self, candidate: Any, result: RunnerResult) -> None:
+    def _record(self, candidate: MeasureCandidate, result: RunnerResult) -> None:
         if not result.run_secs:
             tuning_logger().info("%s: failed: %s", self.name, result.error_msg)
             self.trial_seconds.append(None)
             return
         database = self.laboratory.database
-        seconds = median(float(value) for value in result.run_secs)
+        seconds = min(float(value) for value in result.run_secs)
         record = TuningRecord(
             candidate.sch.trace,
             database.commit_workload(self.module),
-            [float(value) for value in result.run_secs],
+            [seconds],
             self.laboratory.target,
             candidate.args_info,
         )
@@ -172,12 +108,3 @@ class TaskSearch:
         if self.best_seconds is None or seconds < self.best_seconds:
             self.best_record = record
         self.trial_seconds.append(seconds)
-
-
-def open_database(folder: Path) -> Database:
-    """MetaSchedule's database as JSON lines in ``folder``."""
-    folder.mkdir(parents=True, exist_ok=True)
-    return ms.database.JSONDatabase(
-        path_workload=str(folder / "database_workload.json"),
-        path_tuning_record=str(folder / "database_tuning_record.json"),
-    )

@@ -36,11 +36,12 @@ from worker.schedules.families.attention_frame import Frame, Memory, Spot, Windo
 from worker.schedules.families.attention_scores import Scores
 from worker.schedules.families.product import split_place
 from worker.schedules.machine import Machine
+from worker.schedules.plans import Chooser
 
 Expression = Any
 
 
-def write_attention(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc | None:
+def write_attention(schedule: s_tir.Schedule, machine: Machine, _choose: Chooser) -> tirx.PrimFunc | None:
     """The function as loops of this family, or None where it is none of ``worker.layout.attention``."""
     blocks = find_attention(schedule)
     if blocks is None:
@@ -79,13 +80,13 @@ class _Writer(Frame):
         def of_groups(body: Callable[[Spot], tirx.Stmt]) -> tirx.Stmt:
             return nest.serial(self.plan.groups, lambda number: body(spot(number)), self.index)
 
-        def window(start: Any, size: int) -> tirx.Stmt:
-            return of_groups(lambda spot: self._windowed(spot, start, size, memory))
+        def window(number: Any) -> tirx.Stmt:
+            return of_groups(lambda spot: self._windowed(spot, number * self.plan.window, memory))
 
         return nest.sequence(
             *(nest.declare(buffer) for buffer in vars(memory).values() if buffer is not None),
             of_groups(lambda spot: self._begin(spot, memory)),
-            *self._windows(window),
+            self.times(self._windows(chunk), window),
             *([] if self.is_whole else [of_groups(lambda spot: self._finish(spot, memory))]),
         )
 
@@ -103,11 +104,13 @@ class _Writer(Frame):
             result=None if self.is_whole else nest.workspace(result, dtype, "result"),
         )
 
-    def _windows(self, body: Callable[[Any, int], tirx.Stmt]) -> list[tirx.Stmt]:
-        size = self.plan.window
-        whole, rest = divmod(self.shape.keys, size)
-        loops = [nest.serial(whole, lambda number: body(number * size, size), self.index)]
-        return loops + ([body(self.number(whole * size), rest)] if rest else [])
+    def _windows(self, chunk: Any) -> Any:
+        """How many windows the queries of a task see."""
+        size, windows = self.plan.window, self.number(ceil(self.shape.keys / self.plan.window))
+        if self.blocks.causal is None:
+            return windows
+        end = (chunk + 1) * (self.plan.groups * self.plan.tile.queries) + self.blocks.causal
+        return tirx.Min((end + (size - 1)) // size, windows)
 
     def _begin(self, spot: Spot, memory: Memory) -> tirx.Stmt:
         """Transpose the queries of a group, and clear its state."""
@@ -128,18 +131,22 @@ class _Writer(Frame):
 
         return nest.sequence(nest.serial(self.plan.tile.queries, row, self.index), self.each_query(clear))
 
-    def _windowed(self, spot: Spot, start: Any, size: int, memory: Memory) -> tirx.Stmt:
+    def _windowed(self, spot: Spot, start: Any, memory: Memory) -> tirx.Stmt:
         """Take a group of queries through a window of keys."""
+        size = self.number(self.plan.window)
+        if self.shape.keys % self.plan.window:
+            # One loop for all windows: with a second one for the rest LLVM keeps sums in memory.
+            size = tirx.Min(size, self.shape.keys - start)
         window = Window(start, size, self._seen(spot, start, size))
         scores = Scores(self.blocks, self.plan, self.machine).of_window(spot, window, memory)
         return nest.sequence(scores, self._results(spot, window, memory))
 
-    def _seen(self, spot: Spot, start: Any, size: int) -> Any:
+    def _seen(self, spot: Spot, start: Any, size: Any) -> Any:
         """How many keys of a window the last query of a group sees."""
         if self.blocks.causal is None:
-            return self.number(size)
+            return size
         end = spot.row + self.plan.tile.queries + self.blocks.causal - start
-        return tirx.Max(tirx.Min(end, self.number(size)), self.number(0))
+        return tirx.Max(tirx.Min(end, size), self.number(0))
 
     def _results(self, spot: Spot, window: Window, memory: Memory) -> tirx.Stmt:
         """The products of a window's powers and values."""

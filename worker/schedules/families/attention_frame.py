@@ -44,10 +44,10 @@ class Spot:
 
 @dataclass(frozen=True)
 class Window:
-    """A window of keys: the first, how many there are at most, how many a group sees."""
+    """A window of keys: the first, how many there are, how many of them a group sees."""
 
     start: Any
-    size: int
+    size: Any
     seen: Any
 
 

@@ -41,13 +41,11 @@ class Scores(Frame):
 
     def _tiles(self, spot: Spot, window: Window, memory: Memory) -> tirx.Stmt:
         """Scores and their maxima, tile by tile of keys; the last tile overlaps its neighbor."""
-        keys = min(self.plan.tile.keys, window.size)
-        last = self.number(window.size - keys)
-
+        keys = self.plan.tile.keys
         write = self._tile if self.plan.tile.lanes > 1 else self._tile_of_one
 
         def tile(number: Any) -> tirx.Stmt:
-            return write(spot, window.start, tirx.Min(number * keys, last), keys, memory)
+            return write(spot, window.start, tirx.Min(number * keys, window.size - keys), keys, memory)
 
         return self.times((window.seen + (keys - 1)) // keys, tile)
 

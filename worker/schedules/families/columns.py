@@ -4,8 +4,8 @@ Claims a function whose blocks share the kept axes and the reduced ones of its f
 axis lying contiguously in memory wherever it is read or written.
 
 Loop order: tasks (outer kept axes, chunks of the inner ones; in parallel where the work is worth it) → blocks
-in their order → reduced axes → the chunk, written out as vectors. A reduction keeps its chunk in registers:
-an element is read once per block. What a block leaves for the next, such as the exponentials of a
+in their order → reduced axes → the chunk, written out as vectors. A reduction keeps its chunk in registers,
+so that an element is read once per block. What a block leaves for the next, such as the exponentials of a
 softmax, is a strip of the reduced axes times one chunk, which stays in the first or second cache.
 
 The inner axes are those that follow each other in memory; they count as one. A chunk has as many vectors as
@@ -31,6 +31,7 @@ from worker.schedules.blocks import Axis, Block, block_names, has_branch, read_b
 from worker.schedules.families.access import step_along
 from worker.schedules.families.product import Places, split_place
 from worker.schedules.machine import Machine
+from worker.schedules.plans import Chooser
 from worker.schedules.spatial import MIN_PARALLEL_WORK
 
 _MAX_VECTORS = 8
@@ -70,7 +71,7 @@ class Part:
         return None
 
 
-def write_columns(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc | None:
+def write_columns(schedule: s_tir.Schedule, machine: Machine, _choose: Chooser) -> tirx.PrimFunc | None:
     """The function as loops of this family, or None where it does not reduce over earlier dimensions."""
     parts = find_parts(schedule)
     inner = _count_inner(parts) if parts else 0

@@ -5,12 +5,12 @@ taps; inside these the register tile, ``blocks`` vectors of output channels time
 tap of an input channel loads ``blocks`` vectors of weights and broadcasts ``columns`` pixels for ``blocks *
 columns`` fused multiply-adds, so that the tile has to be large enough to hide their latency and square
 enough to load little. Short rows are joined: the pixels of a tile may go on in the next row, which is free
-where the image needs no border. Pixels are outside blocks: LLVM then keeps a tap's weights in registers beside the
-sums, and one broadcast pixel at a time (the other way around it keeps all pixels, and spills). A row's
-last, shorter tile is compiled apart. Whichever of weights and image would be read again more often stays in
-the cache: blocks outside rows, or rows outside blocks. Where a tile's weights are too many for the second
-cache, all tiles of a row add up a part of the input channels before the next part's weights are read. Bias, residual and activation are applied to a tile
-in the first-level cache.
+where the image needs no border. Pixels are outside blocks: LLVM then keeps a tap's weights in registers
+beside the sums, and one broadcast pixel at a time (the other way around it keeps all pixels, and spills). A
+row's last, shorter tile is compiled apart. Whichever of weights and image would be read again more often
+stays in the cache: blocks outside rows, or rows outside blocks. Where a tile's weights are too many for the
+second cache, all tiles of a row add up a part of the input channels before the next part's weights are read.
+Bias, residual and activation are applied to a tile in the first-level cache.
 
 Source: Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures"
 (2018).
@@ -37,8 +37,9 @@ from worker.schedules.families.windows import (
     tile_inside,
 )
 from worker.schedules.machine import Machine, divisors
+from worker.schedules.plans import Chooser
+from worker.schedules.ranking import by_rank
 
-_BROADCAST_REGISTERS = 1
 _MAX_BLOCKS = 8
 _MAX_COLUMNS = 28
 _MAX_SCATTERED = 8
@@ -63,6 +64,10 @@ class ConvolutionShape:
         contiguous: whether the pixels of a row follow those of the row before, as without border and stride.
         channels: blocks of input channels, or input channels that are not in blocks.
         bits: width of an element.
+        image: elements of all images.
+        weights: elements of the weights.
+        only_whole: whether a tile's columns must divide a row.
+        has_rows: whether the rows are the image's own, so that some may be joined.
     """
 
     batch: int
@@ -74,6 +79,10 @@ class ConvolutionShape:
     contiguous: bool
     channels: int = 1
     bits: int = 32
+    image: int = 0
+    weights: int = 0
+    only_whole: bool = False
+    has_rows: bool = True
 
 
 @dataclass(frozen=True)
@@ -89,18 +98,42 @@ class ConvolutionTile:
     parts: int = 1
 
 
-def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine) -> bool:
+@dataclass(frozen=True)
+class ConvolutionPlan:
+    """How a convolution is computed.
+
+    Attributes:
+        tile: what stays in registers.
+        keeps_weights: whether rows pass by some blocks' weights, rather than weights by a row's pixels.
+        unrolls: whether the innermost loop around the tile is written out.
+    """
+
+    tile: ConvolutionTile
+    keeps_weights: bool
+    unrolls: bool
+
+
+def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) -> bool:
     """Claim a convolution in blocks and schedule it."""
     windows = find_windows(schedule, CONVOLUTION)
     if windows is None:
         return False
     windows = cut_row(schedule, windows)
-    tile = choose_convolution_tile(_shape(schedule, windows), machine)
-    windows = join_rows(schedule, windows, tile.joined)
-    _tile(schedule, windows, tile, machine)
+    plan = choose(convolution_plans(_shape(schedule, windows), machine))
+    windows = join_rows(schedule, windows, plan.tile.joined)
+    _tile(schedule, windows, plan, machine)
     if windows.border is not None:
         copy_border(schedule, windows, machine)
     return True
+
+
+def convolution_plans(shape: ConvolutionShape, machine: Machine) -> tuple[ConvolutionPlan, ...]:
+    """Every way to compute a convolution, those first that the model expects to be fast."""
+    tiles = rank_convolution_tiles(shape, machine)
+    return tuple(
+        ConvolutionPlan(tile, _keeps_weights(shape, tile) is as_expected, unrolls)
+        for tile, as_expected, unrolls in by_rank(tiles, (True, False), (False, True))
+    )
 
 
 def choose_convolution_tile(shape: ConvolutionShape, machine: Machine) -> ConvolutionTile:
@@ -120,14 +153,21 @@ def rank_convolution_tiles(shape: ConvolutionShape, machine: Machine) -> tuple[C
         for joined in _joins(shape)
         for high in divisors(shape.blocks, _MAX_BLOCKS)
         for wide in range(1, min(_widest(shape, joined), _MAX_COLUMNS) + 1)
-        if high * wide + high + _BROADCAST_REGISTERS <= machine.registers
+        if _registers(high, wide, machine) <= machine.registers
+        and not (shape.only_whole and joined * shape.columns % wide)
     ]
     return tuple(sorted(tiles, key=lambda tile: _merit(tile, shape, machine)))
 
 
+def _registers(blocks: int, columns: int, machine: Machine) -> int:
+    """Sums, a tap's weights, and one broadcast pixel, or each pixel's channels where lanes are factors."""
+    return blocks * columns + blocks + (columns if machine.lane_factors else 1)
+
+
 def _joins(shape: ConvolutionShape) -> tuple[int, ...]:
     """No rows, or all of an image."""
-    return (1, shape.rows) if 1 < shape.rows <= _MAX_JOINED // shape.columns else (1,)
+    can_join = shape.has_rows and 1 < shape.rows <= _MAX_JOINED // shape.columns
+    return (1, shape.rows) if can_join else (1,)
 
 
 def _parts(blocks: int, shape: ConvolutionShape, machine: Machine) -> int:
@@ -147,9 +187,7 @@ def _widest(shape: ConvolutionShape, joined: int) -> int:
     return shape.columns if joined == 1 else joined * shape.columns if shape.contiguous else _MAX_SCATTERED
 
 
-def _merit(
-    tile: ConvolutionTile, shape: ConvolutionShape, machine: Machine
-) -> tuple[float, int, float, int]:
+def _merit(tile: ConvolutionTile, shape: ConvolutionShape, machine: Machine) -> tuple[float, int, float, int]:
     cycles = _cycles(tile, shape, machine)
     return (round(cycles, 3), tile.joined, _loads(tile), tile.blocks)
 
@@ -178,11 +216,12 @@ def _loads(tile: ConvolutionTile) -> float:
     return (tile.blocks + tile.columns) / (tile.blocks * tile.columns)
 
 
-def _tile(schedule: s_tir.Schedule, windows: Windows, tile: ConvolutionTile, machine: Machine) -> None:
+def _tile(schedule: s_tir.Schedule, windows: Windows, plan: ConvolutionPlan, machine: Machine) -> None:
+    tile = plan.tile
     batch, block, row, column, lane = schedule.get_loops(windows.last)
     outer_block, inner_block = schedule.split(block, factors=[None, tile.blocks])
     outer_column, inner_column = schedule.split(column, factors=[None, tile.columns])
-    outside = (outer_block, row) if _keeps_weights(schedule, windows, tile) else (row, outer_block)
+    outside = (outer_block, row) if plan.keeps_weights else (row, outer_block)
     schedule.reorder(batch, *outside, outer_column, inner_block, inner_column, lane)
     schedule.vectorize(lane)
     schedule.unroll(inner_block)
@@ -192,17 +231,20 @@ def _tile(schedule: s_tir.Schedule, windows: Windows, tile: ConvolutionTile, mac
         schedule.annotate(outer_column, PARTITION, 1)
     run_parallel(schedule, windows, parallel, machine)
     if tile.parts > 1:
-        _reduce_in_parts(schedule, windows, tile, parallel)
-    else:
-        schedule.compute_at(windows.main, outer_column, preserve_unit_loops=True)
-        reductions = tile_inside(schedule, windows.main, outer=2, order=(0, 2, 3, 1, 4))
-        schedule.decompose_reduction(windows.main, reductions[0])
+        _reduce_in_parts(schedule, windows, plan, parallel)
+        return
+    schedule.compute_at(windows.main, outer_column, preserve_unit_loops=True)
+    reductions = tile_inside(schedule, windows.main, outer=2, order=(0, 2, 3, 1, 4))
+    if plan.unrolls:
+        schedule.unroll(reductions[-1])
+    schedule.decompose_reduction(windows.main, reductions[0])
 
 
 def _reduce_in_parts(
-    schedule: s_tir.Schedule, windows: Windows, tile: ConvolutionTile, outer: LoopRV
+    schedule: s_tir.Schedule, windows: Windows, plan: ConvolutionPlan, outer: LoopRV
 ) -> None:
     """All tiles of a row add up one part of the input channels, then the next."""
+    tile = plan.tile
     schedule.compute_at(windows.main, outer, preserve_unit_loops=True)
     _, batch, block, row, column, lane, channel, *taps = schedule.get_loops(windows.main)
     part, channel = schedule.split(channel, factors=[tile.parts, None])
@@ -214,20 +256,21 @@ def _reduce_in_parts(
     schedule.vectorize(lane)
     for loop in tile_loops:
         schedule.unroll(loop)
+    if plan.unrolls:
+        schedule.unroll(taps[-1])
     schedule.decompose_reduction(windows.main, part)
 
 
-def _keeps_weights(schedule: s_tir.Schedule, windows: Windows, tile: ConvolutionTile) -> bool:
+def _keeps_weights(shape: ConvolutionShape, tile: ConvolutionTile) -> bool:
     """Whether all rows pass by some blocks' weights, rather than all weights by a row's pixels."""
-    image, weights = (_elements(read.source.shape) for read in schedule.get(windows.main).reads)
-    blocks, rows = windows.sizes[1:3]
-    return image * (blocks // tile.blocks) + weights <= weights * rows + image
+    turns, rows = shape.groups * shape.blocks // tile.blocks, shape.rows // tile.joined
+    return shape.image * turns + shape.weights <= shape.weights * rows + shape.image
 
 
 def _shape(schedule: s_tir.Schedule, windows: Windows) -> ConvolutionShape:
     batch, blocks, rows, columns, _ = windows.sizes
     per_group = int(schedule.get(windows.main).annotations[GROUP_BLOCKS])
-    image = schedule.get(windows.main).reads[0].source
+    image, weights = (read.source.shape for read in schedule.get(windows.main).reads)
     return ConvolutionShape(
         batch=batch,
         groups=blocks // per_group,
@@ -235,9 +278,13 @@ def _shape(schedule: s_tir.Schedule, windows: Windows) -> ConvolutionShape:
         rows=rows,
         columns=columns,
         taps=windows.taps,
-        contiguous=tuple(map(int, image.shape[2:4])) == (rows, columns),
+        contiguous=tuple(map(int, image[2:4])) == (rows, columns),
         channels=windows.channels,
         bits=windows.dtype_bits,
+        image=_elements(image),
+        weights=_elements(weights),
+        only_whole=windows.is_open,
+        has_rows=int(schedule.get(windows.main).writes[0].source.shape[2]) == rows,
     )
 
 

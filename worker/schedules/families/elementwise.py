@@ -11,10 +11,11 @@ from tvm import s_tir
 
 from worker.schedules.blocks import block_names, read_block
 from worker.schedules.machine import Machine
+from worker.schedules.plans import Chooser
 from worker.schedules.spatial import schedule_spatial
 
 
-def schedule_elementwise(schedule: s_tir.Schedule, machine: Machine) -> bool:
+def schedule_elementwise(schedule: s_tir.Schedule, machine: Machine, _choose: Chooser) -> bool:
     """Schedule a function all of whose blocks only compute elements."""
     names = [name for name in block_names(schedule) if schedule.get_loops(schedule.get_sblock(name))]
     blocks = [read_block(schedule, schedule.get_sblock(name), may_be_open=True) for name in names]

@@ -32,30 +32,32 @@ from tvm import s_tir, tirx
 
 from worker.schedules import nest
 from worker.schedules.blocks import is_expensive
-from worker.schedules.families.panel import copy_panel, needs_copy
+from worker.schedules.families.panel import copy_panel, right_operand
 from worker.schedules.families.product import Places, Product, find_product, split_place
 from worker.schedules.machine import Machine
-from worker.schedules.matmul_plan import MatmulPlan, plan_matmul
+from worker.schedules.matmul_plan import MatmulPlan, matmul_plans, plan_matmul
+from worker.schedules.plans import Chooser
 
 Element = Callable[[Any, Any, Any], Any]
 """An expression or a statement for the tile's element at ``(row, vector, lane)``."""
 
 
-def write_matmul(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc | None:
+def write_matmul(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) -> tirx.PrimFunc | None:
     """The function as loops of this family, or None where it is no product."""
     product = find_product(schedule)
     if product is None:
         return None
-    return nest.with_loops(schedule.mod["main"], _write(product, machine))
+    return nest.with_loops(schedule.mod["main"], _write(product, machine, choose))
 
 
-def _write(product: Product, machine: Machine) -> tirx.Stmt:
+def _write(product: Product, machine: Machine, choose: Chooser) -> tirx.Stmt:
     """All loops; where the rows are open, in two versions: for as many as a tile has, and for fewer."""
-    plan = plan_matmul(product.shape, machine, product.packed)
+    right = right_operand(product)
+    plan = choose(matmul_plans(product.shape, machine, right))
     loops = _Writer(product, plan).tasks()
     if plan.tile.rows == 1 or not any(axis.is_open for axis in product.rows):
         return loops
-    few = plan_matmul(replace(product.shape, rows=1), machine, product.packed)
+    few = plan_matmul(replace(product.shape, rows=1), machine, right)
     return nest.either(product.row_count >= plan.tile.rows, loops, _Writer(product, few).tasks())
 
 
@@ -84,8 +86,23 @@ class _Writer:
         tasks = self.product.batch_count * side_by_side * chunks
 
         def task(index: Any) -> tirx.Stmt:
-            chunk, panel = index % chunks, index // chunks % side_by_side
-            return self._task(chunk, panel, index // (chunks * side_by_side))
+            inner = side_by_side if self.plan.chunks_outside else chunks
+            place = index % (chunks * side_by_side)
+            chunk, panel = place % inner, place // inner
+            if self.plan.chunks_outside:
+                chunk, panel = panel, chunk
+            batch = index // (chunks * side_by_side)
+            if not self.product.is_open:
+                return self._task(chunk, panel, batch)
+            return nest.named(
+                chunk,
+                "chunk",
+                lambda chunk: nest.named(
+                    panel,
+                    "panel",
+                    lambda panel: nest.named(batch, "batch", lambda batch: self._task(chunk, panel, batch)),
+                ),
+            )
 
         loop = nest.parallel if self.plan.parallel else nest.serial
         return loop(tasks, task, self._index)
@@ -108,13 +125,18 @@ class _Writer:
         places = split_place(batch, product.batch)
         column = self._clamped(panel, tile.columns, product.column.size)
         first, prologue, copy = chunk * self.plan.chunk_tiles, [], None
-        if needs_copy(product, self.plan):
+        if self.plan.copies:
             copy, statement = copy_panel(product, tile.columns, column, places)
             prologue = [nest.declare(copy), statement]
 
+        def tile_at(row: Any) -> tirx.Stmt:
+            return self._tile(_Spot(row, column, panel, places, copy))
+
         def of_row(index: Any) -> tirx.Stmt:
             row = self._clamped(first + index, tile.rows, product.row_count)
-            return self._tile(_Spot(row, column, panel, places, copy))
+            if not product.is_open:
+                return tile_at(row)
+            return nest.named(row, "row", tile_at)
 
         tiles = self.plan.chunk_tiles
         if not isinstance(self._row_tiles, int):

@@ -1,8 +1,7 @@
-"""Panels of a product's right operand: when a task copies its own, and how."""
+"""Panels of a product's right operand: how they lie in memory, and how a task copies its own."""
 
 from __future__ import annotations
 
-from math import ceil
 from typing import Any
 
 from tvm import tirx
@@ -10,22 +9,20 @@ from tvm import tirx
 from worker.schedules import nest
 from worker.schedules.families.access import step_along, stride_bytes
 from worker.schedules.families.product import Places, Product
-from worker.schedules.matmul_plan import MatmulPlan
+from worker.schedules.matmul_plan import RightOperand
 
-_MIN_TILES_TO_COPY = 4
 _FAR_BYTES = 1024
 """Rows that lie so far apart fall into few sets of the first cache."""
 
 
-def needs_copy(product: Product, plan: MatmulPlan) -> bool:
-    """Whether the columns do not lie side by side, or far from those of the next step of the depth."""
+def right_operand(product: Product) -> RightOperand:
+    """How the right operand of a product lies in memory; columns of open size count as scattered."""
     if product.packed is not None:
-        return False
-    if product.column.is_open or product.shape.columns < plan.tile.columns or not _is_contiguous(product):
-        return True
+        return RightOperand(columns=product.packed)
+    if product.column.is_open or not _is_contiguous(product):
+        return RightOperand(contiguous=False)
     (load,) = nest.loads_of(product.right)
-    tiles = ceil(product.shape.rows / plan.tile.rows)
-    return tiles >= _MIN_TILES_TO_COPY and stride_bytes(load, product.depth) >= _FAR_BYTES
+    return RightOperand(far=stride_bytes(load, product.depth) >= _FAR_BYTES)
 
 
 def copy_panel(product: Product, columns: int, first: Any, batch: Places) -> tuple[Any, tirx.Stmt]:

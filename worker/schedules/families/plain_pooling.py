@@ -15,13 +15,14 @@ from tvm import s_tir, tirx
 from worker.schedules import nest
 from worker.schedules.blocks import Block, block_names, read_block
 from worker.schedules.machine import Machine
+from worker.schedules.plans import Chooser
 from worker.schedules.reduction import find_epilogue, plan_tile, tile_reduction
 from worker.schedules.spatial import MIN_PARALLEL_WORK, schedule_spatial
 
 _JOINS = (tirx.Add, tirx.Max, tirx.Min)
 
 
-def schedule_plain_pooling(schedule: s_tir.Schedule, machine: Machine) -> bool:
+def schedule_plain_pooling(schedule: s_tir.Schedule, machine: Machine, _choose: Chooser) -> bool:
     """Claim a pool in plain layout and schedule it."""
     blocks = [read_block(schedule, schedule.get_sblock(name)) for name in block_names(schedule)]
     pools = [block for block in blocks if block is not None and block.reduced]

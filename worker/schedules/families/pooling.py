@@ -6,31 +6,45 @@ block: to hide an addition's latency several blocks are summed side by side.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tvm import s_tir
 
 from worker.layout.convolution_kernels import POOLING
 from worker.schedules.families.depthwise import tile_windows
 from worker.schedules.families.windows import Windows, find_windows, run_parallel, tile_inside
 from worker.schedules.machine import Machine, divisors
+from worker.schedules.plans import Chooser
 
 _IN_FLIGHT = 8
+_MAX_BLOCKS = 16
 
 
-def schedule_pooling(schedule: s_tir.Schedule, machine: Machine) -> bool:
+@dataclass(frozen=True)
+class PoolPlan:
+    """How images are pooled as a whole: ``blocks`` side by side."""
+
+    blocks: int
+
+
+def schedule_pooling(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) -> bool:
     """Claim a pool in blocks and schedule it."""
     windows = find_windows(schedule, POOLING)
     if windows is None:
         return False
     if windows.sizes[2:4] == (1, 1) and windows.border is None:
-        _tile_blocks(schedule, windows, machine)
+        _tile_blocks(schedule, windows, machine, choose)
     else:
-        tile_windows(schedule, windows, machine)
+        tile_windows(schedule, windows, machine, choose)
     return True
 
 
-def _tile_blocks(schedule: s_tir.Schedule, windows: Windows, machine: Machine) -> None:
+def _tile_blocks(schedule: s_tir.Schedule, windows: Windows, machine: Machine, choose: Chooser) -> None:
+    sides = divisors(windows.sizes[1], _MAX_BLOCKS)
+    fitting = divisors(windows.sizes[1], _IN_FLIGHT)[-1]
+    plan = choose([PoolPlan(blocks) for blocks in sorted(sides, key=lambda side: (side != fitting, -side))])
     batch, block, row, column, lane = schedule.get_loops(windows.last)
-    outer, inner = schedule.split(block, factors=[None, divisors(windows.sizes[1], _IN_FLIGHT)[-1]])
+    outer, inner = schedule.split(block, factors=[None, plan.blocks])
     schedule.reorder(batch, outer, row, column, inner, lane)
     schedule.vectorize(lane)
     schedule.unroll(inner)

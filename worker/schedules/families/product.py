@@ -67,6 +67,11 @@ class Product:
         return None if columns is None else int(columns)
 
     @property
+    def is_open(self) -> bool:
+        """Whether any size is known at run time only."""
+        return self.block.is_open
+
+    @property
     def row_count(self) -> nest.Size:
         """How many rows there are."""
         return prod(axis.size for axis in self.rows)

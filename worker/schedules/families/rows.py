@@ -6,7 +6,7 @@ in memory.
 
 Loop order: tasks (a part of the rows each; in parallel where the work is worth it) → rows → blocks in their
 order → columns in vectors. A row's intermediate results never leave the first cache: they have the size of
-one row. A reduction keeps ``_SUMS`` vectors of partial results, which hides the latency of additions and
+one row. A reduction keeps several vectors of partial results, which hides the latency of additions and
 lets rounding errors grow with the columns divided by their lanes; they are joined pairwise at the end.
 
 Source: the three-pass softmax and the two-pass variance, which suffer no cancellation, read a row from the
@@ -29,6 +29,7 @@ from worker.schedules.blocks import (
     Axis,
     Block,
     block_names,
+    element_bits,
     guess,
     has_branch,
     read_block,
@@ -37,9 +38,12 @@ from worker.schedules.blocks import (
 from worker.schedules.families.access import step_along
 from worker.schedules.families.product import Places, split_place
 from worker.schedules.machine import Machine
+from worker.schedules.plans import Chooser
+from worker.schedules.ranking import by_rank
 from worker.schedules.spatial import MIN_PARALLEL_WORK
 
-_SUMS = 4
+_SUMS = (4, 2, 8, 1)
+_DOUBT = 8
 _JOINS = (tirx.Add, tirx.Max, tirx.Min, tirx.Mul)
 
 
@@ -62,7 +66,7 @@ class Part:
         return bool(self.block.reduced)
 
 
-def write_rows(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc | None:
+def write_rows(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) -> tirx.PrimFunc | None:
     """The function as loops of this family, or None where it does not work row by row."""
     parts = find_parts(schedule)
     if parts is None:
@@ -70,7 +74,52 @@ def write_rows(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc | No
     function = schedule.mod["main"]
     results = set(function.params)
     local = {part.output: _local_buffer(part) for part in parts if part.output not in results}
-    return nest.with_loops(function, _Writer(parts, local, machine).tasks())
+    plan = choose(rows_plans(_shape(parts, machine), machine.threads))
+    return nest.with_loops(function, _Writer(parts, local, machine, plan).tasks())
+
+
+@dataclass(frozen=True)
+class RowsShape:
+    """``rows`` rows, of which each reduction reads ``vectors`` vectors; all of it is ``work`` operations."""
+
+    rows: int
+    vectors: int
+    work: int
+
+
+@dataclass(frozen=True)
+class RowsPlan:
+    """How rows are worked through.
+
+    Attributes:
+        sums: vectors of partial results of a reduction.
+        tasks: parts of the rows, which run in parallel.
+    """
+
+    sums: int
+    tasks: int
+
+
+def rows_plans(shape: RowsShape, threads: int) -> tuple[RowsPlan, ...]:
+    """The ways to work through rows, the most promising first."""
+    tasks = threads if shape.work >= MIN_PARALLEL_WORK else 1
+    near = MIN_PARALLEL_WORK / _DOUBT <= shape.work <= MIN_PARALLEL_WORK * _DOUBT
+    others = (1, threads) if near else (tasks,)
+    sums = dict.fromkeys(max(1, min(each, shape.vectors)) for each in _SUMS)
+    parts = dict.fromkeys(min(each, shape.rows) for each in (tasks, *others))
+    return tuple(RowsPlan(*choices) for choices in by_rank(tuple(sums), tuple(parts)))
+
+
+def _shape(parts: tuple[Part, ...], machine: Machine) -> RowsShape:
+    lengths = [_vectors(part, machine) for part in parts if part.reduces]
+    work = sum(part.block.work for part in parts)
+    return RowsShape(rows=prod(axis.extent for axis in parts[0].rows), vectors=max(lengths), work=work)
+
+
+def _vectors(part: Part, machine: Machine) -> int:
+    """Whole vectors of the innermost columns; where these are open, as many as any plan asks for."""
+    last = part.columns[-1]
+    return max(_SUMS) if last.is_open else last.extent // machine.lanes(element_bits(part.block))
 
 
 def find_parts(schedule: s_tir.Schedule) -> tuple[Part, ...] | None:
@@ -173,13 +222,12 @@ class _Writer:
     parts: tuple[Part, ...]
     local: dict[Any, Any]
     machine: Machine
+    plan: RowsPlan
 
     def tasks(self) -> tirx.Stmt:
         """All loops."""
         rows = prod(axis.size for axis in self.parts[0].rows)
-        work = sum(part.block.work for part in self.parts)
-        threads = self.machine.threads if work >= MIN_PARALLEL_WORK else 1
-        each = nest.ceil_div(rows, nest.smaller(threads, rows) if isinstance(rows, int) else threads)
+        each = nest.ceil_div(rows, self.plan.tasks)
         last = self._number(rows - each) if isinstance(rows, int) else rows - each
 
         def task(number: Any) -> tirx.Stmt:
@@ -248,7 +296,7 @@ class _Writer:
         *others, last = part.columns
         lanes, first = self._lanes(part), part.block.body.init.value
         vectors, rest = last.size // lanes, last.size % lanes
-        width = _SUMS if last.is_open else max(1, min(_SUMS, vectors))
+        width = self.plan.sums if last.is_open else max(1, min(self.plan.sums, vectors))
         sums = nest.registers((width, lanes), str(part.output.dtype), "sums")
         single = nest.registers((1,), str(part.output.dtype), "rest")
 

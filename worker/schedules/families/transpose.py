@@ -33,6 +33,7 @@ from worker.schedules.blocks import Axis, Block, block_names, has_branch, read_b
 from worker.schedules.families.access import step_along, uses
 from worker.schedules.families.product import split_place
 from worker.schedules.machine import Machine
+from worker.schedules.plans import Chooser
 from worker.schedules.spatial import MIN_PARALLEL_WORK
 
 _GROUP_BITS = 128
@@ -91,7 +92,7 @@ def transposing_network(lanes: int, bits: int) -> Network:
     return Network(tuple(steps), tuple(columns.index(column) for column in range(lanes)))
 
 
-def write_transpose(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc | None:
+def write_transpose(schedule: s_tir.Schedule, machine: Machine, _choose: Chooser) -> tirx.PrimFunc | None:
     """The function as loops of this family, or None where it is no transposition."""
     found = find_transposition(schedule)
     if found is None:

@@ -33,6 +33,7 @@ from worker.schedules.blocks import Block, is_expensive, read_block
 from worker.schedules.families.conv2d import ConvolutionTile
 from worker.schedules.families.windows import MIN_PARALLEL_WORK, find_windows
 from worker.schedules.machine import Machine, divisors
+from worker.schedules.plans import Chooser
 
 _MAX_BLOCKS = 4
 _MAX_COLUMNS = 12
@@ -86,7 +87,9 @@ class Phases:
         return count * meets
 
 
-def write_transposed_convolution(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc | None:
+def write_transposed_convolution(
+    schedule: s_tir.Schedule, machine: Machine, _choose: Chooser
+) -> tirx.PrimFunc | None:
     """The function as loops of this family, or None where it is no transposed convolution."""
     trial = schedule.copy()
     windows = find_windows(trial, TRANSPOSED)

@@ -25,9 +25,10 @@ PARTITION = "pragma_loop_partition_hint"
 class Windows:
     """A function of windows over blocks: an optional border, the windows, what writes the output.
 
-    ``last`` iterates over batch, blocks, rows, columns, lanes; ``sizes`` are theirs. A batch of open size
-    counts as one image. ``taps`` counts all reductions of an element, ``channels`` the outermost one,
-    ``taps_of_row`` the innermost.
+    ``last`` iterates over batch, blocks, rows, columns, lanes; ``sizes`` are theirs. Where the batch
+    ``is_open`` it counts as one image, and tiles must divide a row: TVM 0.27 cannot compile a shorter last
+    tile apart then (LoopPartition mixes the widths of indices). ``taps`` counts all reductions of an element,
+    ``channels`` the outermost one, ``taps_of_row`` the innermost.
     """
 
     border: SBlockRV | None
@@ -38,6 +39,7 @@ class Windows:
     channels: int
     taps_of_row: int
     dtype_bits: int
+    is_open: bool
 
     @property
     def work(self) -> int:
@@ -64,11 +66,12 @@ def find_windows(schedule: s_tir.Schedule, family: str) -> Windows | None:
         border=schedule.get_sblock(borders[0]) if borders else None,
         main=schedule.get_sblock(main),
         last=last,
-        sizes=(1 if block.axes[0].is_open else block.axes[0].extent, *(axis.extent for axis in block.spatial[1:])),
+        sizes=(1 if block.is_open else block.axes[0].extent, *(axis.extent for axis in block.spatial[1:])),
         taps=prod(axis.extent for axis in block.reduced),
         channels=block.reduced[0].extent if block.reduced else 1,
         taps_of_row=block.reduced[-1].extent if block.reduced else 1,
         dtype_bits=element_bits(block),
+        is_open=block.is_open,
     )
 
 

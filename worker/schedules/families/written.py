@@ -2,7 +2,7 @@
 
 A writer gets the schedule of a function whose elementwise blocks are inlined, as far as that repeats no
 work. It returns the function with loops of its own, or None where the function is none of its kind. What
-TVM refuses on the way counts as None.
+TVM refuses on the way counts as None. It chooses among several ways as the other families do.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from worker.schedules.families.rows import write_rows
 from worker.schedules.families.transpose import write_transpose
 from worker.schedules.families.transposed_convolution import write_transposed_convolution
 from worker.schedules.machine import Machine
+from worker.schedules.plans import Chooser, Numbers, Scheduled
 
 
 class Writer(NamedTuple):
     """A template that writes functions: its name, and what writes one."""
 
     name: str
-    write: Callable[[s_tir.Schedule, Machine], tirx.PrimFunc | None]
+    write: Callable[[s_tir.Schedule, Machine, Chooser], tirx.PrimFunc | None]
 
 
 WRITERS: tuple[Writer, ...] = (
@@ -39,13 +40,20 @@ WRITERS: tuple[Writer, ...] = (
 )
 
 
-def write_by_family(schedule: s_tir.Schedule, machine: Machine) -> tirx.PrimFunc | None:
-    """The function as the first family that claims it writes it; None where none does."""
+def write_by_family(schedule: s_tir.Schedule, machine: Machine, wanted: Numbers | None) -> Scheduled | None:
+    """The function as the first family that claims it writes it; None where none does.
+
+    Args:
+        schedule: the function.
+        machine: the processor.
+        wanted: the plan to follow; the family's first where it is None.
+    """
     for writer in WRITERS:
+        choose = Chooser(wanted)
         try:
-            written = writer.write(schedule, machine)
+            written = writer.write(schedule, machine, choose)
         except REFUSALS:
             continue
         if written is not None:
-            return written
+            return Scheduled(written, choose.plans)
     return None

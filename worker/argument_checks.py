@@ -1,0 +1,110 @@
+"""Kernels check their arguments only where these come from outside the library.
+
+TVM puts checks of shape, strides, alignment and device before every kernel. For a tensor that another kernel
+of the library has just written, in memory that the virtual machine has planned, they cannot fail; they are
+most of a small kernel's code, and a third of the time that LLVM takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import tvm
+from tvm import relax, tirx
+from tvm.ir import GenericConst
+from tvm.tirx.compilation_pipeline import PIPELINE_MAP
+
+PIPELINE = "bessemer"
+"""The name under which ``relax.build`` finds the lowering of TensorIR functions without needless checks."""
+
+_TRUSTS = "bessemer.trusts_arguments"
+_CALL = tvm.ir.Op.get("relax.call_tir")
+_VIEWS = frozenset({"relax.reshape", "relax.memory.view"})
+
+
+def trust_own_tensors(module: tvm.IRModule) -> tvm.IRModule:
+    """Mark the TensorIR functions that are called with the library's own tensors only.
+
+    Args:
+        module: legalized and fused, before memory is planned.
+    """
+    trusting = _trusting_functions(module)
+    marked = module.clone()
+    for variable, function in module.functions_items():
+        if isinstance(function, tirx.PrimFunc) and variable.name_hint in trusting:
+            marked.update_func(variable, function.with_attr(_TRUSTS, True))
+    return marked
+
+
+@tvm.transform.module_pass(opt_level=0, name="SkipNeedlessChecks")
+def skip_needless_checks(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    """Take the assertions out of the functions that are marked."""
+    trusting = {
+        variable: function
+        for variable, function in module.functions_items()
+        if function.attrs and function.attrs.get(_TRUSTS, False)
+    }
+    changed = module.clone()
+    changed.update(tirx.transform.SkipAssert()(tvm.IRModule(trusting)))
+    return changed
+
+
+def _trusting_functions(module: tvm.IRModule) -> set[str]:
+    trusting: set[str] = set()
+    doubting: set[str] = set()
+    for function in module.functions.values():
+        if isinstance(function, relax.Function):
+            own: set[relax.Var] = set()
+            for binding in _bindings(function.body):
+                _read_binding(binding, own, trusting, doubting)
+    return trusting - doubting
+
+
+def _read_binding(
+    binding: relax.Binding, own: set[relax.Var], trusting: set[str], doubting: set[str]
+) -> None:
+    call = getattr(binding, "value", None)
+    if not isinstance(call, relax.Call):
+        return
+    if call.op == _CALL:
+        trusts = all(_is_own(argument, own) for argument in _fields(call.args[1]))
+        (trusting if trusts else doubting).add(str(call.args[0].name_hint))
+        own.add(binding.var)
+        return
+    if isinstance(call.op, tvm.ir.Op) and call.op.name in _VIEWS and _is_own(call.args[0], own):
+        own.add(binding.var)
+    used = (part for part in (call.op, *call.args) if isinstance(part, tvm.ir.GlobalVar))
+    doubting.update(str(variable.name_hint) for variable in used)
+
+
+def _is_own(argument: relax.Expr, own: set[relax.Var]) -> bool:
+    return isinstance(argument, GenericConst) or (isinstance(argument, relax.Var) and argument in own)
+
+
+def _fields(arguments: relax.Expr) -> Iterable[relax.Expr]:
+    return arguments.fields if isinstance(arguments, relax.Tuple) else (arguments,)
+
+
+def _bindings(body: relax.Expr) -> Iterator[relax.Binding]:
+    """All bindings in order, those of branches included."""
+    if not isinstance(body, relax.SeqExpr):
+        return
+    for block in body.blocks:
+        for binding in block.bindings:
+            value = getattr(binding, "value", None)
+            if isinstance(value, relax.If):
+                yield from _bindings(value.true_branch)
+                yield from _bindings(value.false_branch)
+            yield binding
+
+
+def _pipeline() -> tuple[tvm.transform.Pass, object, object]:
+    lower, finalize_host, finalize_device = PIPELINE_MAP["s_tir"]()
+
+    def finalize() -> tvm.transform.Pass:
+        return tvm.transform.Sequential([skip_needless_checks, finalize_host()])
+
+    return lower, finalize, finalize_device
+
+
+PIPELINE_MAP[PIPELINE] = _pipeline

@@ -1,0 +1,89 @@
+"""What all searches of a job share, and how they build and time modules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.meta_schedule.builder import BuilderInput
+from tvm.s_tir.meta_schedule.cost_model import CostModel
+from tvm.s_tir.meta_schedule.cost_model.xgb_model import XGBConfig, XGBModel
+from tvm.s_tir.meta_schedule.database import Database
+from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
+
+from worker.candidates.requests import Evaluation
+
+_DEVICE = "cpu"
+_WARM_UP_SAMPLES = 16
+
+EVALUATION = Evaluation(repeats=8, repeat_seconds=0.0015)
+"""How a candidate is timed in one round: in parts that fit between the turns of other processes."""
+
+
+@dataclass(frozen=True)
+class Laboratory:
+    """What all tasks share."""
+
+    target: tvm.target.Target
+    builder: Any
+    runner: Any
+    database: Database
+    cost_model: CostModel
+    threads: int
+    seed: int
+    max_trials: int
+
+
+def make_cost_model(seed: int, threads: int) -> CostModel:
+    """A gradient-boosted model that predicts from few samples on."""
+    return XGBModel(
+        config=XGBConfig(seed=seed, nthread=threads),
+        num_warmup_samples=_WARM_UP_SAMPLES,
+        num_tuning_cores=threads,
+    )
+
+
+def open_database(folder: Path) -> Database:
+    """MetaSchedule's database as JSON lines in ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return ms.database.JSONDatabase(
+        path_workload=str(folder / "database_workload.json"),
+        path_tuning_record=str(folder / "database_tuning_record.json"),
+    )
+
+
+def measure(modules: Sequence[tvm.IRModule], laboratory: Laboratory, rounds: int) -> list[RunnerResult]:
+    """Time each module's ``main``, all in turn, several times over.
+
+    What else runs on the machine comes and goes: modules that are timed in turn suffer alike, and the best
+    round of one that is timed several times has suffered least.
+
+    Args:
+        modules: what to build and to run.
+        laboratory: builder and runner.
+        rounds: how often each is timed.
+
+    Returns:
+        For each module its seconds in each round, or why it has none.
+    """
+    built = laboratory.builder.build([BuilderInput(module, laboratory.target) for module in modules])
+    runnable = [index for index, result in enumerate(built) if result.error_msg is None] * rounds
+    inputs = [
+        RunnerInput(built[index].artifact_path, _DEVICE, ArgInfo.from_entry_func(modules[index]))
+        for index in runnable
+    ]
+    seconds: list[list[float]] = [[] for _ in modules]
+    errors = [result.error_msg for result in built]
+    for index, future in zip(runnable, laboratory.runner.run(inputs) if inputs else (), strict=True):
+        result = future.result()
+        seconds[index] += [float(value) for value in result.run_secs or ()]
+        errors[index] = errors[index] or result.error_msg
+    return [
+        RunnerResult(None, error) if error is not None else RunnerResult(times, None)
+        for times, error in zip(seconds, errors, strict=True)
+    ]
