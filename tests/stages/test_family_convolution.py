@@ -60,6 +60,12 @@ class Convolution:
         rows, columns = ((size - 1) * self.dilation + 1 for size in self.kernel)
         return rows, columns
 
+    @property
+    def has_output(self) -> bool:
+        """Whether the window fits the image."""
+        sizes = zip(self.image, self.padding, self.reach, strict=True)
+        return all(size + 2 * pad >= reach for size, pad, reach in sizes)
+
 
 small = st.integers(1, 20)
 pairs = st.tuples(st.integers(1, 4), st.integers(1, 4))
@@ -94,12 +100,6 @@ def check(
 
 
 def check_convolution(server: CandidateClient, case: Convolution, mcpu: str, folder: Path) -> None:
-    assume(
-        all(
-            size + 2 * pad >= reach
-            for size, pad, reach in zip(case.image, case.padding, case.reach, strict=True)
-        )
-    )
     data = numbers((case.batch, case.groups * case.inputs, *case.image), case.dtype, 0)
     weights = numbers((case.groups * case.outputs, case.inputs, *case.kernel), case.dtype, 1)
     bias = numbers((1, weights.shape[0], 1, 1), case.dtype, 2)
@@ -138,6 +138,7 @@ def _followed(plain: torch.Tensor, case: Convolution) -> torch.Tensor:
 def test_a_convolution_of_any_shape_is_right(
     server: CandidateClient, tmp_path: Path, case: Convolution, mcpu: str
 ) -> None:
+    assume(case.has_output)
     check_convolution(server, case, mcpu, tmp_path)
 
 
@@ -155,6 +156,7 @@ def test_a_depthwise_convolution_of_any_shape_is_right(
     server: CandidateClient, tmp_path: Path, case: Convolution, mcpu: str, channels: int
 ) -> None:
     depthwise = Convolution(**{**vars(case), "groups": channels, "inputs": 1, "outputs": 1})
+    assume(depthwise.has_output)
     check_convolution(server, depthwise, mcpu, tmp_path)
 
 

@@ -17,11 +17,11 @@ from torch import nn
 from torch.nn import functional
 from tvm import relax
 from tvm.sym import Analyzer
-from worker.schedules.families.transposed import Phases, choose_tile
 
 from worker.candidates.client import CandidateClient
 from worker.candidates.server import fork_server
 from worker.schedules.default import count_unclaimed, schedule_rest
+from worker.schedules.families.transposed_convolution import Phases, choose_tile
 from worker.schedules.machine import Machine
 from worker.targets import tvm_target
 

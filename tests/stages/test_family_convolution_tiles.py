@@ -14,8 +14,9 @@ from torch import nn
 from tvm import te
 
 from bessemer.contract.target import LINUX_X86_64
-from worker.layout.convolution_kernels import Window, convolution
+from worker.layout.convolution_kernels import convolution
 from worker.layout.convolution_weights import Groups, merge, merged_groups, pack_dense, pack_vector
+from worker.layout.convolution_window import Window
 from worker.schedules.default import default_schedule, schedule_rest
 from worker.schedules.families.conv2d import (
     ConvolutionShape,
@@ -81,6 +82,7 @@ def test_rows_stay_apart_where_threads_would_idle() -> None:
 
     assert choose_convolution_tile(few, replace(AVX2, threads=1)).joined == 14
     assert choose_convolution_tile(few, replace(AVX2, threads=16)).joined == 1
+    assert choose_convolution_tile(replace(few, joinable=False), replace(AVX2, threads=1)).joined == 1
 
 
 @pytest.mark.parametrize(
@@ -204,7 +206,9 @@ def test_the_inner_loop_keeps_all_sums_in_registers(mcpu: str, triple: str, stac
     lanes = machine_of(target).lanes(32)
     data = te.placeholder((1, 64 // lanes, 56, 56, lanes), "float32")
     weights = te.placeholder((64 // lanes, 64 // lanes, 3, 3, lanes, lanes), "float32")
-    output = convolution(Window((3, 3), (1, 1), (1, 1), (1, 1), (1, 1), (56, 56)), groups=1)(data, weights)
+    once, image = (1, 1), (56, 56)
+    window = Window(image, (3, 3), strides=once, dilation=once, before=once, after=once, output=image)
+    output = convolution(window, groups=1)(data, weights)
     function = te.create_prim_func([data, weights, output], index_dtype_override="int64")
 
     code = tvm.compile(tvm.IRModule({"main": default_schedule(function, target)}), target).mod

@@ -1,10 +1,11 @@
 """Which processor a name stands for, and which tile each gets."""
 
+from math import ceil
 
 import pytest
 
-from worker.schedules.machine import Machine, machine_from
-from worker.schedules.matmul_plan import MatmulShape, plan_matmul
+from worker.schedules.machine import Machine, Tile, choose_tile, machine_from
+from worker.schedules.matmul_plan import MatmulShape, panels, plan_matmul
 from worker.schedules.processors import AVX, AVX2, AVX512, NEON, PROCESSORS, SSE, processor_of
 
 X86_64_V2 = frozenset({"sse4.2"})

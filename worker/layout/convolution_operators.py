@@ -75,7 +75,7 @@ def _depthwise(asked: _Convolution, bench: Workbench) -> relax.Var | None:
         if isinstance(asked.window, TransposedWindow)
         else kernels.depthwise(asked.window)
     )
-    return bench.kernel(kernel, "depthwise", _cast(data.variable, dtype, bench), weights)
+    return bench.kernel(kernel, _name(asked, "depthwise_"), _cast(data.variable, dtype, bench), weights)
 
 
 def _dense(asked: _Convolution, bench: Workbench) -> relax.Var:
@@ -120,8 +120,11 @@ def _call_dense(asked: _Convolution, data: relax.Expr, packing: Packing, bench: 
         if isinstance(asked.window, TransposedWindow)
         else kernels.convolution(asked.window, groups)
     )
-    name = f"{'transposed_' if asked.is_transposed else ''}conv{len(asked.image.sizes)}d"
-    return bench.kernel(kernel, name, _cast(data, packing.dtype, bench), weights)
+    return bench.kernel(kernel, _name(asked), _cast(data, packing.dtype, bench), weights)
+
+
+def _name(asked: _Convolution, kind: str = "") -> str:
+    return f"{'transposed_' if asked.is_transposed else ''}{kind}conv{len(asked.image.sizes)}d"
 
 
 def _plain_rows(asked: _Convolution, bench: Workbench) -> relax.Expr:

@@ -17,7 +17,7 @@ from tvm import te, tirx
 from worker.layout.convolution_kernels import FAMILY, GROUP_BLOCKS, input_channels
 from worker.layout.convolution_window import Expression, Sizes, Tensor, bordered, rows_of, split_rows
 
-TRANSPOSED = "transposed"
+TRANSPOSED = "transposed_convolution"
 """The family of these kernels' main blocks."""
 STRIDES, DILATION, PADDING, OUTPUT = (
     f"bessemer.{name}" for name in ("strides", "dilation", "padding", "output")

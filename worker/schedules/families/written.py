@@ -2,7 +2,8 @@
 
 A writer gets the schedule of a function whose elementwise blocks are inlined, as far as that repeats no
 work. It returns the function with loops of its own, or None where the function is none of its kind. What
-TVM refuses on the way counts as None. It chooses among several ways as the other families do.
+TVM refuses on the way counts as None. It chooses among several ways as the other families do. A
+function one of whose blocks names its family is shown to no other.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import NamedTuple
 
 from tvm import s_tir, tirx
 
+from worker.layout.convolution_kernels import FAMILY
 from worker.schedules.attempt import REFUSALS
+from worker.schedules.blocks import block_names
 from worker.schedules.families.attention import write_attention
 from worker.schedules.families.columns import write_columns
 from worker.schedules.families.matmul import write_matmul
@@ -48,7 +51,10 @@ def write_by_family(schedule: s_tir.Schedule, machine: Machine, wanted: Numbers 
         machine: the processor.
         wanted: the plan to follow; the family's first where it is None.
     """
+    named = _named_family(schedule)
     for writer in WRITERS:
+        if named not in (None, writer.name):
+            continue
         choose = Chooser(wanted)
         try:
             written = writer.write(schedule, machine, choose)
@@ -57,3 +63,9 @@ def write_by_family(schedule: s_tir.Schedule, machine: Machine, wanted: Numbers 
         if written is not None:
             return Scheduled(written, choose.plans)
     return None
+
+
+def _named_family(schedule: s_tir.Schedule) -> str | None:
+    """The family that a block is annotated with."""
+    annotations = [schedule.get(schedule.get_sblock(name)).annotations for name in block_names(schedule)]
+    return next((str(of_block[FAMILY]) for of_block in annotations if FAMILY in of_block), None)
