@@ -67,7 +67,7 @@ class ConvolutionShape:
         image: elements of all images.
         weights: elements of the weights.
         only_whole: whether a tile's columns must divide a row.
-        has_rows: whether the rows are the image's own, so that some may be joined.
+        joinable: whether rows may be joined; not those of a batch of open size, nor parts of a sequence.
     """
 
     batch: int
@@ -82,7 +82,7 @@ class ConvolutionShape:
     image: int = 0
     weights: int = 0
     only_whole: bool = False
-    has_rows: bool = True
+    joinable: bool = True
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine, choose: Chooser)
     windows = find_windows(schedule, CONVOLUTION)
     if windows is None:
         return False
-    windows = cut_row(schedule, windows)
-    plan = choose(convolution_plans(_shape(schedule, windows), machine))
+    whole, windows = windows, cut_row(schedule, windows)
+    plan = choose(convolution_plans(_shape(schedule, windows, is_cut=windows is not whole), machine))
     windows = join_rows(schedule, windows, plan.tile.joined)
     _tile(schedule, windows, plan, machine)
     if windows.border is not None:
@@ -166,8 +166,8 @@ def _registers(blocks: int, columns: int, machine: Machine) -> int:
 
 def _joins(shape: ConvolutionShape) -> tuple[int, ...]:
     """No rows, or all of an image."""
-    can_join = shape.has_rows and 1 < shape.rows <= _MAX_JOINED // shape.columns
-    return (1, shape.rows) if can_join else (1,)
+    few = 1 < shape.rows <= _MAX_JOINED // shape.columns
+    return (1, shape.rows) if few and shape.joinable else (1,)
 
 
 def _parts(blocks: int, shape: ConvolutionShape, machine: Machine) -> int:
@@ -267,7 +267,7 @@ def _keeps_weights(shape: ConvolutionShape, tile: ConvolutionTile) -> bool:
     return shape.image * turns + shape.weights <= shape.weights * rows + shape.image
 
 
-def _shape(schedule: s_tir.Schedule, windows: Windows) -> ConvolutionShape:
+def _shape(schedule: s_tir.Schedule, windows: Windows, is_cut: bool) -> ConvolutionShape:
     batch, blocks, rows, columns, _ = windows.sizes
     per_group = int(schedule.get(windows.main).annotations[GROUP_BLOCKS])
     image, weights = (read.source.shape for read in schedule.get(windows.main).reads)
@@ -284,7 +284,7 @@ def _shape(schedule: s_tir.Schedule, windows: Windows) -> ConvolutionShape:
         image=_elements(image),
         weights=_elements(weights),
         only_whole=windows.is_open,
-        has_rows=int(schedule.get(windows.main).writes[0].source.shape[2]) == rows,
+        joinable=not (windows.is_open or is_cut),
     )
 
 
