@@ -15,9 +15,7 @@ from worker.errors import failure_of
 
 
 @tvm.transform.module_pass(opt_level=0, name="RestrictShapeFunctions")
-def restrict_shape_functions(
-    module: tvm.IRModule, _context: tvm.transform.PassContext
-) -> tvm.IRModule:
+def restrict_shape_functions(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
     """Say of functions of one buffer that nothing aliases it.
 
     Those that compute open sizes lack the attribute, and one such function makes LLVM keep the sums of all
