@@ -47,11 +47,12 @@ class JobError(Exception):
 
 
 class OperatorsUnsupportedError(JobError):
-    """The importer lacks operators; ``places`` lists all of them."""
+    """The importer lacks operators; ``places`` lists all of them, ``template`` is a rule to fill in."""
 
-    def __init__(self, places: tuple[SourcePlace, ...]) -> None:
+    def __init__(self, places: tuple[SourcePlace, ...], template: str) -> None:
         names = sorted({place.operator for place in places if place.operator})
-        super().__init__(ErrorCode.OPERATOR_UNSUPPORTED, f"unsupported: {', '.join(names)}", places)
+        detail = f"unsupported: {', '.join(names)}\n\nA rule adds an operator:\n\n{template}"
+        super().__init__(ErrorCode.OPERATOR_UNSUPPORTED, detail, places)
 
 
 class MisbehavedError(JobError):
