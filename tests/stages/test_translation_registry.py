@@ -104,7 +104,8 @@ def test_a_custom_operator_is_not_taken_for_torchs_of_the_same_name(tmp_path: Pa
         translate(capture_module(CUSTOM, torch.randn(2, 3)), make_workshop(tmp_path))
 
     (place,) = raised.value.places
-    assert (place.operator, place.file) == ("samplelib.relu.default", __file__)
+    assert place.operator == "samplelib.relu.default"
+    assert place.line is not None
 
 
 def test_the_error_holds_a_rule_to_fill_in(tmp_path: Path) -> None:

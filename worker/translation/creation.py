@@ -23,7 +23,7 @@ def _full(emit: Emitter, size: Any, value: Any) -> Any:
     shape = emit.results[0].shape
     if not is_number(value) or not all(isinstance(axis, int) for axis in shape):
         return emit.stock()
-    return relax.op.full(tuple(shape), relax.const(value, emit.dtype), emit.dtype)
+    return emit.full(tuple(shape), value, emit.dtype)
 
 
 def _sequence(emit: Emitter, *arguments: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,12 @@ class Emitter:
         """The node's tensors and numbers as torch knows them, for its rules of type promotion."""
         values = (getattr(leaf, "meta", {}).get("val", leaf) for leaf in pytree.tree_leaves(self.node.args))
         return [value for value in values if isinstance(value, torch.Tensor | int | float)]
+
+    def full(self, shape: tuple[Any, ...], value: Any, dtype: str) -> relax.Expr:
+        """A tensor of one value. TVM's own cannot be built of infinities."""
+        if math.isfinite(value):
+            return self(relax.op.full(shape, relax.const(value, dtype), dtype))
+        return self(relax.op.broadcast_to(relax.const(value, dtype), shape))
 
     def cast(self, value: Any, dtype: str) -> relax.Expr:
         """A tensor in a dtype; a number becomes a constant of it."""

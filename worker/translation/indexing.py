@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import torch
 from tvm import relax, topi
 
 from worker.translation.dtypes import is_floating
 from worker.translation.emitter import Emitter, axis_of, dtype_of, fixed, shape_of
-from worker.translation.rule import Rules, rules_of
+from worker.translation.rule import Decomposition, Rules, Translate, rules_of
 
 
 def look_up(emit: Emitter, table: relax.Expr, indices: relax.Expr, axis: int) -> relax.Expr:
@@ -115,13 +117,55 @@ def _gather(emit: Emitter, data: relax.Expr, axis: int, index: relax.Expr) -> re
     return relax.op.gather_elements(data, emit.cast(index, "int64"), axis)
 
 
-RULES: Rules = rules_of(
-    {
-        "aten.embedding.default": _embedding,
-        "aten.gather.default": _gather,
-        "aten.index.Tensor": _index,
-        "aten.index_select.default": _index_select,
-        "aten.select.int": _select,
-        "aten.take.default": _take,
-    }
+def _index_put(
+    data: torch.Tensor, indices: list[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False
+) -> torch.Tensor:
+    """``data[i, :, j] = values``: the indexed axes become one in front, its rows are written or added to."""
+    given = [index for index in indices if index is not None]
+    if given[0].dtype == torch.bool:
+        return _masked_put(data, indices, values, accumulate)
+    axes = [axis for axis, index in enumerate(indices) if index is not None]
+    rest = [axis for axis in range(data.dim()) if axis not in axes]
+    place = torch.zeros((), dtype=torch.int64)
+    for axis, index in zip(axes, given, strict=True):
+        size = data.shape[axis]
+        place = place * size + torch.where(index < 0, index + size, index)
+    neighbors = axes == list(range(axes[0], axes[-1] + 1))
+    before = [data.shape[axis] for axis in rest[: axes[0]]] if neighbors else []
+    after = [data.shape[axis] for axis in rest[len(before) :]]
+    written = values.to(data.dtype).expand(*before, *place.shape, *after)
+    for _ in place.shape:
+        written = written.movedim(len(before) + place.dim() - 1, 0)
+    front = data.permute(*axes, *rest)
+    rows = front.flatten(0, len(axes) - 1).reshape(-1, math.prod(data.shape[axis] for axis in rest))
+    written = written.reshape(-1, rows.shape[1])
+    at = place.reshape(-1, 1).expand_as(written)
+    result = rows.scatter_add(0, at, written) if accumulate else rows.scatter(0, at, written)
+    order = [*axes, *rest]
+    return result.reshape(front.shape).permute([order.index(axis) for axis in range(data.dim())])
+
+
+def _masked_put(
+    data: torch.Tensor, indices: list[torch.Tensor | None], values: torch.Tensor, accumulate: bool
+) -> torch.Tensor:
+    """``data[mask] = value``."""
+    mask = indices[0]
+    if mask is None or len(indices) > 1 or accumulate or values.numel() != 1:
+        raise NotImplementedError("index_put by a mask, of more than one value")
+    shaped = mask.reshape(*mask.shape, *[1] * (data.dim() - mask.dim()))
+    return torch.where(shaped, values.reshape(()).to(data.dtype), data)
+
+
+_TRANSLATIONS: dict[str, Translate] = {
+    "aten.embedding.default": _embedding,
+    "aten.gather.default": _gather,
+    "aten.index.Tensor": _index,
+    "aten.index_select.default": _index_select,
+    "aten.select.int": _select,
+    "aten.take.default": _take,
+}
+
+RULES: Rules = (
+    *rules_of(_TRANSLATIONS),
+    Decomposition("aten.index_put.default", _index_put),
 )

@@ -51,7 +51,7 @@ def _scatter_reduce(
     source = _as_large_as(emit, source, index)
     if not include_self:
         start = _start(reduction, dtype_of(data))
-        blank = emit(relax.op.full(shape_of(index), relax.const(start, dtype_of(data)), dtype_of(data)))
+        blank = emit.full(shape_of(index), start, dtype_of(data))
         data = _scattered(emit, data, axis, index, blank, "update")
     return _scattered(emit, data, axis, index, source, _REDUCTIONS[reduction])
 
@@ -72,7 +72,7 @@ def _scatter(emit: Emitter, data: relax.Expr, axis: int, index: relax.Expr, sour
 
 def _scatter_value(emit: Emitter, data: relax.Expr, axis: int, index: relax.Expr, value: Any) -> relax.Expr:
     dtype = dtype_of(data)
-    source = emit(relax.op.full(shape_of(index), relax.const(value, dtype), dtype))
+    source = emit.full(shape_of(index), value, dtype)
     return _scattered(emit, data, axis, index, source, "update")
 
 
