@@ -109,7 +109,10 @@ CASES = {
         ((1, 600), (3, 600), (7, 600), (64, 600)),
     ),
     "encoder-products": Case(
-        Function(self_attention), (2, 6, 20), MIXED, ((1, 1, 20), (3, 5, 20), (2, 64, 20), (1, 197, 20), (7, 17, 20))
+        Function(self_attention),
+        (2, 6, 20),
+        MIXED,
+        ((1, 1, 20), (3, 5, 20), (2, 64, 20), (1, 197, 20), (7, 17, 20)),
     ),
     "causal-attention": Case(
         Function(
