@@ -27,7 +27,8 @@ class Processor:
     Attributes:
         vector_bits: width of a vector register that code is generated for. Scalable vectors are left out:
             SVE's cores run as fast with fixed vectors of 128 bits on all their units.
-        registers: vector registers by name.
+        registers: vector registers by name, less two for products where these are added by instructions of
+            their own.
         fma_ports: vector multiply-adds that start in a cycle.
         fma_latency: cycles from one multiply-add to the next that adds to its result.
         loads_per_cycle: vectors, or broadcast elements, that are loaded in a cycle.
@@ -49,8 +50,8 @@ class Processor:
     lane_factors: bool = False
 
 
-SSE = Processor(128, 16, 1, 4, 2, 32, 256, f"{_COMMON}; a product and a sum apart, one pair a cycle")
-AVX = Processor(256, 16, 1, 4, 1, 32, 256, f"{_COMMON}; a product and a sum apart, loads of 128 bits")
+SSE = Processor(128, 14, 1, 4, 2, 32, 256, f"{_COMMON}; a product and a sum apart, one pair a cycle")
+AVX = Processor(256, 14, 1, 4, 1, 32, 256, f"{_COMMON}; a product and a sum apart, loads of 128 bits")
 AVX2 = Processor(256, 16, 2, 4, 2, 32, 256, _COMMON)
 AVX512 = Processor(512, 32, 2, 4, 2, 32, 512, _COMMON)
 NEON = Processor(128, 32, 2, 4, 2, 32, 256, _COMMON, lane_factors=True)
