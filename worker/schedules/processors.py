@@ -2,7 +2,8 @@
 
 Figures are those of full vectors of ``vector_bits``. A core that splits a vector between its units, or
 loads one in two halves, starts fewer of them in a cycle. Where models of a family differ, the smaller
-cache counts: a tile that fits it fits the others too.
+cache counts: a tile that fits it fits the others too. Tiles were measured on Zen 3 only; the other rows
+follow the vendors' documents and have not met their processor yet.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Processor:
         loads_per_cycle: vectors, or broadcast elements, that are loaded in a cycle.
         l1_kib: first-level data cache.
         l2_kib: second-level cache, or a core's part of one that cores share.
-        source: where the figures are from.
+        source: the document that describes the core.
         lane_factors: whether a multiply-add takes its second factor from a lane of a vector. Factors that lie
             side by side are then loaded together, and stay in registers until all of them are used.
     """
