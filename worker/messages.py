@@ -67,6 +67,7 @@ CODES = frozenset(
         ErrorCode.INPUTS_MISSING,
         ErrorCode.INPUTS_MISMATCH,
         ErrorCode.CAPTURE_FAILED,
+        ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED,
         ErrorCode.OPERATOR_UNSUPPORTED,
         ErrorCode.TRANSLATE_FAILED,
         ErrorCode.OPTIMIZE_FAILED,
