@@ -18,6 +18,7 @@ LibraryCrashedError           the process that ran a library died               
 CandidateServerLostError      the candidate server itself is gone                 candidates/client.py
 EntrantCrashedError           one of two schedules of a model crashed             tuning/whole_model.py
 NoSuchPlanError               a search's plan is none of its family's             schedules/plans.py
+RuleError                     a package's translation rules are none, or two       translation/registry.py
 ScriptRaisedError             the model itself raised                             torchscript/primitives.py
 ScriptConversionError         neither way led to an exported program              torchscript/convert.py
 UnknownOperatorError          nothing here or in torch computes a node            torchscript/operators.py
@@ -47,11 +48,12 @@ class JobError(Exception):
 
 
 class OperatorsUnsupportedError(JobError):
-    """The importer lacks operators; ``places`` lists all of them."""
+    """The importer lacks operators; ``places`` lists all of them, ``template`` is a rule to fill in."""
 
-    def __init__(self, places: tuple[SourcePlace, ...]) -> None:
+    def __init__(self, places: tuple[SourcePlace, ...], template: str) -> None:
         names = sorted({place.operator for place in places if place.operator})
-        super().__init__(ErrorCode.OPERATOR_UNSUPPORTED, f"unsupported: {', '.join(names)}", places)
+        detail = f"unsupported: {', '.join(names)}\n\nA rule adds an operator:\n\n{template}"
+        super().__init__(ErrorCode.OPERATOR_UNSUPPORTED, detail, places)
 
 
 class MisbehavedError(JobError):

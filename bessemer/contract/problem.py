@@ -162,7 +162,9 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         "Name every input with fixed sizes: `--input NAME=1x3x224x224:float32`.",
     ),
     ErrorCode.OPERATOR_UNSUPPORTED: ErrorText(
-        422, "The compiler lacks operators of this model", "Rewrite the places that are listed."
+        422,
+        "The compiler lacks operators of this model",
+        "Rewrite the places that are listed, or add a rule (docs/translation.md).",
     ),
     ErrorCode.TRANSLATE_FAILED: ErrorText(
         422, "The exported program could not be translated to Relax", "Report the model's operators to us."

@@ -101,7 +101,7 @@ def test_places_reach_the_problem(
     place = SourcePlace(operator="aten.i0.default", module_path="inner")
 
     def refuses(_value: object, _workshop: Workshop) -> object:
-        raise OperatorsUnsupportedError((place,))
+        raise OperatorsUnsupportedError((place,), "")
 
     monkeypatch.setattr(pipeline, "PIPELINE", ((Stage.TRANSLATE, refuses),))
     with pytest.raises(StageFailedError) as raised:

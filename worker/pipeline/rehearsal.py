@@ -11,9 +11,9 @@ from torch import nn
 
 from worker.executable import compile_module
 from worker.pipeline.passes import OPTIMIZATION
-from worker.pipeline.rules import Importer
 from worker.pipeline.translate import decomposition_table
 from worker.targets import host_mcpu
+from worker.translation.importer import Importer
 
 
 class _Rehearsed(nn.Module):

@@ -13,17 +13,17 @@ from tvm import relax
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import TensorSpec
 from worker.errors import JobError, OperatorsUnsupportedError, failure_of, short_message
-from worker.pipeline.rules import Importer
 from worker.pipeline.types import Captured, Translated, Workshop
 from worker.places import describe_place, place_of
+from worker.translation.importer import Importer
+from worker.translation.registry import rule_book
+from worker.translation.template import rule_template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch.export import ExportedProgram
     from torch.fx import Node
-
-    from bessemer.contract.problem import SourcePlace
 
 MAX_PLACES = 200
 
@@ -55,7 +55,7 @@ def translate(captured: Captured, workshop: Workshop) -> Translated:
     """
     program = captured.program.run_decompositions(decomposition_table())
     importer = Importer()
-    refuse_unsupported(program, frozenset(importer.create_convert_map()))
+    refuse_unsupported(program, importer)
     try:
         module = _import(importer, program)
         main = _named_parameters(module["main"], captured.input_specs)
@@ -68,28 +68,36 @@ def translate(captured: Captured, workshop: Workshop) -> Translated:
 
 @lru_cache(maxsize=1)
 def decomposition_table() -> dict[Any, Any]:
-    """torch's default decompositions to its core operators, without those of ``KEPT_WHOLE``.
+    """torch's default decompositions to its core operators, without those of ``KEPT_WHOLE``, and the rules'.
 
     torch materializes them anew for every program, which takes longer than to decompose a small model.
     """
     table = dict(torch.export.default_decompositions())
     for operator in KEPT_WHOLE:
         table.pop(operator, None)
+    for name, rule in rule_book().decompositions.items():
+        table[_overload(name)] = rule.compute
     return table
 
 
-def refuse_unsupported(program: ExportedProgram, supported: frozenset[str]) -> None:
-    """Refuse a program that calls operators beyond ``supported``, the importer's own names.
+def _overload(name: str) -> torch._ops.OpOverload:
+    operator: Any = torch.ops
+    for part in name.split("."):
+        operator = getattr(operator, part)
+    return operator
+
+
+def refuse_unsupported(program: ExportedProgram, importer: Importer) -> None:
+    """Refuse a program that calls operators which have neither a rule nor a converter.
 
     Raises:
-        OperatorsUnsupportedError: with the distinct places of all of them, in the order of the program.
+        OperatorsUnsupportedError: with the distinct places of all of them, in the order of the program, and a
+            rule to fill in.
     """
-    places: dict[SourcePlace, None] = {}
-    for node in _calls(program):
-        if node.target.__name__ not in supported:
-            places.setdefault(place_of(node))
-    if places:
-        raise OperatorsUnsupportedError(tuple(places)[:MAX_PLACES])
+    missing = [node for node in _calls(program) if not importer.can_translate(node)]
+    if missing:
+        places = tuple(dict.fromkeys(map(place_of, missing)))
+        raise OperatorsUnsupportedError(places[:MAX_PLACES], rule_template(missing))
 
 
 def count_operators(module: tvm.IRModule) -> dict[str, int]:
@@ -122,19 +130,14 @@ def _import(importer: Importer, program: ExportedProgram) -> tvm.IRModule:
             custom_convert_map=None,
         )
     except Exception as error:
-        raise _import_failure(importer, program, error) from error
+        raise _import_failure(importer, error) from error
 
 
-def _import_failure(importer: Importer, program: ExportedProgram, error: Exception) -> JobError:
-    """The importer keeps every node that it has translated: the first that is missing is where it failed."""
+def _import_failure(importer: Importer, error: Exception) -> JobError:
     reason = short_message(error)
-    missing = (
-        node for node in program.graph.nodes if node.op == "call_function" and node not in importer.env
-    )
-    failed_at = next(missing, None)
-    if failed_at is None or not importer.env:
+    if importer.reached is None:
         return failure_of(ErrorCode.TRANSLATE_FAILED, error, reason)
-    place = place_of(failed_at)
+    place = place_of(importer.reached)
     return failure_of(ErrorCode.TRANSLATE_FAILED, error, f"{describe_place(place)}: {reason}", (place,))
 
 

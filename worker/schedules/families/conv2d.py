@@ -67,7 +67,8 @@ class ConvolutionShape:
         image: elements of all images.
         weights: elements of the weights.
         only_whole: whether a tile's columns must divide a row.
-        joinable: whether rows may be joined; not those of a batch of open size, nor parts of a sequence.
+        joinable: whether rows may be joined; not those of a batch of open size, nor parts of a sequence, nor
+            of a window of one tap and channel, whose reductions TVM would drop.
     """
 
     batch: int
@@ -284,7 +285,7 @@ def _shape(schedule: s_tir.Schedule, windows: Windows, is_cut: bool) -> Convolut
         image=_elements(image),
         weights=_elements(weights),
         only_whole=windows.is_open,
-        joinable=not (windows.is_open or is_cut),
+        joinable=not (windows.is_open or is_cut or windows.taps == 1),
     )
 
 

@@ -1,0 +1,148 @@
+"""Architectures of torchvision, which need none of its compiled operators."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from benchmarks.architectures.entry import Architecture, Inputs, image
+
+CLASSIFIERS = {
+    "alexnet": 96,
+    "vgg11_bn": 64,
+    "resnet18": 64,
+    "resnet50": 64,
+    "resnext50_32x4d": 64,
+    "wide_resnet50_2": 64,
+    "densenet121": 64,
+    "inception_v3": 128,
+    "googlenet": 64,
+    "shufflenet_v2_x0_5": 64,
+    "mobilenet_v2": 64,
+    "mobilenet_v3_small": 64,
+    "mobilenet_v3_large": 64,
+    "mnasnet0_5": 64,
+    "squeezenet1_1": 64,
+    "efficientnet_b0": 64,
+    "efficientnet_v2_s": 64,
+    "regnet_y_400mf": 64,
+    "regnet_x_400mf": 64,
+    "convnext_tiny": 64,
+    "swin_t": 64,
+    "swin_v2_t": 64,
+}
+"""With the side of the image to give."""
+
+SEGMENTERS = {"fcn_resnet50": 64, "deeplabv3_mobilenet_v3_large": 64, "lraspp_mobilenet_v3_large": 64}
+VIDEO = {"r3d_18": 32, "mc3_18": 32, "r2plus1d_18": 32, "s3d": 64, "swin3d_t": 32}
+
+_OPERATORS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt "
+    "pooled_width, int sampling_ratio, bool aligned) -> Tensor",
+    "_roi_align_backward(Tensor grad) -> Tensor",
+    "roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> "
+    "(Tensor, Tensor)",
+    "_roi_pool_backward(Tensor grad) -> Tensor",
+    "ps_roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt "
+    "pooled_width, int sampling_ratio) -> (Tensor, Tensor)",
+    "_ps_roi_align_backward(Tensor grad) -> Tensor",
+    "ps_roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt "
+    "pooled_width) -> (Tensor, Tensor)",
+    "_ps_roi_pool_backward(Tensor grad) -> Tensor",
+    "deform_conv2d(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, "
+    "SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, "
+    "SymInt offset_groups, bool use_mask) -> Tensor",
+    "_deform_conv2d_backward(Tensor grad) -> Tensor",
+)
+"""torchvision, built for another torch, needs its operators declared to be imported; nothing calls them."""
+
+_library: list[torch.library.Library] = []
+
+
+def declare_operators() -> None:
+    """Let torchvision be imported without its compiled part."""
+    if not _library:
+        _library.append(torch.library.Library("torchvision", "DEF"))
+        for schema in _OPERATORS:
+            _library[0].define(schema)
+
+
+def architectures() -> list[Architecture]:
+    """All of them."""
+    declare_operators()
+    from torchvision import models
+
+    made = [
+        Architecture(f"torchvision/{name}", partial(_classifier, models, name, size))
+        for name, size in CLASSIFIERS.items()
+    ]
+    made.append(Architecture("torchvision/vit_b_16", partial(_vision_transformer, models)))
+    made.append(Architecture("torchvision/maxvit", partial(_maxvit, models)))
+    made += [
+        Architecture(f"torchvision/{name}", partial(_segmenter, models.segmentation, name, size))
+        for name, size in SEGMENTERS.items()
+    ]
+    made += [
+        Architecture(f"torchvision/{name}", partial(_video, models.video, name, size))
+        for name, size in VIDEO.items()
+    ]
+    made.append(Architecture("torchvision/mvit_v2_s", partial(_mvit, models.video)))
+    made.append(Architecture("torchvision/raft_small", partial(_raft, models.optical_flow)))
+    return made
+
+
+def _classifier(models: Any, name: str, size: int) -> tuple[nn.Module, Inputs]:
+    options = {"init_weights": True} if name in ("inception_v3", "googlenet") else {}
+    return getattr(models, name)(weights=None, **options).eval(), image(size)
+
+
+def _vision_transformer(models: Any) -> tuple[nn.Module, Inputs]:
+    model = models.VisionTransformer(
+        image_size=64, patch_size=16, num_layers=2, num_heads=4, hidden_dim=64, mlp_dim=128
+    )
+    nn.init.normal_(model.heads.head.weight)
+    return model.eval(), image(64)
+
+
+def _maxvit(models: Any) -> tuple[nn.Module, Inputs]:
+    model = models.MaxVit(
+        input_size=(64, 64),
+        stem_channels=16,
+        partition_size=2,
+        block_channels=[16, 32],
+        block_layers=[1, 1],
+        head_dim=8,
+        stochastic_depth_prob=0.0,
+    )
+    return model.eval(), image(64)
+
+
+def _segmenter(models: Any, name: str, size: int) -> tuple[nn.Module, Inputs]:
+    return getattr(models, name)(weights=None, weights_backbone=None).eval(), image(size)
+
+
+def _video(models: Any, name: str, size: int) -> tuple[nn.Module, Inputs]:
+    frames = 16 if name == "s3d" else 4
+    return getattr(models, name)(weights=None).eval(), (torch.randn(1, 3, frames, size, size),)
+
+
+def _mvit(models: Any) -> tuple[nn.Module, Inputs]:
+    return models.mvit_v2_s(weights=None).eval(), (torch.randn(1, 3, 16, 224, 224),)
+
+
+class _LastFlow(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        return self.model(first, second, num_flow_updates=1)[-1]
+
+
+def _raft(models: Any) -> tuple[nn.Module, Inputs]:
+    return _LastFlow(models.raft_small(weights=None)).eval(), (*image(128), *image(128))

@@ -1,0 +1,66 @@
+"""Matrix products.
+
+TVM's converters give float32 whatever the operands are; torch gives their dtype, and sums narrow floats in
+float32.
+"""
+
+from __future__ import annotations
+
+from tvm import relax
+
+from worker.translation.dtypes import wide
+from worker.translation.emitter import Emitter, dtype_of
+from worker.translation.rule import Rules, rules_of
+
+
+def biased(emit: Emitter, product: relax.Expr, bias: relax.Expr | None, dtype: str) -> relax.Expr:
+    """Add a bias that broadcasts, in the product's dtype, and give the sum the dtype of the operands."""
+    result = emit(product)
+    if bias is not None:
+        result = emit(relax.op.add(result, emit.cast(bias, dtype_of(result))))
+    return emit.cast(result, dtype)
+
+
+def _matmul(emit: Emitter, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    dtype = dtype_of(left)
+    return biased(emit, relax.op.matmul(left, right, out_dtype=wide(dtype)), None, dtype)
+
+
+def _linear(emit: Emitter, data: relax.Expr, weight: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
+    dtype = dtype_of(data)
+    if len(weight.ty.shape) == 1:
+        return biased(emit, relax.op.matmul(data, weight, out_dtype=wide(dtype)), bias, dtype)
+    product = relax.op.matmul(data, emit(relax.op.permute_dims(weight)), out_dtype=wide(dtype))
+    return biased(emit, product, bias, dtype)
+
+
+def _addmm(
+    emit: Emitter, bias: relax.Expr, left: relax.Expr, right: relax.Expr, *, beta: float, alpha: float
+) -> relax.Expr:
+    dtype = dtype_of(left)
+    product = emit(relax.op.matmul(left, right, out_dtype=wide(dtype)))
+    product = times(emit, product, alpha)
+    if beta == 0:
+        return emit.cast(product, dtype)
+    return biased(emit, product, times(emit, bias, beta), dtype)
+
+
+def times(emit: Emitter, expression: relax.Expr, factor: float) -> relax.Expr:
+    """A multiple of an expression."""
+    if factor == 1:
+        return expression
+    return emit(relax.op.multiply(expression, relax.const(factor, dtype_of(expression))))
+
+
+RULES: Rules = rules_of(
+    {
+        "aten.addmm.default": _addmm,
+        "aten.baddbmm.default": _addmm,
+        "aten.bmm.default": _matmul,
+        "aten.linear.default": _linear,
+        "aten.matmul.default": _matmul,
+        "aten.mm.default": _matmul,
+        "aten.mv.default": _matmul,
+        "aten.dot.default": _matmul,
+    }
+)
