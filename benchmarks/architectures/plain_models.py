@@ -46,7 +46,9 @@ class Attention(nn.Module):
         self.attention = nn.MultiheadAttention(16, 4, batch_first=True)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.attention(x, x, x)
+        joined, weights = self.attention(x, x, x)
+        assert weights is not None
+        return joined, weights
 
 
 class Decoder(nn.Module):

@@ -1,4 +1,4 @@
-"""Softmax, of narrow floats in float32 as torch does."""
+"""Softmax, of narrow floats in float32 as torch does; norms over groups of channels."""
 
 from __future__ import annotations
 
@@ -19,8 +19,31 @@ def _exponentials(operation: Callable[[relax.Expr, int], relax.Expr]) -> Transla
     return translate
 
 
+def _group_norm(
+    emit: Emitter,
+    data: relax.Expr,
+    weight: relax.Expr | None,
+    bias: relax.Expr | None,
+    batch: int,
+    channels: int,
+    elements: int,
+    groups: int,
+    epsilon: float,
+) -> tuple[relax.Expr, None, None]:
+    """The mean and the deviation, which only gradients need, are left out."""
+    dtype = dtype_of(data)
+    gamma = emit.full((channels,), 1.0, dtype) if weight is None else weight
+    beta = emit.full((channels,), 0.0, dtype) if bias is None else bias
+    axes = list(range(2, len(shape_of(data))))
+    normed = relax.op.nn.group_norm(
+        data, gamma, beta, num_groups=groups, channel_axis=1, axes=axes, epsilon=epsilon
+    )
+    return emit(normed), None, None
+
+
 RULES: Rules = rules_of(
     {
+        "aten.native_group_norm.default": _group_norm,
         "aten._softmax.default": _exponentials(relax.op.nn.softmax),
         "aten._log_softmax.default": _exponentials(relax.op.nn.log_softmax),
     }

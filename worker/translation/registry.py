@@ -30,6 +30,7 @@ BUILT_IN: tuple[EntryPoint, ...] = tuple(
         "pooling",
         "products",
         "reductions",
+        "resizing",
         "scans",
         "selection",
         "shapes",

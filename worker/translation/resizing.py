@@ -1,0 +1,66 @@
+"""Images in another size, where the sizes do not divide.
+
+TVM rounds the nearest place otherwise than torch, and knows no factor but the ratio of the sizes: such axes
+are read at places that are known now.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from worker.translation.emitter import Emitter, dtype_of, fixed, shape_of
+from worker.translation.indexing import look_up
+from worker.translation.rule import Rules, rules_of
+
+Sizes = list[int] | None
+Factors = list[float] | None
+
+
+def _nearest(emit: Emitter, data: relax.Expr, sizes: Sizes, factors: Factors) -> Any:
+    """``floor(i / factor)``; whole factors are left to TVM, which is right about them."""
+    ours, theirs = _spatial(emit, data)
+    if all(its % our == 0 for our, its in zip(ours, theirs, strict=True)):
+        return emit.stock()
+    for axis, scale in enumerate(_scales(ours, theirs, factors)):
+        places = np.floor(np.arange(theirs[axis], dtype="float32") * scale).astype("int64")
+        data = _read(emit, data, 2 + axis, places)
+    return data
+
+
+def _linear(emit: Emitter, data: relax.Expr, sizes: Sizes, align_corners: bool, factors: Factors) -> Any:
+    """Between the two nearest of each axis, at ``(i + 1/2) / factor - 1/2``."""
+    ours, theirs = _spatial(emit, data)
+    ratios = _scales(ours, theirs, None)
+    if align_corners or np.allclose(_scales(ours, theirs, factors), ratios, rtol=1e-6):
+        return emit.stock()
+    for axis, scale in enumerate(_scales(ours, theirs, factors)):
+        at = np.maximum((np.arange(theirs[axis], dtype="float32") + 0.5) * scale - 0.5, 0)
+        low = np.minimum(np.floor(at), ours[axis] - 1)
+        share = relax.const((at - low).reshape((-1,) + (1,) * (1 - axis)), dtype_of(data))
+        below = _read(emit, data, 2 + axis, low.astype("int64"))
+        above = _read(emit, data, 2 + axis, low.astype("int64") + 1)
+        step = emit(relax.op.multiply(emit(relax.op.subtract(above, below)), share))
+        data = emit(relax.op.add(below, step))
+    return data
+
+
+def _spatial(emit: Emitter, data: relax.Expr) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return fixed(shape_of(data)[2:], "resizing"), emit.shape[2:]
+
+
+def _scales(ours: tuple[int, ...], theirs: tuple[int, ...], factors: Factors) -> list[np.float32]:
+    """How far apart two neighbors of the result are in the data."""
+    if factors is not None:
+        return [np.float32(1 / factor) for factor in factors]
+    return [np.float32(our / its) for our, its in zip(ours, theirs, strict=True)]
+
+
+def _read(emit: Emitter, data: relax.Expr, axis: int, places: np.ndarray[Any, Any]) -> relax.Expr:
+    last = shape_of(data)[axis] - 1
+    return look_up(emit, data, relax.const(np.minimum(places, last), "int64"), axis)
+
+
+RULES: Rules = rules_of({"aten.upsample_nearest2d.vec": _nearest, "aten.upsample_bilinear2d.vec": _linear})
