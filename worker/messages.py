@@ -68,7 +68,6 @@ CODES = frozenset(
         ErrorCode.INPUTS_MISMATCH,
         ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED,
         ErrorCode.CAPTURE_FAILED,
-        ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED,
         ErrorCode.OPERATOR_UNSUPPORTED,
         ErrorCode.TRANSLATE_FAILED,
         ErrorCode.OPTIMIZE_FAILED,
