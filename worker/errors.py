@@ -17,6 +17,8 @@ LinkError                     the linker refused                                
 LibraryCrashedError           the process that ran a library died                 candidates/client.py
 CandidateServerLostError      the candidate server itself is gone                 candidates/client.py
 EntrantCrashedError           one of two schedules of a model crashed             tuning/whole_model.py
+NoSuchPlanError               a search's plan is none of its family's             schedules/plans.py
+RuleError                     a package's translation rules are none, or two       translation/registry.py
 ScriptRaisedError             the model itself raised                             torchscript/primitives.py
 ScriptConversionError         neither way led to an exported program              torchscript/convert.py
 UnknownOperatorError          nothing here or in torch computes a node            torchscript/operators.py

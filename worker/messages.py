@@ -66,6 +66,7 @@ CODES = frozenset(
         ErrorCode.MODEL_RAISED,
         ErrorCode.INPUTS_MISSING,
         ErrorCode.INPUTS_MISMATCH,
+        ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED,
         ErrorCode.CAPTURE_FAILED,
         ErrorCode.OPERATOR_UNSUPPORTED,
         ErrorCode.TRANSLATE_FAILED,

@@ -1,6 +1,6 @@
 """Convolutions of sequences and volumes, transposed ones, of every dtype, with weights that are inputs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -200,6 +200,9 @@ SQUARE = Convolution(2, 1, 20, 12, (7, 9), (3, 2), (2, 1), (1, 0), (1, 2), None)
         {"dtype": "float16", "extra": (0, 0)},
         {"kernel": (9, 9), "padding": (4, 4), "dilation": (1, 1), "image": (2, 2)},
         {"batch": 33, "inputs": 1, "kernel": (1, 1), "padding": (0, 0)},
+        {"inputs": 1, "kernel": (1, 1)},
+        {"inputs": 1, "kernel": (1, 1), "padding": (0, 0), "extra": (0, 0)},
+        {"groups": 9, "inputs": 1, "outputs": 1, "kernel": (1, 1)},
     ],
 )
 def test_odd_convolutions_are_right_and_claimed(
@@ -279,6 +282,39 @@ def test_an_image_that_lies_channels_last_is_right(server: CandidateClient, tmp_
     inputs = (np.ascontiguousarray(image.numpy()),)
     actual = run_compiled(server, module, target, inputs, tmp_path)
     np.testing.assert_allclose(actual, captured.references[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("operator", "sizes"), [(op.nn.conv1d, (37,)), (op.nn.conv2d, (3, 13)), (op.nn.conv2d_transpose, (5, 5))]
+)
+def test_a_batch_of_open_size_is_right(
+    operator: Callable[..., relax.Expr], sizes: tuple[int, ...], server: CandidateClient, tmp_path: Path
+) -> None:
+    weights = relax.const(numbers((16, 16, *(3 for _ in sizes)), "float32", 1))
+    target = target_of("x86-64-v3")
+    data = numbers((3, 16, *sizes), "float32", 0)
+    known = main_of(lambda x: operator(x, weights), data)
+    opened = main_of_open_batch(lambda x: operator(x, weights), 16, sizes)
+
+    actual, expected = (
+        run_compiled(server, scheduled(module, target), target, (data,), tmp_path)
+        for module in (opened, known)
+    )
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+    assert count_unclaimed(scheduled(opened, target)) == 0
+
+
+def main_of_open_batch(
+    build: Callable[[relax.Expr], relax.Expr], channels: int, sizes: tuple[int, ...]
+) -> tvm.IRModule:
+    builder = relax.BlockBuilder()
+    shape = (tvm.tirx.Var("n", "int64"), channels, *sizes)
+    variable = relax.Var("x", relax.TensorType(shape, "float32"))
+    with builder.function("main", [variable]):
+        with builder.dataflow():
+            result = builder.emit_output(builder.normalize(build(variable)))
+        builder.emit_func_output(result)
+    return builder.get()
 
 
 @pytest.mark.parametrize("mcpu", ["x86-64-v4", "znver4"])

@@ -55,6 +55,7 @@ def shape(blocks: int, rows: int, columns: int, **fields: Any) -> ConvolutionSha
         (AVX2, shape(3, 56, 56), (3, 4, 1)),
         (AVX2, shape(1, 1, 13), (1, 13, 1)),
         (AVX2, shape(4, 1, 1), (4, 1, 1)),
+        (AVX2, shape(8, 112, 112, taps=147, is_plain=True), (2, 4, 1)),
         (AVX512, shape(4, 56, 56), (2, 14, 1)),
         (AVX512, shape(32, 7, 7), (4, 5, 1)),
         (NEON, shape(16, 56, 56), (4, 4, 1)),

@@ -12,7 +12,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from stage_samples import Function, capture_module, make_workshop
+from stage_samples import capture_module, make_workshop
 from test_translation_rules import run
 from torch import nn
 from tvm import relax, topi
@@ -60,7 +60,14 @@ def package() -> Iterator[ModuleType]:
 
 
 POINT = EntryPoint(name="sample", value="sample_rules:RULES", group=GROUP)
-CUSTOM = Function(lambda self, x: torch.ops.samplelib.relu(x, 3.0))
+
+
+class Custom(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.samplelib.relu(x, 3.0)
+
+
+CUSTOM = Custom()
 
 
 def install(package: ModuleType, monkeypatch: pytest.MonkeyPatch, *rules: Rule | Decomposition) -> None:

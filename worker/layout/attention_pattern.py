@@ -255,7 +255,7 @@ def _is_along_last(softmax: relax.Call) -> bool:
 
 def _is_along_last_kept(maximum: relax.Call) -> bool:
     axes = maximum.attrs.axis
-    rank = len(static_shape(maximum) or ())
+    rank = int(maximum.ty.ndim)
     return (
         axes is not None
         and [int(axis) % rank for axis in axes] == [rank - 1]

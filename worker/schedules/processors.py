@@ -2,7 +2,8 @@
 
 Figures are those of full vectors of ``vector_bits``. A core that splits a vector between its units, or
 loads one in two halves, starts fewer of them in a cycle. Where models of a family differ, the smaller
-cache counts: a tile that fits it fits the others too.
+cache counts: a tile that fits it fits the others too. Tiles were measured on Zen 3 only; the other rows
+follow the vendors' documents and have not met their processor yet.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ class Processor:
     Attributes:
         vector_bits: width of a vector register that code is generated for. Scalable vectors are left out:
             SVE's cores run as fast with fixed vectors of 128 bits on all their units.
-        registers: vector registers by name.
+        registers: vector registers by name, less two for products where these are added by instructions of
+            their own.
         fma_ports: vector multiply-adds that start in a cycle.
         fma_latency: cycles from one multiply-add to the next that adds to its result.
         loads_per_cycle: vectors, or broadcast elements, that are loaded in a cycle.
         l1_kib: first-level data cache.
         l2_kib: second-level cache, or a core's part of one that cores share.
-        source: where the figures are from.
+        source: the document that describes the core.
         lane_factors: whether a multiply-add takes its second factor from a lane of a vector. Factors that lie
             side by side are then loaded together, and stay in registers until all of them are used.
     """
@@ -49,8 +51,8 @@ class Processor:
     lane_factors: bool = False
 
 
-SSE = Processor(128, 16, 1, 4, 2, 32, 256, f"{_COMMON}; a product and a sum apart, one pair a cycle")
-AVX = Processor(256, 16, 1, 4, 1, 32, 256, f"{_COMMON}; a product and a sum apart, loads of 128 bits")
+SSE = Processor(128, 14, 1, 4, 2, 32, 256, f"{_COMMON}; a product and a sum apart, one pair a cycle")
+AVX = Processor(256, 14, 1, 4, 1, 32, 256, f"{_COMMON}; a product and a sum apart, loads of 128 bits")
 AVX2 = Processor(256, 16, 2, 4, 2, 32, 256, _COMMON)
 AVX512 = Processor(512, 32, 2, 4, 2, 32, 512, _COMMON)
 NEON = Processor(128, 32, 2, 4, 2, 32, 256, _COMMON, lane_factors=True)

@@ -1,8 +1,7 @@
 """Functions that reduce over dimensions before the last: softmax over channels, sums over the first axis.
 
 Claims a function whose blocks share the kept axes and the reduced ones of its first reduction, the last kept
-axis lying contiguously in memory wherever it is read or written. Blocks that the layout made for another
-family, such as convolutions in blocks, are left to it.
+axis lying contiguously in memory wherever it is read or written.
 
 Loop order: tasks (outer kept axes, chunks of the inner ones; in parallel where the work is worth it) → blocks
 in their order → reduced axes → the chunk, written out as vectors. A reduction keeps its chunk in registers,
@@ -27,7 +26,6 @@ from typing import Any
 import tvm
 from tvm import s_tir, tirx
 
-from worker.layout.convolution_kernels import FAMILY
 from worker.schedules import nest
 from worker.schedules.blocks import Axis, Block, block_names, has_branch, read_block
 from worker.schedules.families.access import step_along
@@ -129,7 +127,6 @@ def _is_plain(block: Block) -> bool:
     return (
         isinstance(body, tirx.BufferStore)
         and initial
-        and FAMILY not in block.body.annotations
         and (block.body.init is not None) == bool(block.reduced)
         and not has_branch(block.body)
     )

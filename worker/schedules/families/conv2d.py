@@ -67,7 +67,8 @@ class ConvolutionShape:
         image: elements of all images.
         weights: elements of the weights.
         only_whole: whether a tile's columns must divide a row.
-        joinable: whether rows may be joined; not those of a batch of open size, nor parts of a sequence.
+        joinable: whether rows may be joined; not those of a batch of open size, nor parts of a sequence, nor
+            of a window of one tap and channel, whose reductions TVM would drop.
     """
 
     batch: int
@@ -83,6 +84,7 @@ class ConvolutionShape:
     weights: int = 0
     only_whole: bool = False
     joinable: bool = True
+    is_plain: bool = False
 
 
 @dataclass(frozen=True)
@@ -153,15 +155,21 @@ def rank_convolution_tiles(shape: ConvolutionShape, machine: Machine) -> tuple[C
         for joined in _joins(shape)
         for high in divisors(shape.blocks, _MAX_BLOCKS)
         for wide in range(1, min(_widest(shape, joined), _MAX_COLUMNS) + 1)
-        if _registers(high, wide, machine) <= machine.registers
+        if _registers(high, wide, shape, machine) <= machine.registers
         and not (shape.only_whole and joined * shape.columns % wide)
     ]
     return tuple(sorted(tiles, key=lambda tile: _merit(tile, shape, machine)))
 
 
-def _registers(blocks: int, columns: int, machine: Machine) -> int:
-    """Sums, a tap's weights, and one broadcast pixel, or each pixel's channels where lanes are factors."""
-    return blocks * columns + blocks + (columns if machine.lane_factors else 1)
+def _registers(blocks: int, columns: int, shape: ConvolutionShape, machine: Machine) -> int:
+    """Sums, a tap's weights, and one broadcast pixel, or each pixel's channels where lanes are factors.
+
+    Over taps of a plain image LLVM keeps the pixels that neighboring taps share, about as many as sums.
+    """
+    sums = blocks * columns
+    if shape.is_plain:
+        return 2 * sums
+    return sums + blocks + (columns if machine.lane_factors else 1)
 
 
 def _joins(shape: ConvolutionShape) -> tuple[int, ...]:
@@ -269,8 +277,9 @@ def _keeps_weights(shape: ConvolutionShape, tile: ConvolutionTile) -> bool:
 
 def _shape(schedule: s_tir.Schedule, windows: Windows, is_cut: bool) -> ConvolutionShape:
     batch, blocks, rows, columns, _ = windows.sizes
-    per_group = int(schedule.get(windows.main).annotations[GROUP_BLOCKS])
-    image, weights = (read.source.shape for read in schedule.get(windows.main).reads)
+    main = schedule.get(windows.main)
+    per_group = int(main.annotations[GROUP_BLOCKS])
+    image, weights = (read.source.shape for read in main.reads)
     return ConvolutionShape(
         batch=batch,
         groups=blocks // per_group,
@@ -284,7 +293,8 @@ def _shape(schedule: s_tir.Schedule, windows: Windows, is_cut: bool) -> Convolut
         image=_elements(image),
         weights=_elements(weights),
         only_whole=windows.is_open,
-        joinable=not (windows.is_open or is_cut),
+        joinable=not (windows.is_open or is_cut or windows.taps == 1),
+        is_plain=not main.reads[0].region[-1].min.same_as(main.iter_vars[-1].var),
     )
 
 

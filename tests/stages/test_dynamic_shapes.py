@@ -1,0 +1,203 @@
+"""Sizes that a `.pt2` leaves open stay open from capture to the library, and every family takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from capture_samples import capture_file
+from family_samples import scheduled, target_of
+from stage_samples import Function, make_workshop
+from torch import nn
+
+from bessemer.contract.problem import ErrorCode
+from worker.candidates.client import CandidateClient
+from worker.candidates.server import fork_server
+from worker.errors import JobError
+from worker.executable import build_library
+from worker.pipeline.capture import as_array
+from worker.pipeline.translate import translate
+from worker.pipeline.types import Captured
+from worker.schedules.default import count_unclaimed
+
+TARGET = "x86-64-v3"
+BATCH = torch.export.Dim("batch", min=1, max=64)
+LENGTH = torch.export.Dim("length", min=1, max=2048)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient]:
+    with fork_server(tmp_path_factory.mktemp("server")) as client:
+        yield client
+
+
+def saved(path: Path, module: nn.Module, inputs: tuple[torch.Tensor, ...], dims: Any) -> Path:
+    with path.open("wb") as file, torch.no_grad():
+        program = torch.export.export(module.eval(), inputs, dynamic_shapes=dims, strict=False)
+        torch.export.save(program, file)
+    return path
+
+
+def two(model: Any, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {"sum": model.linear(x) + y, "twice": torch.cat([x, x], 1)}
+
+
+def test_capture_describes_open_sizes_and_runs_the_original_on_several(tmp_path: Path) -> None:
+    module = Function(two, linear=nn.Linear(8, 8))
+    dims = ({0: BATCH, 1: LENGTH}, {0: BATCH})
+    inputs = torch.randn(4, 6, 8), torch.randn(4, 1, 8)
+    captured = capture_file(saved(tmp_path / "model", module, inputs, dims))
+    dynamic = captured.dynamic
+    assert list(map(str, dynamic.dimensions)) == ["x_0 from 1 to 64", "x_1 from 1 to 2048"]
+    shown = [(axis.tensor, axis.axis, str(axis)) for axis in (*dynamic.inputs, *dynamic.outputs)]
+    assert ("y", 0, "x_0") in shown
+    assert ("output_1", 1, "2*x_1") in shown
+    shapes = [sample.references[1].shape for sample in captured.samples]
+    assert shapes == [(1, 2, 8), (3, 6, 8), (11, 34, 8)]
+
+
+def test_named_inputs_fix_all_sizes(tmp_path: Path) -> None:
+    module = Function(lambda model, x: model.linear(x), linear=nn.Linear(8, 4))
+    path = saved(tmp_path / "model", module, (torch.randn(4, 8),), ({0: BATCH},))
+    captured = capture_file(path, "x=7x8")
+    assert captured.output_specs[0].shape == (7, 4)
+    assert not captured.dynamic.dimensions
+    assert not captured.samples
+
+
+def test_what_the_importer_cannot_leave_open_is_said(tmp_path: Path) -> None:
+    module = Function(lambda model, x: torch.nn.functional.interpolate(x, scale_factor=2.0))
+    dims = ({0: BATCH, 2: LENGTH},)
+    captured = capture_file(saved(tmp_path / "model", module, (torch.randn(2, 3, 6, 6),), dims))
+    with pytest.raises(JobError) as caught:
+        translate(captured, make_workshop(tmp_path))
+    assert caught.value.code is ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED
+    assert "x_0 from 1 to 64" in caught.value.detail
+    assert caught.value.places[0].operator == "aten.upsample_nearest2d.vec"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, its example, and which axes are open."""
+
+    module: nn.Module
+    example: tuple[int, ...]
+    axes: dict[int, Any]
+    others: tuple[tuple[int, ...], ...]
+
+
+def self_attention(_: Any, x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x @ x.transpose(1, 2) * 0.3, -1) @ x
+
+
+CONVOLUTIONS = nn.Sequential(
+    nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
+    nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.Conv2d(16, 24, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+)  # fmt: skip
+MIXED = {0: BATCH, 1: LENGTH}
+
+CASES = {
+    "linear-rows": Case(
+        nn.Sequential(nn.Linear(600, 33), nn.GELU(), nn.Linear(33, 5)),
+        (4, 600),
+        {0: BATCH},
+        ((1, 600), (3, 600), (7, 600), (64, 600)),
+    ),
+    "encoder-products": Case(
+        Function(self_attention),
+        (2, 6, 20),
+        MIXED,
+        ((1, 1, 20), (3, 5, 20), (2, 64, 20), (1, 197, 20)),
+    ),
+    "causal-attention": Case(
+        Function(
+            lambda model, x: torch.nn.functional.scaled_dot_product_attention(
+                *(x.unflatten(-1, (2, 8)).transpose(1, 2),) * 3, is_causal=True
+            )
+        ),
+        (2, 6, 16),
+        MIXED,
+        ((1, 1, 16), (3, 37, 16)),
+    ),
+    "norm-and-linear": Case(
+        nn.Sequential(nn.LayerNorm(24), nn.Linear(24, 40), nn.Tanh()),
+        (2, 6, 24),
+        MIXED,
+        ((1, 1, 24), (7, 5, 24), (1, 2048, 24)),
+    ),
+    "reductions": Case(
+        Function(lambda model, x: torch.softmax(x, 1) * x.amax(1, keepdim=True) + x.mean(1, keepdim=True)),
+        (3, 6),
+        MIXED,
+        ((1, 1), (7, 5), (2, 197), (64, 2048)),
+    ),
+    "convolutions": Case(CONVOLUTIONS, (2, 3, 22, 26), {0: BATCH}, ((1, 3, 22, 26), (7, 3, 22, 26))),
+    "movement": Case(
+        Function(lambda model, x: torch.cat([x.transpose(1, 2).relu(), x.transpose(1, 2)[:, 2:]], 1)),
+        (2, 6, 9),
+        MIXED,
+        ((1, 1, 9), (3, 33, 9)),
+    ),
+}  # fmt: skip
+
+
+def compiled(captured: Captured, folder: Path) -> tuple[Path, int]:
+    target = target_of(TARGET)
+    module = scheduled(translate(captured, make_workshop(folder)).module, target)
+    library = folder / "model.so"
+    build_library(module, target, library, folder / "objects")
+    return library, count_unclaimed(module)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_families_compute_functions_of_open_sizes(server: CandidateClient, tmp_path: Path, name: str) -> None:
+    torch.manual_seed(1)
+    case = CASES[name]
+    path = saved(tmp_path / "model", case.module, (torch.randn(case.example),), (case.axes,))
+    library, unclaimed = compiled(capture_file(path), tmp_path)
+    assert unclaimed == 0
+    with server.open_library(library, threads=2) as loaded:
+        for shape in (case.example, *case.others):
+            x = torch.randn(shape)
+            with torch.inference_mode():
+                expected = as_array(case.module(x))
+            np.testing.assert_allclose(loaded.run((as_array(x),))[0], expected, rtol=2e-5, atol=2e-5)
+
+
+STATIC = {
+    "products": (
+        nn.Sequential(nn.Linear(40, 37), nn.ReLU()),
+        [(1, 40), (2, 40), (7, 40), (16, 40), (64, 40), (64, 5, 40), (1, 2048, 40)],
+    ),
+    "rows": (nn.Softmax(-1), [(7, 1), (2, 5), (1, 64), (64, 197), (3, 2048)]),
+}
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_families_compute_functions_of_odd_fixed_sizes(
+    server: CandidateClient, tmp_path: Path, name: str
+) -> None:
+    """One model of one input per shape."""
+    module, shapes = STATIC[name]
+
+    class Each(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return tuple(self.module(x) for x in inputs)
+
+    inputs = tuple(torch.randn(shape) for shape in shapes)
+    library, unclaimed = compiled(capture_file(saved(tmp_path / "model", Each(), inputs, None)), tmp_path)
+    assert unclaimed == 0
+    with server.open_library(library, threads=2) as loaded:
+        outputs = loaded.run(tuple(map(as_array, inputs)))
+    for x, output in zip(inputs, outputs, strict=True):
+        with torch.inference_mode():
+            np.testing.assert_allclose(output, as_array(module(x)), rtol=2e-5, atol=2e-5)
