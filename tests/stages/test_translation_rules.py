@@ -5,15 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-import tvm
+from program_runs import run_program
 from rule_samples import ARITHMETIC, IMAGES, INDEXING, POINTWISE, REDUCTIONS, Sample
-from tvm import relax
 
 from worker.formats.outputs import flatten_outputs
-from worker.pipeline.translate import decomposition_table
-from worker.translation.importer import Importer
 
-TARGET = {"kind": "llvm", "num-cores": 1}
 KINDS = {
     "arithmetic": ARITHMETIC,
     "pointwise": POINTWISE,
@@ -61,12 +57,4 @@ def agree(found: np.ndarray, expected: torch.Tensor) -> bool:
 
 
 def run(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[np.ndarray]:
-    program = torch.export.export(module, inputs, strict=False).run_decompositions(decomposition_table())
-    translated = Importer().from_exported_program(program, False, False, False, None)
-    executable = tvm.compile(translated, tvm.target.Target(TARGET))
-    machine = relax.VirtualMachine(executable, tvm.cpu())
-    return [output.numpy() for output in machine["main"](*map(as_argument, inputs))]
-
-
-def as_argument(tensor: torch.Tensor) -> tvm.runtime.Tensor:
-    return tvm.runtime.tensor(tensor.contiguous().numpy())
+    return run_program(torch.export.export(module, inputs, strict=False), inputs)[0]

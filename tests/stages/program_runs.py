@@ -1,0 +1,38 @@
+"""Exported programs, translated, built without schedules, and run in a process of their own."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import tvm
+from numpy.typing import NDArray
+
+from bessemer.contract.target import LINUX_X86_64
+from worker.candidates.link import link_shared
+from worker.candidates.server import fork_server
+from worker.pipeline.translate import decomposition_table
+from worker.translation.importer import Importer
+
+Tensors = tuple[torch.Tensor, ...]
+
+
+def run_program(program: torch.export.ExportedProgram, *calls: Tensors) -> list[list[NDArray[Any]]]:
+    """The outputs of each call.
+
+    Nothing runs in this process: a parallel region would hang whatever it forks later.
+    """
+    program = program.run_decompositions(decomposition_table())
+    module = Importer().from_exported_program(program, False, False, False, None)
+    target = tvm.target.Target({"kind": "llvm", "mtriple": LINUX_X86_64, "num-cores": 1})
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "library.so"
+        tvm.compile(module, target).export_library(str(path), fcompile=link_shared, workspace_dir=folder)
+        with fork_server(Path(folder)) as server, server.open_library(path, threads=1) as library:
+            return [
+                list(map(np.asarray, library.run(tuple(one.contiguous().numpy() for one in call))))
+                for call in calls
+            ]
