@@ -179,6 +179,7 @@ INDEXING = (
     Sample("repeat each", lambda a: a.repeat_interleave(3, 1), (X,)),
     Sample("one hot", lambda a: F.one_hot(a, 5), (whole(3, low=0, high=5),)),
     Sample("buckets", torch.bucketize, (X, torch.tensor([-1.0, 0.0, 1.0]))),
+    Sample("joining with nothing", lambda a, n: torch.cat([torch.empty(0), a, n], -1), (X, N)),
     Sample("infinities", lambda a: torch.full_like(a, float("-inf")), (X,)),
     Sample("cut and pad", lambda a: F.pad(a, (-1, 2, 1, 0), value=3.0), (X,)),
     Sample("pad booleans", lambda a: F.pad(a, (1, 1), value=True), (B,)),

@@ -35,6 +35,14 @@ def _pad(emit: Emitter, data: relax.Expr, widths: list[int], value: Any) -> rela
     return relax.op.nn.pad(data, pairs, pad_value=value or 0)
 
 
+def _cat(emit: Emitter, tensors: list[relax.Expr], axis: int = 0) -> relax.Expr:
+    """In one dtype, without the empty tensors of one axis, which torch ignores: caches start as such."""
+    kept = [emit.cast(tensor, emit.dtype) for tensor in tensors if shape_of(tensor) != (0,)]
+    if not kept:
+        return tensors[0]
+    return kept[0] if len(kept) == 1 else relax.op.concat(kept, axis_of(axis, len(shape_of(kept[0]))))
+
+
 def _scatter_reduce(
     emit: Emitter,
     data: relax.Expr,
@@ -119,6 +127,7 @@ def _unfold(data: torch.Tensor, axis: int, size: int, step: int) -> torch.Tensor
 RULES: Rules = (
     *rules_of(
         {
+            "aten.cat.default": _cat,
             "aten.constant_pad_nd.default": _pad,
             "aten.scatter.src": _scatter,
             "aten.scatter.value": _scatter_value,
