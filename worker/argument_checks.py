@@ -2,7 +2,7 @@
 
 TVM puts checks of shape, strides, alignment and device before every kernel. For a tensor that another kernel
 of the library has just written, in memory that the virtual machine has planned, they cannot fail; they are
-most of a small kernel's code, and about a quarter of the time that building ResNet-18 takes.
+most of a small kernel's code, and LLVM takes its time for them.
 """
 
 from __future__ import annotations

@@ -169,6 +169,27 @@ def test_families_compute_functions_of_open_sizes(server: CandidateClient, tmp_p
             np.testing.assert_allclose(loaded.run((as_array(x),))[0], expected, rtol=2e-5, atol=2e-5)
 
 
+NONE = torch.export.Dim("none", min=0, max=64)
+EMPTY = {
+    "linear": nn.Linear(20, 33),
+    "softmax": nn.Softmax(1),
+    "sum": Function(lambda _, x: x.sum(0)),
+    "exponential": Function(lambda _, x: x.exp()),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_an_open_size_may_be_zero(server: CandidateClient, tmp_path: Path, name: str) -> None:
+    path = saved(tmp_path / "model", EMPTY[name], (torch.randn(5, 20),), ({0: NONE},))
+    library, _ = compiled(capture_file(path), tmp_path)
+    with server.open_library(library, threads=2) as loaded:
+        for rows in (0, 1, 5, 64):
+            x = torch.randn(rows, 20)
+            with torch.inference_mode():
+                expected = as_array(EMPTY[name](x))
+            np.testing.assert_allclose(loaded.run((as_array(x),))[0], expected, rtol=2e-5, atol=2e-5)
+
+
 STATIC = {
     "products": (
         nn.Sequential(nn.Linear(40, 37), nn.ReLU()),

@@ -28,6 +28,9 @@ RULES = [
     ("worker/measure", ("worker.pipeline", "worker.candidates", *COMPILERS)),
     ("worker/tuning", tuple(f"worker.pipeline.{stage}" for stage in Stage)),
     ("worker/report", ("worker.pipeline",)),
+    ("worker/schedules", ("worker.pipeline", "worker.tuning", "worker.translation")),
+    ("worker/layout", ("worker.pipeline", "worker.tuning", "worker.translation")),
+    ("worker/translation", ("worker.pipeline", "worker.tuning", "worker.schedules", "worker.layout")),
 ]
 WITHOUT_COMPILERS = ("worker.__main__", "app.__main__", "bessemer.client", "bessemer.cli")
 TORCH_OF_ITS_USER = {"bessemer/client/exporting.py"}

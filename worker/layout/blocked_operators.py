@@ -46,7 +46,9 @@ def map_elements(call: relax.Call, bench: Workbench) -> Blocked | None:
 def divide(call: relax.Call, bench: Workbench) -> Blocked | None:
     """A division by numbers that are the same for all channels, so that none divides by a rest's zeros."""
     divisor = bench.constant(call.args[1])
-    if divisor is None or (divisor.ndim >= len(call.ty.shape) - 1 and divisor.shape[1 - call.ty.ndim] != 1):
+    if bench.blocked(call.args[0]) is None or divisor is None:
+        return None
+    if divisor.ndim >= call.ty.ndim - 1 and divisor.shape[1 - call.ty.ndim] != 1:
         return None
     return map_elements(call, bench)
 

@@ -25,6 +25,7 @@ from worker.layout.convolution_window import (
     rows_of,
     split_rows,
 )
+from worker.layout.extremes import extreme, first
 
 FAMILY = "bessemer.family"
 """The annotation that names a block's family: one of the following."""
@@ -153,7 +154,8 @@ def max_pool(window: Window) -> Callable[[Tensor], Tensor]:
     """The largest element of each window."""
 
     def kernel(data: Tensor) -> Tensor:
-        return _pool(data, window, tirx.min_value(str(data.dtype)).value, te.max, "max_pool")
+        dtype = str(data.dtype)
+        return _pool(data, window, first(True, dtype).value, extreme(True, dtype), "max_pool")
 
     return kernel
 

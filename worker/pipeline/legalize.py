@@ -7,13 +7,16 @@ reduces pairs, its running sums go through memory element by element.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, prod
+from functools import partial
+from math import prod
 from typing import Any
 
 import tvm
 from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst
 
+from worker.layout.extremes import Reduce, extreme
+from worker.layout.views import static_shape
 from worker.schedules.families.resize import find_taps, write_resize
 from worker.schedules.families.scan import OPAQUE, PRODUCT, SUM, Join, write_scan
 
@@ -23,18 +26,10 @@ Rule = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
 _WIDE = {"float16": "float32", "bfloat16": "float32"}
 
 
-def _static_shape(expression: relax.Expr) -> tuple[int, ...] | None:
-    """The sizes of a tensor, or None where one is symbolic."""
-    sizes = expression.ty.shape
-    if sizes is None or not all(isinstance(size, tirx.IntImm) for size in sizes):
-        return None
-    return tuple(int(size) for size in sizes)
-
-
 def _normalize_groups(bb: relax.BlockBuilder, call: relax.Call, groups: int) -> relax.Expr | None:
     """A norm over groups of channels and all that follow, as ``[N * groups, C / groups, rest]``."""
     data, gamma, beta = call.args
-    shape, axis = _static_shape(data), int(call.attrs.channel_axis)
+    shape, axis = static_shape(data), int(call.attrs.channel_axis)
     if shape is None or axis % len(shape) != 1 or not _reduces_what_follows(shape, call.attrs.axes):
         return None
     channels, rest = shape[1] // groups, prod(shape[2:])
@@ -91,7 +86,7 @@ def _group_norm(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
 
 
 def _instance_norm(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    shape = _static_shape(call.args[0])
+    shape = static_shape(call.args[0])
     if shape is None:
         return None
     own = _normalize_groups(bb, call, shape[1])
@@ -148,7 +143,7 @@ def _extreme(is_largest: bool) -> Rule:
     """``argmax`` or ``argmin``: the extreme, then the first place where it stands."""
 
     def rule(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-        shape = _static_shape(call.args[0])
+        shape = static_shape(call.args[0])
         if shape is None or prod(shape) == 0:
             return None
         axis = call.attrs.axis
@@ -175,10 +170,7 @@ def _around(shape: tuple[int, ...], axis: Any) -> tuple[int, int, int]:
 def _place_of_extreme(x: te.Tensor, is_largest: bool) -> te.Tensor:
     before, count, after = x.shape
     dtype = str(x.dtype)
-    compare = tirx.max if is_largest else tirx.min
-    bound = tvm.tirx.min_value if is_largest else tvm.tirx.max_value
-    first = tirx.const(-inf if is_largest else inf, dtype) if "float" in dtype else bound(dtype)
-    along = te.comm_reducer(lambda one, other: compare(one, other), lambda _dtype: first)
+    along = extreme(is_largest, dtype)
     last = tirx.const(int(count) - 1, "int32")
     lowest = te.comm_reducer(lambda one, other: tirx.min(one, other), lambda _dtype: last)
 
@@ -196,12 +188,39 @@ def _place_of_extreme(x: te.Tensor, is_largest: bool) -> te.Tensor:
     return te.compute((before, after), lambda b, a: places[b, a].astype("int64"), name="wide")
 
 
+def _extremes(is_largest: bool) -> Rule:
+    """``max`` or ``min`` of floats, to which infinities count."""
+
+    def rule(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+        data, dtype = call.args[0], str(call.ty.dtype)
+        if "float" not in dtype or not isinstance(data.ty.shape, relax.ShapeExpr):
+            return None
+        rank = data.ty.ndim
+        axes = frozenset(int(axis) % rank for axis in call.attrs.axis or range(rank))
+        reduced = partial(_reduce, extreme(is_largest, dtype), axes, bool(call.attrs.keepdims))
+        return bb.call_te(reduced, data, primfunc_name_hint="max" if is_largest else "min")
+
+    return rule
+
+
+def _reduce(reduce: Reduce, axes: frozenset[int], keepdims: bool, x: te.Tensor) -> te.Tensor:
+    along = {axis: te.reduce_axis((0, x.shape[axis]), f"k{axis}") for axis in sorted(axes)}
+    kept = [axis for axis in range(len(x.shape)) if axis not in axes or keepdims]
+
+    def element(*indices: Any) -> Any:
+        places = {**dict(zip(kept, indices, strict=True)), **along}
+        return reduce(x[tuple(places[axis] for axis in range(len(x.shape)))], axis=list(along.values()))
+
+    sizes = [1 if axis in axes else x.shape[axis] for axis in kept]
+    return te.compute(sizes, element, name="extremes")
+
+
 def _running(join: Join) -> Rule:
     """``cumsum`` or ``cumprod``."""
 
     def rule(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         data = call.args[0]
-        shape = _static_shape(data)
+        shape = static_shape(data)
         if shape is None or prod(shape) == 0 or call.attrs.exclusive:
             return None
         sizes, dtype = _around(shape, call.attrs.axis), str(call.ty.dtype)
@@ -217,7 +236,7 @@ def _running(join: Join) -> Rule:
 def _take(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     """``take`` by constant indices, all of which lie within the table: nothing is left to check."""
     data, indices = call.args
-    shape = _static_shape(data)
+    shape = static_shape(data)
     if shape is None or not isinstance(indices, GenericConst) or call.attrs.axis is None:
         return None
     axis, places = int(call.attrs.axis) % len(shape), indices.value.numpy()
@@ -229,7 +248,7 @@ def _take(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
 def _resize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     """``image.resize2d`` of planes, by tables of places and weights."""
     data, size = call.args
-    shape, attributes = _static_shape(data), call.attrs
+    shape, attributes = static_shape(data), call.attrs
     dtype = str(data.ty.dtype)
     if shape is None or str(attributes.layout) != "NCHW" or "float" not in dtype or prod(shape) == 0:
         return None
@@ -278,6 +297,8 @@ _RULES: dict[str, Rule] = {
     "relax.cumprod": _running(PRODUCT),
     "relax.cumsum": _running(SUM),
     "relax.image.resize2d": _resize,
+    "relax.max": _extremes(is_largest=True),
+    "relax.min": _extremes(is_largest=False),
     "relax.nn.group_norm": _group_norm,
     "relax.nn.instance_norm": _instance_norm,
     "relax.take": _take,

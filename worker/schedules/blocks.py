@@ -144,7 +144,7 @@ def writes_axis(block: Block) -> Axis | None:
 
 def depends_on(region: Any, axis: Axis) -> bool:
     """Whether the place in a buffer depends on an axis."""
-    return any(_uses(dimension.min, axis.var) for dimension in region.region)
+    return any(uses(dimension.min, axis) for dimension in region.region)
 
 
 def moves_along(region: Any, axis: Axis) -> bool:
@@ -152,8 +152,8 @@ def moves_along(region: Any, axis: Axis) -> bool:
     dimensions = [dimension.min for dimension in region.region]
     return (
         bool(dimensions)
-        and _uses(dimensions[-1], axis.var)
-        and not any(_uses(dimension, axis.var) for dimension in dimensions[:-1])
+        and uses(dimensions[-1], axis)
+        and not any(uses(dimension, axis) for dimension in dimensions[:-1])
     )
 
 
@@ -167,5 +167,6 @@ def has_branch(body: s_tir.SBlock) -> bool:
     return "if_then_else" in str(body.body)
 
 
-def _uses(expression: Any, variable: tirx.Var) -> bool:
-    return any(used.same_as(variable) for used in undefined_vars(expression, []))
+def uses(expression: Any, axis: Axis) -> bool:
+    """Whether an expression depends on an axis."""
+    return any(used.same_as(axis.var) for used in undefined_vars(expression, []))

@@ -48,13 +48,16 @@ def schedule_reduction(
         machine: the processor.
 
     Returns:
-        The best of these that TVM takes: a register tile (of known sizes), parallel outer loops, no change.
+        The best of these that TVM takes: a register tile (of known sizes), a row of sums (of open ones),
+        parallel outer loops, no change.
     """
     block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
     assert block is not None
     plan = None if block.is_open else plan_tile(block, machine)
     parallel = machine.threads > 1 and block.work >= MIN_PARALLEL_WORK
     tiled = plan and attempt(schedule, lambda trial: tile_reduction(trial, name, epilogue, plan, parallel))
+    if block.is_open:
+        tiled = attempt(schedule, lambda trial: _sum_rows(trial, name, parallel))
     return tiled or attempt(schedule, lambda trial: _plain(trial, name, parallel, machine)) or schedule
 
 
@@ -141,6 +144,20 @@ def _tile_reduction(schedule: s_tir.Schedule, reduction: SBlockRV, plan: TilePla
     for loop in [*spatial, vectors]:
         schedule.unroll(loop)
     schedule.decompose_reduction(reduction, reduced[0])
+
+
+def _sum_rows(schedule: s_tir.Schedule, name: str, parallel: bool) -> None:
+    """Clear a row of the output, then add to it; cleared it is also where there is nothing to add."""
+    block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
+    assert block is not None
+    column = writes_axis(block)
+    outer = [axis.loop for axis in block.spatial if axis is not column]
+    inner = [column.loop] if column else []
+    reduced = [axis.loop for axis in block.reduced]
+    schedule.reorder(*outer, *reduced, *inner)
+    if parallel and outer:
+        schedule.parallel(schedule.fuse(*outer))
+    schedule.decompose_reduction(block.handle, reduced[0])
 
 
 def _plain(schedule: s_tir.Schedule, name: str, parallel: bool, machine: Machine) -> None:

@@ -10,10 +10,10 @@ import torch
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-from worker.pipeline.symbols import Symbols
 from worker.translation.dtypes import dtype_name
 from worker.translation.emitter import Emitter, dtype_of, shape_of
 from worker.translation.registry import rule_book
+from worker.translation.symbols import Symbols
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,15 +7,9 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.sym import Analyzer
-from tvm.tirx.analysis import undefined_vars
 
 from worker.schedules import nest
-from worker.schedules.blocks import Axis, guess
-
-
-def uses(expression: Any, axis: Axis) -> bool:
-    """Whether an expression depends on an axis."""
-    return any(used.same_as(axis.var) for used in undefined_vars(expression, []))
+from worker.schedules.blocks import Axis, guess, uses
 
 
 def step_along(load: Any, axis: Axis) -> int | None:

@@ -19,8 +19,8 @@ from worker.schedules.blocks import (
     has_branch,
     read_block,
     same_sizes,
+    uses,
 )
-from worker.schedules.families.access import uses
 from worker.schedules.matmul_plan import MatmulShape
 
 Places = dict[Any, Any]

@@ -227,7 +227,7 @@ class _Writer:
     def tasks(self) -> tirx.Stmt:
         """All loops."""
         rows = prod(axis.size for axis in self.parts[0].rows)
-        each = nest.ceil_div(rows, self.plan.tasks)
+        each = nest.larger(1, nest.ceil_div(rows, self.plan.tasks))
         last = self._number(rows - each) if isinstance(rows, int) else rows - each
 
         def task(number: Any) -> tirx.Stmt:

@@ -29,8 +29,8 @@ from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 
 from worker.schedules import nest
-from worker.schedules.blocks import Axis, Block, block_names, has_branch, read_block
-from worker.schedules.families.access import step_along, uses
+from worker.schedules.blocks import Axis, Block, block_names, has_branch, read_block, uses
+from worker.schedules.families.access import step_along
 from worker.schedules.families.product import split_place
 from worker.schedules.machine import Machine
 from worker.schedules.plans import Chooser
