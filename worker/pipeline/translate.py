@@ -53,10 +53,10 @@ def translate(captured: Captured, workshop: Workshop) -> Translated:
         JobError: ``translate-failed``: the importer failed, or it made another signature than the model's;
             ``dynamic-shapes-unsupported`` where that is so with open sizes.
     """
-    program = captured.program.run_decompositions(decomposition_table())
     importer = Importer()
-    refuse_unsupported(program, importer)
     try:
+        program = _decomposed(captured.program)
+        refuse_unsupported(program, importer)
         module = _import(importer, program)
         main = _named_parameters(module["main"], captured.input_specs)
         _check_outputs(main, captured)
@@ -64,6 +64,16 @@ def translate(captured: Captured, workshop: Workshop) -> Translated:
         raise blame_open_sizes(error, captured) from error
     module.update_func(module.get_global_var("main"), main)
     return Translated(captured=captured, module=module, operators=count_operators(module))
+
+
+def _decomposed(program: ExportedProgram) -> ExportedProgram:
+    """The program in core operators; torch cannot decompose some whose sizes are open and related."""
+    try:
+        return program.run_decompositions(decomposition_table())
+    except Exception as error:
+        raise failure_of(
+            ErrorCode.TRANSLATE_FAILED, error, f"torch cannot decompose it: {short_message(error)}"
+        ) from error
 
 
 @lru_cache(maxsize=1)

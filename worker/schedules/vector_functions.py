@@ -258,7 +258,9 @@ def _log_of_sum(f: Expression, n: Expression, form: Format) -> Expression:
 def _erf_float32(x: Expression) -> Expression:
     near = clamped(x, -_ERF_FLOAT32_END, _ERF_FLOAT32_END)
     above, below = _ERF_FLOAT32
-    return let(near, lambda x: let(x * x, lambda z: x * (horner(z, above) / horner(z, below))))
+    value = let(near, lambda x: let(x * x, lambda z: x * (horner(z, above) / horner(z, below))))
+    upper = tirx.Select(x >= FLOAT32(_ERF_FLOAT32_END), FLOAT32(1.0), value)
+    return tirx.Select(x <= FLOAT32(-_ERF_FLOAT32_END), FLOAT32(-1.0), upper)
 
 
 def _erf_float64(x: Expression) -> Expression:
