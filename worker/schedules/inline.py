@@ -26,6 +26,10 @@ def _into_consumers(schedule: s_tir.Schedule, name: str) -> s_tir.Schedule:
 
 
 def _into_producer(schedule: s_tir.Schedule, name: str) -> s_tir.Schedule:
+    """Where the producer has no other consumer: TVM would forget that one."""
+    producers = schedule.get_producers(schedule.get_sblock(name))
+    if any(len(schedule.get_consumers(producer)) > 1 for producer in producers):
+        return schedule
     return attempt(schedule, lambda trial: trial.reverse_compute_inline(name)) or schedule
 
 
