@@ -326,9 +326,9 @@ class Model:
     def _tensors(self, inputs: Arrays) -> tuple[list[Any], dict[str, int]]:
         """The inputs as the runtime's tensors, and the sizes that they choose."""
         _check_names(self.inputs, inputs, self.sizes)
-        arrays = [_checked(spec, inputs[spec.name]) for spec in self.inputs]
+        arrays = [np.asarray(inputs[spec.name]) for spec in self.inputs]
         chosen = self.sizes.choose([(spec, array.shape) for spec, array in zip(self.inputs, arrays)])  # noqa: B905
-        return [_to_tensor(spec, array) for spec, array in zip(self.inputs, arrays)], chosen  # noqa: B905
+        return [_to_tensor(spec, _checked(spec, array)) for spec, array in zip(self.inputs, arrays)], chosen  # noqa: B905
 
     def _guarded(self, call: Callable[[], Any]) -> Any:
         try:
@@ -428,8 +428,7 @@ def _check_names(specs: Sequence[Spec], inputs: Arrays, sizes: Sizes) -> None:
         raise InputError(f"no array for {', '.join(absent)}: {takes}")
 
 
-def _checked(spec: Spec, value: Any) -> np.ndarray[Any, Any]:
-    array = np.asarray(value)
+def _checked(spec: Spec, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if spec.dtype == "bfloat16" and array.dtype.name == "bfloat16":
         array = array.view(np.uint16)
     if array.dtype != spec.numpy_dtype:
