@@ -14,14 +14,7 @@ from typing import Any
 import tvm
 from tvm import te, tirx
 
-ATTENTION = "bessemer.attention"
-"""Annotates the block of the result with its dimensions, as positions in ``[..., query, feature]``."""
-
-CAUSAL = "bessemer.causal"
-"""Annotates it where query ``i`` sees the keys up to ``i`` plus this number only."""
-
-SAFE = "bessemer.safe"
-"""Annotates it where a query that sees no key gives zeros instead of NaN."""
+from worker.schedules.annotations import ATTENTION, CAUSAL, OPAQUE, PATTERN, SAFE
 
 Tensor = Any
 Expression = Any
@@ -75,11 +68,7 @@ def attention_function(attention: Attention, shapes: Sequence[tuple[tuple[int, .
     ]
     result = _attend(attention, parameters)
     function = te.create_prim_func([*parameters, result]).without_attr("global_symbol")
-    return function.with_attr("op_pattern", _OPAQUE).with_attr("tirx.noalias", True)
-
-
-_OPAQUE = 8
-"""TVM's ``kOpaque``: nothing is fused to it."""
+    return function.with_attr(PATTERN, OPAQUE).with_attr("tirx.noalias", True)
 
 
 def _attend(attention: Attention, parameters: list[Tensor]) -> Tensor:

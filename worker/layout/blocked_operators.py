@@ -8,7 +8,7 @@ from tvm import relax
 
 from worker.layout.convolution_types import Array, Blocked, Image, Workbench, image_of
 from worker.layout.convolution_weights import pack_vector
-from worker.layout.convolution_window import rows_of
+from worker.schedules.image_rows import rows_of
 
 ELEMENTWISE = (
     "abs",

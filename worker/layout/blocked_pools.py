@@ -7,7 +7,8 @@ from tvm import relax
 from worker.layout import convolution_kernels as kernels
 from worker.layout.convolution_operators import halves, integers
 from worker.layout.convolution_types import FLOATS, Blocked, Image, Workbench, image_of
-from worker.layout.convolution_window import Sizes, Window
+from worker.layout.convolution_window import Window
+from worker.schedules.image_rows import Sizes
 
 _LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 

@@ -19,11 +19,9 @@ from worker.layout.blocked_rules import RULES
 from worker.layout.convolution_kernels import from_blocks, to_blocks
 from worker.layout.convolution_types import Array, Blocked, image_of
 from worker.layout.convolution_window import Tensor
+from worker.schedules.annotations import FUSES_OUTPUT, INJECTIVE, PATTERN
 from worker.schedules.machine import Machine, machine_of
 
-_FUSES_OUTPUT = 4
-"""TVM's ``kOutEWiseFusable``: elementwise consumers may join the kernel."""
-_INJECTIVE = 2
 _NARROWEST_BITS = 32
 
 
@@ -81,7 +79,7 @@ class _Blocker(PyExprMutator):
         image = image_of(operand)
         if ready is not None or image is None:
             return ready
-        emitted = self.kernel(to_blocks(self.lanes(image.dtype)), "to_blocks", operand, pattern=_INJECTIVE)
+        emitted = self.kernel(to_blocks(self.lanes(image.dtype)), "to_blocks", operand, pattern=INJECTIVE)
         result = Blocked(emitted, image.channels, image.sizes)
         if isinstance(operand, relax.Var):
             self._blocked[operand] = result
@@ -97,12 +95,12 @@ class _Blocker(PyExprMutator):
         kernel: Callable[..., Tensor],
         name: str,
         *operands: relax.Expr,
-        pattern: int = _FUSES_OUTPUT,
+        pattern: int = FUSES_OUTPUT,
     ) -> relax.Var:
         """Emit a call of a kernel."""
         visited = [self.visit_expr(operand) for operand in operands]
         call = self.builder_.call_te(
-            kernel, *visited, primfunc_name_hint=name, primfunc_attrs={"op_pattern": pattern}
+            kernel, *visited, primfunc_name_hint=name, primfunc_attrs={PATTERN: pattern}
         )
         return self.builder_.emit(call)
 

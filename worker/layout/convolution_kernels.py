@@ -14,28 +14,10 @@ from typing import Any
 
 from tvm import te, tirx
 
-from worker.layout.convolution_window import (
-    Expression,
-    Reader,
-    Sizes,
-    Tensor,
-    Window,
-    bordered,
-    join_rows,
-    rows_of,
-    split_rows,
-)
+from worker.layout.convolution_window import Reader, Tensor, Window, bordered
 from worker.layout.extremes import extreme, first
-
-FAMILY = "bessemer.family"
-"""The annotation that names a block's family: one of the following."""
-CONVOLUTION = "conv2d"
-DEPTHWISE = "depthwise"
-POOLING = "pooling"
-GROUP_BLOCKS = "bessemer.group_blocks"
-"""The annotation of a convolution that counts the output blocks that read the same inputs."""
-DIMENSIONS = "bessemer.dimensions"
-"""The annotation that counts the dimensions of the image, columns included."""
+from worker.schedules.annotations import CONVOLUTION, DEPTHWISE, DIMENSIONS, FAMILY, GROUP_BLOCKS, POOLING
+from worker.schedules.image_rows import Expression, Sizes, join_rows, rows_of, split_rows
 
 
 def to_blocks(lanes: int) -> Callable[[Tensor], Tensor]:

@@ -17,7 +17,8 @@ from worker.layout.convolution_transposed import (
 )
 from worker.layout.convolution_types import Blocked, Image, Workbench, image_of
 from worker.layout.convolution_weights import Groups, merged_groups, pack_depthwise
-from worker.layout.convolution_window import Window, rows_of
+from worker.layout.convolution_window import Window
+from worker.schedules.image_rows import rows_of
 
 AnyWindow = Window | TransposedWindow
 

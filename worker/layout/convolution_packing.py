@@ -9,7 +9,8 @@ from typing import Any
 from tvm import te, tirx
 
 from worker.layout.convolution_weights import Array, Groups, fill_groups, merge, pack_dense, transpose_weights
-from worker.layout.convolution_window import Expression, Tensor
+from worker.layout.convolution_window import Tensor
+from worker.schedules.image_rows import Expression
 
 
 def pack_depthwise_tensor(lanes: int, dtype: str) -> Callable[[Tensor], Tensor]:

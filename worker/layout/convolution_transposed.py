@@ -14,15 +14,10 @@ from typing import Any
 
 from tvm import te, tirx
 
-from worker.layout.convolution_kernels import FAMILY, GROUP_BLOCKS, input_channels
-from worker.layout.convolution_window import Expression, Sizes, Tensor, bordered, rows_of, split_rows
-
-TRANSPOSED = "transposed_convolution"
-"""The family of these kernels' main blocks."""
-STRIDES, DILATION, PADDING, OUTPUT = (
-    f"bessemer.{name}" for name in ("strides", "dilation", "padding", "output")
-)
-"""Annotations: one number per dimension of the image."""
+from worker.layout.convolution_kernels import input_channels
+from worker.layout.convolution_window import Tensor, bordered
+from worker.schedules.annotations import DILATION, FAMILY, GROUP_BLOCKS, OUTPUT, PADDING, STRIDES, TRANSPOSED
+from worker.schedules.image_rows import Expression, Sizes, rows_of, split_rows
 
 
 @dataclass(frozen=True)

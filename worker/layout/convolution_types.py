@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, Protocol
 from numpy.typing import NDArray
 from tvm import relax, tirx
 
-from worker.layout.convolution_window import Sizes, Tensor
+from worker.layout.convolution_window import Tensor
+from worker.schedules.image_rows import Sizes
 
 Array = NDArray[Any]
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from tvm import te, tirx
 
-Sizes = tuple[int, ...]
+from worker.schedules.image_rows import Expression, Sizes, join_rows, rows_of, split_rows
+
 Tensor = Any
-Expression = Any
 Reader = Callable[..., Expression]
 """The element at ``(n, channel or block, place, *lane)``; a place has one index per dimension."""
 
@@ -57,28 +56,6 @@ class Window:
             index * stride + tap * dilation
             for index, stride, tap, dilation in zip(indices, self.strides, taps, self.dilation, strict=True)
         ]
-
-
-def rows_of(sizes: Sizes) -> int:
-    """The rows of an image: 1 where it has one dimension."""
-    return prod(sizes[:-1])
-
-
-def split_rows(row: Expression, sizes: Sizes) -> tuple[Expression, ...]:
-    """The indices of all dimensions but the last, given the row."""
-    indices: list[Expression] = []
-    for position in reversed(range(len(sizes) - 1)):
-        indices.insert(0, row if position == 0 else row % sizes[position])
-        row = row // sizes[position]
-    return tuple(indices)
-
-
-def join_rows(indices: Sequence[Expression], sizes: Sizes) -> Expression:
-    """The row of a place; ``indices`` holds one index per dimension."""
-    row: Expression = tirx.IntImm("int64", 0)
-    for position in range(len(sizes) - 1):
-        row = indices[0] if position == 0 else row * sizes[position] + indices[position]
-    return row
 
 
 def bordered(data: Tensor, sizes: Sizes, border: Sequence[tuple[int, int]], filler: Expression) -> Reader:

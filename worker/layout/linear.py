@@ -19,15 +19,10 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from worker.schedules.annotations import FUSES_OUTPUT, PACKED, PATTERN
 from worker.schedules.blocks import guess
 from worker.schedules.machine import Machine, machine_of
 from worker.schedules.matmul_plan import MatmulShape, plan_matmul
-
-PACKED = "bessemer.packed"
-"""Annotates the block of a product whose right operand is packed, with a panel's columns."""
-
-_FUSES_OUTPUT = 4
-"""The operator pattern of a kernel that elementwise consumers may join (TVM's ``kOutEWiseFusable``)."""
 
 _MATMUL = tvm.ir.Op.get("relax.matmul")
 
@@ -75,7 +70,7 @@ class _Packer(PyExprMutator):
             data,
             relax.const(pack_panels(weights, columns), str(weights.dtype)),
             primfunc_name_hint="linear",
-            primfunc_attrs={"op_pattern": _FUSES_OUTPUT},
+            primfunc_attrs={PATTERN: FUSES_OUTPUT},
         )
 
     def _weights(self, call: relax.Call) -> NDArray[Any] | None:

@@ -17,8 +17,9 @@ from tvm.ir import GenericConst
 
 from worker.layout.extremes import Reduce, extreme
 from worker.layout.views import static_shape
+from worker.schedules.annotations import OPAQUE, PATTERN
 from worker.schedules.families.resize import find_taps, write_resize
-from worker.schedules.families.scan import OPAQUE, PRODUCT, SUM, Join, write_scan
+from worker.schedules.families.scan import PRODUCT, SUM, Join, write_scan
 
 Rule = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
 """What replaces a call; None leaves it to TVM."""
@@ -135,7 +136,7 @@ def _normalize_batch(bb: relax.BlockBuilder, call: relax.Call, shape: tuple[int,
 def _alone(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
     """The call of a function with which nothing is fused."""
     name = call.args[0]
-    bb.update_func(name, bb.get()[name].with_attr("op_pattern", OPAQUE))
+    bb.update_func(name, bb.get()[name].with_attr(PATTERN, OPAQUE))
     return call
 
 

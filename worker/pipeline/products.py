@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad
 
-from worker.layout.convolution_transposed import STRIDES
+from worker.schedules.annotations import STRIDES
 
 _FLOPS_PER_TERM = 2
 _REDUCES = tirx.IterVar.CommReduce

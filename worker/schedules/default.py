@@ -12,6 +12,7 @@ from typing import Any
 import tvm
 from tvm import s_tir, tirx
 
+from worker.schedules.annotations import SCHEDULED, UNCLAIMED
 from worker.schedules.attempt import REFUSALS, attempt
 from worker.schedules.blocks import block_names, read_block
 from worker.schedules.families import schedule_by_family
@@ -22,10 +23,6 @@ from worker.schedules.plans import NoSuchPlanError, Numbers, Scheduled, forget_p
 from worker.schedules.reduction import find_epilogue, schedule_reduction
 from worker.schedules.spatial import schedule_spatial
 from worker.schedules.vector_math import with_vector_math
-
-SCHEDULED = "tirx.is_scheduled"
-UNCLAIMED = "bessemer.unclaimed"
-"""Marks a function that no family knows: its schedule follows the general rules."""
 
 _NAME = "main"
 

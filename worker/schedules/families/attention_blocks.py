@@ -11,8 +11,8 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.sym import Analyzer
 
-from worker.layout.attention_kernel import ATTENTION, CAUSAL, SAFE
 from worker.schedules import nest
+from worker.schedules.annotations import ATTENTION, CAUSAL, SAFE
 from worker.schedules.attention_plan import AttentionShape
 from worker.schedules.blocks import Axis, Block, block_names, element_bits, read_block
 from worker.schedules.families.product import Places

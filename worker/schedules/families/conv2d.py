@@ -25,7 +25,7 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV
 
-from worker.layout.convolution_kernels import CONVOLUTION, GROUP_BLOCKS
+from worker.schedules.annotations import CONVOLUTION, GROUP_BLOCKS
 from worker.schedules.families.sequences import cut_row
 from worker.schedules.families.windows import (
     PARTITION,

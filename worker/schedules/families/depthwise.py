@@ -15,7 +15,7 @@ from math import prod
 
 from tvm import s_tir
 
-from worker.layout.convolution_kernels import DEPTHWISE, DIMENSIONS
+from worker.schedules.annotations import DEPTHWISE, DIMENSIONS
 from worker.schedules.families.sequences import cut_row
 from worker.schedules.families.windows import (
     PARTITION,

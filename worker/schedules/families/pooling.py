@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tvm import s_tir
 
-from worker.layout.convolution_kernels import POOLING
+from worker.schedules.annotations import POOLING
 from worker.schedules.families.depthwise import tile_windows
 from worker.schedules.families.windows import Windows, find_windows, run_parallel, tile_inside
 from worker.schedules.machine import Machine, divisors

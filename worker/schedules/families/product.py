@@ -9,8 +9,8 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 
-from worker.layout.linear import PACKED
 from worker.schedules import nest
+from worker.schedules.annotations import PACKED
 from worker.schedules.blocks import (
     Axis,
     Block,

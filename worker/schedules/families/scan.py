@@ -19,14 +19,12 @@ import tvm
 from tvm import te, tirx
 
 from worker.schedules import nest
+from worker.schedules.annotations import OPAQUE, PATTERN, SCHEDULED
 from worker.schedules.families.columns import chunk_vectors
 from worker.schedules.machine import machine_of
 from worker.schedules.spatial import MIN_PARALLEL_WORK
 
-SCHEDULED = "tirx.is_scheduled"
 INDEX = "int64"
-OPAQUE = 8
-"""TVM's number for a function that no other one is fused with."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +92,4 @@ def _signature(sizes: tuple[int, ...], dtype: str, result: str) -> tirx.PrimFunc
 def as_scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """A function that is called as it is: nothing is fused with it, and nobody schedules it."""
     anonymous = function.without_attr("global_symbol")
-    return (
-        anonymous.with_attr(SCHEDULED, True).with_attr("op_pattern", OPAQUE).with_attr("tirx.noalias", True)
-    )
+    return anonymous.with_attr(SCHEDULED, True).with_attr(PATTERN, OPAQUE).with_attr("tirx.noalias", True)

@@ -25,13 +25,12 @@ from typing import Any
 
 from tvm import s_tir, tirx
 
-from worker.layout.convolution_kernels import GROUP_BLOCKS
-from worker.layout.convolution_transposed import DILATION, OUTPUT, PADDING, STRIDES, TRANSPOSED
-from worker.layout.convolution_window import join_rows
 from worker.schedules import nest
+from worker.schedules.annotations import DILATION, GROUP_BLOCKS, OUTPUT, PADDING, STRIDES, TRANSPOSED
 from worker.schedules.blocks import Block, is_expensive, read_block
 from worker.schedules.families.conv2d import ConvolutionTile
 from worker.schedules.families.windows import MIN_PARALLEL_WORK, find_windows
+from worker.schedules.image_rows import join_rows
 from worker.schedules.machine import Machine, divisors
 from worker.schedules.plans import Chooser
 

@@ -9,7 +9,7 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from worker.layout.convolution_kernels import FAMILY
+from worker.schedules.annotations import FAMILY
 from worker.schedules.blocks import block_names, element_bits, read_block
 from worker.schedules.machine import Machine
 from worker.schedules.reduction import find_epilogue

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tvm import s_tir, tirx
 
-from worker.layout.convolution_kernels import FAMILY
+from worker.schedules.annotations import FAMILY
 from worker.schedules.attempt import REFUSALS
 from worker.schedules.blocks import block_names
 from worker.schedules.families.attention import write_attention
