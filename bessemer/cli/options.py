@@ -80,7 +80,9 @@ def _resolve(key: str, known: Mapping[str, FieldInfo]) -> str:
 def _read_value(path: str, text: str) -> Any:
     info = option_paths()[path]
     annotation: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
-    value = [part for part in text.split(",") if part] if _is_tuple(info.annotation) else text
+    value: Any = _parts(text) if _is_tuple(info.annotation) else text
+    if _is_mapping(info.annotation):
+        value = dict(part.rpartition("=")[::2] for part in _parts(text))
     try:
         return TypeAdapter(annotation).validate_python(value)
     except ValidationError as error:
@@ -118,6 +120,14 @@ def _alternatives(annotation: Any) -> tuple[Any, ...]:
 
 def _is_document(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _parts(text: str) -> list[str]:
+    return [part for part in text.split(",") if part]
+
+
+def _is_mapping(annotation: Any) -> bool:
+    return get_origin(annotation) is dict
 
 
 def _is_tuple(annotation: Any) -> bool:

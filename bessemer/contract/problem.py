@@ -42,6 +42,9 @@ class ErrorCode(StrEnum):
     OPERATOR_UNSUPPORTED = "operator-unsupported"
     TRANSLATE_FAILED = "translate-failed"
     OPTIMIZE_FAILED = "optimize-failed"
+    SPACE_UNKNOWN = "space-unknown"
+    FUNCTION_UNKNOWN = "function-unknown"
+    SPACE_FAILED = "space-failed"
     TUNE_FAILED = "tune-failed"
     BUILD_FAILED = "build-failed"
     TARGET_NOT_RUNNABLE = "target-not-runnable"
@@ -171,6 +174,21 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ),
     ErrorCode.OPTIMIZE_FAILED: ErrorText(
         422, "A pass failed on this model", "Report the pass that is named, with the model if you can."
+    ),
+    ErrorCode.SPACE_UNKNOWN: ErrorText(
+        422,
+        "`tune.spaces` names a search space that this worker lacks",
+        "Choose one of those that are listed, or install a package that has it (docs/spaces.md).",
+    ),
+    ErrorCode.FUNCTION_UNKNOWN: ErrorText(
+        422,
+        "`tune.spaces` names a function that the model lacks",
+        "Choose among those that are listed; patterns such as `fused_linear*` fit several.",
+    ),
+    ErrorCode.SPACE_FAILED: ErrorText(
+        422,
+        "A search space gave no schedule that runs",
+        "See what it raised; it may not fit the function, or not the target (docs/spaces.md).",
     ),
     ErrorCode.TUNE_FAILED: ErrorText(422, "The search failed", "Compile with `tune.trials` = 0."),
     ErrorCode.BUILD_FAILED: ErrorText(

@@ -94,7 +94,7 @@ def _copy_parts(benchmarked: Benchmarked, folder: Path) -> tuple[str, ...]:
 def _record_sources(records: Path | None) -> dict[str, Path]:
     if records is None:
         return {}
-    files = sorted(records.glob("*.json")) if records.is_dir() else [records]
+    files = sorted((*records.glob("*.json"), *records.glob("*.py"))) if records.is_dir() else [records]
     return {f"{RECORDS_FOLDER}/{path.name}": path for path in files}
 
 

@@ -128,6 +128,8 @@ def changed_options(request: CompilationRequest) -> tuple[tuple[str, str], ...]:
 
 
 def _option_text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ",".join(f"{name}={part}" for name, part in value.items())
     if isinstance(value, list):
         return ",".join(map(_option_text, value))
     return value if isinstance(value, str) else json.dumps(value)
