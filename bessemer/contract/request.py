@@ -52,8 +52,8 @@ class TuneOptions(Document):
     spaces: dict[SpaceKey, SpaceKey] = Field(
         default={},
         max_length=100,
-        description="Search spaces by function, or by a pattern of functions' names such as `fused_linear*`; of "
-        "several that fit, the first counts. Where any is named, only these functions are searched.",
+        description="Search spaces by function, or by a pattern of functions' names such as `fused_linear*`; "
+        "of several that fit, the first counts. Where any is named, only these functions are searched.",
     )
     force: bool = Field(
         default=False,

@@ -12,12 +12,12 @@ The right matrix is packed when the function runs, so that what one instruction 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from tvm import s_tir
-from tvm.s_tir.tensor_intrin.x86 import VNNI_DOT_16x4_INTRIN
 from tvm.script import tirx as T
 
 from worker.schedules.inline import inline_blocks
@@ -25,6 +25,40 @@ from worker.spaces.products import find_product, finish_at, require_multiples
 from worker.spaces.space import Intrinsic, Space
 
 _MOST_ROWS = 8
+
+
+@T.prim_func(s_tir=True)
+def describe_vnni(a: T.handle, b: T.handle, c: T.handle) -> None:
+    """Sixteen sums of four products of unsigned by signed bytes."""
+    left = T.match_buffer(a, (4,), "uint8", offset_factor=1)
+    right = T.match_buffer(b, (16, 4), "int8", offset_factor=1)
+    sums = T.match_buffer(c, (16,), "int32", offset_factor=1)
+    with T.sblock("root"):
+        T.reads(sums[0:16], left[0:4], right[0:16, 0:4])
+        T.writes(sums[0:16])
+        for i, k in T.grid(16, 4):
+            with T.sblock("update"):
+                v_i, v_k = T.axis.remap("SR", [i, k])
+                sums[v_i] = sums[v_i] + T.Cast("int32", left[v_k]) * T.Cast("int32", right[v_i, v_k])
+
+
+@T.prim_func(s_tir=True)
+def update_by_vpdpbusd(a: T.handle, b: T.handle, c: T.handle) -> None:
+    """``vpdpbusd`` of AVX-512 VNNI with bytes, as LLVM 22 has it: TVM's own intrinsic passes words."""
+    left = T.match_buffer(a, (4,), "uint8", offset_factor=1)
+    right = T.match_buffer(b, (16, 4), "int8", offset_factor=1)
+    sums = T.match_buffer(c, (16,), "int32", offset_factor=1)
+    with T.sblock("root"):
+        T.reads(sums[0:16], left[0:4], right[0:16, 0:4])
+        T.writes(sums[0:16])
+        group = T.reinterpret(left.vload([0], "uint8x4"), dtype="int32")
+        sums[T.ramp(T.int32(0), 1, 16)] = T.call_llvm_pure_intrin(
+            T.llvm_lookup_intrinsic_id("llvm.x86.avx512.vpdpbusd.512"),
+            sums.vload([0], "int32x16"),
+            T.reinterpret(T.broadcast(group, 16), dtype="uint8x64"),
+            right.vload([0, 0], "int8x64"),
+            dtype="int32x16",
+        )
 
 
 @T.prim_func(s_tir=True)
@@ -110,7 +144,7 @@ def schedule_dots(schedule: s_tir.Schedule, dot: Dot) -> s_tir.Schedule:
     found = find_product(schedule)
     require_multiples(found, 1, dot.lanes, dot.group)
     product = found.block
-    packed = schedule.reindex_cache_read(product, 1, "global", partial(_packed_place, dot=dot))
+    packed = schedule.reindex_cache_read(product, 1, "global", _packed_place(dot))
     sums = schedule.cache_write(product, 0, "global")
     rows, columns, depth = schedule.get_loops(product)
     row_tiles, row = schedule.split(
@@ -128,16 +162,20 @@ def schedule_dots(schedule: s_tir.Schedule, dot: Dot) -> s_tir.Schedule:
     return schedule
 
 
-def _packed_place(_row: Any, column: Any, depth: Any, *, dot: Dot) -> tuple[Any, ...]:
-    return column // dot.lanes, depth // dot.group, column % dot.lanes, depth % dot.group
+def _packed_place(dot: Dot) -> Callable[[Any, Any, Any], tuple[Any, ...]]:
+    def place(_row: Any, column: Any, depth: Any) -> tuple[Any, ...]:
+        return column // dot.lanes, depth // dot.group, column % dot.lanes, depth % dot.group
+
+    return place
 
 
 SPACES = (
+    Intrinsic("dot-16x4-vnni", describe_vnni, update_by_vpdpbusd),
     Intrinsic("dot-4x4-sdot", describe_sdot, update_by_sdot),
     Intrinsic("dot-8x2-pmaddwd", describe_pairs, update_by_pmaddwd),
     Space(
         "dot-vnni",
-        partial(schedule_dots, dot=Dot(VNNI_DOT_16x4_INTRIN, lanes=16, group=4)),
+        partial(schedule_dots, dot=Dot("dot-16x4-vnni", lanes=16, group=4)),
         "uint8 by int8 to int32, for AVX-512 VNNI",
     ),
     Space(

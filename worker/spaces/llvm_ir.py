@@ -23,8 +23,8 @@ _FLAGS = (
 _COMPILED_FOR = "x86_64-linux-gnu"
 _OF_A_TARGET = re.compile(r' "(?:target-cpu|target-features|tune-cpu)"="[^"]*"')
 _OF_A_FILE = re.compile(
-    r"^(?:target |source_filename|; ModuleID|!llvm\.module\.flags|!llvm\.ident|!\d+ = !\{(?:i32|!\"clang)).*\n",
-    re.M,
+    r"^(?:target |source_filename|; ModuleID|!llvm\.(?:module\.flags|ident)|!\d+ = !\{(?:i32|!\"clang)).*\n",
+    re.MULTILINE,
 )
 
 

@@ -1,4 +1,4 @@
-"""Tensorization: a product of matrices by a micro-kernel of 16 × 16 × 16, in three implementations.
+"""Tensorization: a product of matrices by a micro-kernel of 16 by 16 by 16, in three implementations.
 
 The product is blockized into tiles; the operands of a tile are copied (``cache_read``) and its sums kept
 (``cache_write``) in scopes of their own, and the tile is replaced by a tensor intrinsic: in TensorIR, in C
@@ -28,7 +28,7 @@ _C_KERNEL = read_kernel("update_16x16")
 
 @T.prim_func(s_tir=True)
 def describe_update(a: T.handle, b: T.handle, c: T.handle) -> None:
-    """``c += a b`` of 16 × 16 matrices."""
+    """``c += a b`` of 16 by 16 matrices."""
     left = T.match_buffer(a, (SIDE, SIDE), "float32", offset_factor=1, scope=OPERAND)
     right = T.match_buffer(b, (SIDE, SIDE), "float32", offset_factor=1, scope=OPERAND)
     sums = T.match_buffer(c, (SIDE, SIDE), "float32", offset_factor=1, scope=SUMS)

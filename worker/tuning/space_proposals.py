@@ -16,7 +16,8 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
 from bessemer.contract.problem import ErrorCode
-from worker.errors import failure_of, ran_out_of_memory, short_message
+from worker.errors import failure_of, ran_out_of_memory
+from worker.spaces.refusal import refusal
 from worker.spaces.space import Space
 from worker.tuning.laboratory import WARM_UP_SAMPLES, Laboratory
 from worker.tuning.policy import best_of
@@ -78,7 +79,7 @@ class SpaceProposals:
     def _draw(self, wanted: int) -> list[MeasureCandidate]:
         """Up to ``wanted`` points that were not seen; fewer where the space has no more."""
         found: dict[str, s_tir.Schedule] = {}
-        refusal: Exception | None = None
+        refused: Exception | None = None
         for draw in islice(self._draws(), wanted * _ATTEMPTS):
             try:
                 with self._laboratory.target:
@@ -86,14 +87,14 @@ class SpaceProposals:
             except Exception as error:
                 if ran_out_of_memory(error):
                     raise
-                refusal = error
+                refused = error
                 continue
             found |= {key: point for point in points if (key := _identity(point)) not in self._seen}
             if len(found) >= wanted:
                 break
-        if refusal is not None and not found and not self._seen:
-            detail = f"space '{self._space.name}' on function '{self._name}': {short_message(refusal)}"
-            raise failure_of(ErrorCode.SPACE_FAILED, refusal, detail) from refusal
+        if refused is not None and not found and not self._seen:
+            detail = f"space '{self._space.name}' on function '{self._name}': {refusal(refused)}"
+            raise failure_of(ErrorCode.SPACE_FAILED, refused, detail) from refused
         return [MeasureCandidate(point, self._arguments) for point in list(found.values())[:wanted]]
 
     def _draws(self) -> Iterator[Callable[[], Sequence[s_tir.Schedule]]]:
