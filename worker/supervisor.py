@@ -23,8 +23,8 @@ from bessemer.store.errors import (
 from bessemer.store.queue import Task, TaskKind
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
-from worker.collect import collect, collect_log
-from worker.ending import Ending, conclude
+from worker.collect import collect, collect_left
+from worker.ending import Ending, conclude, refuse_early_end
 from worker.errors import MisbehavedError, SandboxIncompleteError, ZygoteLostError
 from worker.job import run_job
 from worker.job_folder import JobFolder, make_job_folder, remove_job_folder, seal_model
@@ -112,7 +112,8 @@ class Supervisor:
         journal = CompilationJournal(self._store.jobs, job.id, attempt)
         work = CompileWork(request=job.request)
         timeout = job.request.timeout_seconds
-        return conclude(await self._run(job.id, SLOTS[TaskKind.COMPILE], folder, work, journal, timeout))
+        ending = await self._run(job.id, SLOTS[TaskKind.COMPILE], folder, work, journal, timeout)
+        return refuse_early_end(conclude(ending), job.request)
 
     def _write(self, job_id: str, attempt: int, folder: JobFolder, result: Message | Problem) -> None:
         jobs, artifacts = self._store.jobs, self._store.artifacts
@@ -128,7 +129,8 @@ class Supervisor:
         if problem.code is ErrorCode.CANCELLED:
             jobs.cancel_finished(job_id, attempt)
         else:
-            jobs.fail(job_id, attempt, problem, collect_log(folder.path, artifacts))
+            left = collect_left(folder.path, artifacts, self._settings.limit_disk_bytes)
+            jobs.fail(job_id, attempt, problem, left)
 
     async def _inspect(self, digest: str) -> None:
         model = await asyncio.to_thread(self._store.models.get, digest)

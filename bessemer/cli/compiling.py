@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bessemer.cli.options import request_fields
+from bessemer.cli.options import ANY_MODEL, request_fields
 from bessemer.cli.output import (
     ExitStatus,
     JsonOption,
@@ -24,9 +24,9 @@ from bessemer.client import Client, Job
 from bessemer.client.sources import is_digest
 from bessemer.contract.job import JobState
 from bessemer.contract.request import CompilationRequest
-from bessemer.errors import CompilationCancelledError, CompilationFailedError
+from bessemer.errors import CompilationCancelledError, CompilationFailedError, InvalidArgumentError
 
-__all__ = ["compile_model"]
+__all__ = ["compile_model", "follow", "uploaded"]
 
 
 def compile_model(
@@ -55,18 +55,24 @@ def compile_model(
     console = errors if json else results
     with connected(url) as client:
         fields = request_fields(target, inputs or (), options or ())
-        digest = _uploaded(client, model, console)
-        job = client.post(CompilationRequest.model_validate({"model": digest, **fields}))
+        request = CompilationRequest.model_validate({"model": ANY_MODEL, **fields})
+        if output is not None and not request.makes_bundle:
+            raise InvalidArgumentError(
+                f"--output needs a bundle, and stop_after={request.stop_after} makes none"
+            )
+        digest = uploaded(client, model, console)
+        job = client.post(request.model_copy(update={"model": digest}))
         if detach:
             _print_detached(job, json)
             return
-        _follow(job, console)
+        follow(job, console)
         if output is not None and job.state is JobState.SUCCEEDED:
             job.download(output)
         _finish(job, console, output, json)
 
 
-def _uploaded(client: Client, model: str, console: Console) -> str:
+def uploaded(client: Client, model: str, console: Console) -> str:
+    """The digest of a model, uploaded if need be."""
     if is_digest(model) and not Path(model).exists():
         return model
     with upload_view(console, Path(model).name) as progress:
@@ -80,7 +86,8 @@ def _print_detached(job: Job, json: bool) -> None:
         typer.echo(job.id)
 
 
-def _follow(job: Job, console: Console) -> None:
+def follow(job: Job, console: Console) -> None:
+    """Show a job's stages until it has ended, however it does."""
     console.print(f"compilation {job.id}")
     try:
         with stage_view(console) as tell:

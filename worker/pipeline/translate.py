@@ -55,7 +55,7 @@ def translate(captured: Captured, workshop: Workshop) -> Translated:
     """
     importer = Importer()
     try:
-        program = _decomposed(captured.program)
+        program = decomposed(captured.program)
         refuse_unsupported(program, importer)
         module = _import(importer, program)
         main = _named_parameters(module["main"], captured.input_specs)
@@ -66,7 +66,7 @@ def translate(captured: Captured, workshop: Workshop) -> Translated:
     return Translated(captured=captured, module=module, operators=count_operators(module))
 
 
-def _decomposed(program: ExportedProgram) -> ExportedProgram:
+def decomposed(program: ExportedProgram) -> ExportedProgram:
     """The program in core operators; torch cannot decompose some whose sizes are open and related."""
     try:
         return program.run_decompositions(decomposition_table())
@@ -104,7 +104,7 @@ def refuse_unsupported(program: ExportedProgram, importer: Importer) -> None:
         OperatorsUnsupportedError: with the distinct places of all of them, in the order of the program, and a
             rule to fill in.
     """
-    missing = [node for node in _calls(program) if not importer.can_translate(node)]
+    missing = [node for node in calls_of(program) if not importer.can_translate(node)]
     if missing:
         places = tuple(dict.fromkeys(map(place_of, missing)))
         raise OperatorsUnsupportedError(places[:MAX_PLACES], rule_template(missing))
@@ -124,7 +124,8 @@ def count_operators(module: tvm.IRModule) -> dict[str, int]:
     return dict(counts.most_common())
 
 
-def _calls(program: ExportedProgram) -> Iterator[Node]:
+def calls_of(program: ExportedProgram) -> Iterator[Node]:
+    """The calls of a program, those of its branches and loops included."""
     for graph_module in program.graph_module.modules():
         if isinstance(graph_module, torch.fx.GraphModule):
             yield from (node for node in graph_module.graph.nodes if node.op == "call_function")
