@@ -19,11 +19,13 @@ from bessemer.cli.output import (
     results,
     show_lines,
 )
+from bessemer.cli.preflight import show_preflight
 from bessemer.cli.views import compilation_lines, stage_view, upload_view
 from bessemer.client import Client, Job
 from bessemer.client.sources import is_digest
 from bessemer.contract.job import JobState
 from bessemer.contract.request import CompilationRequest
+from bessemer.contract.stage import Stage
 from bessemer.errors import CompilationCancelledError, CompilationFailedError, InvalidArgumentError
 
 __all__ = ["compile_model", "follow", "uploaded"]
@@ -57,9 +59,8 @@ def compile_model(
         fields = request_fields(target, inputs or (), options or ())
         request = CompilationRequest.model_validate({"model": ANY_MODEL, **fields})
         if output is not None and not request.makes_bundle:
-            raise InvalidArgumentError(
-                f"--output needs a bundle, and stop_after={request.stop_after} makes none"
-            )
+            detail = f"--output needs a bundle, and stop_after={request.stop_after} makes none"
+            raise InvalidArgumentError(detail)
         digest = uploaded(client, model, console)
         job = client.post(request.model_copy(update={"model": digest}))
         if detach:
@@ -131,3 +132,5 @@ def _finish(job: Job, console: Console, output: Path | None, json: bool) -> None
         console.print(f"bundle      {output}", markup=False)
     if job.state is not JobState.SUCCEEDED:
         raise typer.Exit(ExitStatus.FAILED)
+    if job.document.request.stop_after is Stage.TRANSLATE:
+        show_preflight(job.report(), quiet=json)
