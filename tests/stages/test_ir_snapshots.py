@@ -1,5 +1,6 @@
 """The module between the passes, as it is written down."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ class Silent:
 @pytest.fixture
 def workshop(tmp_path: Path) -> Workshop:
     plain = make_workshop(tmp_path)
-    return Workshop(**{**vars(plain), "recorder": IrRecorder(plain.output)})
+    return replace(plain, recorder=IrRecorder(plain.output))
 
 
 def translated(workshop: Workshop, module: nn.Module | None = None) -> Translated:
@@ -119,7 +120,7 @@ def test_what_is_too_long_is_cut_at_a_line_and_said_to_be(
 def test_all_texts_together_are_bounded(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = IrRecorder(workshop.output)
     monkeypatch.setattr(recorder, "_left_bytes", 5000)
-    bounded = Workshop(**{**vars(workshop), "recorder": recorder})
+    bounded = replace(workshop, recorder=recorder)
     optimize(translated(bounded), bounded)
     steps = listing(workshop).items
     assert sum(step.text.text_bytes + step.diff.text_bytes for step in steps) <= 5000
