@@ -8,6 +8,7 @@ from pydantic import Field
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
+from bessemer.contract.problem import SourcePlace
 from bessemer.contract.request import CompilationRequest, Tolerance
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
@@ -29,6 +30,17 @@ class PassTime(Document):
     name: str
     seconds: float
     functions: int = Field(description="Functions in the module afterwards.")
+
+
+class RewriteResult(Document):
+    """What one rewrite of the graph did."""
+
+    name: str
+    source: str = Field(description="The entry point that it comes from.")
+    count: int = Field(description="How often it fired.")
+    places: tuple[SourcePlace, ...] = Field(
+        default=(), description="Where in the user's model, the first hundred."
+    )
 
 
 class Latency(Document):
@@ -162,6 +174,9 @@ class Report(Document):
     )
     operators: dict[str, int] = Field(description="Relax operators after translation, with their counts.")
     passes: tuple[PassTime, ...]
+    rewrites: tuple[RewriteResult, ...] = Field(
+        default=(), description="The rewrites that were on, in the order in which they ran."
+    )
     tune: TuneResult
     benchmark: BenchmarkResult
     stages: tuple[StageTime, ...]

@@ -2,9 +2,9 @@
 
 import difflib
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.target import PRESETS_BY_NAME, PresetTarget, Target
@@ -31,6 +31,41 @@ DEFAULT_TOLERANCES: dict[DType, Tolerance] = {
     DType.BFLOAT16: Tolerance(relative=4e-2, absolute=1e-2),
 }
 """Per dtype; integers and booleans must be equal."""
+
+
+class Fusion(StrEnum):
+    """Which operators become one function."""
+
+    AUTOMATIC = "automatic"
+    PATTERNS = "patterns"
+    NONE = "none"
+
+
+RewriteName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=64)]
+MAX_REWRITES = 64
+
+
+class OptimizeOptions(Document):
+    """How the graph is rewritten and fused."""
+
+    enable: tuple[RewriteName, ...] = Field(
+        default=(), max_length=MAX_REWRITES, description="Rewrites to switch on (docs/rewriting.md)."
+    )
+    disable: tuple[RewriteName, ...] = Field(
+        default=(), max_length=MAX_REWRITES, description="Rewrites to switch off that are on by default."
+    )
+    fusion: Fusion = Field(
+        default=Fusion.AUTOMATIC,
+        description="`automatic`: elementwise operators join what feeds them; `patterns`: only what a rewrite "
+        "groups; `none`: every operator is a function of its own.",
+    )
+
+    @model_validator(mode="after")
+    def _decided(self) -> Self:
+        both = sorted(set(self.enable) & set(self.disable))
+        if both:
+            raise ValueError(f"both switched on and off: {', '.join(both)}")
+        return self
 
 
 class TuneOptions(Document):
@@ -111,6 +146,7 @@ class CompilationRequest(Document):
         description="Matched to the model's arguments by name, or by order where no name fits. "
         "A `.pt2` carries its own; others need them.",
     )
+    optimize: OptimizeOptions = OptimizeOptions()
     tune: TuneOptions = TuneOptions()
     verify: VerifyOptions = VerifyOptions()
     benchmark: BenchmarkOptions = BenchmarkOptions()

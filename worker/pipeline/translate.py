@@ -63,7 +63,8 @@ def translate(captured: Captured, workshop: Workshop) -> Translated:
     except JobError as error:
         raise blame_open_sizes(error, captured) from error
     module.update_func(module.get_global_var("main"), main)
-    return Translated(captured=captured, module=module, operators=count_operators(module))
+    places = {name: place_of(node) for name, node in importer.nodes.items()}
+    return Translated(captured, module, count_operators(module), places)
 
 
 def _decomposed(program: ExportedProgram) -> ExportedProgram:

@@ -16,7 +16,7 @@ from worker.translation.registry import rule_book
 from worker.translation.symbols import Symbols
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from torch.fx import Node
 
@@ -38,7 +38,22 @@ class Importer(ExportedProgramImporter):
     def __init__(self) -> None:
         super().__init__()
         self.reached: Node | None = None
+        self._builder = _NamingBuilder()
         self._symbols: Symbols | None = None
+
+    @property
+    def block_builder(self) -> relax.BlockBuilder:
+        """Builds the module; TVM's importer sets a plain one before each program."""
+        return self._builder
+
+    @block_builder.setter
+    def block_builder(self, _plain: relax.BlockBuilder) -> None:
+        self._builder = _NamingBuilder()
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """The node that each variable comes from, by the variable's name."""
+        return self._builder.nodes
 
     def create_input_vars(self, exported_program: Any) -> Any:
         """The inputs, whose shapes name the symbols."""
@@ -105,7 +120,7 @@ class Importer(ExportedProgramImporter):
             elif node.op == "get_attr":
                 self.env[node] = _attribute(graph_module, str(node.target))
             elif node.op == "call_function":
-                self.reached = node
+                self.reached = self._builder.node = node
                 result = self._shaped(node, self.convert(node))
                 check_type(node, result)
                 self.env[node] = result
@@ -154,6 +169,21 @@ class Importer(ExportedProgramImporter):
             return None
         converter = self.convert_map.get(getattr(target, "__name__", str(target)))
         return None if converter is None else partial(converter)
+
+
+class _NamingBuilder(relax.BlockBuilder):
+    """Calls variables as torch calls the node that is being translated, and remembers which node that was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.node: Node | None = None
+        self.nodes: dict[str, Node] = {}
+
+    def emit(self, expr: relax.Expr, name_hint: str = "") -> relax.Var:
+        variable = super().emit(expr, name_hint or (self.node.name if self.node else ""))
+        if self.node is not None:
+            self.nodes[str(variable.name)] = self.node
+        return variable
 
 
 def operator_name(node: Node) -> str:
