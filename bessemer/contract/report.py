@@ -74,8 +74,9 @@ class FunctionTime(Document):
 
     name: str
     calls: int
-    milliseconds: float
-    share: float = Field(description="Of all functions' time, 0 to 1.")
+    milliseconds: float = Field(description="The median of the runs.")
+    best_milliseconds: float = Field(default=0.0, description="The run in which it was fastest.")
+    share: float = Field(description="Of all functions' median times, 0 to 1.")
     flops: int = Field(
         default=0,
         description="Floating-point operations of its matrix products and convolutions, over one run of the "
