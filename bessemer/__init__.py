@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bessemer.client import AsyncClient, AsyncJob, Client, Job
-    from bessemer.contract.request import BenchmarkOptions, TuneOptions, VerifyOptions
+    from bessemer.contract.request import BenchmarkOptions, OptimizeOptions, TuneOptions, VerifyOptions
     from bessemer.contract.target import ExplicitTarget, PresetTarget
     from bessemer.contract.tensor import TensorSpec
     from bessemer.errors import BessemerError
@@ -25,6 +25,7 @@ __all__ = [
     "Client",
     "ExplicitTarget",
     "Job",
+    "OptimizeOptions",
     "PresetTarget",
     "TensorSpec",
     "TuneOptions",
@@ -40,6 +41,7 @@ _HOMES = {
     "Client": "bessemer.client",
     "ExplicitTarget": "bessemer.contract.target",
     "Job": "bessemer.client",
+    "OptimizeOptions": "bessemer.contract.request",
     "PresetTarget": "bessemer.contract.target",
     "TensorSpec": "bessemer.contract.tensor",
     "TuneOptions": "bessemer.contract.request",

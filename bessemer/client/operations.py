@@ -21,7 +21,13 @@ from bessemer.client.unpacking import unpack
 from bessemer.contract.base import Digest
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
 from bessemer.contract.model import Model, ModelState
-from bessemer.contract.request import BenchmarkOptions, CompilationRequest, TuneOptions, VerifyOptions
+from bessemer.contract.request import (
+    BenchmarkOptions,
+    CompilationRequest,
+    OptimizeOptions,
+    TuneOptions,
+    VerifyOptions,
+)
 from bessemer.contract.service import Readiness, TargetList
 from bessemer.contract.target import Target
 from bessemer.contract.tensor import TensorSpec
@@ -63,6 +69,7 @@ class Submission:
     model: ModelSource
     inputs: Inputs
     target: str | Target
+    optimize: OptimizeOptions | None = None
     tune: TuneOptions | None = None
     verify: VerifyOptions | None = None
     benchmark: BenchmarkOptions | None = None
@@ -77,6 +84,7 @@ class Submission:
         given = {
             "target": self.target,
             "inputs": inputs or None,
+            "optimize": self.optimize,
             "tune": self.tune,
             "verify": self.verify,
             "benchmark": self.benchmark,

@@ -56,8 +56,8 @@ class OptimizeOptions(Document):
     )
     fusion: Fusion = Field(
         default=Fusion.AUTOMATIC,
-        description="`automatic`: elementwise operators join what feeds them; `patterns`: only what a rewrite "
-        "groups; `none`: every operator is a function of its own.",
+        description="`automatic`: elementwise operators join what feeds them; `patterns`: only what a "
+        "rewrite groups; `none`: every operator is a function of its own.",
     )
 
     @model_validator(mode="after")

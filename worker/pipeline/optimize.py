@@ -24,8 +24,9 @@ def optimize(translated: Translated, workshop: Workshop) -> Optimized:
     only; every function is reached from ``main``, fused with its neighbors, and not yet scheduled.
 
     Raises:
-        JobError: ``rewrite-unknown``; ``optimize-failed`` with the phase and the pass, or ``dynamic-shapes-unsupported`` where
-            sizes are open; ``build-failed`` for a target that LLVM does not know.
+        JobError: ``rewrite-unknown`` where the request names one; ``optimize-failed`` with the phase and the
+            pass, or ``dynamic-shapes-unsupported`` where sizes are open; ``build-failed`` for a target that
+            LLVM does not know.
     """
     module = translated.module
     phases, rewrites = plan_passes(OPTIMIZATION, translated.captured.upload.request.optimize)

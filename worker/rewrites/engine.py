@@ -64,9 +64,7 @@ class _Replacer(PyExprMutator):
         taken: set[relax.Var] = set()
         for found in finder.find(rewrite.pattern):
             if found.root not in taken:
-                match = Match(
-                    found.root, found.inside, finder.graph.values, found.captured, self._group
-                )
+                match = Match(found.root, found.inside, finder.graph.values, found.captured, self._group)
                 replacement = rewrite.rewriter(match)
                 if replacement is not None:
                     self.replacements[found.root] = replacement

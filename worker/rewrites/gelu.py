@@ -40,9 +40,8 @@ def _by_erf(match: Match) -> relax.Expr | None:
 _COEFFICIENT, _FACTOR, _EXPONENT, _INNER_ONE = is_const(), is_const(), is_const(), is_const()
 _POWER = is_op("relax.power")(_X, _EXPONENT)
 _SQUARE = is_op(_MULTIPLY)(_X, _X)
-_CUBIC = (
-    commuted(_MULTIPLY, _COEFFICIENT, commuted(_MULTIPLY, _SQUARE, _X) | _POWER)
-    | commuted(_MULTIPLY, commuted(_MULTIPLY, commuted(_MULTIPLY, _X, _COEFFICIENT), _X), _X)
+_CUBIC = commuted(_MULTIPLY, _COEFFICIENT, commuted(_MULTIPLY, _SQUARE, _X) | _POWER) | commuted(
+    _MULTIPLY, commuted(_MULTIPLY, commuted(_MULTIPLY, _X, _COEFFICIENT), _X), _X
 )
 _GROWING = commuted(
     "relax.add",

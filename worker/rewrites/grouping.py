@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm
 from tvm import relax
@@ -61,22 +61,30 @@ def _renamed(call: relax.Call, names: dict[relax.Var, relax.Expr]) -> relax.Call
 
 @tvm.transform.module_pass(opt_level=0, name="LiftConstants")
 def lift_constants(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-    """Make the constants of primitive functions their arguments: ``FuseTIR`` takes no others."""
-    lifted = {
-        variable: _lifted(function)
-        for variable, function in module.functions_items()
-        if is_primitive(function)
-    }
-    if not lifted:
+    """Make the constants of primitive functions their arguments, for ``FuseTIR`` takes no others.
+
+    Functions that are the same but for their constants become one.
+    """
+    groups = {gv: function for gv, function in module.functions_items() if is_primitive(function)}
+    if not groups:
         return module
-    changed = module.clone()
-    for variable, (function, _) in lifted.items():
-        changed.update_func(variable, function)
-    caller = _Caller(changed, {variable: constants for variable, (_, constants) in lifted.items()})
-    for variable, function in changed.functions_items():
-        if isinstance(function, relax.Function) and not is_primitive(function):
-            changed.update_func(variable, caller.visit_expr(function))
-    return changed
+    others = {gv: function for gv, function in module.functions_items() if gv not in groups}
+    builder = relax.BlockBuilder(tvm.IRModule(others, attrs=module.attrs))
+    calls = {}
+    for variable, group in groups.items():
+        function, constants = _lifted(group)
+        calls[variable] = _Lifted(builder.add_func(function, variable.name_hint), constants)
+    for variable, function in others.items():
+        if isinstance(function, relax.Function):
+            builder.update_func(variable, _Caller(builder.get(), calls).visit_expr(function))
+    return builder.get()
+
+
+class _Lifted(NamedTuple):
+    """What is called in a primitive function's place, and with which constants."""
+
+    function: tvm.ir.GlobalVar
+    constants: tuple[GenericConst, ...]
 
 
 def _lifted(function: relax.Function) -> tuple[relax.Function, tuple[GenericConst, ...]]:
@@ -94,7 +102,7 @@ class _Lifter(PyExprMutator):
         self.constants: list[GenericConst] = []
         self.parameters: list[relax.Var] = []
 
-    def visit_constant_(self, constant: GenericConst) -> relax.Expr:
+    def visit_generic_const_(self, constant: GenericConst) -> relax.Expr:
         self.constants.append(constant)
         self.parameters.append(relax.Var(f"param_{len(self.parameters)}", constant.ty))
         return self.parameters[-1]
@@ -102,11 +110,11 @@ class _Lifter(PyExprMutator):
 
 @mutator
 class _Caller(PyExprMutator):
-    def __init__(self, module: tvm.IRModule, constants: dict[Any, tuple[GenericConst, ...]]) -> None:
+    def __init__(self, module: tvm.IRModule, calls: dict[tvm.ir.GlobalVar, _Lifted]) -> None:
         super().__init__(module)
-        self._constants = constants
+        self._calls = calls
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
-        more = self._constants.get(call.op) if isinstance(call.op, tvm.ir.GlobalVar) else None
-        return call if not more else relax.Call(call.op, [*call.args, *more], call.attrs, call.ty_args)
+        lifted = self._calls.get(call.op) if isinstance(call.op, tvm.ir.GlobalVar) else None
+        return call if lifted is None else relax.Call(lifted.function, [*call.args, *lifted.constants])

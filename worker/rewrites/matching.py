@@ -9,7 +9,7 @@ from functools import cached_property
 from tvm import relax
 from tvm.relax.dpl import DFPattern
 
-from worker.layout.attention_pattern import Graph, read_graph
+from worker.layout.attention_pattern import read_graph
 from worker.layout.views import operator_of
 
 CHEAP = frozenset(
@@ -69,9 +69,7 @@ class Finder:
         named = {pattern: self._variables.get(value, value) for pattern, value in captured.items()}
         return Occurrence(root, tuple(inside), named)
 
-    def _collect(
-        self, value: relax.Expr, matched: set[relax.Expr], inside: dict[relax.Var, None]
-    ) -> None:
+    def _collect(self, value: relax.Expr, matched: set[relax.Expr], inside: dict[relax.Var, None]) -> None:
         """The variables of a value whose own values were matched, producers first."""
         for operand in getattr(value, "args", ()):
             bound = self.graph.values.get(operand) if isinstance(operand, relax.Var) else None

@@ -71,16 +71,22 @@ def _is_along_rows(match: Match, reductions: list[DFPattern]) -> bool:
 def _keeps_rows(call: relax.Call) -> bool:
     rank = int(call.args[0].ty.ndim)
     axes = call.attrs.axis
-    return bool(call.attrs.keepdims) and axes is not None and [int(axis) % rank for axis in axes] == [rank - 1]
+    return (
+        bool(call.attrs.keepdims) and axes is not None and [int(axis) % rank for axis in axes] == [rank - 1]
+    )
 
 
 def _row(match: Match, part: DFPattern, default: int) -> NDArray[np.float32] | None:
-    """A factor or a term per column; the neutral one where there is none, None where it is of another shape."""
+    """A factor or a term per column: the neutral one without a part; None for another shape than a row's."""
     columns = (static_shape(match.root) or (0,))[-1]
     if part not in match:
         return np.full(columns, default, str(match.root.ty.dtype))
     values = match.array(part)
-    return values.reshape(-1) if values is not None and values.shape[-1:] == (columns,) == (values.size,) else None
+    return (
+        values.reshape(-1)
+        if values is not None and values.shape[-1:] == (columns,) == (values.size,)
+        else None
+    )
 
 
 def _constant(values: NDArray[np.float32]) -> relax.Expr:

@@ -105,9 +105,7 @@ class _Combiner(PyExprMutator):
 
     def __init__(self, module: tvm.IRModule, groups: list[tuple[Layer, ...]]) -> None:
         super().__init__(module)
-        self._places = {
-            layer.result: (group, index) for group in groups for index, layer in enumerate(group)
-        }
+        self._places = {layer.result: (group, index) for group in groups for index, layer in enumerate(group)}
         self._parts: dict[relax.Var, relax.Var] = {}
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
