@@ -9,7 +9,7 @@ from torch import nn
 
 from bessemer import OptimizeOptions
 from bessemer.client import Client
-from examples.course.session import exported, read_report, run
+from examples.course.session import exported, functions_of, read_report, run
 from examples.models import EXAMPLES
 
 
@@ -33,7 +33,7 @@ def show(client: Client, folder: Path) -> None:
     job = client.submit(model, target="host", optimize=OptimizeOptions(enable=("ewise_fma",))).wait()
     report = read_report(job, folder)
     (rewrite,) = (one for one in report.rewrites if one.name == "ewise_fma")
-    functions = [function.name for function in report.benchmark.functions]
+    functions = functions_of(report)
     print(f"ewise_fma fired {rewrite.count} time(s), at {rewrite.places[0]}")
     print(f"functions of the library: {', '.join(functions)}")
     assert rewrite.count == 1

@@ -10,14 +10,14 @@ from torch import nn
 
 from bessemer import OptimizeOptions
 from bessemer.client import Client
-from examples.course.session import exported, read_report, run
+from examples.course.session import exported, functions_of, read_report, run
 from examples.models import EXAMPLES
 
 RECOGNIZED = ("gelu_erf", "layer_norm")
 
 
 class WrittenOut(nn.Module):
-    """The layers of the trained MLP, between them a norm and an activation in their definitions' own words."""
+    """The layers of the trained MLP, between them a norm and an activation as they are defined."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ def show(client: Client, folder: Path) -> None:
         read_report(client.submit(model, target="host", optimize=options).wait(), folder)
         for options in (OptimizeOptions(), OptimizeOptions(disable=RECOGNIZED))
     ]
-    functions = [[function.name for function in report.benchmark.functions] for report in reports]
+    functions = [functions_of(report) for report in reports]
     fired = {rewrite.name: rewrite.count for rewrite in reports[0].rewrites if rewrite.count}
     print(f"recognized: {fired}")
     for names, title in zip(functions, ("with", "without"), strict=True):

@@ -15,6 +15,9 @@ from examples.local_service import local_service
 from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save
 
+RUNTIME = "runtime"
+"""What a report calls the time between a library's functions."""
+
 Show = Callable[[Client, Path], None]
 
 
@@ -35,6 +38,11 @@ def read_report(job: Job, folder: Path) -> Report:
     """The report of a finished compilation."""
     path = job.download_artifact("report.json", folder / f"{job.document.id}.json")
     return Report.model_validate_json(path.read_text())
+
+
+def functions_of(report: Report) -> dict[str, int]:
+    """The functions that a library calls, and how often in one run of the model."""
+    return {one.name: one.calls for one in report.benchmark.functions if one.name != RUNTIME}
 
 
 def run(show: Show) -> None:

@@ -8,6 +8,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from worker.layout.views import static_shape
 from worker.rewrites.grouping import is_primitive, primitive_of
 from worker.rewrites.matching import Finder, Occurrence
 from worker.rewrites.rewrite import AnyRewrite, GraphRewrite, Match, Rewrite
@@ -83,7 +84,8 @@ class _Replacer(PyExprMutator):
         )
 
     def _group(self, match: Match, name: str) -> relax.Expr | None:
-        if not self._may_group:
+        sizes = map(static_shape, (match.root, *match.inside))
+        if not self._may_group or None in sizes:
             return None
         function, arguments = primitive_of(match)
         return relax.Call(self.builder_.add_func(function, name), list(arguments))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 from tvm import relax
@@ -13,18 +15,32 @@ from worker.rewrites.rewrite import Match, Rewrite, commuted
 _X = wildcard()
 _GAMMA, _BETA, _EPSILON = is_const(), is_const(), is_const()
 _TWO, _EXPONENT = is_const(), is_const()
+_MULTIPLY = "relax.multiply"
 
 
 def _squared(value: DFPattern) -> DFPattern:
-    return is_op("relax.multiply")(value, value) | is_op("relax.power")(value, _TWO)
+    return is_op(_MULTIPLY)(value, value) | is_op("relax.power")(value, _TWO)
 
 
-def _normalized(value: DFPattern, variance: DFPattern) -> DFPattern:
-    """A value divided by the root of its variance and epsilon."""
+class _Normal(NamedTuple):
+    """A value divided by the root of its variance and epsilon, and that times a factor per column."""
+
+    plain: DFPattern
+    scaled: DFPattern
+
+
+def _normalized(value: DFPattern, variance: DFPattern) -> _Normal:
     shifted = commuted("relax.add", variance, _EPSILON)
     inverse = is_op("relax.rsqrt")(shifted) | is_op("relax.power")(shifted, _EXPONENT)
-    return commuted("relax.multiply", value, inverse) | is_op("relax.divide")(
-        value, is_op("relax.sqrt")(shifted)
+    root = is_op("relax.sqrt")(shifted)
+    plain = commuted(_MULTIPLY, value, inverse) | is_op("relax.divide")(value, root)
+    factored = commuted(_MULTIPLY, value, _GAMMA)
+    return _Normal(
+        plain=plain,
+        scaled=commuted(_MULTIPLY, plain, _GAMMA)
+        | commuted(_MULTIPLY, factored, inverse)
+        | commuted(_MULTIPLY, value, commuted(_MULTIPLY, inverse, _GAMMA))
+        | is_op("relax.divide")(factored, root),
     )
 
 
@@ -33,12 +49,11 @@ _CENTERED = is_op("relax.subtract")(_X, _MEAN)
 _MEAN_OF_SQUARES = is_op("relax.mean")(_squared(_CENTERED))
 _VARIANCE = is_op("relax.variance")(_X)
 _LAYER = _normalized(_CENTERED, _MEAN_OF_SQUARES | _VARIANCE)
-_LAYER_SCALED = commuted("relax.multiply", _LAYER, _GAMMA)
-_LAYER_NORM = commuted("relax.add", _LAYER_SCALED, _BETA) | _LAYER_SCALED | _LAYER
+_LAYER_NORM = commuted("relax.add", _LAYER.scaled, _BETA) | _LAYER.scaled | _LAYER.plain
 
 _PLAIN_MEAN = is_op("relax.mean")(_squared(_X))
 _RMS = _normalized(_X, _PLAIN_MEAN)
-_RMS_NORM = commuted("relax.multiply", _RMS, _GAMMA) | _RMS
+_RMS_NORM = _RMS.scaled | _RMS.plain
 
 
 def _layer_norm(match: Match) -> relax.Expr | None:

@@ -47,9 +47,11 @@ class Match:
         return self.bound.get(found, found) if isinstance(found, relax.Var) else found
 
     def array(self, pattern: DFPattern) -> NDArray[Any] | None:
-        """The value of a constant; None for what is none."""
+        """The value of a constant; None for what is none, and for types that numpy lacks."""
         found = self.captured[pattern]
-        return found.value.numpy() if isinstance(found, GenericConst) else None
+        if not isinstance(found, GenericConst) or "bfloat" in str(found.value.dtype):
+            return None
+        return found.value.numpy()
 
     def scalar(self, pattern: DFPattern) -> float | None:
         """The value of a constant of one element; None for what is none."""
@@ -62,7 +64,8 @@ class Match:
         return found is not None and bool(np.isclose(found, value, rtol=1e-3, atol=0))
 
     def group(self, name: str) -> relax.Expr | None:
-        """A call of a new primitive function that does what was matched; None where requests forbid it.
+        """A call of a new primitive function that does what was matched; None where the request
+        fuses nothing, and where sizes are open.
 
         Args:
             name: of the function; it ought to say what it holds.
