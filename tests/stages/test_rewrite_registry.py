@@ -16,9 +16,8 @@ from tvm.relax.dpl import is_op, wildcard
 
 from bessemer.contract.request import OptimizeOptions
 from worker.extensions import ExtensionError
-from worker.pipeline import legalizations
-from worker.pipeline.legalizations import Legalization, make_legalization_map
-from worker.rewrites import registry
+from worker.rewrites import legalizations, registry
+from worker.rewrites.legalizations import Legalization, make_legalization_map
 from worker.rewrites.registry import make_rewrite_book
 from worker.rewrites.rewrite import Match, Rewrite
 from worker.targets import tvm_target

@@ -17,7 +17,7 @@ from tvm.ir import GenericConst
 
 from worker.layout.extremes import Reduce, extreme
 from worker.layout.views import static_shape
-from worker.pipeline.legalizations import Legalization, Rule
+from worker.rewrites.legalizations import Legalization, Rule
 from worker.schedules.annotations import OPAQUE, PATTERN
 from worker.schedules.families.resize import find_taps, write_resize
 from worker.schedules.families.scan import PRODUCT, SUM, Join, write_scan

@@ -9,9 +9,9 @@ from bessemer.contract.request import Fusion, OptimizeOptions
 from worker.layout.convolution import block_convolutions
 from worker.layout.linear import pack_linear_weights
 from worker.pipeline.fold import evaluate_constants, fold_batch_norm
-from worker.pipeline.legalizations import legalization_map
 from worker.rewrites.engine import Application
 from worker.rewrites.grouping import lift_constants
+from worker.rewrites.legalizations import legalization_map
 from worker.rewrites.registry import rewrite_book
 
 

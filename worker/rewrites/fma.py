@@ -6,7 +6,7 @@ from tvm import relax, te
 from tvm.relax.dpl import is_op, wildcard
 
 from worker.layout.views import static_shape
-from worker.pipeline.legalizations import Legalization
+from worker.rewrites.legalizations import Legalization
 from worker.rewrites.rewrite import Match, Rewrite, commuted
 
 _ONE, _OTHER, _ADDED = wildcard(), wildcard(), wildcard()
