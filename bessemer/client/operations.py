@@ -27,6 +27,7 @@ from bessemer.contract.request import (
     BenchmarkOptions,
     CompilationRequest,
     InspectOptions,
+    OptimizeOptions,
     TranslateOptions,
     TuneOptions,
     VerifyOptions,
@@ -76,13 +77,14 @@ class Submission:
     model: ModelSource
     inputs: Inputs
     target: str | Target
+    translate: TranslateOptions | None = None
+    optimize: OptimizeOptions | None = None
     tune: TuneOptions | None = None
     verify: VerifyOptions | None = None
     benchmark: BenchmarkOptions | None = None
-    timeout_seconds: float | None = None
-    translate: TranslateOptions | None = None
     inspect: InspectOptions | None = None
     stop_after: Stage | None = None
+    timeout_seconds: float | None = None
 
     def request(self, digest: Digest, inputs: tuple[TensorSpec, ...]) -> CompilationRequest:
         """The request, with the fields that were given and no other.
@@ -93,13 +95,14 @@ class Submission:
         given = {
             "target": self.target,
             "inputs": inputs or None,
+            "translate": self.translate,
+            "optimize": self.optimize,
             "tune": self.tune,
             "verify": self.verify,
             "benchmark": self.benchmark,
-            "timeout_seconds": self.timeout_seconds,
-            "translate": self.translate,
             "inspect": self.inspect,
             "stop_after": self.stop_after,
+            "timeout_seconds": self.timeout_seconds,
         }
         fields = {name: value for name, value in given.items() if value is not None}
         try:

@@ -17,12 +17,10 @@ from tvm.ir import GenericConst
 
 from worker.layout.extremes import Reduce, extreme
 from worker.layout.views import static_shape
+from worker.rewrites.legalizations import Legalization, Rule
 from worker.schedules.annotations import OPAQUE, PATTERN
 from worker.schedules.families.resize import find_taps, write_resize
 from worker.schedules.families.scan import PRODUCT, SUM, Join, write_scan
-
-Rule = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
-"""What replaces a call; None leaves it to TVM."""
 
 _WIDE = {"float16": "float32", "bfloat16": "float32"}
 
@@ -280,18 +278,6 @@ def _resize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     return relax.op.reshape(resized, (*shape[:2], *outputs))
 
 
-def _or_default(name: str, rule: Rule) -> Callable[[relax.BlockBuilder, relax.Call], relax.Expr]:
-    default = tvm.ir.Op.get(name).get_attr("FLegalize")
-
-    def legalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        replaced = rule(bb, call)
-        if replaced is not None:
-            return replaced
-        return call if default is None else default(bb, call)
-
-    return legalize
-
-
 _RULES: dict[str, Rule] = {
     "relax.argmax": _extreme(is_largest=True),
     "relax.argmin": _extreme(is_largest=False),
@@ -305,5 +291,4 @@ _RULES: dict[str, Rule] = {
     "relax.take": _take,
 }
 
-LEGALIZATIONS = {name: _or_default(name, rule) for name, rule in _RULES.items()}
-"""For ``LegalizeOps``, by the operators' names."""
+LEGALIZATIONS = tuple(Legalization(operator, rule) for operator, rule in _RULES.items())

@@ -14,16 +14,16 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import TranslationLevel
 from bessemer.contract.tensor import TensorSpec
 from worker.errors import JobError, OperatorsUnsupportedError, failure_of, short_message
-from worker.pipeline.legalize import LEGALIZATIONS
 from worker.pipeline.types import Captured, Translated, Workshop
 from worker.places import describe_place, place_of
+from worker.rewrites.legalizations import legalization_map
 from worker.targets import tvm_target
 from worker.translation.importer import Importer
 from worker.translation.registry import rule_book
 from worker.translation.template import rule_template
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from torch.export import ExportedProgram
     from torch.fx import Node
@@ -41,12 +41,6 @@ KEPT_WHOLE = (
 """Decomposed, products hide between reshapes and further steps, which part them from what could be fused, and
 a cubic resize becomes sixteen look-ups of every pixel."""
 
-EXPRESSIONS: dict[TranslationLevel, dict[str, Express] | None] = {
-    TranslationLevel.OPERATORS: None,
-    TranslationLevel.TENSOR_EXPRESSIONS: LEGALIZATIONS,
-}
-"""What each level emits: Relax operators, or the tensor expressions that legalizing makes of them later."""
-
 _BY_OPEN_SIZES = (ErrorCode.TRANSLATE_FAILED, ErrorCode.OPTIMIZE_FAILED)
 
 _RELAX_PREFIX = "relax."
@@ -63,11 +57,11 @@ def translate(captured: Captured, workshop: Workshop) -> Translated:
     Raises:
         OperatorsUnsupportedError: the importer lacks operators; all of them are listed with their places.
         JobError: ``translate-failed``: the importer failed, or it made another signature than the model's;
-            ``dynamic-shapes-unsupported`` where that is so with open sizes; ``build-failed`` for a target that
-            LLVM does not know.
+            ``dynamic-shapes-unsupported`` where that is so with open sizes; ``build-failed`` for a target
+            that LLVM does not know.
     """
     upload = captured.upload
-    importer = Importer(EXPRESSIONS[upload.request.translate.level])
+    importer = Importer(_expressions(upload.request.translate.level))
     try:
         program = decomposed(captured.program)
         refuse_unsupported(program, importer)
@@ -78,7 +72,13 @@ def translate(captured: Captured, workshop: Workshop) -> Translated:
     except JobError as error:
         raise blame_open_sizes(error, captured) from error
     module.update_func(module.get_global_var("main"), main)
-    return Translated(captured=captured, module=module, operators=count_operators(module))
+    places = {name: place_of(node) for name, node in importer.nodes.items()}
+    return Translated(captured, module, count_operators(module), places)
+
+
+def _expressions(level: TranslationLevel) -> Mapping[str, Express] | None:
+    """The tensor expressions to emit: those that legalizing makes of operators at the other level, later."""
+    return legalization_map() if level is TranslationLevel.TENSOR_EXPRESSIONS else None
 
 
 def decomposed(program: ExportedProgram) -> ExportedProgram:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
-from bessemer.contract.report import BenchmarkResult, OutputComparison, PassTime, StageTime, TuneResult
+from bessemer.contract.problem import SourcePlace
+from bessemer.contract.report import (
+    BenchmarkResult,
+    OutputComparison,
+    PassTime,
+    RewriteResult,
+    StageTime,
+    TuneResult,
+)
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.target import ResolvedTarget
@@ -88,11 +96,15 @@ class Captured:
 
 @dataclass(frozen=True)
 class Translated:
-    """The model in Relax, its parameters bound as constants. ``main`` takes the inputs in their order."""
+    """The model in Relax, its parameters bound as constants. ``main`` takes the inputs in their order.
+
+    ``places`` says where in the user's model a variable of ``main`` comes from, by its name.
+    """
 
     captured: Captured
     module: tvm.IRModule
     operators: dict[str, int]
+    places: Mapping[str, SourcePlace] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -103,6 +115,7 @@ class Optimized:
     operators: dict[str, int]
     module: tvm.IRModule
     passes: tuple[PassTime, ...]
+    rewrites: tuple[RewriteResult, ...] = ()
 
 
 @dataclass(frozen=True)
