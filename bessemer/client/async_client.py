@@ -19,7 +19,13 @@ from bessemer.client.transport import AsyncTransport, make_settings
 from bessemer.client.view import JobView
 from bessemer.contract.job import Compilation, Event, JobState
 from bessemer.contract.model import Model
-from bessemer.contract.request import BenchmarkOptions, CompilationRequest, TuneOptions, VerifyOptions
+from bessemer.contract.request import (
+    BenchmarkOptions,
+    CompilationRequest,
+    Parameters,
+    TuneOptions,
+    VerifyOptions,
+)
 from bessemer.contract.service import Readiness, TargetList
 from bessemer.contract.target import HOST, Target
 
@@ -70,6 +76,7 @@ class AsyncClient:
         *,
         inputs: Inputs = (),
         target: str | Target = HOST,
+        parameters: Parameters | str | None = None,
         tune: TuneOptions | None = None,
         verify: VerifyOptions | None = None,
         benchmark: BenchmarkOptions | None = None,
@@ -77,7 +84,16 @@ class AsyncClient:
         progress: Progress | None = None,
     ) -> "AsyncJob":
         """As ``Client.submit``."""
-        submission = operations.Submission(model, inputs, target, tune, verify, benchmark, timeout_seconds)
+        submission = operations.Submission(
+            model,
+            inputs,
+            target,
+            tune,
+            verify,
+            benchmark,
+            timeout_seconds,
+            parameters=parameters,
+        )
         return AsyncJob(self._transport, await self._transport.run(operations.submit(submission, progress)))
 
     async def post(self, request: CompilationRequest) -> "AsyncJob":

@@ -18,7 +18,13 @@ from bessemer.client.transport import Transport, make_settings
 from bessemer.client.view import JobView
 from bessemer.contract.job import Compilation, Event, JobState
 from bessemer.contract.model import Model
-from bessemer.contract.request import BenchmarkOptions, CompilationRequest, TuneOptions, VerifyOptions
+from bessemer.contract.request import (
+    BenchmarkOptions,
+    CompilationRequest,
+    Parameters,
+    TuneOptions,
+    VerifyOptions,
+)
 from bessemer.contract.service import Readiness, TargetList
 from bessemer.contract.target import HOST, Target
 
@@ -92,6 +98,7 @@ class Client:
         *,
         inputs: Inputs = (),
         target: str | Target = HOST,
+        parameters: Parameters | str | None = None,
         tune: TuneOptions | None = None,
         verify: VerifyOptions | None = None,
         benchmark: BenchmarkOptions | None = None,
@@ -107,6 +114,7 @@ class Client:
                 a ``TensorSpec``, or an array or tensor. A `.pt2` needs none. An ``nn.Module`` takes a tuple
                 of example tensors as well; with shapes it is exported with seeded random tensors.
             target: a preset's name, or a target in the compiler's own terms.
+            parameters: ``separate`` keeps the weights out of the library, in a file of the bundle.
             tune: how much to search; nothing by default.
             verify: how close to the original the library must be.
             benchmark: how long to measure, and against what.
@@ -118,7 +126,16 @@ class Client:
             ExportError: torch could not export the module.
             ProblemError: the server refused the model or the request.
         """
-        submission = operations.Submission(model, inputs, target, tune, verify, benchmark, timeout_seconds)
+        submission = operations.Submission(
+            model,
+            inputs,
+            target,
+            tune,
+            verify,
+            benchmark,
+            timeout_seconds,
+            parameters=parameters,
+        )
         return Job(self._transport, self._transport.run(operations.submit(submission, progress)))
 
     def post(self, request: CompilationRequest) -> "Job":

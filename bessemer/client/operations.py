@@ -21,7 +21,13 @@ from bessemer.client.unpacking import unpack
 from bessemer.contract.base import Digest
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
 from bessemer.contract.model import Model, ModelState
-from bessemer.contract.request import BenchmarkOptions, CompilationRequest, TuneOptions, VerifyOptions
+from bessemer.contract.request import (
+    BenchmarkOptions,
+    CompilationRequest,
+    Parameters,
+    TuneOptions,
+    VerifyOptions,
+)
 from bessemer.contract.service import Readiness, TargetList
 from bessemer.contract.target import Target
 from bessemer.contract.tensor import TensorSpec
@@ -67,6 +73,7 @@ class Submission:
     verify: VerifyOptions | None = None
     benchmark: BenchmarkOptions | None = None
     timeout_seconds: float | None = None
+    parameters: Parameters | str | None = None
 
     def request(self, digest: Digest, inputs: tuple[TensorSpec, ...]) -> CompilationRequest:
         """The request, with the fields that were given and no other.
@@ -77,6 +84,7 @@ class Submission:
         given = {
             "target": self.target,
             "inputs": inputs or None,
+            "parameters": self.parameters,
             "tune": self.tune,
             "verify": self.verify,
             "benchmark": self.benchmark,

@@ -17,6 +17,13 @@ class Baseline(StrEnum):
     TORCH_EAGER = "torch-eager"
 
 
+class Parameters(StrEnum):
+    """Where a library's parameters are."""
+
+    BOUND = "bound"
+    SEPARATE = "separate"
+
+
 class Tolerance(Document):
     """How far a result may lie from its reference: ``|x - r| <= absolute + relative * |r|``."""
 
@@ -110,6 +117,11 @@ class CompilationRequest(Document):
         max_length=MAX_INPUTS,
         description="Matched to the model's arguments by name, or by order where no name fits. "
         "A `.pt2` carries its own; others need them.",
+    )
+    parameters: Parameters = Field(
+        default=Parameters.BOUND,
+        description="`bound`: constants of the library. `separate`: in `params.safetensors` beside it, under "
+        "the model's own names; other weights of the same shapes need no other library.",
     )
     tune: TuneOptions = TuneOptions()
     verify: VerifyOptions = VerifyOptions()

@@ -45,12 +45,14 @@ def make_report(benchmarked: Benchmarked, workshop: Workshop, created_at: dateti
 def make_manifest(benchmarked: Benchmarked, files: tuple[BundleFile, ...], created_at: datetime) -> Manifest:
     """What the runner needs to know, and every file beside the manifest."""
     captured = benchmarked.captured
+    parameters = benchmarked.verified.built.parameters
     return Manifest(
         model=captured.upload.request.model,
         target=captured.upload.target,
         inputs=captured.input_specs,
         outputs=captured.output_specs,
         dynamic=captured.dynamic,
+        parameters=None if parameters is None else parameters.document,
         runtime_libraries=runtime_libraries(benchmarked.verified.built.imports),
         tolerances=tuple(
             OutputTolerance(

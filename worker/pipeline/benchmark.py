@@ -86,7 +86,7 @@ class EagerSide:
 def _measure(verified: Verified, workshop: Workshop, captured: Captured) -> BenchmarkResult:
     options, threads = captured.upload.request.benchmark, captured.upload.target.cores
     path = verified.built.library
-    with workshop.candidates.open_library(path, threads) as library:
+    with workshop.candidates.open_library(path, threads, verified.built.parameters) as library:
         library.run(captured.inputs)
         sides = (LibrarySide(library), *(_side(name, captured) for name in options.baselines))
         rounds = alternate(sides, options.seconds, lambda done, of: workshop.advance(done, of, "rounds"))

@@ -19,8 +19,9 @@ from worker.targets import tvm_target
 def optimize(translated: Translated, workshop: Workshop) -> Optimized:
     """Run the phases of ``OPTIMIZATION``.
 
-    Before: ``main`` is in Relax, its parameters bound. After: it calls primitive TensorIR functions and views
-    only; every function is reached from ``main``, fused with its neighbors, and not yet scheduled.
+    Before: ``main`` is in Relax. After: it calls primitive TensorIR functions and views only; every function
+    is reached from ``main``, or from the function that prepares separate parameters for it, fused with its
+    neighbors, and not yet scheduled.
 
     Raises:
         JobError: ``optimize-failed`` with the phase and the pass, or ``dynamic-shapes-unsupported`` where
@@ -39,7 +40,11 @@ def optimize(translated: Translated, workshop: Workshop) -> Optimized:
                 raise blame_open_sizes(error, translated.captured) from error
             times.append(_pass_time(phase, step, time.perf_counter() - start, module))
     return Optimized(
-        captured=translated.captured, operators=translated.operators, module=module, passes=tuple(times)
+        captured=translated.captured,
+        operators=translated.operators,
+        module=module,
+        passes=tuple(times),
+        parameters=translated.parameters,
     )
 
 

@@ -12,6 +12,7 @@ from bessemer.bundle.manifest import (
     CHECKSUMS,
     LIBRARY,
     MANIFEST,
+    PARAMETERS,
     README,
     RECORDS_FOLDER,
     REFERENCE_INPUTS,
@@ -78,6 +79,7 @@ def _copy_parts(benchmarked: Benchmarked, folder: Path) -> tuple[str, ...]:
     built = benchmarked.verified.built
     sources = {
         LIBRARY: built.library,
+        **({} if built.parameters is None else {PARAMETERS: built.parameters.path}),
         RUNNER: _RUNNER_SOURCE,
         **runtime_sources(built.imports),
         **license_sources(),

@@ -8,8 +8,17 @@ from tvm.relax import backend, transform
 from worker.layout.attention import fuse_attention
 from worker.layout.convolution import block_convolutions
 from worker.layout.linear import pack_linear_weights
+from worker.layout.weights import PREPARE
 from worker.pipeline.fold import evaluate_constants, fold_batch_norm
+from worker.pipeline.fold_parameters import fold_parameter_batch_norm
 from worker.pipeline.legalize import LEGALIZATIONS
+
+
+@tvm.transform.module_pass(opt_level=0, name="RemoveUnreached")
+def remove_unreached(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    """Keep what is reached from ``main``, or from what prepares its parameters."""
+    names = {str(variable.name_hint) for variable in module.get_global_vars()}
+    return transform.DeadCodeElimination([name for name in ("main", PREPARE) if name in names])(module)
 
 
 class Phase(NamedTuple):
@@ -26,6 +35,7 @@ OPTIMIZATION: tuple[Phase, ...] = (
         (
             evaluate_constants,
             fold_batch_norm,
+            fold_parameter_batch_norm,
             transform.DecomposeOpsForInference(),
             evaluate_constants,
             transform.FoldConstant(),
@@ -53,6 +63,8 @@ OPTIMIZATION: tuple[Phase, ...] = (
             transform.FoldConstant(),
         ),
     ),
+    # What depends on separate parameters only is computed when they are loaded, by a function of its own.
+    Phase("lift", (transform.LiftTransformParams(),)),
     # Elementwise functions join what feeds them.
     Phase(
         "fuse",
@@ -67,7 +79,7 @@ OPTIMIZATION: tuple[Phase, ...] = (
         "clean",
         (
             transform.RewriteDataflowReshape(),
-            transform.DeadCodeElimination(["main"]),
+            remove_unreached,
         ),
     ),
 )

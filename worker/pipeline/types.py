@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import tvm
 
     from worker.candidates.client import Candidates
+    from worker.parameters import ParameterFile
 
     Arrays = tuple[np.ndarray, ...]
 
@@ -82,11 +83,12 @@ class Captured:
 
 @dataclass(frozen=True)
 class Translated:
-    """The model in Relax, its parameters bound as constants. ``main`` takes the inputs in their order."""
+    """The model in Relax. ``main`` takes the inputs in their order, then the parameters that are separate."""
 
     captured: Captured
     module: tvm.IRModule
     operators: dict[str, int]
+    parameters: ParameterFile | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ class Optimized:
     operators: dict[str, int]
     module: tvm.IRModule
     passes: tuple[PassTime, ...]
+    parameters: ParameterFile | None = None
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,11 @@ class Built:
     def captured(self) -> Captured:
         """The model that this was made from."""
         return self.tuned.captured
+
+    @property
+    def parameters(self) -> ParameterFile | None:
+        """The parameters that the library does not contain."""
+        return self.tuned.optimized.parameters
 
 
 @dataclass(frozen=True)
