@@ -34,6 +34,7 @@ def make_report(benchmarked: Benchmarked, workshop: Workshop, created_at: dateti
         comparisons=benchmarked.verified.comparisons,
         operators=tuned.optimized.operators,
         passes=tuned.optimized.passes,
+        kernels=tuned.optimized.kernels,
         tune=tuned.result,
         benchmark=benchmarked.result,
         stages=workshop.finished_stages(),

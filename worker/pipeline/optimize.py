@@ -10,6 +10,7 @@ import tvm
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import PassTime
 from worker.errors import JobError, failure_of, short_message
+from worker.pipeline.kernels import KernelStep
 from worker.pipeline.passes import OPTIMIZATION, Phase
 from worker.pipeline.translate import blame_open_sizes
 from worker.pipeline.types import Optimized, Translated, Workshop
@@ -24,14 +25,16 @@ def optimize(translated: Translated, workshop: Workshop) -> Optimized:
     neighbors, and not yet scheduled.
 
     Raises:
-        JobError: ``optimize-failed`` with the phase and the pass, or ``dynamic-shapes-unsupported`` where
+        JobError: ``kernel-unknown`` or ``kernel-unavailable``; ``optimize-failed`` with the phase and the pass, or ``dynamic-shapes-unsupported`` where
             sizes are open; ``build-failed`` for a target that LLVM does not know.
     """
     module = translated.module
-    total = sum(len(phase.passes) for phase in OPTIMIZATION)
+    kernels = KernelStep(translated.captured.upload, workshop)
+    phases = kernels.added_to(OPTIMIZATION)
+    total = sum(len(phase.passes) for phase in phases)
     times: list[PassTime] = []
     with tvm_target(translated.captured.upload.target), tvm.transform.PassContext(opt_level=3):
-        for phase, step in _steps(OPTIMIZATION):
+        for phase, step in _steps(phases):
             workshop.advance(len(times), total, f"{phase.name}: {step.info.name}")
             start = time.perf_counter()
             try:
@@ -45,6 +48,7 @@ def optimize(translated: Translated, workshop: Workshop) -> Optimized:
         module=module,
         passes=tuple(times),
         parameters=translated.parameters,
+        kernels=kernels.choices,
     )
 
 

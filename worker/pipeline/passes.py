@@ -14,6 +14,9 @@ from worker.pipeline.fold_parameters import fold_parameter_batch_norm
 from worker.pipeline.legalize import LEGALIZATIONS
 
 
+KERNELS = "kernels"
+
+
 @tvm.transform.module_pass(opt_level=0, name="RemoveUnreached")
 def remove_unreached(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
     """Keep what is reached from ``main``, or from what prepares its parameters."""
@@ -50,6 +53,8 @@ OPTIMIZATION: tuple[Phase, ...] = (
             transform.DeadCodeElimination(["main"]),
         ),
     ),
+    # What the request leaves to kernel libraries: ``optimize`` fills it in.
+    Phase(KERNELS, ()),
     # Regions of the graph get the layouts that their kernels read; weights are packed for them.
     Phase("layout", (fuse_attention, block_convolutions, pack_linear_weights)),
     # Every operator becomes a call of a TensorIR function. Sorts know what the target offers.

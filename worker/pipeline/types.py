@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
-from bessemer.contract.report import BenchmarkResult, OutputComparison, PassTime, StageTime, TuneResult
+from bessemer.contract.report import BenchmarkResult, KernelChoice, OutputComparison, PassTime, StageTime, TuneResult
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.target import ResolvedTarget
@@ -100,6 +100,7 @@ class Optimized:
     module: tvm.IRModule
     passes: tuple[PassTime, ...]
     parameters: ParameterFile | None = None
+    kernels: tuple[KernelChoice, ...] = ()
 
 
 @dataclass(frozen=True)
