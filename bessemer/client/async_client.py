@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -77,6 +77,7 @@ class AsyncClient:
         inputs: Inputs = (),
         target: str | Target = HOST,
         parameters: Parameters | str | None = None,
+        kernels: Mapping[str, str] | None = None,
         tune: TuneOptions | None = None,
         verify: VerifyOptions | None = None,
         benchmark: BenchmarkOptions | None = None,
@@ -93,6 +94,7 @@ class AsyncClient:
             benchmark,
             timeout_seconds,
             parameters=parameters,
+            kernels=kernels,
         )
         return AsyncJob(self._transport, await self._transport.run(operations.submit(submission, progress)))
 

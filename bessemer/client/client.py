@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -99,6 +99,7 @@ class Client:
         inputs: Inputs = (),
         target: str | Target = HOST,
         parameters: Parameters | str | None = None,
+        kernels: Mapping[str, str] | None = None,
         tune: TuneOptions | None = None,
         verify: VerifyOptions | None = None,
         benchmark: BenchmarkOptions | None = None,
@@ -115,6 +116,7 @@ class Client:
                 of example tensors as well; with shapes it is exported with seeded random tensors.
             target: a preset's name, or a target in the compiler's own terms.
             parameters: ``separate`` keeps the weights out of the library, in a file of the bundle.
+            kernels: by operator, a kernel library, ``auto`` to measure, or ``none``.
             tune: how much to search; nothing by default.
             verify: how close to the original the library must be.
             benchmark: how long to measure, and against what.
@@ -135,6 +137,7 @@ class Client:
             benchmark,
             timeout_seconds,
             parameters=parameters,
+            kernels=kernels,
         )
         return Job(self._transport, self._transport.run(operations.submit(submission, progress)))
 

@@ -4,6 +4,7 @@ import hashlib
 import os
 import tempfile
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -74,6 +75,7 @@ class Submission:
     benchmark: BenchmarkOptions | None = None
     timeout_seconds: float | None = None
     parameters: Parameters | str | None = None
+    kernels: Mapping[str, str] | None = None
 
     def request(self, digest: Digest, inputs: tuple[TensorSpec, ...]) -> CompilationRequest:
         """The request, with the fields that were given and no other.
@@ -85,6 +87,7 @@ class Submission:
             "target": self.target,
             "inputs": inputs or None,
             "parameters": self.parameters,
+            "kernels": self.kernels,
             "tune": self.tune,
             "verify": self.verify,
             "benchmark": self.benchmark,

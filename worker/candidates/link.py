@@ -7,7 +7,6 @@ from pathlib import Path
 
 from worker.candidates.process import die_with
 
-
 SEARCH_PATH = "$ORIGIN/lib"
 """Where a linked library looks for those that it needs."""
 

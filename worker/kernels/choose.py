@@ -17,12 +17,17 @@ from worker.kernels.kernel import Kernel
 from worker.kernels.registry import KernelBook
 from worker.kernels.uses import Use, call_kernels, find_uses
 
+CLEAR_WIN = 0.95
+"""A library is called where it takes at most this share of our own schedules' time: it makes a bundle larger,
+and keeps what would be fused from being fused."""
+
 
 class Times(NamedTuple):
-    """One call by a kernel and by our own schedules, in milliseconds."""
+    """One call by a kernel and by our own schedules, in milliseconds; ``ratio`` is round by round."""
 
     kernel_ms: float
     own_ms: float
+    ratio: float
 
 
 Measure = Callable[[Use], Times]
@@ -47,15 +52,17 @@ def check_choices(choices: Mapping[str, str], book: KernelBook, architecture: st
     """Refuse what no kernel can fulfil.
 
     Raises:
-        JobError: ``kernel-unknown`` for an operator or a library that is not registered; ``kernel-unavailable``
-            for one that cannot be linked for the architecture.
+        JobError: ``kernel-unknown`` for an operator or a library that is not registered;
+            ``kernel-unavailable`` for one that cannot be linked for the architecture.
     """
     for key, name in choices.items():
         operator = operator_of(key)
         names = book.names(operator)
         if not names or name not in (AUTO, OURS, *names):
             known = "; ".join(f"{each}: {', '.join(book.names(each))}" for each in book.operators)
-            raise JobError(ErrorCode.KERNEL_UNKNOWN, f"no kernel '{name}' for '{operator}'; there are {known}")
+            raise JobError(
+                ErrorCode.KERNEL_UNKNOWN, f"no kernel '{name}' for '{operator}'; there are {known}"
+            )
         for kernel in _kernels(book, operator, name):
             path = kernel.object_for(architecture)
             if not path.is_file():
@@ -75,9 +82,7 @@ def choose_kernels(
         measure: times a use both ways; asked once for each workload that is left to measurement.
     """
     timed: dict[tuple[str, str], Times] = {}
-    verdicts = [
-        _decide(use, choices, timed, measure) for use in _wanted_uses(module["main"], choices, book)
-    ]
+    verdicts = [_decide(use, choices, timed, measure) for use in _wanted_uses(module["main"], choices, book)]
     taken = list(_without_overlap(verdict for verdict in verdicts if verdict.takes_kernel))
     kept = [verdict if verdict in taken else replace(verdict, takes_kernel=False) for verdict in verdicts]
     changed = call_kernels(module, [verdict.use for verdict in taken]) if taken else module
@@ -117,7 +122,7 @@ def _decide(
     key = use.kernel.symbol, use.workload
     if key not in timed:
         timed[key] = measure(use)
-    return _Verdict(use, timed[key].kernel_ms < timed[key].own_ms, timed[key])
+    return _Verdict(use, timed[key].ratio <= CLEAR_WIN, timed[key])
 
 
 def _without_overlap(verdicts: Iterable[_Verdict]) -> Iterator[_Verdict]:

@@ -41,9 +41,9 @@ def compile_kernels(folder: Path = OBJECTS) -> tuple[Path, ...]:
 def _compile(source: Path, target: Path, architecture: str, cache: str) -> Path:
     includes = [f"-I{_folder(package) / 'include'}" for package in ("tvm_ffi", "scipy_openblas32")]
     triple = f"{architecture}-linux-gnu.{_GLIBC}"
-    command = [_folder("ziglang") / "zig", "cc", "-c", "-target", triple, *_FLAGS, *includes]
+    command = [str(_folder("ziglang") / "zig"), "cc", "-c", "-target", triple, *_FLAGS, *includes]
     caches = {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
-    subprocess.run([*command, source, "-o", target], check=True, env={**os.environ, **caches})
+    subprocess.run([*command, str(source), "-o", str(target)], check=True, env={**os.environ, **caches})
     return target
 
 

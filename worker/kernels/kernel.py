@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OBJECTS = Path(__file__).parent / "objects"
-"""The objects of the built-in kernels, by the processor's architecture; ``worker.kernels.compile`` makes them."""
+"""The objects of the built-in kernels, by architecture; ``worker.kernels.compile`` makes them."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from worker.candidates.side import LibrarySide
 from worker.kernels.choose import Times
 from worker.kernels.uses import Use, call_kernels, find_uses, operand_of
 from worker.measure.rounds import alternate
-from worker.statistics import latency
+from worker.statistics import latency, round_ratios
 
 SECONDS = 0.15
 """For the rounds of both sides together."""
@@ -59,7 +59,8 @@ class Contest:
                 library.run(inputs)
                 sides.append(LibrarySide(library))
             rounds = alternate(tuple(sides), SECONDS, lambda _done, _of: None)
-        return Times(*(latency(rounds.runs(side)).p50_ms for side in range(2)))
+        kernel_ms, own_ms = (latency(rounds.runs(side)).p50_ms for side in range(2))
+        return Times(kernel_ms, own_ms, round_ratios(*rounds.sides).p50)
 
 
 def isolate(use: Use) -> tvm.IRModule:

@@ -50,4 +50,5 @@ def _linear(suffix: str, *epilogue: str) -> Kernel:
 
 _OPENBLAS = find_openblas()
 
-KERNELS = (_linear(""), _linear("_bias", "add"), _linear("_bias_relu", "add", "nn.relu"))
+KERNELS = (_linear(""), _linear("_bias", "add"), _linear("_bias_relu", "add", "nn.relu")) if _OPENBLAS else ()
+"""None where the package has no build for this machine."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
 from tvm import relax, tirx
@@ -102,7 +103,7 @@ def _match(
             return None
         variables.insert(0, step[0])
         operands[:0] = step[1]
-    first = values.get(variables[0])
+    first: Any = values.get(variables[0])
     if operator_name(first) != kernel.chain[0]:
         return None
     operands[:0] = [argument for argument in first.args if isinstance(argument.ty, relax.TensorType)]
@@ -112,7 +113,7 @@ def _match(
 
 
 def _step(
-    call: relax.Expr | None, name: str, before: str, values: Mapping[relax.Var, relax.Expr]
+    call: Any, name: str, before: str, values: Mapping[relax.Var, relax.Expr]
 ) -> tuple[relax.Var, list[relax.Expr]] | None:
     """The variable that a call of ``name`` continues from, and its other operands."""
     if operator_name(call) != name:
@@ -127,7 +128,7 @@ def _is_dense(operands: Iterable[relax.Expr]) -> bool:
     return all(operand_of(operand).dtype for operand in operands)
 
 
-def operator_name(expression: relax.Expr | None) -> str:
+def operator_name(expression: Any) -> str:
     """The operator that an expression calls, without its prefix; empty where it calls none."""
     if isinstance(expression, relax.Call) and isinstance(expression.op, tvm.ir.Op):
         return str(expression.op.name).removeprefix(_PREFIX)

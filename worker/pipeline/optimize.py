@@ -25,8 +25,9 @@ def optimize(translated: Translated, workshop: Workshop) -> Optimized:
     neighbors, and not yet scheduled.
 
     Raises:
-        JobError: ``kernel-unknown`` or ``kernel-unavailable``; ``optimize-failed`` with the phase and the pass, or ``dynamic-shapes-unsupported`` where
-            sizes are open; ``build-failed`` for a target that LLVM does not know.
+        JobError: ``kernel-unknown`` or ``kernel-unavailable``; ``optimize-failed`` with the phase and the
+            pass, or ``dynamic-shapes-unsupported`` where sizes are open; ``build-failed`` for a target that
+            LLVM does not know.
     """
     module = translated.module
     kernels = KernelStep(translated.captured.upload, workshop)

@@ -13,7 +13,6 @@ from worker.pipeline.fold import evaluate_constants, fold_batch_norm
 from worker.pipeline.fold_parameters import fold_parameter_batch_norm
 from worker.pipeline.legalize import LEGALIZATIONS
 
-
 KERNELS = "kernels"
 
 

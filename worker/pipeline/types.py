@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
-from bessemer.contract.report import BenchmarkResult, KernelChoice, OutputComparison, PassTime, StageTime, TuneResult
+from bessemer.contract.report import (
+    BenchmarkResult,
+    KernelChoice,
+    OutputComparison,
+    PassTime,
+    StageTime,
+    TuneResult,
+)
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.target import ResolvedTarget
