@@ -157,6 +157,15 @@ def test_auto_keeps_what_is_clearly_faster_and_measures_each_workload_once(
     assert (choice.calls, choice.used, choice.kernel_ms, choice.own_ms) == (2, used, ratio, 1.0)
 
 
+def test_auto_calls_no_library_that_crashes(workshop: Workshop) -> None:
+    module = translate(capture_module(Perceptron(), torch.randn(1, 16)), workshop).module
+
+    chosen = choose_kernels(module, {"linear": "auto"}, kernel_book(), lambda _: None)
+
+    assert not any(choice.used for choice in chosen.choices)
+    assert chosen.module.same_as(module)
+
+
 def test_auto_times_both_sides_in_processes_of_their_own(workshop: Workshop) -> None:
     built = verified(Perceptron(), torch.randn(4, 16), {"linear": "auto"}, workshop)
 

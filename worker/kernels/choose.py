@@ -30,7 +30,8 @@ class Times(NamedTuple):
     ratio: float
 
 
-Measure = Callable[[Use], Times]
+Measure = Callable[[Use], Times | None]
+"""Times both sides; None where one of them crashed, and the library is not called."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def choose_kernels(
         book: all kernels.
         measure: times a use both ways; asked once for each workload that is left to measurement.
     """
-    timed: dict[tuple[str, str], Times] = {}
+    timed: dict[tuple[str, str], Times | None] = {}
     verdicts = [_decide(use, choices, timed, measure) for use in _wanted_uses(module["main"], choices, book)]
     taken = list(_without_overlap(verdict for verdict in verdicts if verdict.takes_kernel))
     kept = [verdict if verdict in taken else replace(verdict, takes_kernel=False) for verdict in verdicts]
@@ -113,7 +114,7 @@ def _wanted_uses(main: relax.Function, choices: Mapping[str, str], book: KernelB
 
 
 def _decide(
-    use: Use, choices: Mapping[str, str], timed: dict[tuple[str, str], Times], measure: Measure
+    use: Use, choices: Mapping[str, str], timed: dict[tuple[str, str], Times | None], measure: Measure
 ) -> _Verdict:
     if _wish(use, choices) != AUTO:
         return _Verdict(use, takes_kernel=True, times=None)
@@ -122,7 +123,8 @@ def _decide(
     key = use.kernel.symbol, use.workload
     if key not in timed:
         timed[key] = measure(use)
-    return _Verdict(use, timed[key].ratio <= CLEAR_WIN, timed[key])
+    times = timed[key]
+    return _Verdict(use, times is not None and times.ratio <= CLEAR_WIN, times)
 
 
 def _without_overlap(verdicts: Iterable[_Verdict]) -> Iterator[_Verdict]:

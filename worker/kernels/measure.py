@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
-from worker.candidates.client import Candidates
+from worker.candidates.client import Candidates, LibraryCrashedError
 from worker.candidates.side import LibrarySide
 from worker.kernels.choose import Times
 from worker.kernels.uses import Use, call_kernels, find_uses, operand_of
@@ -22,6 +23,8 @@ from worker.statistics import latency, round_ratios
 
 SECONDS = 0.15
 """For the rounds of both sides together."""
+
+_log = logging.getLogger(__name__)
 
 Compile = Callable[[tvm.IRModule, Path], None]
 """Optimizes, schedules and links a module of one function, ``main``, to a library at a path."""
@@ -37,13 +40,19 @@ class Contest:
     compile: Compile
     numbers: count[int]
 
-    def measure(self, use: Use) -> Times:
+    def measure(self, use: Use) -> Times | None:
         """Both sides on the same numbers, with the module's own weights where these are constants.
 
         Raises:
-            LibraryCrashedError: one side crashed.
             JobError: one side cannot be built.
         """
+        try:
+            return self._alternate(use)
+        except LibraryCrashedError as error:
+            _log.warning("%s by %s was not measured: %s", use.workload, use.kernel.symbol, error)
+            return None
+
+    def _alternate(self, use: Use) -> Times:
         folder = self.folder / str(next(self.numbers))
         own = isolate(use)
         kernel = call_kernels(own, find_uses(own["main"], (use.kernel,)))

@@ -85,7 +85,7 @@ _CALL_WITH_PARAMETERS = """\
   machine->GetFunction("{entry}").value().CallPacked(arguments.data(), arguments.size(), &result);"""
 
 _PARAMETERS = """\
-Parameters: {count} tensors in `{file}`, under the model's own names. Other weights of the same shapes need no
+Parameters: {count}, in `{file}`, under the model's own names. Other weights of the same shapes need no
 other library: replace the file, or name another with `python run.py --parameters FILE.safetensors`. Loading
 prepares them once, by the library's function `{prepare}`: it packs and folds them as the code wants them."""
 
