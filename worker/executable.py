@@ -16,6 +16,7 @@ from bessemer.contract.problem import ErrorCode
 from worker.argument_checks import PIPELINE, trust_own_tensors
 from worker.candidates.link import LinkError, link_shared
 from worker.errors import failure_of
+from worker.inspection.machine_code import write_sources
 from worker.kernels.kernel import Kernel
 from worker.kernels.linking import architecture_of, kernels_among, libraries_of, objects_of, place_beside
 
@@ -55,7 +56,11 @@ LOWERING: tuple[tvm.transform.Pass, ...] = (
 
 
 def build_library(
-    module: tvm.IRModule, target: tvm.target.Target, library: Path, objects: Path
+    module: tvm.IRModule,
+    target: tvm.target.Target,
+    library: Path,
+    objects: Path,
+    with_sources: bool = False,
 ) -> relax.VMExecutable:
     """Compile a module, every function of which is scheduled, and link it with ``ld.lld``.
 
@@ -64,6 +69,7 @@ def build_library(
         target: for which processor.
         library: the file to write.
         objects: a folder for the objects in between; made if missing.
+        with_sources: leave LLVM IR and assembly beside the objects.
 
     Raises:
         JobError: ``build-failed``: lowering, code generation or linking failed.
@@ -71,7 +77,7 @@ def build_library(
     objects.mkdir(parents=True, exist_ok=True)
     try:
         lowered = _lower(module, target)
-        kernels = _compile_kernels(_without(lowered, relax.Function), target, objects)
+        kernels = _compile_kernels(_without(lowered, relax.Function), target, objects, with_sources)
         machine = _without(lowered, tirx.PrimFunc).with_attr("external_mods", kernels)
         executable = relax.build(machine, target, relax_pipeline=None)
     except Exception as error:
@@ -105,13 +111,13 @@ def _without(module: tvm.IRModule, kind: type) -> tvm.IRModule:
 
 
 def _compile_kernels(
-    kernels: tvm.IRModule, target: tvm.target.Target, objects: Path
+    kernels: tvm.IRModule, target: tvm.target.Target, objects: Path, with_sources: bool
 ) -> list[tvm.runtime.Module]:
     """The kernels as objects, several of them at a time: LLVM works outside of Python's lock."""
     functions = list(kernels.functions.items())
     number = min(_MOST_PARTS, ceil(len(functions) / _KERNELS_PER_PART))
     parts = [dict(functions[start::number]) for start in range(number)]
-    compile_part = partial(_compile_part, attributes=kernels.attrs, target=target)
+    compile_part = partial(_compile_part, attributes=kernels.attrs, target=target, with_sources=with_sources)
     paths = [objects / f"kernels{index}.o" for index in range(len(parts))]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         return list(pool.map(compile_part, parts, paths))
@@ -123,10 +129,13 @@ def _compile_part(
     *,
     attributes: tvm.ir.DictAttrs,
     target: tvm.target.Target,
+    with_sources: bool,
 ) -> tvm.runtime.Module:
     with tvm.transform.PassContext(opt_level=3):
         compiled = tirx.build(tvm.IRModule(part, attrs=attributes), target=target, pipeline=PIPELINE)
     compiled.write_to_file(str(path))
+    if with_sources:
+        write_sources(compiled, path)
     return tvm.runtime.load_static_library(str(path), [str(name.name_hint) for name in part])
 
 

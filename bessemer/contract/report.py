@@ -8,6 +8,7 @@ from pydantic import Field
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
+from bessemer.contract.preflight import Preflight
 from bessemer.contract.request import CompilationRequest, Tolerance
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
@@ -153,7 +154,7 @@ class TuneResult(Document):
 
 
 class Report(Document):
-    """Everything that is known about a finished compilation."""
+    """Everything that is known about a finished compilation; of one that stopped early, as far as it went."""
 
     bessemer: str
     versions: dict[str, str]
@@ -169,7 +170,7 @@ class Report(Document):
         default=DynamicShapes(),
         description="Sizes that the library leaves open; `inputs` and `outputs` have those of the reference.",
     )
-    verified: bool
+    verified: bool = Field(description="False where it stopped before `verify`, too.")
     comparisons: tuple[OutputComparison, ...] = Field(
         description="Each output with the reference inputs; where sizes are open, then with other sizes."
     )
@@ -178,8 +179,14 @@ class Report(Document):
     kernels: tuple[KernelChoice, ...] = Field(
         default=(), description="Workloads that the request left to a kernel library, or to measurement."
     )
-    tune: TuneResult
-    benchmark: BenchmarkResult
+    tune: TuneResult | None = Field(default=None, description="None where it stopped before `tune`.")
+    benchmark: BenchmarkResult | None = Field(
+        default=None, description="None where it stopped before `benchmark`."
+    )
     stages: tuple[StageTime, ...]
     sandbox: SandboxStatus
     processor: str = Field(description="The processor that was measured on.")
+    stopped_after: Stage | None = Field(
+        default=None, description="The last stage that ran, where the request's `stop_after` ended it early."
+    )
+    preflight: Preflight | None = Field(default=None, description="Where it stopped after `translate`.")

@@ -29,6 +29,7 @@ RULES = [
     ("worker/tuning", tuple(f"worker.pipeline.{stage}" for stage in Stage)),
     ("worker/kernels", ("worker.pipeline", "worker.tuning")),
     ("worker/report", ("worker.pipeline",)),
+    ("worker/inspection", ("worker.pipeline", "worker.tuning", "worker.translation")),
     ("worker/schedules", ("worker.pipeline", "worker.tuning", "worker.translation", "worker.layout")),
     ("worker/layout", ("worker.pipeline", "worker.tuning", "worker.translation")),
     ("worker/translation", ("worker.pipeline", "worker.tuning", "worker.schedules", "worker.layout")),
