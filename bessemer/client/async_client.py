@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,6 +26,7 @@ from bessemer.contract.request import (
     CompilationRequest,
     InspectOptions,
     OptimizeOptions,
+    Parameters,
     TranslateOptions,
     TuneOptions,
     VerifyOptions,
@@ -83,6 +84,8 @@ class AsyncClient:
         target: str | Target = HOST,
         translate: TranslateOptions | None = None,
         optimize: OptimizeOptions | None = None,
+        parameters: Parameters | str | None = None,
+        kernels: Mapping[str, str] | None = None,
         tune: TuneOptions | None = None,
         verify: VerifyOptions | None = None,
         benchmark: BenchmarkOptions | None = None,
@@ -98,6 +101,8 @@ class AsyncClient:
             target=target,
             translate=translate,
             optimize=optimize,
+            parameters=parameters,
+            kernels=kernels,
             tune=tune,
             verify=verify,
             benchmark=benchmark,

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,6 +25,7 @@ from bessemer.contract.request import (
     CompilationRequest,
     InspectOptions,
     OptimizeOptions,
+    Parameters,
     TranslateOptions,
     TuneOptions,
     VerifyOptions,
@@ -105,6 +106,8 @@ class Client:
         target: str | Target = HOST,
         translate: TranslateOptions | None = None,
         optimize: OptimizeOptions | None = None,
+        parameters: Parameters | str | None = None,
+        kernels: Mapping[str, str] | None = None,
         tune: TuneOptions | None = None,
         verify: VerifyOptions | None = None,
         benchmark: BenchmarkOptions | None = None,
@@ -123,6 +126,8 @@ class Client:
                 of example tensors as well; with shapes it is exported with seeded random tensors.
             target: a preset's name, or a target in the compiler's own terms.
             optimize: how the graph is rewritten and fused.
+            parameters: ``separate`` keeps the weights out of the library, in a file of the bundle.
+            kernels: by operator, a kernel library, ``auto`` to measure, or ``none``.
             tune: how much to search; nothing by default.
             verify: how close to the original the library must be.
             benchmark: how long to measure, and against what.
@@ -143,6 +148,8 @@ class Client:
             target=target,
             translate=translate,
             optimize=optimize,
+            parameters=parameters,
+            kernels=kernels,
             tune=tune,
             verify=verify,
             benchmark=benchmark,

@@ -4,6 +4,7 @@ import hashlib
 import os
 import tempfile
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -28,6 +29,7 @@ from bessemer.contract.request import (
     CompilationRequest,
     InspectOptions,
     OptimizeOptions,
+    Parameters,
     TranslateOptions,
     TuneOptions,
     VerifyOptions,
@@ -79,6 +81,8 @@ class Submission:
     target: str | Target
     translate: TranslateOptions | None = None
     optimize: OptimizeOptions | None = None
+    parameters: Parameters | str | None = None
+    kernels: Mapping[str, str] | None = None
     tune: TuneOptions | None = None
     verify: VerifyOptions | None = None
     benchmark: BenchmarkOptions | None = None
@@ -97,6 +101,8 @@ class Submission:
             "inputs": inputs or None,
             "translate": self.translate,
             "optimize": self.optimize,
+            "parameters": self.parameters,
+            "kernels": self.kernels,
             "tune": self.tune,
             "verify": self.verify,
             "benchmark": self.benchmark,

@@ -18,6 +18,20 @@ class Baseline(StrEnum):
     TORCH_EAGER = "torch-eager"
 
 
+class Parameters(StrEnum):
+    """Where a library's parameters are."""
+
+    BOUND = "bound"
+    SEPARATE = "separate"
+
+
+AUTO, OURS = "auto", "none"
+MAX_KERNELS = 256
+
+KernelKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\[[0-9x?,a-z]+\])?$", max_length=128)]
+KernelName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=64)]
+
+
 class Tolerance(Document):
     """How far a result may lie from its reference: ``|x - r| <= absolute + relative * |r|``."""
 
@@ -180,6 +194,18 @@ class CompilationRequest(Document):
     )
     translate: TranslateOptions = TranslateOptions()
     optimize: OptimizeOptions = OptimizeOptions()
+    parameters: Parameters = Field(
+        default=Parameters.BOUND,
+        description="`bound`: constants of the library. `separate`: in `params.safetensors` beside it, under "
+        "the model's own names; other weights of the same shapes need no other library.",
+    )
+    kernels: dict[KernelKey, KernelName] = Field(
+        default={},
+        max_length=MAX_KERNELS,
+        description="By operator (`linear`), or by operator and shapes as the report names them "
+        "(`linear[1x784,784x128,128]`): a kernel library, `none` for our own schedules, or `auto` to measure "
+        "both and keep the faster. What is not named gets our own schedules.",
+    )
     tune: TuneOptions = TuneOptions()
     verify: VerifyOptions = VerifyOptions()
     benchmark: BenchmarkOptions = BenchmarkOptions()
