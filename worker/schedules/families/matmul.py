@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from tvm import s_tir, tirx
@@ -92,20 +93,17 @@ class _Writer:
             if self.plan.chunks_outside:
                 chunk, panel = panel, chunk
             batch = index // (chunks * side_by_side)
-            if not self.product.is_open:
-                return self._task(chunk, panel, batch)
-            return nest.named(
-                chunk,
-                "chunk",
-                lambda chunk: nest.named(
-                    panel,
-                    "panel",
-                    lambda panel: nest.named(batch, "batch", lambda batch: self._task(chunk, panel, batch)),
-                ),
-            )
+            return self._named((chunk, "chunk"), (panel, "panel"), (batch, "batch"), body=self._task)
 
         loop = nest.parallel if self.plan.parallel else nest.serial
         return loop(tasks, task, self._index)
+
+    def _named(self, *values: tuple[Any, str], body: Callable[..., tirx.Stmt]) -> tirx.Stmt:
+        """A statement that reads values by names, where open sizes make them long."""
+        if not values or not self.product.is_open:
+            return body(*(value for value, _ in values))
+        (value, name), *others = values
+        return nest.named(value, name, lambda first: self._named(*others, body=partial(body, first)))
 
     @property
     def _index(self) -> str:
@@ -134,9 +132,7 @@ class _Writer:
 
         def of_row(index: Any) -> tirx.Stmt:
             row = self._clamped(first + index, tile.rows, product.row_count)
-            if not product.is_open:
-                return tile_at(row)
-            return nest.named(row, "row", tile_at)
+            return self._named((row, "row"), body=tile_at)
 
         tiles = self.plan.chunk_tiles
         if not isinstance(self._row_tiles, int):
