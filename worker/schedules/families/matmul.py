@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from tvm import s_tir, tirx
@@ -100,10 +99,7 @@ class _Writer:
 
     def _named(self, *values: tuple[Any, str], body: Callable[..., tirx.Stmt]) -> tirx.Stmt:
         """A statement that reads values by names, where open sizes make them long."""
-        if not values or not self.product.is_open:
-            return body(*(value for value, _ in values))
-        (value, name), *others = values
-        return nest.named(value, name, lambda first: self._named(*others, body=partial(body, first)))
+        return nest.all_named(values, body) if self.product.is_open else body(*(value for value, _ in values))
 
     @property
     def _index(self) -> str:
