@@ -124,8 +124,8 @@ def plan_attention(shape: AttentionShape, machine: Machine) -> AttentionPlan:
 def attention_versions(shape: AttentionShape, machine: Machine) -> tuple[AttentionPlan, ...]:
     """The plans of which the first whose needs are met computes a function; the last one has none.
 
-    Sizes that are known need one plan. Open queries get one for many, one for a vector of them and one for
-    each on its own; open keys, one that takes them singly.
+    Sizes that are known need one plan. Open queries get one for many and one for each on its own; open keys,
+    one that takes them singly. A plan between these would cost more time to compile than it saves.
     """
     many = replace(
         shape,
@@ -134,7 +134,7 @@ def attention_versions(shape: AttentionShape, machine: Machine) -> tuple[Attenti
     )
     sizes = [(many.queries, many.keys)]
     if shape.open_queries:
-        sizes += [(machine.lanes(shape.bits), many.keys), (1, many.keys)]
+        sizes.append((1, many.keys))
     if shape.open_keys:
         sizes.append((1, 1))
     plans = (plan_attention(replace(many, queries=queries, keys=keys), machine) for queries, keys in sizes)
