@@ -140,6 +140,7 @@ CASES = {
         MIXED,
         ((1, 1, 24), (7, 5, 24), (1, 2048, 24)),
     ),
+    "group-norm": Case(nn.GroupNorm(2, 6), (2, 6, 9), {0: BATCH, 2: LENGTH}, ((1, 6, 1), (3, 6, 517))),
     "reductions": Case(
         Function(lambda model, x: torch.softmax(x, 1) * x.amax(1, keepdim=True) + x.mean(1, keepdim=True)),
         (3, 6),

@@ -154,8 +154,8 @@ class _Fusion:
         sizes = match.query.ty.shape[-2], match.key.ty.shape[-1]
         if not are_known(sizes):
             return None
-        sizes = tuple(map(int, sizes))
-        return np.broadcast_to(seen, np.broadcast_shapes(seen.shape, sizes))
+        known = tuple(map(int, sizes))
+        return np.broadcast_to(seen, np.broadcast_shapes(seen.shape, known))
 
     def _is_only_causal(self, step: Step, seen: Array, offset: int) -> bool:
         """Whether a mask does nothing but hide the keys behind ``i + offset``."""

@@ -194,9 +194,7 @@ class _Matcher:
             bound = self._bound(place)
         return tuple(names) in _NO_KEY and place.same_as(scores)
 
-    def _scores(
-        self, expression: relax.Expr, shape: Shape | None
-    ) -> tuple[relax.Call, list[Step]] | None:
+    def _scores(self, expression: relax.Expr, shape: Shape | None) -> tuple[relax.Call, list[Step]] | None:
         """The first product, and the steps from there to the expression."""
         own = shape_of(expression)
         if shape is None or own is None or not same_shape(own, shape):

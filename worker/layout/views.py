@@ -104,7 +104,7 @@ def _reshaped(call: relax.Call, _lookup: Lookup) -> View | None:
     last = min(last, min(len(old), len(shape)) - first)
     inner, places = old[first : len(old) - last], slice(first, len(shape) - last)
     # Divisions by open sizes would not be simplified away.
-    if not are_known(inner[1:]) or not are_known(shape[places][1:]) and len(inner) > 1:
+    if not are_known(inner[1:]) or (not are_known(shape[places][1:]) and len(inner) > 1):
         return None
 
     def view(tensor: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 """Bounds, maxima and pools of floats that keep what is no number, as torch does.
 
-``Max(a, b)`` becomes ``a > b ? a : b``, an instruction of x86: where one of them is NaN it gives ``b``. So the
-bound comes first, which costs nothing. Of two tensors the first is asked too. A maximum over many elements
-starts from infinity, but forgets a NaN that is followed by a number: to keep it would take three instructions
-for each element.
+``Max(a, b)`` becomes ``a > b ? a : b``, an instruction of x86: where one of them is NaN it gives ``b``. So
+the bound comes first, which costs nothing. Of two tensors the first is asked too. A maximum over many
+elements starts from infinity, but forgets a NaN that is followed by a number: to keep it would take three
+instructions for each element.
 """
 
 from __future__ import annotations

@@ -105,7 +105,6 @@ class AttentionPlan:
     groups: int
     parallel: bool
 
-
     @property
     def needs(self) -> tuple[int, int]:
         """The fewest queries and keys that it computes."""

@@ -195,7 +195,9 @@ def _fmod(left: Expression, right: Expression) -> Expression:
 
     def whole(divisor: Expression) -> Expression:
         inverse = FLOAT64(1.0) / divisor
-        rest = let(inverse, lambda inverse: let(size, lambda size: divided(size, divisor, inverse, _STEPS - 1)))
+        rest = let(
+            inverse, lambda inverse: let(size, lambda size: divided(size, divisor, inverse, _STEPS - 1))
+        )
         return let(tirx.Cast(FLOAT32.dtype, rest), lambda rest: tirx.Select(below_zero(left), -rest, rest))
 
     value = let(absolute(tirx.Cast(FLOAT64.dtype, right)), whole)

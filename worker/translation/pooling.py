@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import torch
 from tvm import relax, te, tirx
 
-from worker.layout.extremes import extreme
 from worker.translation.emitter import Emitter, fixed, shape_of
 from worker.translation.rule import Decomposition, Rules, Translate, rules_of
 
@@ -33,13 +33,18 @@ def _adaptive_max_pool(x: te.Tensor, given: tuple[int, ...], wanted: list[int]) 
     pairs = list(zip(given, wanted, strict=True))
     lengths = [max(_end(i, *pair) - _start(i, *pair) for i in range(pair[1])) for pair in pairs]
     taps = [te.reduce_axis((0, length), "tap") for length in lengths]
-    largest = extreme(True, str(x.dtype))
+    largest = te.comm_reducer(lambda one, other: tirx.max(one, other), _least)
 
     def element(n: Any, c: Any, *place: Any) -> Any:
         at = [_within(i, tap, *pair) for i, tap, pair in zip(place, taps, pairs, strict=True)]
         return largest(x(n, c, *at), axis=taps)
 
     return te.compute([*x.shape[:2], *wanted], element, name="adaptive_max_pool")
+
+
+def _least(dtype: str) -> Any:
+    """What no element is below; TVM's own maximum starts above negative infinity."""
+    return tirx.const(-inf, dtype) if "float" in dtype else tirx.min_value(dtype)
 
 
 def _within(place: Any, tap: Any, given: int, wanted: int) -> Any:
