@@ -14,7 +14,7 @@ from bessemer.contract.target import HOST
 from bessemer.contract.tensor import TensorSpec, parse_tensor_spec
 from bessemer.errors import InvalidArgumentError
 
-__all__ = ["option_paths", "request_fields"]
+__all__ = ["ANY_MODEL", "option_paths", "request_fields"]
 
 ARGUMENTS = frozenset({"model", "inputs"})
 ANY_MODEL = "0" * 64

@@ -17,10 +17,20 @@ from bessemer.client.sources import ModelSource, Progress
 from bessemer.client.steps import Flow
 from bessemer.client.transport import AsyncTransport, make_settings
 from bessemer.client.view import JobView
+from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Compilation, Event, JobState
 from bessemer.contract.model import Model
-from bessemer.contract.request import BenchmarkOptions, CompilationRequest, TuneOptions, VerifyOptions
+from bessemer.contract.report import Report
+from bessemer.contract.request import (
+    BenchmarkOptions,
+    CompilationRequest,
+    InspectOptions,
+    TranslateOptions,
+    TuneOptions,
+    VerifyOptions,
+)
 from bessemer.contract.service import Readiness, TargetList
+from bessemer.contract.stage import Stage
 from bessemer.contract.target import HOST, Target
 
 __all__ = ["AsyncClient", "AsyncJob"]
@@ -74,10 +84,24 @@ class AsyncClient:
         verify: VerifyOptions | None = None,
         benchmark: BenchmarkOptions | None = None,
         timeout_seconds: float | None = None,
+        translate: TranslateOptions | None = None,
+        inspect: InspectOptions | None = None,
+        stop_after: Stage | None = None,
         progress: Progress | None = None,
     ) -> "AsyncJob":
         """As ``Client.submit``."""
-        submission = operations.Submission(model, inputs, target, tune, verify, benchmark, timeout_seconds)
+        submission = operations.Submission(
+            model,
+            inputs,
+            target,
+            tune,
+            verify,
+            benchmark,
+            timeout_seconds,
+            translate,
+            inspect,
+            stop_after,
+        )
         return AsyncJob(self._transport, await self._transport.run(operations.submit(submission, progress)))
 
     async def post(self, request: CompilationRequest) -> "AsyncJob":
@@ -142,6 +166,22 @@ class AsyncJob(JobView):
         await self.refresh()
         operations.finished(self.document)
         return self
+
+    async def report(self) -> Report:
+        """As ``Job.report``."""
+        return await self._transport.run(operations.get_report(self.id))
+
+    async def ir(self) -> IrListing:
+        """As ``Job.ir``."""
+        return await self._transport.run(operations.get_ir(self.id))
+
+    async def ir_text(self, step: int) -> str:
+        """As ``Job.ir_text``."""
+        return await self._transport.run(operations.get_ir_text(self.id, step, diff=False))
+
+    async def ir_diff(self, step: int) -> str:
+        """As ``Job.ir_diff``."""
+        return await self._transport.run(operations.get_ir_text(self.id, step, diff=True))
 
     async def download(self, directory: str | os.PathLike[str]) -> Path:
         """As ``Job.download``."""

@@ -16,10 +16,20 @@ from bessemer.client.sources import ModelSource, Progress
 from bessemer.client.steps import Flow
 from bessemer.client.transport import Transport, make_settings
 from bessemer.client.view import JobView
+from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Compilation, Event, JobState
 from bessemer.contract.model import Model
-from bessemer.contract.request import BenchmarkOptions, CompilationRequest, TuneOptions, VerifyOptions
+from bessemer.contract.report import Report
+from bessemer.contract.request import (
+    BenchmarkOptions,
+    CompilationRequest,
+    InspectOptions,
+    TranslateOptions,
+    TuneOptions,
+    VerifyOptions,
+)
 from bessemer.contract.service import Readiness, TargetList
+from bessemer.contract.stage import Stage
 from bessemer.contract.target import HOST, Target
 
 __all__ = ["Client", "Job"]
@@ -96,6 +106,9 @@ class Client:
         verify: VerifyOptions | None = None,
         benchmark: BenchmarkOptions | None = None,
         timeout_seconds: float | None = None,
+        translate: TranslateOptions | None = None,
+        inspect: InspectOptions | None = None,
+        stop_after: Stage | None = None,
         progress: Progress | None = None,
     ) -> "Job":
         """Ask for a compilation; uploads what the server lacks.
@@ -111,6 +124,9 @@ class Client:
             verify: how close to the original the library must be.
             benchmark: how long to measure, and against what.
             timeout_seconds: of the job.
+            translate: what an operator becomes.
+            inspect: what of the work in between is kept.
+            stop_after: the last stage to run; ``Stage.TRANSLATE`` says what would not compile.
             progress: told the bytes sent and the bytes in all.
 
         Raises:
@@ -118,7 +134,18 @@ class Client:
             ExportError: torch could not export the module.
             ProblemError: the server refused the model or the request.
         """
-        submission = operations.Submission(model, inputs, target, tune, verify, benchmark, timeout_seconds)
+        submission = operations.Submission(
+            model,
+            inputs,
+            target,
+            tune,
+            verify,
+            benchmark,
+            timeout_seconds,
+            translate,
+            inspect,
+            stop_after,
+        )
         return Job(self._transport, self._transport.run(operations.submit(submission, progress)))
 
     def post(self, request: CompilationRequest) -> "Job":
@@ -191,6 +218,25 @@ class Job(JobView):
         self.refresh()
         operations.finished(self.document)
         return self
+
+    def report(self) -> Report:
+        """What the compilation found out. Raises ``NotFoundError`` while it runs, or where it failed."""
+        return self._transport.run(operations.get_report(self.id))
+
+    def ir(self) -> IrListing:
+        """The snapshots of the module, where the request asked for them with ``inspect.ir``.
+
+        Raises ``NotFoundError`` while the job runs, or where none was taken.
+        """
+        return self._transport.run(operations.get_ir(self.id))
+
+    def ir_text(self, step: int) -> str:
+        """The module after a step, as TVMScript. Raises as ``ir``."""
+        return self._transport.run(operations.get_ir_text(self.id, step, diff=False))
+
+    def ir_diff(self, step: int) -> str:
+        """What a step changed, as a unified diff. Raises as ``ir``."""
+        return self._transport.run(operations.get_ir_text(self.id, step, diff=True))
 
     def download(self, directory: str | os.PathLike[str]) -> Path:
         """Fetch the bundle, check every file of it against its digest, and unpack it.

@@ -8,6 +8,7 @@ from pydantic import Field
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
+from bessemer.contract.preflight import Preflight
 from bessemer.contract.request import CompilationRequest, Tolerance
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
@@ -62,8 +63,9 @@ class FunctionTime(Document):
 
     name: str
     calls: int
-    milliseconds: float
-    share: float = Field(description="Of all functions' time, 0 to 1.")
+    milliseconds: float = Field(description="The median of the runs.")
+    best_milliseconds: float = Field(default=0.0, description="The run in which it was fastest.")
+    share: float = Field(description="Of all functions' median times, 0 to 1.")
     flops: int = Field(
         default=0,
         description="Floating-point operations of its matrix products and convolutions, over one run of the "
@@ -140,7 +142,7 @@ class TuneResult(Document):
 
 
 class Report(Document):
-    """Everything that is known about a finished compilation."""
+    """Everything that is known about a finished compilation; of one that stopped early, as far as it went."""
 
     bessemer: str
     versions: dict[str, str]
@@ -156,14 +158,20 @@ class Report(Document):
         default=DynamicShapes(),
         description="Sizes that the library leaves open; `inputs` and `outputs` have those of the reference.",
     )
-    verified: bool
+    verified: bool = Field(description="False where it stopped before `verify`, too.")
     comparisons: tuple[OutputComparison, ...] = Field(
         description="Each output with the reference inputs; where sizes are open, then with other sizes."
     )
     operators: dict[str, int] = Field(description="Relax operators after translation, with their counts.")
     passes: tuple[PassTime, ...]
-    tune: TuneResult
-    benchmark: BenchmarkResult
+    tune: TuneResult | None = Field(default=None, description="None where it stopped before `tune`.")
+    benchmark: BenchmarkResult | None = Field(
+        default=None, description="None where it stopped before `benchmark`."
+    )
     stages: tuple[StageTime, ...]
     sandbox: SandboxStatus
     processor: str = Field(description="The processor that was measured on.")
+    stopped_after: Stage | None = Field(
+        default=None, description="The last stage that ran, where the request's `stop_after` ended it early."
+    )
+    preflight: Preflight | None = Field(default=None, description="Where it stopped after `translate`.")

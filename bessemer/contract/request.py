@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from bessemer.contract.base import Digest, Document
+from bessemer.contract.stage import Stage
 from bessemer.contract.target import PRESETS_BY_NAME, PresetTarget, Target
 from bessemer.contract.tensor import MAX_INPUTS, DType, TensorSpec
 
@@ -31,6 +32,37 @@ DEFAULT_TOLERANCES: dict[DType, Tolerance] = {
     DType.BFLOAT16: Tolerance(relative=4e-2, absolute=1e-2),
 }
 """Per dtype; integers and booleans must be equal."""
+
+
+class TranslationLevel(StrEnum):
+    """What an operator becomes when the model is translated."""
+
+    OPERATORS = "operators"
+    TENSOR_EXPRESSIONS = "tensor_expressions"
+
+
+class TranslateOptions(Document):
+    """How the model becomes Relax."""
+
+    level: TranslationLevel = Field(
+        default=TranslationLevel.OPERATORS,
+        description="`operators`: Relax operators, which the passes rewrite, lay out and legalize. "
+        "`tensor_expressions`: each operator is emitted as a tensor expression at once, so that the "
+        "translated module calls TensorIR functions.",
+    )
+
+
+class InspectOptions(Document):
+    """What of the work in between is kept."""
+
+    ir: bool = Field(
+        default=False,
+        description="Keep the module after translate, after every pass of optimize and after tune: "
+        "`GET /v1/compilations/{id}/ir`.",
+    )
+    assembly: bool = Field(
+        default=False, description="Keep LLVM IR and assembly of the kernels: `model.ll`, `model.s`."
+    )
 
 
 class TuneOptions(Document):
@@ -111,12 +143,24 @@ class CompilationRequest(Document):
         description="Matched to the model's arguments by name, or by order where no name fits. "
         "A `.pt2` carries its own; others need them.",
     )
+    translate: TranslateOptions = TranslateOptions()
     tune: TuneOptions = TuneOptions()
     verify: VerifyOptions = VerifyOptions()
     benchmark: BenchmarkOptions = BenchmarkOptions()
+    inspect: InspectOptions = InspectOptions()
+    stop_after: Stage | None = Field(
+        default=None,
+        description="The last stage to run: the compilation succeeds with what exists by then. "
+        "`translate` is the preflight: the report says what would not compile.",
+    )
     timeout_seconds: float | None = Field(
         default=None,
         gt=0,
         allow_inf_nan=False,
         description="End the job after this long; the worker's own limit holds too.",
     )
+
+    @property
+    def makes_bundle(self) -> bool:
+        """Whether all stages are to run."""
+        return self.stop_after in (None, Stage.PACKAGE)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 from tvm import relax
 
@@ -20,7 +21,20 @@ from worker.schedules.default import schedule_rest
 
 Array = NDArray[Any]
 
+TARGETS = ("x86-64-v2", "x86-64-v3")
+"""Those of the targets that every machine of ours can run."""
+
 _numbers = itertools.count()
+
+
+def fuzz(examples: int) -> settings:
+    """Settings for tests that compile each of their examples: the same few every time, however long."""
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
+    )
 
 
 def target_of(mcpu: str, cores: int = 2) -> tvm.target.Target:

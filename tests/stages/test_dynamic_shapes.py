@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from torch import nn
 
 from bessemer.contract.problem import ErrorCode
 from worker.candidates.client import CandidateClient
-from worker.candidates.server import fork_server
 from worker.errors import JobError
 from worker.executable import build_library
 from worker.pipeline.capture import as_array
@@ -28,12 +26,6 @@ from worker.schedules.default import count_unclaimed
 TARGET = "x86-64-v3"
 BATCH = torch.export.Dim("batch", min=1, max=64)
 LENGTH = torch.export.Dim("length", min=1, max=2048)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient]:
-    with fork_server(tmp_path_factory.mktemp("server")) as client:
-        yield client
 
 
 def saved(path: Path, module: nn.Module, inputs: tuple[torch.Tensor, ...], dims: Any) -> Path:

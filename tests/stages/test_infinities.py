@@ -1,6 +1,6 @@
 """Infinities are numbers: the largest is not finite, and a row that is masked whole stays defined."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,11 @@ from stage_samples import Function, capture_module, make_workshop, optimized
 from torch.nn import functional
 
 from worker.candidates.client import CandidateClient
-from worker.candidates.server import fork_server
 
 Run = Callable[..., Any]
 
 BELOW_ALL = torch.full((3, 40), -torch.inf)
 ABOVE_ALL = -BELOW_ALL
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient]:
-    with fork_server(tmp_path_factory.mktemp("server")) as client:
-        yield client
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The vector functions against numpy's extended precision, whose format must be wider than float64."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, nan
 from pathlib import Path
@@ -14,7 +14,6 @@ from tvm import relax, te, tirx
 
 from worker.candidates.client import CandidateClient
 from worker.candidates.link import link_shared
-from worker.candidates.server import fork_server
 from worker.schedules.vector_math import RULES
 from worker.targets import host_mcpu
 
@@ -77,12 +76,6 @@ PAIRS = ("atan2", "fmod", "pow")
 WITHIN_ONE = ("acos", "asin", "atanh")
 POSITIVE = ("log", "log2", "log10", "log1p", "acosh")
 ANGLES = ("sin", "cos", "tan")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient]:
-    with fork_server(tmp_path_factory.mktemp("server")) as client:
-        yield client
 
 
 @pytest.fixture(scope="module", params=["float32", "float64"])

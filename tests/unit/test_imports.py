@@ -28,6 +28,7 @@ RULES = [
     ("worker/measure", ("worker.pipeline", "worker.candidates", *COMPILERS)),
     ("worker/tuning", tuple(f"worker.pipeline.{stage}" for stage in Stage)),
     ("worker/report", ("worker.pipeline",)),
+    ("worker/inspection", ("worker.pipeline", "worker.tuning", "worker.translation")),
     ("worker/schedules", ("worker.pipeline", "worker.tuning", "worker.translation", "worker.layout")),
     ("worker/layout", ("worker.pipeline", "worker.tuning", "worker.translation")),
     ("worker/translation", ("worker.pipeline", "worker.tuning", "worker.schedules", "worker.layout")),

@@ -9,6 +9,7 @@ import tvm
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import PassTime
+from bessemer.contract.stage import Stage
 from worker.errors import JobError, failure_of, short_message
 from worker.pipeline.passes import OPTIMIZATION, Phase
 from worker.pipeline.translate import blame_open_sizes
@@ -37,7 +38,9 @@ def optimize(translated: Translated, workshop: Workshop) -> Optimized:
                 module = _run(phase, step, module)
             except JobError as error:
                 raise blame_open_sizes(error, translated.captured) from error
-            times.append(_pass_time(phase, step, time.perf_counter() - start, module))
+            seconds = time.perf_counter() - start
+            times.append(_pass_time(phase, step, seconds, module))
+            workshop.recorder.record(Stage.OPTIMIZE, phase.name, step.info.name, seconds, module)
     return Optimized(
         captured=translated.captured, operators=translated.operators, module=module, passes=tuple(times)
     )

@@ -11,10 +11,13 @@ import tvm
 from tvm import relax
 
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.request import TranslationLevel
 from bessemer.contract.tensor import TensorSpec
 from worker.errors import JobError, OperatorsUnsupportedError, failure_of, short_message
+from worker.pipeline.legalize import LEGALIZATIONS
 from worker.pipeline.types import Captured, Translated, Workshop
 from worker.places import describe_place, place_of
+from worker.targets import tvm_target
 from worker.translation.importer import Importer
 from worker.translation.registry import rule_book
 from worker.translation.template import rule_template
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
     from torch.fx import Node
+
+    from worker.translation.expressions import Express
 
 MAX_PLACES = 200
 
@@ -36,6 +41,12 @@ KEPT_WHOLE = (
 """Decomposed, products hide between reshapes and further steps, which part them from what could be fused, and
 a cubic resize becomes sixteen look-ups of every pixel."""
 
+EXPRESSIONS: dict[TranslationLevel, dict[str, Express] | None] = {
+    TranslationLevel.OPERATORS: None,
+    TranslationLevel.TENSOR_EXPRESSIONS: LEGALIZATIONS,
+}
+"""What each level emits: Relax operators, or the tensor expressions that legalizing makes of them later."""
+
 _BY_OPEN_SIZES = (ErrorCode.TRANSLATE_FAILED, ErrorCode.OPTIMIZE_FAILED)
 
 _RELAX_PREFIX = "relax."
@@ -46,18 +57,22 @@ def translate(captured: Captured, workshop: Workshop) -> Translated:
 
     Before: the program is exported and has run on its inputs. After: the module's ``main`` takes the inputs,
     under their names and in their order, and returns the outputs as one flat tuple of their shapes and
-    dtypes; parameters, buffers and constants are bound.
+    dtypes; parameters, buffers and constants are bound. At the level of tensor expressions it calls TensorIR
+    functions, and only operators that have no expression.
 
     Raises:
         OperatorsUnsupportedError: the importer lacks operators; all of them are listed with their places.
         JobError: ``translate-failed``: the importer failed, or it made another signature than the model's;
-            ``dynamic-shapes-unsupported`` where that is so with open sizes.
+            ``dynamic-shapes-unsupported`` where that is so with open sizes; ``build-failed`` for a target that
+            LLVM does not know.
     """
-    importer = Importer()
+    upload = captured.upload
+    importer = Importer(EXPRESSIONS[upload.request.translate.level])
     try:
-        program = _decomposed(captured.program)
+        program = decomposed(captured.program)
         refuse_unsupported(program, importer)
-        module = _import(importer, program)
+        with tvm_target(upload.target):
+            module = _import(importer, program)
         main = _named_parameters(module["main"], captured.input_specs)
         _check_outputs(main, captured)
     except JobError as error:
@@ -66,7 +81,7 @@ def translate(captured: Captured, workshop: Workshop) -> Translated:
     return Translated(captured=captured, module=module, operators=count_operators(module))
 
 
-def _decomposed(program: ExportedProgram) -> ExportedProgram:
+def decomposed(program: ExportedProgram) -> ExportedProgram:
     """The program in core operators; torch cannot decompose some whose sizes are open and related."""
     try:
         return program.run_decompositions(decomposition_table())
@@ -104,7 +119,7 @@ def refuse_unsupported(program: ExportedProgram, importer: Importer) -> None:
         OperatorsUnsupportedError: with the distinct places of all of them, in the order of the program, and a
             rule to fill in.
     """
-    missing = [node for node in _calls(program) if not importer.can_translate(node)]
+    missing = [node for node in calls_of(program) if not importer.can_translate(node)]
     if missing:
         places = tuple(dict.fromkeys(map(place_of, missing)))
         raise OperatorsUnsupportedError(places[:MAX_PLACES], rule_template(missing))
@@ -124,7 +139,8 @@ def count_operators(module: tvm.IRModule) -> dict[str, int]:
     return dict(counts.most_common())
 
 
-def _calls(program: ExportedProgram) -> Iterator[Node]:
+def calls_of(program: ExportedProgram) -> Iterator[Node]:
+    """The calls of a program, those of its branches and loops included."""
     for graph_module in program.graph_module.modules():
         if isinstance(graph_module, torch.fx.GraphModule):
             yield from (node for node in graph_module.graph.nodes if node.op == "call_function")

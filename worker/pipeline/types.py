@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
@@ -14,6 +14,7 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.target import ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
+from worker.inspection.recorder import NoRecorder, Recorder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,13 +25,17 @@ if TYPE_CHECKING:
 
     Arrays = tuple[np.ndarray, ...]
 
+Value = TypeVar("Value")
+
+NO_RECORDER: Recorder = NoRecorder()
+
 Advance = Callable[[int, int, str], None]
 """Tells how far a stage is: done, total, detail."""
 
 
 @dataclass(frozen=True)
 class Workshop:
-    """What stages work with besides their input: folders, processes, and a way to report progress."""
+    """What stages work with besides their input: folders, processes, and ways to report what they did."""
 
     scratch: Path
     output: Path
@@ -38,6 +43,7 @@ class Workshop:
     advance: Advance
     sandbox: SandboxStatus
     finished_stages: Callable[[], tuple[StageTime, ...]]
+    recorder: Recorder = NO_RECORDER
 
 
 @dataclass(frozen=True)
@@ -160,3 +166,28 @@ class Packaged:
 
     benchmarked: Benchmarked
     files: tuple[str, ...]
+
+
+def made_from(value: object, kind: type[Value]) -> Value | None:
+    """The value of a kind that a stage's value was made from, or is; None where its stage has not run."""
+    while value is not None and not isinstance(value, kind):
+        value = _predecessor(value)
+    return value
+
+
+def _predecessor(value: object) -> object:
+    match value:
+        case Packaged(benchmarked=before):
+            return before
+        case Benchmarked(verified=before):
+            return before
+        case Verified(built=before):
+            return before
+        case Built(tuned=before):
+            return before
+        case Tuned(optimized=before):
+            return before
+        case Optimized(captured=before) | Translated(captured=before):
+            return before
+        case _:
+            return None

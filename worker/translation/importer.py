@@ -12,14 +12,16 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 
 from worker.translation.dtypes import dtype_name
 from worker.translation.emitter import Emitter, dtype_of, shape_of
+from worker.translation.expressions import ExpressionBuilder
 from worker.translation.registry import rule_book
 from worker.translation.symbols import Symbols
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from torch.fx import Node
 
+    from worker.translation.expressions import Express
     from worker.translation.rule import Rule
 
 STOCK_NAMESPACES = ("aten", "torchvision")
@@ -35,10 +37,27 @@ class Importer(ExportedProgramImporter):
     the operator's place is known, instead of compiled to something else.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, expressions: Mapping[str, Express] | None = None) -> None:
+        """An importer of one program.
+
+        Args:
+            expressions: with them, each operator is emitted as a tensor expression: as one of these, by the
+                operator's name, else as TVM's own. Without, as the Relax operator that it is.
+        """
+        self._expressions = expressions
         super().__init__()
         self.reached: Node | None = None
         self._symbols: Symbols | None = None
+
+    @property
+    def block_builder(self) -> relax.BlockBuilder:
+        """What all converters and rules emit with."""
+        return self._builder
+
+    @block_builder.setter
+    def block_builder(self, plain: relax.BlockBuilder) -> None:
+        """The builder that TVM's importer makes for a program, or in its place the one of expressions."""
+        self._builder = plain if self._expressions is None else ExpressionBuilder(self._expressions)
 
     def create_input_vars(self, exported_program: Any) -> Any:
         """The inputs, whose shapes name the symbols."""
