@@ -12,6 +12,7 @@ from bessemer.contract.problem import ErrorCode
 from worker.argument_checks import PIPELINE, trust_own_tensors
 from worker.candidates.link import LinkError, link_shared
 from worker.errors import failure_of
+from worker.shared_memory import share_storage
 
 
 @tvm.transform.module_pass(opt_level=0, name="RestrictShapeFunctions")
@@ -32,6 +33,7 @@ LOWERING: tuple[tvm.transform.Pass, ...] = (
     transform.ToNonDataflow(),
     transform.RemovePurityChecking(),
     transform.CallTIRRewrite(),
+    share_storage,
     transform.StaticPlanBlockMemory(),
     transform.LowerAllocTensor(),
     transform.KillAfterLastUse(),

@@ -8,6 +8,7 @@ from tvm.relax import backend, transform
 from worker.layout.attention import fuse_attention
 from worker.layout.convolution import block_convolutions
 from worker.layout.linear import pack_linear_weights
+from worker.layout.sharing import share_memory
 from worker.pipeline.fold import evaluate_constants, fold_batch_norm
 from worker.pipeline.legalize import LEGALIZATIONS
 
@@ -41,7 +42,7 @@ OPTIMIZATION: tuple[Phase, ...] = (
         ),
     ),
     # Regions of the graph get the layouts that their kernels read; weights are packed for them.
-    Phase("layout", (fuse_attention, block_convolutions, pack_linear_weights)),
+    Phase("layout", (fuse_attention, block_convolutions, pack_linear_weights, share_memory)),
     # Every operator becomes a call of a TensorIR function. Sorts know what the target offers.
     Phase(
         "legalize",
