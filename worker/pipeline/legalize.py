@@ -17,6 +17,7 @@ from tvm.ir import GenericConst
 
 from worker.layout.extremes import Reduce, extreme
 from worker.layout.views import static_shape
+from worker.pipeline.legalize_rows import argsort, scatter, topk
 from worker.schedules.annotations import OPAQUE, PATTERN
 from worker.schedules.families.resize import find_taps, write_resize
 from worker.schedules.families.scan import PRODUCT, SUM, Join, write_scan
@@ -295,6 +296,7 @@ def _or_default(name: str, rule: Rule) -> Callable[[relax.BlockBuilder, relax.Ca
 _RULES: dict[str, Rule] = {
     "relax.argmax": _extreme(is_largest=True),
     "relax.argmin": _extreme(is_largest=False),
+    "relax.argsort": argsort,
     "relax.cumprod": _running(PRODUCT),
     "relax.cumsum": _running(SUM),
     "relax.image.resize2d": _resize,
@@ -302,7 +304,9 @@ _RULES: dict[str, Rule] = {
     "relax.min": _extremes(is_largest=False),
     "relax.nn.group_norm": _group_norm,
     "relax.nn.instance_norm": _instance_norm,
+    "relax.scatter_elements": scatter,
     "relax.take": _take,
+    "relax.topk": topk,
 }
 
 LEGALIZATIONS = {name: _or_default(name, rule) for name, rule in _RULES.items()}
