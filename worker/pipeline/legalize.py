@@ -18,6 +18,7 @@ from tvm.ir import GenericConst
 from worker.layout.extremes import Reduce, extreme
 from worker.layout.views import Shape, are_known, is_one, shape_of, static_shape
 from worker.pipeline.bounds import BOUNDS
+from worker.pipeline.legalize_rows import argsort, scatter, topk
 from worker.rewrites.legalizations import Legalization, Rule
 from worker.schedules.annotations import OPAQUE, PATTERN
 from worker.schedules.families.resize import find_taps, write_resize
@@ -285,6 +286,7 @@ _RULES: dict[str, Rule] = {
     **BOUNDS,
     "relax.argmax": _extreme(is_largest=True),
     "relax.argmin": _extreme(is_largest=False),
+    "relax.argsort": argsort,
     "relax.cumprod": _running(PRODUCT),
     "relax.cumsum": _running(SUM),
     "relax.image.resize2d": _resize,
@@ -292,7 +294,9 @@ _RULES: dict[str, Rule] = {
     "relax.min": _extremes(is_largest=False),
     "relax.nn.group_norm": _group_norm,
     "relax.nn.instance_norm": _instance_norm,
+    "relax.scatter_elements": scatter,
     "relax.take": _take,
+    "relax.topk": topk,
 }
 
 LEGALIZATIONS = tuple(Legalization(operator, rule) for operator, rule in _RULES.items())

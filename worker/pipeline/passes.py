@@ -8,6 +8,7 @@ from tvm.relax import backend, transform
 from bessemer.contract.request import Fusion, OptimizeOptions
 from worker.layout.convolution import block_convolutions
 from worker.layout.linear import pack_linear_weights
+from worker.layout.sharing import share_memory
 from worker.layout.weights import PREPARE
 from worker.pipeline.fold import evaluate_constants, fold_batch_norm
 from worker.pipeline.fold_parameters import fold_parameter_batch_norm
@@ -70,7 +71,7 @@ OPTIMIZATION: tuple[Phase, ...] = (
     # What the request leaves to kernel libraries: ``optimize`` fills it in.
     Phase(KERNELS, ()),
     # Regions of the graph get the layouts that their kernels read; weights are packed for them.
-    Phase("layout", (block_convolutions, pack_linear_weights)),
+    Phase("layout", (block_convolutions, pack_linear_weights, share_memory)),
     # Every operator becomes a call of a TensorIR function. Sorts know what the target offers.
     Phase(
         "legalize",
