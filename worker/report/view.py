@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -57,13 +58,19 @@ class View:
 
 
 def make_view(report: Report) -> View:
-    """Work out what the page shows."""
-    benchmark = report.benchmark
+    """Work out what the page shows.
+
+    Raises:
+        ValueError: the compilation stopped early: the page is of a library that was measured.
+    """
+    benchmark, tune = report.benchmark, report.tune
+    if benchmark is None or tune is None:
+        raise ValueError(f"the compilation stopped after {report.stopped_after}")
     rows = [
         (OURS, benchmark.latency),
         *((words.baseline_name(peer.name), peer.latency) for peer in benchmark.baselines),
     ]
-    tasks = sorted(report.tune.tasks, key=lambda task: -(task.best_ms or 0) * task.weight)
+    tasks = sorted(tune.tasks, key=lambda task: -(task.best_ms or 0) * task.weight)
     curves = (charts.tuning_curve(task) for task in tasks)
     return View(
         report=report,
@@ -119,17 +126,20 @@ def command_lines(request: CompilationRequest) -> tuple[str, ...]:
 def changed_options(request: CompilationRequest) -> tuple[tuple[str, str], ...]:
     """The options whose values are not the defaults, as (dotted name, value as the command line reads it)."""
     given: dict[str, Any] = request.model_dump(mode="json", exclude_defaults=True)
-    options: list[tuple[str, str]] = []
-    for name, value in given.items():
-        if name not in ("model", "inputs"):
-            fields = value.items() if isinstance(value, dict) else [(None, value)]
-            options += [(f"{name}.{field}" if field else name, _option_text(part)) for field, part in fields]
+    asked = {name: value for name, value in given.items() if name not in ("model", "inputs")}
+    options = ((name, _option_text(value)) for name, value in _leaves(asked, ""))
     return tuple(option for option in options if option[0] != "target.preset")
 
 
+def _leaves(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
 def _option_text(value: Any) -> str:
-    if isinstance(value, dict):
-        return ",".join(f"{name}={part}" for name, part in value.items())
     if isinstance(value, list):
         return ",".join(map(_option_text, value))
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,4 +1,4 @@
-"""What TVM says of a schedule primitive that does not apply, without the function that it prints in between."""
+"""What TVM says of a schedule primitive that does not apply, without the function that it prints."""
 
 from __future__ import annotations
 
