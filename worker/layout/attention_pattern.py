@@ -25,6 +25,7 @@ from worker.layout.views import (
     scalar_of,
     shape_of,
 )
+from worker.layout.weights import parameters_of
 
 Apply = Callable[[Any, Any], Any]
 
@@ -75,9 +76,10 @@ class Match:
 
 @dataclass
 class Graph:
-    """A function's bindings, and who reads them."""
+    """A function's bindings, who reads them, and which of its arguments are separate parameters."""
 
     values: dict[relax.Var, relax.Expr]
+    parameters: frozenset[relax.Var] = frozenset()
     readers: dict[relax.Var, list[relax.Var]] = field(default_factory=dict)
     outputs: Counter[relax.Var] = field(default_factory=Counter)
 
@@ -103,7 +105,7 @@ class Graph:
 
 def read_graph(function: relax.Function) -> Graph:
     """The graph of a function."""
-    graph = Graph(dict(relax.analysis.get_var2val(function)))
+    graph = Graph(dict(relax.analysis.get_var2val(function)), parameters_of(function))
     for variable, value in graph.values.items():
         for operand in _operands(value):
             graph.readers.setdefault(operand, []).append(variable)
@@ -153,7 +155,7 @@ class _Matcher:
             return None
         scores, steps = found
         query, key = scores.args
-        if _is_weight(key, self._graph.lookup) or _is_weight(value, self._graph.lookup):
+        if _is_weight(key, self._graph) or _is_weight(value, self._graph):
             return None
         return Match(self._variable, query, key, value, tuple(steps), safe)
 
@@ -281,9 +283,10 @@ def _is_along_last_kept(maximum: relax.Call) -> bool:
     )
 
 
-def _is_weight(operand: relax.Expr, lookup: Lookup) -> bool:
+def _is_weight(operand: relax.Expr, graph: Graph) -> bool:
     """Whether an operand is a constant: a product with it is a linear layer, whose weights are packed."""
-    return isinstance(lookup(read_through(operand, lookup)[0]), GenericConst)
+    base = graph.lookup(read_through(operand, graph.lookup)[0])
+    return isinstance(base, GenericConst) or base in graph.parameters
 
 
 def is_masked(values: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst
@@ -15,6 +15,14 @@ Lookup = Callable[[relax.Expr], relax.Expr]
 """What a variable is bound to; other expressions are themselves."""
 Shape = tuple[Any, ...]
 """Sizes as expressions, of which some may be open until run time."""
+
+
+class Cut(NamedTuple):
+    """A part of a tensor, all of it but along ``axis``, where it begins at ``first``."""
+
+    whole: relax.Expr
+    axis: int
+    first: int
 
 
 def read_through(operand: relax.Expr, lookup: Lookup) -> tuple[relax.Expr, tuple[View, ...]]:
@@ -157,7 +165,7 @@ def _broadcast(call: relax.Call, _lookup: Lookup) -> View:
 
 
 def _sliced(call: relax.Call, lookup: Lookup) -> View | None:
-    axes, begin, end, *strides = (_integers(argument, lookup) for argument in call.args[1:])
+    axes, begin, end, *strides = (integers_of(argument, lookup) for argument in call.args[1:])
     steps = strides[0] if strides else [1] * len(axes or ())
     if axes is None or begin is None or end is None or steps is None or min(steps, default=1) < 1:
         return None
@@ -198,7 +206,22 @@ def _taken(call: relax.Call, lookup: Lookup) -> View | None:
     return lambda tensor: te.compute(shape, lambda *at: tensor(*at[:axis], place, *at[axis:]))
 
 
-def _part_of_split(item: relax.TupleGetItem, lookup: Lookup) -> tuple[relax.Expr, View] | None:
+def cut_of(value: relax.Expr, lookup: Lookup) -> Cut | None:
+    """What a slice in steps of one along one axis, or a part of a split, is cut from; None for others."""
+    if isinstance(value, relax.TupleGetItem):
+        return _cut_of_split(value, lookup)
+    whole = static_shape(value.args[0]) if operator_of(value) == "strided_slice" else None
+    if whole is None or static_shape(value) is None:
+        return None
+    axes, begin, _, *steps = (integers_of(argument, lookup) for argument in value.args[1:])
+    if axes is None or begin is None or len(axes) != 1 or (steps and steps[0] != [1]):
+        return None
+    axis = axes[0] % len(whole)
+    first = begin[0] if begin[0] >= 0 else max(0, begin[0] + whole[axis])
+    return Cut(value.args[0], axis, first)
+
+
+def _cut_of_split(item: relax.TupleGetItem, lookup: Lookup) -> Cut | None:
     call = lookup(item.tuple_value)
     if operator_of(call) != "split" or shape_of(item) is None:
         return None
@@ -209,13 +232,17 @@ def _part_of_split(item: relax.TupleGetItem, lookup: Lookup) -> tuple[relax.Expr
     if isinstance(sections, int | tirx.IntImm):
         if not are_known([whole[axis]]):
             return None
-        first = item.index * -(-int(whole[axis]) // int(sections))
-    else:
-        first = 0 if item.index == 0 else int(sections[item.index - 1])
-    return call.args[0], _moved(item, {axis: (first, 1)})
+        return Cut(call.args[0], axis, item.index * -(-int(whole[axis]) // int(sections)))
+    return Cut(call.args[0], axis, 0 if item.index == 0 else int(sections[item.index - 1]))
 
 
-def _integers(argument: relax.Expr, lookup: Lookup) -> list[int] | None:
+def _part_of_split(item: relax.TupleGetItem, lookup: Lookup) -> tuple[relax.Expr, View] | None:
+    cut = _cut_of_split(item, lookup)
+    return None if cut is None else (cut.whole, _moved(item, {cut.axis: (cut.first, 1)}))
+
+
+def integers_of(argument: relax.Expr, lookup: Lookup) -> list[int] | None:
+    """The numbers of a tuple or a shape, where all of them are known."""
     bound = lookup(argument)
     values = getattr(bound, "fields", None) or getattr(bound, "values", None)
     if values is None:

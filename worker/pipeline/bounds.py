@@ -19,9 +19,8 @@ from worker.layout.convolution_types import FLOATS
 from worker.layout.convolution_window import Window
 from worker.layout.extremes import extreme, first
 from worker.layout.views import operator_of
+from worker.rewrites.legalizations import Rule
 
-Rule = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
-"""What replaces a call; None leaves it to TVM."""
 Bound = Callable[[relax.Call], float | None]
 
 

@@ -17,7 +17,9 @@ from tvm.ir import GenericConst
 
 from worker.layout.extremes import Reduce, extreme
 from worker.layout.views import Shape, are_known, is_one, shape_of, static_shape
-from worker.pipeline.bounds import BOUNDS, Rule
+from worker.pipeline.bounds import BOUNDS
+from worker.pipeline.legalize_rows import argsort, scatter, topk
+from worker.rewrites.legalizations import Legalization, Rule
 from worker.schedules.annotations import OPAQUE, PATTERN
 from worker.schedules.families.resize import find_taps, write_resize
 from worker.schedules.families.scan import PRODUCT, SUM, Join, write_scan
@@ -280,22 +282,11 @@ def _resize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     return relax.op.reshape(resized, (*shape[:2], *outputs))
 
 
-def _or_default(name: str, rule: Rule) -> Callable[[relax.BlockBuilder, relax.Call], relax.Expr]:
-    default = tvm.ir.Op.get(name).get_attr("FLegalize")
-
-    def legalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        replaced = rule(bb, call)
-        if replaced is not None:
-            return replaced
-        return call if default is None else default(bb, call)
-
-    return legalize
-
-
 _RULES: dict[str, Rule] = {
     **BOUNDS,
     "relax.argmax": _extreme(is_largest=True),
     "relax.argmin": _extreme(is_largest=False),
+    "relax.argsort": argsort,
     "relax.cumprod": _running(PRODUCT),
     "relax.cumsum": _running(SUM),
     "relax.image.resize2d": _resize,
@@ -303,8 +294,9 @@ _RULES: dict[str, Rule] = {
     "relax.min": _extremes(is_largest=False),
     "relax.nn.group_norm": _group_norm,
     "relax.nn.instance_norm": _instance_norm,
+    "relax.scatter_elements": scatter,
     "relax.take": _take,
+    "relax.topk": topk,
 }
 
-LEGALIZATIONS = {name: _or_default(name, rule) for name, rule in _RULES.items()}
-"""For ``LegalizeOps``, by the operators' names."""
+LEGALIZATIONS = tuple(Legalization(operator, rule) for operator, rule in _RULES.items())
