@@ -63,8 +63,8 @@ def translate(captured: Captured, workshop: Workshop) -> Translated:
     Raises:
         OperatorsUnsupportedError: the importer lacks operators; all of them are listed with their places.
         JobError: ``translate-failed``: the importer failed, or it made another signature than the model's;
-            ``dynamic-shapes-unsupported`` where that is so with open sizes; ``build-failed`` for a target that
-            LLVM does not know.
+            ``dynamic-shapes-unsupported`` where that is so with open sizes; ``build-failed`` for a target
+            that LLVM does not know.
     """
     upload = captured.upload
     importer = Importer(EXPRESSIONS[upload.request.translate.level])
