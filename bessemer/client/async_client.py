@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,6 +25,8 @@ from bessemer.contract.request import (
     BenchmarkOptions,
     CompilationRequest,
     InspectOptions,
+    OptimizeOptions,
+    Parameters,
     TranslateOptions,
     TuneOptions,
     VerifyOptions,
@@ -80,27 +82,33 @@ class AsyncClient:
         *,
         inputs: Inputs = (),
         target: str | Target = HOST,
+        translate: TranslateOptions | None = None,
+        optimize: OptimizeOptions | None = None,
+        parameters: Parameters | str | None = None,
+        kernels: Mapping[str, str] | None = None,
         tune: TuneOptions | None = None,
         verify: VerifyOptions | None = None,
         benchmark: BenchmarkOptions | None = None,
-        timeout_seconds: float | None = None,
-        translate: TranslateOptions | None = None,
         inspect: InspectOptions | None = None,
         stop_after: Stage | None = None,
+        timeout_seconds: float | None = None,
         progress: Progress | None = None,
     ) -> "AsyncJob":
         """As ``Client.submit``."""
         submission = operations.Submission(
-            model,
-            inputs,
-            target,
-            tune,
-            verify,
-            benchmark,
-            timeout_seconds,
-            translate,
-            inspect,
-            stop_after,
+            model=model,
+            inputs=inputs,
+            target=target,
+            translate=translate,
+            optimize=optimize,
+            parameters=parameters,
+            kernels=kernels,
+            tune=tune,
+            verify=verify,
+            benchmark=benchmark,
+            inspect=inspect,
+            stop_after=stop_after,
+            timeout_seconds=timeout_seconds,
         )
         return AsyncJob(self._transport, await self._transport.run(operations.submit(submission, progress)))
 

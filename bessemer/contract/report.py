@@ -9,6 +9,7 @@ from bessemer.contract.base import Digest, Document
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.preflight import Preflight
+from bessemer.contract.problem import SourcePlace
 from bessemer.contract.request import CompilationRequest, Tolerance
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
@@ -30,6 +31,17 @@ class PassTime(Document):
     name: str
     seconds: float
     functions: int = Field(description="Functions in the module afterwards.")
+
+
+class RewriteResult(Document):
+    """What one rewrite of the graph did."""
+
+    name: str
+    source: str = Field(description="The entry point that it comes from.")
+    count: int = Field(description="How often it fired.")
+    places: tuple[SourcePlace, ...] = Field(
+        default=(), description="Where in the user's model, the first hundred."
+    )
 
 
 class Latency(Document):
@@ -112,6 +124,18 @@ class TuneTask(Document):
     history_ms: tuple[float, ...] = Field(default=(), description="The best so far, after each trial.")
 
 
+class KernelChoice(Document):
+    """One workload that a kernel library could compute. Times are medians of one call, in milliseconds."""
+
+    workload: str = Field(description="The operator and its operands' shapes; a request may name it.")
+    kernel: str = Field(description="The library.")
+    symbol: str = Field(description="Its function.")
+    calls: int = Field(description="How often the model has it.")
+    used: bool = Field(description="Whether the library is called; else our own schedules run.")
+    kernel_ms: float | None = Field(default=None, description="By the library, where both were measured.")
+    own_ms: float | None = Field(default=None, description="By our own schedules.")
+
+
 class Schedules(StrEnum):
     """Where the schedules of a library come from."""
 
@@ -164,6 +188,12 @@ class Report(Document):
     )
     operators: dict[str, int] = Field(description="Relax operators after translation, with their counts.")
     passes: tuple[PassTime, ...]
+    rewrites: tuple[RewriteResult, ...] = Field(
+        default=(), description="The rewrites that were on, in the order in which they ran."
+    )
+    kernels: tuple[KernelChoice, ...] = Field(
+        default=(), description="Workloads that the request left to a kernel library, or to measurement."
+    )
     tune: TuneResult | None = Field(default=None, description="None where it stopped before `tune`.")
     benchmark: BenchmarkResult | None = Field(
         default=None, description="None where it stopped before `benchmark`."

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
-from bessemer.contract.report import BenchmarkResult, OutputComparison, PassTime, StageTime, TuneResult
+from bessemer.contract.problem import SourcePlace
+from bessemer.contract.report import (
+    BenchmarkResult,
+    KernelChoice,
+    OutputComparison,
+    PassTime,
+    RewriteResult,
+    StageTime,
+    TuneResult,
+)
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.target import ResolvedTarget
@@ -22,6 +31,7 @@ if TYPE_CHECKING:
     import tvm
 
     from worker.candidates.client import Candidates
+    from worker.parameters import ParameterFile
 
     Arrays = tuple[np.ndarray, ...]
 
@@ -88,11 +98,16 @@ class Captured:
 
 @dataclass(frozen=True)
 class Translated:
-    """The model in Relax, its parameters bound as constants. ``main`` takes the inputs in their order."""
+    """The model in Relax. ``main`` takes the inputs in their order, then the parameters that are separate.
+
+    ``places`` says where in the user's model a variable of ``main`` comes from, by its name.
+    """
 
     captured: Captured
     module: tvm.IRModule
     operators: dict[str, int]
+    places: Mapping[str, SourcePlace] = field(default_factory=dict)
+    parameters: ParameterFile | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +118,9 @@ class Optimized:
     operators: dict[str, int]
     module: tvm.IRModule
     passes: tuple[PassTime, ...]
+    rewrites: tuple[RewriteResult, ...] = ()
+    parameters: ParameterFile | None = None
+    kernels: tuple[KernelChoice, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -132,6 +150,11 @@ class Built:
     def captured(self) -> Captured:
         """The model that this was made from."""
         return self.tuned.captured
+
+    @property
+    def parameters(self) -> ParameterFile | None:
+        """The parameters that the library does not contain."""
+        return self.tuned.optimized.parameters
 
 
 @dataclass(frozen=True)
