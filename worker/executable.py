@@ -16,6 +16,10 @@ from bessemer.contract.problem import ErrorCode
 from worker.argument_checks import PIPELINE, trust_own_tensors
 from worker.candidates.link import LinkError, link_shared
 from worker.errors import failure_of
+from worker.inspection.machine_code import write_sources
+from worker.kernels.kernel import Kernel
+from worker.kernels.linking import architecture_of, kernels_among, libraries_of, objects_of, place_beside
+from worker.shared_memory import share_storage
 
 
 @tvm.transform.module_pass(opt_level=0, name="RestrictShapeFunctions")
@@ -40,6 +44,7 @@ LOWERING: tuple[tvm.transform.Pass, ...] = (
     transform.ToNonDataflow(),
     transform.RemovePurityChecking(),
     transform.CallTIRRewrite(),
+    share_storage,
     transform.StaticPlanBlockMemory(),
     transform.LowerAllocTensor(),
     transform.KillAfterLastUse(),
@@ -53,7 +58,11 @@ LOWERING: tuple[tvm.transform.Pass, ...] = (
 
 
 def build_library(
-    module: tvm.IRModule, target: tvm.target.Target, library: Path, objects: Path
+    module: tvm.IRModule,
+    target: tvm.target.Target,
+    library: Path,
+    objects: Path,
+    with_sources: bool = False,
 ) -> relax.VMExecutable:
     """Compile a module, every function of which is scheduled, and link it with ``ld.lld``.
 
@@ -62,6 +71,7 @@ def build_library(
         target: for which processor.
         library: the file to write.
         objects: a folder for the objects in between; made if missing.
+        with_sources: leave LLVM IR and assembly beside the objects.
 
     Raises:
         JobError: ``build-failed``: lowering, code generation or linking failed.
@@ -69,12 +79,12 @@ def build_library(
     objects.mkdir(parents=True, exist_ok=True)
     try:
         lowered = _lower(module, target)
-        kernels = _compile_kernels(_without(lowered, relax.Function), target, objects)
+        kernels = _compile_kernels(_without(lowered, relax.Function), target, objects, with_sources)
         machine = _without(lowered, tirx.PrimFunc).with_attr("external_mods", kernels)
         executable = relax.build(machine, target, relax_pipeline=None)
     except Exception as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error) from error
-    _link(executable, library, objects, target)
+    _link(executable, library, objects, target, _kernels_of(module))
     return executable
 
 
@@ -103,13 +113,13 @@ def _without(module: tvm.IRModule, kind: type) -> tvm.IRModule:
 
 
 def _compile_kernels(
-    kernels: tvm.IRModule, target: tvm.target.Target, objects: Path
+    kernels: tvm.IRModule, target: tvm.target.Target, objects: Path, with_sources: bool
 ) -> list[tvm.runtime.Module]:
     """The kernels as objects, several of them at a time: LLVM works outside of Python's lock."""
     functions = list(kernels.functions.items())
     number = min(_MOST_PARTS, ceil(len(functions) / _KERNELS_PER_PART))
     parts = [dict(functions[start::number]) for start in range(number)]
-    compile_part = partial(_compile_part, attributes=kernels.attrs, target=target)
+    compile_part = partial(_compile_part, attributes=kernels.attrs, target=target, with_sources=with_sources)
     paths = [objects / f"kernels{index}.o" for index in range(len(parts))]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         return list(pool.map(compile_part, parts, paths))
@@ -121,10 +131,13 @@ def _compile_part(
     *,
     attributes: tvm.ir.DictAttrs,
     target: tvm.target.Target,
+    with_sources: bool,
 ) -> tvm.runtime.Module:
     with tvm.transform.PassContext(opt_level=3):
         compiled = tirx.build(tvm.IRModule(part, attrs=attributes), target=target, pipeline=PIPELINE)
     compiled.write_to_file(str(path))
+    if with_sources:
+        write_sources(compiled, path)
     return tvm.runtime.load_static_library(str(path), [str(name.name_hint) for name in part])
 
 
@@ -137,19 +150,44 @@ class _Linker:
 
     object_format = "o"
 
-    def __init__(self, triple: str) -> None:
+    def __init__(self, triple: str, kernels: tuple[Kernel, ...]) -> None:
         self._triple = triple
+        self._kernels = kernels
 
     def get_target_triple(self) -> str:
         """The triple to make the instructions' object for."""
         return self._triple
 
     def __call__(self, output: str, objects: list[str], options: object = None) -> None:
-        link_shared(output, [path for path in objects if path.endswith(".o")])
+        own = [path for path in objects if path.endswith(".o")]
+        kernels = map(str, objects_of(self._kernels, architecture_of(self._triple)))
+        libraries = [str(library.path) for library in libraries_of(self._kernels)]
+        link_shared(output, [*own, *kernels], libraries)
 
 
-def _link(executable: relax.VMExecutable, library: Path, objects: Path, target: tvm.target.Target) -> None:
-    linker = _Linker(str(target.attrs["mtriple"]))
+def _kernels_of(module: tvm.IRModule) -> tuple[Kernel, ...]:
+    """The kernels that a module's functions of Relax call."""
+    names: set[str] = set()
+
+    def visit(expression: relax.Expr) -> None:
+        if isinstance(expression, relax.ExternFunc):
+            names.add(str(expression.global_symbol))
+
+    for function in module.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return kernels_among(names) if names else ()
+
+
+def _link(
+    executable: relax.VMExecutable,
+    library: Path,
+    objects: Path,
+    target: tvm.target.Target,
+    kernels: tuple[Kernel, ...],
+) -> None:
+    place_beside(library.parent, libraries_of(kernels))
+    linker = _Linker(str(target.attrs["mtriple"]), kernels)
     try:
         executable.export_library(str(library), fcompile=linker, workspace_dir=str(objects))
     except LinkError as error:
