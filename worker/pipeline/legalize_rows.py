@@ -57,9 +57,7 @@ def scatter(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     if static_shape(values) != written or _without(shape, axis) != _without(written, axis):
         return None
     before, after = prod(shape[:axis]), prod(shape[axis + 1 :])
-    asked = Scatter(
-        before, shape[axis], written[axis], after, str(data.ty.dtype), str(indices.ty.dtype)
-    )
+    asked = Scatter(before, shape[axis], written[axis], after, str(data.ty.dtype), str(indices.ty.dtype))
     function = write_scatter(asked, join, tvm.target.Target.current())
     operands = [
         bb.emit(relax.op.reshape(operand, (before, along, after)))

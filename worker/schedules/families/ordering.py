@@ -19,7 +19,9 @@ from worker.schedules.spatial import MIN_PARALLEL_WORK
 _TASKS_PER_THREAD = 4
 
 
-def write_argsort(rows: int, width: int, dtypes: tuple[str, str], ascends: bool, threads: int) -> tirx.PrimFunc:
+def write_argsort(
+    rows: int, width: int, dtypes: tuple[str, str], ascends: bool, threads: int
+) -> tirx.PrimFunc:
     """A scheduled function from ``[rows, width]`` to the places of the elements, in order of their values."""
     function = _signature((rows, width), [((rows, width), dtypes[1])], dtypes[0])
     data, places = function.params
@@ -34,7 +36,7 @@ def write_argsort(rows: int, width: int, dtypes: tuple[str, str], ascends: bool,
 def write_topk(
     rows: int, width: int, kept: int, dtypes: tuple[str, str], ascends: bool, threads: int
 ) -> tirx.PrimFunc:
-    """A scheduled function from ``[rows, width]`` to the first ``kept`` values, in order, and their places."""
+    """A scheduled function from ``[rows, width]`` to its first ``kept`` values, and their places."""
     results = [((rows, kept), dtypes[0]), ((rows, kept), dtypes[1])]
     function = _signature((rows, width), results, dtypes[0])
     buffers = function.params
@@ -73,7 +75,9 @@ def _signature(
 ) -> tirx.PrimFunc:
     """A function from one tensor to others, marked as scheduled; its loops do not matter."""
     source = te.placeholder(shape, dtype, "data")
-    made = [te.compute(sizes, _zeros(kind), f"result{number}") for number, (sizes, kind) in enumerate(results)]
+    made = [
+        te.compute(sizes, _zeros(kind), f"result{number}") for number, (sizes, kind) in enumerate(results)
+    ]
     return as_scheduled(te.create_prim_func([source, *made]))
 
 

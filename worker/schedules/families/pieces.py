@@ -21,7 +21,15 @@ from tvm import s_tir, tirx
 from tvm.sym import detect_linear_equation
 
 from worker.schedules import nest
-from worker.schedules.blocks import Axis, Block, block_names, element_bits, has_branch, read_block, writes_axis
+from worker.schedules.blocks import (
+    Axis,
+    Block,
+    block_names,
+    element_bits,
+    has_branch,
+    read_block,
+    writes_axis,
+)
 from worker.schedules.machine import Machine
 from worker.schedules.plans import Chooser
 from worker.schedules.spatial import MIN_PARALLEL_WORK
