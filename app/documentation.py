@@ -8,10 +8,12 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 from app.problems import PROBLEM_MEDIA_TYPE
+from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText
 from bessemer.contract.job import Compilation, CompilationPage, JobState
 from bessemer.contract.model import Inspection, Model, ModelFormat, ModelState, Signature
 from bessemer.contract.problem import ERRORS, ErrorCode, make_problem
 from bessemer.contract.request import CompilationRequest, TuneOptions
+from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from bessemer.contract.tensor import DType, TensorSpec
 
@@ -26,6 +28,30 @@ REQUEST = CompilationRequest(
 )
 COMPILATION = Compilation(
     id="2c26b46b68ffc68ff99b453c1d304134", state=JobState.QUEUED, request=REQUEST, created_at=_AT
+)
+IR = IrListing(
+    items=(
+        IrStep(
+            step=0,
+            stage=Stage.TRANSLATE,
+            phase="translate",
+            name="translate",
+            seconds=0.21,
+            changed=True,
+            counts=IrCounts(
+                functions=1,
+                kernels=0,
+                operators=6,
+                calls=0,
+                blocks=0,
+                loops=0,
+                constants=4,
+                constant_bytes=407_080,
+            ),
+            text=IrText(offset=0, packed_bytes=672, text_bytes=2199),
+            diff=IrText(offset=0, packed_bytes=0, text_bytes=0),
+        ),
+    )
 )
 PAGE = CompilationPage(items=(COMPILATION,))
 MODEL = Model(

@@ -61,11 +61,12 @@ def revive_given_up(service: Service) -> int:
     age_seconds = service.settings.sweep_age_seconds
     jobs, models = service.store.jobs, service.store.models
     tasks = [
-        *(Task(TaskKind.COMPILE, job_id) for job_id in jobs.enqueued(age_seconds)),
+        *map(service.compilation_task, jobs.enqueued(age_seconds)),
         *(Task(TaskKind.INSPECT, digest) for digest in models.enqueued(age_seconds)),
     ]
     marks: dict[TaskKind, Callable[[str], None]] = {
         TaskKind.COMPILE: jobs.mark_enqueued,
+        TaskKind.PREFLIGHT: jobs.mark_enqueued,
         TaskKind.INSPECT: models.mark_enqueued,
     }
     revived = service.queue.revive(tasks)

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bessemer.client import AsyncClient, AsyncJob, Client, Job
-    from bessemer.contract.request import BenchmarkOptions, TuneOptions, VerifyOptions
+    from bessemer.contract.request import (
+        BenchmarkOptions,
+        InspectOptions,
+        OptimizeOptions,
+        TranslateOptions,
+        TuneOptions,
+        VerifyOptions,
+    )
+    from bessemer.contract.stage import Stage
     from bessemer.contract.target import ExplicitTarget, PresetTarget
     from bessemer.contract.tensor import TensorSpec
     from bessemer.errors import BessemerError
@@ -24,9 +32,13 @@ __all__ = [
     "BessemerError",
     "Client",
     "ExplicitTarget",
+    "InspectOptions",
     "Job",
+    "OptimizeOptions",
     "PresetTarget",
+    "Stage",
     "TensorSpec",
+    "TranslateOptions",
     "TuneOptions",
     "VerifyOptions",
     "__version__",
@@ -39,9 +51,13 @@ _HOMES = {
     "BessemerError": "bessemer.errors",
     "Client": "bessemer.client",
     "ExplicitTarget": "bessemer.contract.target",
+    "InspectOptions": "bessemer.contract.request",
     "Job": "bessemer.client",
+    "OptimizeOptions": "bessemer.contract.request",
     "PresetTarget": "bessemer.contract.target",
+    "Stage": "bessemer.contract.stage",
     "TensorSpec": "bessemer.contract.tensor",
+    "TranslateOptions": "bessemer.contract.request",
     "TuneOptions": "bessemer.contract.request",
     "VerifyOptions": "bessemer.contract.request",
 }

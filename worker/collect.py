@@ -6,8 +6,10 @@ Called only when every process of the job is gone: nobody can exchange a file be
 import os
 import re
 import stat
+from contextlib import suppress
 from pathlib import Path
 
+from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import Artifact
 from bessemer.store.artifacts import Artifacts
 from worker.errors import MisbehavedError
@@ -16,12 +18,15 @@ from worker.messages import LOG_NAME, Compiled
 MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".json": "application/json",
+    ".ll": "text/plain; charset=utf-8",
     ".npz": "application/zip",
     ".py": "text/x-python; charset=utf-8",
+    ".s": "text/plain; charset=utf-8",
     ".so": "application/x-sharedlib",
     ".txt": "text/plain; charset=utf-8",
     ".zst": "application/zstd",
 }
+SNAPSHOTS = (IR_INDEX, IR_TEXTS)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 LOG_TAIL_BYTES = 4096
 
@@ -49,12 +54,21 @@ def collect(folder: Path, compiled: Compiled, artifacts: Artifacts, max_bytes: i
     return tuple(_store(name, path, artifacts) for name, path in files)
 
 
-def collect_log(folder: Path, artifacts: Artifacts) -> tuple[Artifact, ...]:
-    """Store the log of a job that failed, if it printed anything and the log is still a plain file."""
-    try:
-        return (_store(LOG_NAME, folder / LOG_NAME, artifacts),) if log_tail(folder) else ()
-    except MisbehavedError:
-        return ()
+def collect_left(folder: Path, artifacts: Artifacts, max_bytes: int) -> tuple[Artifact, ...]:
+    """Store what a job that failed left to look at: its snapshots, and its log if it printed anything.
+
+    What is no plain file any more, or too large, is left out.
+    """
+    files = [(name, folder / "output" / name) for name in SNAPSHOTS]
+    if log_tail(folder):
+        files.append((LOG_NAME, folder / LOG_NAME))
+    left: list[Artifact] = []
+    for name, path in files:
+        with suppress(MisbehavedError):
+            _check(name, path)
+            if path.lstat().st_size <= max_bytes:
+                left.append(_store(name, path, artifacts))
+    return tuple(left)
 
 
 def log_tail(folder: Path) -> str:

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import os
 
+from bessemer.contract.base import now
+from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import Figures
 from bessemer.contract.sandbox import SandboxStatus
+from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget, resolve_target
 from worker.candidates.server import fork_server
+from worker.inspection.machine_code import ASSEMBLY, LLVM_IR
+from worker.inspection.recorder import IrRecorder
 from worker.job_folder import JobFolder
 from worker.messages import Compiled
 from worker.order import CompileWork, StartJob
-from worker.pipeline.types import Packaged, Upload, Workshop
+from worker.pipeline.pipeline import Reached, run_pipeline
+from worker.pipeline.stopped import write_stopped
+from worker.pipeline.types import NO_RECORDER, Benchmarked, Upload, Workshop, made_from
+from worker.pipeline.witness import Witness
 from worker.statistics import largest
 from worker.targets import refuse_unrunnable
 from worker.teller import Teller
+
+KEPT = (IR_INDEX, IR_TEXTS, LLVM_IR, ASSEMBLY)
+"""Beside the bundle, where the request asks to look inside."""
 
 
 def compile_model(
@@ -42,8 +53,7 @@ def compile_model(
     with fork_server(folder.scratch) as candidates:
         # only now: nothing may have run in parallel when the server is forked
         _set_torch_threads(target.cores)
-        from worker.pipeline.pipeline import run_pipeline
-
+        recorder = IrRecorder(folder.output) if request.inspect.ir else NO_RECORDER
         workshop = Workshop(
             scratch=folder.scratch,
             output=folder.output,
@@ -51,24 +61,41 @@ def compile_model(
             advance=teller.advance,
             sandbox=sandbox,
             finished_stages=lambda: teller.finished,
+            recorder=recorder,
         )
         upload = Upload(path=folder.model, request=request, target=target)
-        return compiled(run_pipeline(upload, workshop, teller), target)
+        reached = run_pipeline(upload, workshop, Witness(teller, recorder))
+        return compiled(reached, workshop, target)
 
 
-def compiled(packaged: Packaged, target: ResolvedTarget) -> Compiled:
-    """The last message of a compilation that ended well."""
-    benchmarked = packaged.benchmarked
+def compiled(reached: Reached, workshop: Workshop, target: ResolvedTarget) -> Compiled:
+    """The last message of a compilation that ended well, at its end or where it was to stop."""
+    if reached.stage is Stage.PACKAGE:
+        files = reached.value.files
+        stopped_after = None
+    else:
+        files = write_stopped(reached, workshop, now())
+        stopped_after = reached.stage
+    benchmarked = made_from(reached.value, Benchmarked)
+    return Compiled(
+        target=target,
+        verified=True if reached.stage.includes(Stage.VERIFY) else None,
+        figures=None if benchmarked is None else _figures(benchmarked),
+        files=(*files, *(name for name in KEPT if (workshop.output / name).is_file())),
+        stopped_after=stopped_after,
+    )
+
+
+def _figures(benchmarked: Benchmarked) -> Figures:
     result = benchmarked.result
     comparisons = benchmarked.verified.comparisons
-    figures = Figures(
+    return Figures(
         latency=result.latency,
         baselines=result.baselines,
         library_bytes=result.library_bytes,
         peak_memory_bytes=result.peak_memory_bytes,
         max_absolute_error=largest(comparison.max_absolute_error for comparison in comparisons),
     )
-    return Compiled(target=target, verified=True, figures=figures, files=packaged.files)
 
 
 def _set_torch_threads(cores: int) -> None:

@@ -4,6 +4,7 @@ import signal
 from dataclasses import dataclass
 
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from worker.messages import Compiled, Failed, Inspected
 from worker.signals import signal_name
@@ -57,6 +58,16 @@ def conclude(ending: Ending) -> Result | Problem:
     if ending.signal or ending.status or ending.last is None:
         return _problem(ending, _crash_code(ending.signal), _describe_crash(ending))
     return ending.last
+
+
+def refuse_early_end(result: Result | Problem, request: CompilationRequest) -> Result | Problem:
+    """The result, or a problem where a compilation says that it ended elsewhere than it was to."""
+    if not isinstance(result, Compiled):
+        return result
+    if (result.stopped_after or Stage.PACKAGE) is (request.stop_after or Stage.PACKAGE):
+        return result
+    detail = "it says that it stopped elsewhere than the request asks"
+    return make_problem(ErrorCode.CHILD_MISBEHAVED, detail)
 
 
 def _problem(ending: Ending, code: ErrorCode, detail: str) -> Problem:

@@ -4,9 +4,9 @@ The supervisor reads them as hostile input: a line that is no message ends the j
 """
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, FiniteFloat, TypeAdapter
+from pydantic import AfterValidator, Field, FiniteFloat, TypeAdapter, model_validator
 
 from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.base import Document
@@ -71,6 +71,7 @@ CODES = frozenset(
         ErrorCode.OPERATOR_UNSUPPORTED,
         ErrorCode.TRANSLATE_FAILED,
         ErrorCode.OPTIMIZE_FAILED,
+        ErrorCode.REWRITE_UNKNOWN,
         ErrorCode.TUNE_FAILED,
         ErrorCode.BUILD_FAILED,
         ErrorCode.TARGET_NOT_RUNNABLE,
@@ -114,20 +115,35 @@ def _finite(figures: Figures) -> Figures:
     return figures
 
 
-def _bundled(files: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(files)) < len(files) or LOG_NAME in files or ARCHIVE not in files:
-        raise ValueError(f"the files are to be different, {ARCHIVE} among them and {LOG_NAME} not")
+def _distinct(files: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(files)) < len(files) or LOG_NAME in files:
+        raise ValueError(f"the files are to be different, and {LOG_NAME} not among them")
     return files
 
 
 class Compiled(Document):
-    """A compilation ended well; its files lie in the job's ``output`` folder. Last message."""
+    """A compilation ended well; its files lie in the job's ``output`` folder. Last message.
+
+    One that was to stop early says after which stage, and has what there is by then.
+    """
 
     kind: Literal["compiled"] = "compiled"
     target: ResolvedTarget
-    verified: Literal[True]
-    figures: Annotated[Figures, AfterValidator(_finite)]
-    files: Annotated[tuple[str, ...], Field(max_length=64), AfterValidator(_bundled)]
+    verified: Literal[True] | None
+    figures: Annotated[Figures, AfterValidator(_finite)] | None
+    files: Annotated[tuple[str, ...], Field(max_length=64), AfterValidator(_distinct)]
+    stopped_after: Stage | None = None
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        last = self.stopped_after or Stage.PACKAGE
+        if (
+            (self.verified is None) == last.includes(Stage.VERIFY)
+            or (self.figures is None) == last.includes(Stage.BENCHMARK)
+            or (ARCHIVE in self.files) != (last is Stage.PACKAGE)
+        ):
+            raise ValueError(f"not what there is after {last.value}")
+        return self
 
 
 Message = Annotated[

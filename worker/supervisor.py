@@ -23,8 +23,8 @@ from bessemer.store.errors import (
 from bessemer.store.queue import Task, TaskKind
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
-from worker.collect import collect, collect_log
-from worker.ending import Ending, conclude
+from worker.collect import collect, collect_left
+from worker.ending import Ending, conclude, refuse_early_end
 from worker.errors import MisbehavedError, SandboxIncompleteError, ZygoteLostError
 from worker.job import run_job
 from worker.job_folder import JobFolder, make_job_folder, remove_job_folder, seal_model
@@ -37,7 +37,7 @@ from worker.workplace import Workplace, claim_workplace
 from worker.zygote_handle import Zygote
 
 MAX_ATTEMPTS = 3
-SLOTS = {TaskKind.COMPILE: 0, TaskKind.INSPECT: 1}
+SLOTS = {TaskKind.COMPILE: 0, TaskKind.PREFLIGHT: 1, TaskKind.INSPECT: 1}
 PROBE_SLOT = 2
 
 log = logging.getLogger(__name__)
@@ -72,17 +72,17 @@ class Supervisor:
         if task.kind is TaskKind.INSPECT:
             await self._inspect(task.id)
         else:
-            await self._compile(task.id)
+            await self._compile(task.id, SLOTS[task.kind])
 
-    async def _compile(self, job_id: str) -> None:
+    async def _compile(self, job_id: str, slot: int) -> None:
         attempt = await asyncio.to_thread(self._store.jobs.start, job_id, self.worker_id)
         if attempt is None:
             return
         try:
-            await self._attempt(job_id, attempt)
+            await self._attempt(job_id, attempt, slot)
         except ZygoteLostError as error:
             log.warning("job %s attempt %d lost its zygote: %s", job_id, attempt, error)
-            await self._compile(job_id)
+            await self._compile(job_id, slot)
         except FencedError:
             log.warning("job %s was taken over by another worker", job_id)
         except StoreUnavailableError:
@@ -93,7 +93,7 @@ class Supervisor:
             with contextlib.suppress(FencedError):  # the fault came after the job's end
                 await asyncio.to_thread(self._store.jobs.fail, job_id, attempt, problem)
 
-    async def _attempt(self, job_id: str, attempt: int) -> None:
+    async def _attempt(self, job_id: str, attempt: int, slot: int) -> None:
         jobs = self._store.jobs
         job = await asyncio.to_thread(jobs.get, job_id)
         if job is None:
@@ -101,18 +101,21 @@ class Supervisor:
         if attempt > MAX_ATTEMPTS:
             await asyncio.to_thread(jobs.fail, job_id, attempt, _lost())
             return
-        async with self._folder(job_id, SLOTS[TaskKind.COMPILE]) as folder:
-            result = await self._result(job, attempt, folder)
+        async with self._folder(job_id, slot) as folder:
+            result = await self._result(job, attempt, folder, slot)
             await asyncio.to_thread(self._write, job_id, attempt, folder, result)
 
-    async def _result(self, job: Compilation, attempt: int, folder: JobFolder) -> Message | Problem:
-        damage = await self._fetch(job.request.model, folder, SLOTS[TaskKind.COMPILE])
+    async def _result(
+        self, job: Compilation, attempt: int, folder: JobFolder, slot: int
+    ) -> Message | Problem:
+        damage = await self._fetch(job.request.model, folder, slot)
         if damage is not None:
             return damage
         journal = CompilationJournal(self._store.jobs, job.id, attempt)
         work = CompileWork(request=job.request)
         timeout = job.request.timeout_seconds
-        return conclude(await self._run(job.id, SLOTS[TaskKind.COMPILE], folder, work, journal, timeout))
+        ending = await self._run(job.id, slot, folder, work, journal, timeout)
+        return refuse_early_end(conclude(ending), job.request)
 
     def _write(self, job_id: str, attempt: int, folder: JobFolder, result: Message | Problem) -> None:
         jobs, artifacts = self._store.jobs, self._store.artifacts
@@ -128,7 +131,8 @@ class Supervisor:
         if problem.code is ErrorCode.CANCELLED:
             jobs.cancel_finished(job_id, attempt)
         else:
-            jobs.fail(job_id, attempt, problem, collect_log(folder.path, artifacts))
+            left = collect_left(folder.path, artifacts, self._settings.limit_disk_bytes)
+            jobs.fail(job_id, attempt, problem, left)
 
     async def _inspect(self, digest: str) -> None:
         model = await asyncio.to_thread(self._store.models.get, digest)

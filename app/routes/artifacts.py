@@ -85,8 +85,12 @@ def head_artifact(service: ServiceDep, request: Request, job: CompilationDep, na
     responses=REPORT_RESPONSE | NOT_MODIFIED | ARTIFACT_PROBLEMS,
 )
 def get_report(service: ServiceDep, request: Request, job: CompilationDep) -> Response:
-    """Accuracy, latency beside the baselines, times of functions, passes and stages."""
-    name = REPORT_PAGE if prefers_html(request.headers.get("accept")) else REPORT
+    """Accuracy, latency beside the baselines, times of functions, passes and stages.
+
+    A compilation that stopped early has no page.
+    """
+    has_page = any(artifact.name == REPORT_PAGE for artifact in job.artifacts)
+    name = REPORT_PAGE if has_page and prefers_html(request.headers.get("accept")) else REPORT
     response = artifact_response(service, request, named_artifact(job, name))
     response.headers["Vary"] = "Accept"
     return response

@@ -30,6 +30,19 @@ REQUEST_EXAMPLES = {
         "summary": "The compiler's own terms; a `.pt2` carries its inputs",
         "value": {"model": documentation.REQUEST.model, "target": {"mcpu": "znver4", "cores": 4}},
     },
+    "a preflight": {
+        "summary": "What would not compile, in seconds",
+        "value": {"model": documentation.REQUEST.model, "target": "host", "stop_after": "translate"},
+    },
+    "looking inside": {
+        "summary": "Each operator as a tensor expression, and the module after every pass",
+        "value": {
+            "model": documentation.REQUEST.model,
+            "target": "host",
+            "translate": {"level": "tensor_expressions"},
+            "inspect": {"ir": True, "assembly": True},
+        },
+    },
 }
 RequestBody = Annotated[CompilationRequest, Body(openapi_examples=REQUEST_EXAMPLES)]
 IdempotencyKey = Annotated[

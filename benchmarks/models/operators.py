@@ -60,10 +60,11 @@ def _rate(time: FunctionTime, counted: FunctionTime | None, ceiling_gflops: floa
         function=time.name,
         calls=time.calls,
         milliseconds=round(time.milliseconds, 4),
+        best_milliseconds=round(time.best_milliseconds, 4),
         share=round(time.share, 4),
     )
-    if counted is not None and time.milliseconds > 0:
-        speed = counted.flops / time.milliseconds / 1e6
+    if counted is not None and time.best_milliseconds > 0:
+        speed = counted.flops / time.best_milliseconds / 1e6
         result.products = counted.products
         result.gflops_per_second = round(speed, 1)
         result.share_of_ceiling = round(speed / ceiling_gflops, 3)

@@ -48,11 +48,15 @@ class SideResult(BaseModel):
 
 
 class OperatorResult(BaseModel):
-    """A function of the library over one run of the model; its speed where it multiplies or convolves."""
+    """A function of the library over one run of the model; its speed where it multiplies or convolves.
+
+    The speed is that of its fastest run, as the ceiling is that of the fastest product.
+    """
 
     function: str
     calls: int
     milliseconds: float
+    best_milliseconds: float = 0.0
     share: float
     products: str = ""
     gflops_per_second: float | None = None

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import bessemer
-from bessemer.cli import compiling, jobs, models, running, serving
+from bessemer.cli import checking, compiling, jobs, models, running, serving, snapshots
 
 __all__ = ["application"]
 
@@ -35,10 +35,12 @@ def _common(
 
 application.command("serve")(serving.serve)
 application.command("compile")(compiling.compile_model)
+application.command("check")(checking.check)
 application.command("show")(jobs.show)
 application.command("jobs")(jobs.list_jobs)
 application.command("cancel")(jobs.cancel)
 application.command("download")(jobs.download)
+application.command("ir")(snapshots.ir)
 application.command("targets")(models.targets)
 application.command("inspect")(models.inspect)
 application.command("run")(running.run)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bessemer.cli.options import request_fields
+from bessemer.cli.options import ANY_MODEL, request_fields
 from bessemer.cli.output import (
     ExitStatus,
     JsonOption,
@@ -19,14 +19,16 @@ from bessemer.cli.output import (
     results,
     show_lines,
 )
+from bessemer.cli.preflight import show_preflight
 from bessemer.cli.views import compilation_lines, stage_view, upload_view
 from bessemer.client import Client, Job
 from bessemer.client.sources import is_digest
 from bessemer.contract.job import JobState
 from bessemer.contract.request import CompilationRequest
-from bessemer.errors import CompilationCancelledError, CompilationFailedError
+from bessemer.contract.stage import Stage
+from bessemer.errors import CompilationCancelledError, CompilationFailedError, InvalidArgumentError
 
-__all__ = ["compile_model"]
+__all__ = ["compile_model", "follow", "uploaded"]
 
 
 def compile_model(
@@ -55,18 +57,23 @@ def compile_model(
     console = errors if json else results
     with connected(url) as client:
         fields = request_fields(target, inputs or (), options or ())
-        digest = _uploaded(client, model, console)
-        job = client.post(CompilationRequest.model_validate({"model": digest, **fields}))
+        request = CompilationRequest.model_validate({"model": ANY_MODEL, **fields})
+        if output is not None and not request.makes_bundle:
+            detail = f"--output needs a bundle, and stop_after={request.stop_after} makes none"
+            raise InvalidArgumentError(detail)
+        digest = uploaded(client, model, console)
+        job = client.post(request.model_copy(update={"model": digest}))
         if detach:
             _print_detached(job, json)
             return
-        _follow(job, console)
+        follow(job, console)
         if output is not None and job.state is JobState.SUCCEEDED:
             job.download(output)
         _finish(job, console, output, json)
 
 
-def _uploaded(client: Client, model: str, console: Console) -> str:
+def uploaded(client: Client, model: str, console: Console) -> str:
+    """The digest of a model, uploaded if need be."""
     if is_digest(model) and not Path(model).exists():
         return model
     with upload_view(console, Path(model).name) as progress:
@@ -80,7 +87,8 @@ def _print_detached(job: Job, json: bool) -> None:
         typer.echo(job.id)
 
 
-def _follow(job: Job, console: Console) -> None:
+def follow(job: Job, console: Console) -> None:
+    """Show a job's stages until it has ended, however it does."""
     console.print(f"compilation {job.id}")
     try:
         with stage_view(console) as tell:
@@ -124,3 +132,5 @@ def _finish(job: Job, console: Console, output: Path | None, json: bool) -> None
         console.print(f"bundle      {output}", markup=False)
     if job.state is not JobState.SUCCEEDED:
         raise typer.Exit(ExitStatus.FAILED)
+    if job.document.request.stop_after is Stage.TRANSLATE:
+        show_preflight(job.report(), quiet=json)

@@ -16,7 +16,7 @@ from rich.text import Text
 from bessemer.cli.output import clean, shown_bytes
 from bessemer.cli.timeline import Timeline, event_line
 from bessemer.client.sources import Progress as UploadProgress
-from bessemer.contract.job import Compilation, Event, EventType, Figures
+from bessemer.contract.job import Compilation, Event, EventType, Figures, JobState
 from bessemer.contract.stage import Stage
 
 __all__ = ["PlainStages", "compilation_lines", "stage_view", "upload_view"]
@@ -124,6 +124,8 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
         yield "stages      " + ", ".join(
             f"{entry.stage} {entry.seconds:.2f} s" for entry in compilation.stages
         )
+    if compilation.state is JobState.SUCCEEDED and not compilation.request.makes_bundle:
+        yield f"stopped     after {compilation.stage}, as asked"
     if compilation.sandbox and compilation.sandbox.lost:
         yield f"sandbox     WITHOUT {', '.join(compilation.sandbox.lost)}"
     if compilation.verified is not None:

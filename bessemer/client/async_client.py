@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,10 +17,22 @@ from bessemer.client.sources import ModelSource, Progress
 from bessemer.client.steps import Flow
 from bessemer.client.transport import AsyncTransport, make_settings
 from bessemer.client.view import JobView
+from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Compilation, Event, JobState
 from bessemer.contract.model import Model
-from bessemer.contract.request import BenchmarkOptions, CompilationRequest, TuneOptions, VerifyOptions
+from bessemer.contract.report import Report
+from bessemer.contract.request import (
+    BenchmarkOptions,
+    CompilationRequest,
+    InspectOptions,
+    OptimizeOptions,
+    Parameters,
+    TranslateOptions,
+    TuneOptions,
+    VerifyOptions,
+)
 from bessemer.contract.service import Readiness, TargetList
+from bessemer.contract.stage import Stage
 from bessemer.contract.target import HOST, Target
 
 __all__ = ["AsyncClient", "AsyncJob"]
@@ -70,14 +82,34 @@ class AsyncClient:
         *,
         inputs: Inputs = (),
         target: str | Target = HOST,
+        translate: TranslateOptions | None = None,
+        optimize: OptimizeOptions | None = None,
+        parameters: Parameters | str | None = None,
+        kernels: Mapping[str, str] | None = None,
         tune: TuneOptions | None = None,
         verify: VerifyOptions | None = None,
         benchmark: BenchmarkOptions | None = None,
+        inspect: InspectOptions | None = None,
+        stop_after: Stage | None = None,
         timeout_seconds: float | None = None,
         progress: Progress | None = None,
     ) -> "AsyncJob":
         """As ``Client.submit``."""
-        submission = operations.Submission(model, inputs, target, tune, verify, benchmark, timeout_seconds)
+        submission = operations.Submission(
+            model=model,
+            inputs=inputs,
+            target=target,
+            translate=translate,
+            optimize=optimize,
+            parameters=parameters,
+            kernels=kernels,
+            tune=tune,
+            verify=verify,
+            benchmark=benchmark,
+            inspect=inspect,
+            stop_after=stop_after,
+            timeout_seconds=timeout_seconds,
+        )
         return AsyncJob(self._transport, await self._transport.run(operations.submit(submission, progress)))
 
     async def post(self, request: CompilationRequest) -> "AsyncJob":
@@ -142,6 +174,22 @@ class AsyncJob(JobView):
         await self.refresh()
         operations.finished(self.document)
         return self
+
+    async def report(self) -> Report:
+        """As ``Job.report``."""
+        return await self._transport.run(operations.get_report(self.id))
+
+    async def ir(self) -> IrListing:
+        """As ``Job.ir``."""
+        return await self._transport.run(operations.get_ir(self.id))
+
+    async def ir_text(self, step: int) -> str:
+        """As ``Job.ir_text``."""
+        return await self._transport.run(operations.get_ir_text(self.id, step, diff=False))
+
+    async def ir_diff(self, step: int) -> str:
+        """As ``Job.ir_diff``."""
+        return await self._transport.run(operations.get_ir_text(self.id, step, diff=True))
 
     async def download(self, directory: str | os.PathLike[str]) -> Path:
         """As ``Job.download``."""

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,10 +16,22 @@ from bessemer.client.sources import ModelSource, Progress
 from bessemer.client.steps import Flow
 from bessemer.client.transport import Transport, make_settings
 from bessemer.client.view import JobView
+from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Compilation, Event, JobState
 from bessemer.contract.model import Model
-from bessemer.contract.request import BenchmarkOptions, CompilationRequest, TuneOptions, VerifyOptions
+from bessemer.contract.report import Report
+from bessemer.contract.request import (
+    BenchmarkOptions,
+    CompilationRequest,
+    InspectOptions,
+    OptimizeOptions,
+    Parameters,
+    TranslateOptions,
+    TuneOptions,
+    VerifyOptions,
+)
 from bessemer.contract.service import Readiness, TargetList
+from bessemer.contract.stage import Stage
 from bessemer.contract.target import HOST, Target
 
 __all__ = ["Client", "Job"]
@@ -92,9 +104,15 @@ class Client:
         *,
         inputs: Inputs = (),
         target: str | Target = HOST,
+        translate: TranslateOptions | None = None,
+        optimize: OptimizeOptions | None = None,
+        parameters: Parameters | str | None = None,
+        kernels: Mapping[str, str] | None = None,
         tune: TuneOptions | None = None,
         verify: VerifyOptions | None = None,
         benchmark: BenchmarkOptions | None = None,
+        inspect: InspectOptions | None = None,
+        stop_after: Stage | None = None,
         timeout_seconds: float | None = None,
         progress: Progress | None = None,
     ) -> "Job":
@@ -107,10 +125,16 @@ class Client:
                 a ``TensorSpec``, or an array or tensor. A `.pt2` needs none. An ``nn.Module`` takes a tuple
                 of example tensors as well; with shapes it is exported with seeded random tensors.
             target: a preset's name, or a target in the compiler's own terms.
+            optimize: how the graph is rewritten and fused.
+            parameters: ``separate`` keeps the weights out of the library, in a file of the bundle.
+            kernels: by operator, a kernel library, ``auto`` to measure, or ``none``.
             tune: how much to search; nothing by default.
             verify: how close to the original the library must be.
             benchmark: how long to measure, and against what.
             timeout_seconds: of the job.
+            translate: what an operator becomes.
+            inspect: what of the work in between is kept.
+            stop_after: the last stage to run; ``Stage.TRANSLATE`` says what would not compile.
             progress: told the bytes sent and the bytes in all.
 
         Raises:
@@ -118,7 +142,21 @@ class Client:
             ExportError: torch could not export the module.
             ProblemError: the server refused the model or the request.
         """
-        submission = operations.Submission(model, inputs, target, tune, verify, benchmark, timeout_seconds)
+        submission = operations.Submission(
+            model=model,
+            inputs=inputs,
+            target=target,
+            translate=translate,
+            optimize=optimize,
+            parameters=parameters,
+            kernels=kernels,
+            tune=tune,
+            verify=verify,
+            benchmark=benchmark,
+            inspect=inspect,
+            stop_after=stop_after,
+            timeout_seconds=timeout_seconds,
+        )
         return Job(self._transport, self._transport.run(operations.submit(submission, progress)))
 
     def post(self, request: CompilationRequest) -> "Job":
@@ -191,6 +229,25 @@ class Job(JobView):
         self.refresh()
         operations.finished(self.document)
         return self
+
+    def report(self) -> Report:
+        """What the compilation found out. Raises ``NotFoundError`` while it runs, or where it failed."""
+        return self._transport.run(operations.get_report(self.id))
+
+    def ir(self) -> IrListing:
+        """The snapshots of the module, where the request asked for them with ``inspect.ir``.
+
+        Raises ``NotFoundError`` while the job runs, or where none was taken.
+        """
+        return self._transport.run(operations.get_ir(self.id))
+
+    def ir_text(self, step: int) -> str:
+        """The module after a step, as TVMScript. Raises as ``ir``."""
+        return self._transport.run(operations.get_ir_text(self.id, step, diff=False))
+
+    def ir_diff(self, step: int) -> str:
+        """What a step changed, as a unified diff. Raises as ``ir``."""
+        return self._transport.run(operations.get_ir_text(self.id, step, diff=True))
 
     def download(self, directory: str | os.PathLike[str]) -> Path:
         """Fetch the bundle, check every file of it against its digest, and unpack it.

@@ -4,6 +4,7 @@ import hashlib
 import os
 import tempfile
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -19,10 +20,22 @@ from bessemer.client.sources import ModelSource, Progress, Source, file_source, 
 from bessemer.client.steps import Call, Flow, Sleep, Work, exchange
 from bessemer.client.unpacking import unpack
 from bessemer.contract.base import Digest
+from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
 from bessemer.contract.model import Model, ModelState
-from bessemer.contract.request import BenchmarkOptions, CompilationRequest, TuneOptions, VerifyOptions
+from bessemer.contract.report import Report
+from bessemer.contract.request import (
+    BenchmarkOptions,
+    CompilationRequest,
+    InspectOptions,
+    OptimizeOptions,
+    Parameters,
+    TranslateOptions,
+    TuneOptions,
+    VerifyOptions,
+)
 from bessemer.contract.service import Readiness, TargetList
+from bessemer.contract.stage import Stage
 from bessemer.contract.target import Target
 from bessemer.contract.tensor import TensorSpec
 from bessemer.errors import (
@@ -40,8 +53,11 @@ __all__ = [
     "download_artifact",
     "finished",
     "get_compilation",
+    "get_ir",
+    "get_ir_text",
     "get_model",
     "get_readiness",
+    "get_report",
     "get_targets",
     "inspect",
     "page",
@@ -63,9 +79,15 @@ class Submission:
     model: ModelSource
     inputs: Inputs
     target: str | Target
+    translate: TranslateOptions | None = None
+    optimize: OptimizeOptions | None = None
+    parameters: Parameters | str | None = None
+    kernels: Mapping[str, str] | None = None
     tune: TuneOptions | None = None
     verify: VerifyOptions | None = None
     benchmark: BenchmarkOptions | None = None
+    inspect: InspectOptions | None = None
+    stop_after: Stage | None = None
     timeout_seconds: float | None = None
 
     def request(self, digest: Digest, inputs: tuple[TensorSpec, ...]) -> CompilationRequest:
@@ -77,9 +99,15 @@ class Submission:
         given = {
             "target": self.target,
             "inputs": inputs or None,
+            "translate": self.translate,
+            "optimize": self.optimize,
+            "parameters": self.parameters,
+            "kernels": self.kernels,
             "tune": self.tune,
             "verify": self.verify,
             "benchmark": self.benchmark,
+            "inspect": self.inspect,
+            "stop_after": self.stop_after,
             "timeout_seconds": self.timeout_seconds,
         }
         fields = {name: value for name, value in given.items() if value is not None}
@@ -201,6 +229,26 @@ def download_artifact(compilation: Compilation, name: str, path: Path) -> Flow[P
     finally:
         partial.unlink(missing_ok=True)
     return path
+
+
+def get_ir(job_id: str) -> Flow[IrListing]:
+    """The list of a compilation's snapshots."""
+    reply = yield from exchange(Call("GET", f"{_compilation_path(job_id)}/ir"))
+    return parse(IrListing, reply.body)
+
+
+def get_ir_text(job_id: str, step: int, diff: bool) -> Flow[str]:
+    """The module after a step, or what the step changed."""
+    path = f"{_compilation_path(job_id)}/ir/{step}" + ("/diff" if diff else "")
+    reply = yield from exchange(Call("GET", path))
+    return reply.body.decode(errors="replace")
+
+
+def get_report(job_id: str) -> Flow[Report]:
+    """The report of a compilation."""
+    headers = {"Accept": "application/json"}
+    reply = yield from exchange(Call("GET", f"{_compilation_path(job_id)}/report", headers=headers))
+    return parse(Report, reply.body)
 
 
 def finished(compilation: Compilation) -> Compilation:

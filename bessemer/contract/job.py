@@ -102,14 +102,17 @@ class Compilation(Document):
     state: JobState
     request: CompilationRequest
     target: ResolvedTarget | None = Field(default=None, description="Known once a worker has taken the job.")
-    stage: Stage | None = Field(default=None, description="The stage that runs, or ran last.")
+    stage: Stage | None = Field(
+        default=None,
+        description="The stage that runs, or ran last; of a compilation that succeeded: where it stopped.",
+    )
     progress: Progress | None = None
     attempt: int = 0
     worker: str | None = None
     sandbox: SandboxStatus | None = None
     stages: tuple[StageTime, ...] = ()
-    verified: bool | None = None
-    figures: Figures | None = None
+    verified: bool | None = Field(default=None, description="Null until `verify` has run.")
+    figures: Figures | None = Field(default=None, description="Null until `benchmark` has run.")
     problem: Problem | None = None
     artifacts: tuple[Artifact, ...] = ()
     created_at: datetime

@@ -41,7 +41,10 @@ class ErrorCode(StrEnum):
     DYNAMIC_SHAPES_UNSUPPORTED = "dynamic-shapes-unsupported"
     OPERATOR_UNSUPPORTED = "operator-unsupported"
     TRANSLATE_FAILED = "translate-failed"
+    KERNEL_UNKNOWN = "kernel-unknown"
+    KERNEL_UNAVAILABLE = "kernel-unavailable"
     OPTIMIZE_FAILED = "optimize-failed"
+    REWRITE_UNKNOWN = "rewrite-unknown"
     TUNE_FAILED = "tune-failed"
     BUILD_FAILED = "build-failed"
     TARGET_NOT_RUNNABLE = "target-not-runnable"
@@ -169,8 +172,24 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.TRANSLATE_FAILED: ErrorText(
         422, "The exported program could not be translated to Relax", "Report the model's operators to us."
     ),
+    ErrorCode.KERNEL_UNKNOWN: ErrorText(
+        422,
+        "The request names a kernel that no library has",
+        "Take one of those that are named, `auto` or `none`.",
+    ),
+    ErrorCode.KERNEL_UNAVAILABLE: ErrorText(
+        422,
+        "A kernel cannot be linked on this worker",
+        "Run `make setup` where the worker runs, or leave the operator out of `kernels`.",
+    ),
     ErrorCode.OPTIMIZE_FAILED: ErrorText(
         422, "A pass failed on this model", "Report the pass that is named, with the model if you can."
+    ),
+    ErrorCode.REWRITE_UNKNOWN: ErrorText(
+        422,
+        "The request names a rewrite that this worker does not have",
+        "Name one of those that are listed, or install the package that adds it beside the worker "
+        "(docs/rewriting.md).",
     ),
     ErrorCode.TUNE_FAILED: ErrorText(422, "The search failed", "Compile with `tune.trials` = 0."),
     ErrorCode.BUILD_FAILED: ErrorText(

@@ -8,6 +8,8 @@ from pydantic import Field
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
+from bessemer.contract.preflight import Preflight
+from bessemer.contract.problem import SourcePlace
 from bessemer.contract.request import CompilationRequest, Tolerance
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
@@ -29,6 +31,17 @@ class PassTime(Document):
     name: str
     seconds: float
     functions: int = Field(description="Functions in the module afterwards.")
+
+
+class RewriteResult(Document):
+    """What one rewrite of the graph did."""
+
+    name: str
+    source: str = Field(description="The entry point that it comes from.")
+    count: int = Field(description="How often it fired.")
+    places: tuple[SourcePlace, ...] = Field(
+        default=(), description="Where in the user's model, the first hundred."
+    )
 
 
 class Latency(Document):
@@ -62,8 +75,9 @@ class FunctionTime(Document):
 
     name: str
     calls: int
-    milliseconds: float
-    share: float = Field(description="Of all functions' time, 0 to 1.")
+    milliseconds: float = Field(description="The median of the runs.")
+    best_milliseconds: float = Field(default=0.0, description="The run in which it was fastest.")
+    share: float = Field(description="Of all functions' median times, 0 to 1.")
     flops: int = Field(
         default=0,
         description="Floating-point operations of its matrix products and convolutions, over one run of the "
@@ -110,6 +124,18 @@ class TuneTask(Document):
     history_ms: tuple[float, ...] = Field(default=(), description="The best so far, after each trial.")
 
 
+class KernelChoice(Document):
+    """One workload that a kernel library could compute. Times are medians of one call, in milliseconds."""
+
+    workload: str = Field(description="The operator and its operands' shapes; a request may name it.")
+    kernel: str = Field(description="The library.")
+    symbol: str = Field(description="Its function.")
+    calls: int = Field(description="How often the model has it.")
+    used: bool = Field(description="Whether the library is called; else our own schedules run.")
+    kernel_ms: float | None = Field(default=None, description="By the library, where both were measured.")
+    own_ms: float | None = Field(default=None, description="By our own schedules.")
+
+
 class Schedules(StrEnum):
     """Where the schedules of a library come from."""
 
@@ -140,7 +166,7 @@ class TuneResult(Document):
 
 
 class Report(Document):
-    """Everything that is known about a finished compilation."""
+    """Everything that is known about a finished compilation; of one that stopped early, as far as it went."""
 
     bessemer: str
     versions: dict[str, str]
@@ -156,14 +182,26 @@ class Report(Document):
         default=DynamicShapes(),
         description="Sizes that the library leaves open; `inputs` and `outputs` have those of the reference.",
     )
-    verified: bool
+    verified: bool = Field(description="False where it stopped before `verify`, too.")
     comparisons: tuple[OutputComparison, ...] = Field(
         description="Each output with the reference inputs; where sizes are open, then with other sizes."
     )
     operators: dict[str, int] = Field(description="Relax operators after translation, with their counts.")
     passes: tuple[PassTime, ...]
-    tune: TuneResult
-    benchmark: BenchmarkResult
+    rewrites: tuple[RewriteResult, ...] = Field(
+        default=(), description="The rewrites that were on, in the order in which they ran."
+    )
+    kernels: tuple[KernelChoice, ...] = Field(
+        default=(), description="Workloads that the request left to a kernel library, or to measurement."
+    )
+    tune: TuneResult | None = Field(default=None, description="None where it stopped before `tune`.")
+    benchmark: BenchmarkResult | None = Field(
+        default=None, description="None where it stopped before `benchmark`."
+    )
     stages: tuple[StageTime, ...]
     sandbox: SandboxStatus
     processor: str = Field(description="The processor that was measured on.")
+    stopped_after: Stage | None = Field(
+        default=None, description="The last stage that ran, where the request's `stop_after` ended it early."
+    )
+    preflight: Preflight | None = Field(default=None, description="Where it stopped after `translate`.")

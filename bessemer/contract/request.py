@@ -2,11 +2,12 @@
 
 import difflib
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from bessemer.contract.base import Digest, Document
+from bessemer.contract.stage import Stage
 from bessemer.contract.target import PRESETS_BY_NAME, PresetTarget, Target
 from bessemer.contract.tensor import MAX_INPUTS, DType, TensorSpec
 
@@ -15,6 +16,20 @@ class Baseline(StrEnum):
     """What the compiled library is timed against."""
 
     TORCH_EAGER = "torch-eager"
+
+
+class Parameters(StrEnum):
+    """Where a library's parameters are."""
+
+    BOUND = "bound"
+    SEPARATE = "separate"
+
+
+AUTO, OURS = "auto", "none"
+MAX_KERNELS = 256
+
+KernelKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\[[0-9x?,a-z]+\])?$", max_length=128)]
+KernelName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=64)]
 
 
 class Tolerance(Document):
@@ -31,6 +46,72 @@ DEFAULT_TOLERANCES: dict[DType, Tolerance] = {
     DType.BFLOAT16: Tolerance(relative=4e-2, absolute=1e-2),
 }
 """Per dtype; integers and booleans must be equal."""
+
+
+class TranslationLevel(StrEnum):
+    """What an operator becomes when the model is translated."""
+
+    OPERATORS = "operators"
+    TENSOR_EXPRESSIONS = "tensor_expressions"
+
+
+class TranslateOptions(Document):
+    """How the model becomes Relax."""
+
+    level: TranslationLevel = Field(
+        default=TranslationLevel.OPERATORS,
+        description="`operators`: Relax operators, which the passes rewrite, lay out and legalize. "
+        "`tensor_expressions`: each operator is emitted as a tensor expression at once, so that the "
+        "translated module calls TensorIR functions.",
+    )
+
+
+class InspectOptions(Document):
+    """What of the work in between is kept."""
+
+    ir: bool = Field(
+        default=False,
+        description="Keep the module after translate, after every pass of optimize and after tune: "
+        "`GET /v1/compilations/{id}/ir`.",
+    )
+    assembly: bool = Field(
+        default=False, description="Keep LLVM IR and assembly of the kernels: `model.ll`, `model.s`."
+    )
+
+
+class Fusion(StrEnum):
+    """Which operators become one function."""
+
+    AUTOMATIC = "automatic"
+    PATTERNS = "patterns"
+    NONE = "none"
+
+
+RewriteName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=64)]
+MAX_REWRITES = 64
+
+
+class OptimizeOptions(Document):
+    """How the graph is rewritten and fused."""
+
+    enable: tuple[RewriteName, ...] = Field(
+        default=(), max_length=MAX_REWRITES, description="Rewrites to switch on (docs/rewriting.md)."
+    )
+    disable: tuple[RewriteName, ...] = Field(
+        default=(), max_length=MAX_REWRITES, description="Rewrites to switch off that are on by default."
+    )
+    fusion: Fusion = Field(
+        default=Fusion.AUTOMATIC,
+        description="`automatic`: elementwise operators join what feeds them; `patterns`: only what a "
+        "rewrite groups; `none`: every operator is a function of its own.",
+    )
+
+    @model_validator(mode="after")
+    def _decided(self) -> Self:
+        both = sorted(set(self.enable) & set(self.disable))
+        if both:
+            raise ValueError(f"both switched on and off: {', '.join(both)}")
+        return self
 
 
 class TuneOptions(Document):
@@ -111,12 +192,37 @@ class CompilationRequest(Document):
         description="Matched to the model's arguments by name, or by order where no name fits. "
         "A `.pt2` carries its own; others need them.",
     )
+    translate: TranslateOptions = TranslateOptions()
+    optimize: OptimizeOptions = OptimizeOptions()
+    parameters: Parameters = Field(
+        default=Parameters.BOUND,
+        description="`bound`: constants of the library. `separate`: in `params.safetensors` beside it, under "
+        "the model's own names; other weights of the same shapes need no other library.",
+    )
+    kernels: dict[KernelKey, KernelName] = Field(
+        default={},
+        max_length=MAX_KERNELS,
+        description="By operator (`linear`), or by operator and shapes as the report names them "
+        "(`linear[1x784,784x128,128]`): a kernel library, `none` for our own schedules, or `auto` to measure "
+        "both and keep the faster. What is not named gets our own schedules.",
+    )
     tune: TuneOptions = TuneOptions()
     verify: VerifyOptions = VerifyOptions()
     benchmark: BenchmarkOptions = BenchmarkOptions()
+    inspect: InspectOptions = InspectOptions()
+    stop_after: Stage | None = Field(
+        default=None,
+        description="The last stage to run: the compilation succeeds with what exists by then. "
+        "`translate` is the preflight: the report says what would not compile.",
+    )
     timeout_seconds: float | None = Field(
         default=None,
         gt=0,
         allow_inf_nan=False,
         description="End the job after this long; the worker's own limit holds too.",
     )
+
+    @property
+    def makes_bundle(self) -> bool:
+        """Whether all stages are to run."""
+        return self.stop_after in (None, Stage.PACKAGE)

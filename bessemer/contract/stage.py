@@ -14,3 +14,7 @@ class Stage(StrEnum):
     VERIFY = "verify"
     BENCHMARK = "benchmark"
     PACKAGE = "package"
+
+    def includes(self, other: "Stage") -> bool:
+        """Whether the other stage has run once this one has."""
+        return tuple(Stage).index(other) <= tuple(Stage).index(self)

@@ -229,14 +229,17 @@ class Jobs:
         job_id: JobId,
         attempt: int,
         target: ResolvedTarget,
-        verified: bool,
-        figures: Figures,
+        verified: bool | None,
+        figures: Figures | None,
         artifacts: tuple[Artifact, ...],
     ) -> None:
-        """End the job well; its artifacts are stored already."""
+        """End the job well; its artifacts are stored already.
+
+        Where it was to stop early, ``verified`` or ``figures`` are unknown.
+        """
         shown = {
             "verified": verified,
-            "figures": figures.model_dump(mode="json"),
+            "figures": figures.model_dump(mode="json") if figures else None,
             "artifacts": _documents(artifacts),
         }
         values = {**shown, "target": target.model_dump(mode="json"), **_end(JobState.SUCCEEDED)}

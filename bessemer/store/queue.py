@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.stage import Stage
+
 
 class TaskKind(StrEnum):
     """What is to be done."""
 
     COMPILE = "compile"
+    PREFLIGHT = "preflight"
     INSPECT = "inspect"
 
 
@@ -26,8 +30,15 @@ class QueueName(StrEnum):
 
 QUEUES: dict[TaskKind, QueueName] = {
     TaskKind.COMPILE: QueueName.COMPILE,
+    TaskKind.PREFLIGHT: QueueName.QUICK,
     TaskKind.INSPECT: QueueName.QUICK,
 }
+
+
+def job_kind(request: CompilationRequest) -> TaskKind:
+    """A compilation that only looks at its model does not wait for those that search."""
+    is_quick = request.stop_after is not None and Stage.TRANSLATE.includes(request.stop_after)
+    return TaskKind.PREFLIGHT if is_quick else TaskKind.COMPILE
 
 
 @dataclass(frozen=True)

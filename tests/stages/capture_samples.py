@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bessemer.contract.request import CompilationRequest, VerifyOptions
+from bessemer.contract.request import CompilationRequest, TranslateOptions, VerifyOptions
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import HOST, LINUX_X86_64, PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import parse_tensor_spec
@@ -12,12 +12,15 @@ from worker.pipeline.types import Captured, Upload, Workshop
 TARGET = ResolvedTarget(name=HOST, kind="llvm", mcpu="x86-64-v3", triple=LINUX_X86_64, features=(), cores=2)
 
 
-def capture_file(path: Path, *inputs: str, seed: int = 0) -> Captured:
+def capture_file(
+    path: Path, *inputs: str, seed: int = 0, translate: TranslateOptions | None = None
+) -> Captured:
     """Capture a file for inputs in the command line's form."""
     request = CompilationRequest(
         model="0" * 64,
         target=PresetTarget(preset=HOST),
         inputs=tuple(parse_tensor_spec(text) for text in inputs),
+        translate=translate or TranslateOptions(),
         verify=VerifyOptions(seed=seed),
     )
     return capture(Upload(path=path, request=request, target=TARGET), _workshop(path.parent))

@@ -9,18 +9,32 @@ from typing import Any
 
 import numpy as np
 import tvm
+from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 from tvm import relax
 
 from bessemer.contract.target import LINUX_X86_64
 from worker.candidates.client import CandidateClient
 from worker.candidates.link import link_shared
-from worker.pipeline.passes import OPTIMIZATION
+from worker.pipeline.passes import default_phases
 from worker.schedules.default import schedule_rest
 
 Array = NDArray[Any]
 
+TARGETS = ("x86-64-v2", "x86-64-v3")
+"""Those of the targets that every machine of ours can run."""
+
 _numbers = itertools.count()
+
+
+def fuzz(examples: int) -> settings:
+    """Settings for tests that compile each of their examples: the same few every time, however long."""
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
+    )
 
 
 def target_of(mcpu: str, cores: int = 2) -> tvm.target.Target:
@@ -45,7 +59,7 @@ def main_of(build: Callable[..., relax.Expr], *inputs: Array) -> tvm.IRModule:
 def scheduled(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     """The module after the optimize stage's passes and the default schedules."""
     with target, tvm.transform.PassContext(opt_level=3):
-        for phase in OPTIMIZATION:
+        for phase in default_phases():
             for step in phase.passes:
                 module = step(module)
     return schedule_rest(module, target)

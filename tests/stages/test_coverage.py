@@ -14,7 +14,6 @@ from stage_samples import capture_module, make_workshop, optimized
 
 from worker.candidates.client import CandidateClient
 from worker.candidates.link import link_shared
-from worker.candidates.server import fork_server
 from worker.schedules.default import schedule_rest, unclaimed_functions
 
 TARGET = target_of("x86-64-v3")
@@ -45,12 +44,6 @@ class Run:
     calls: frozenset[str]
     computed: tuple[Array, ...]
     expected: tuple[Array, ...]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient]:
-    with fork_server(tmp_path_factory.mktemp("server")) as client:
-        yield client
 
 
 @pytest.fixture(scope="module", params=GROUPS)

@@ -1,9 +1,8 @@
 """Attention as a whole computes what torch computes, and is found in models as they come."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import pytest
 import torch
 import tvm
 import tvm_ffi
-from family_samples import Array, main_of, run_compiled, scheduled, target_of
-from hypothesis import HealthCheck, given, settings
+from family_samples import TARGETS, Array, fuzz, main_of, run_compiled, scheduled, target_of
+from hypothesis import given
 from hypothesis import strategies as st
 from stage_samples import capture_module
 from torch import nn
@@ -22,28 +21,12 @@ from tvm import relax, tirx
 
 from examples.models import bert
 from worker.candidates.client import CandidateClient
-from worker.candidates.server import fork_server
 from worker.layout.attention import fuse_attention
 from worker.pipeline.translate import translate
 from worker.schedules.default import count_unclaimed
 
-TARGETS = ("x86-64-v2", "x86-64-v3")
 TOLERANCES = {"float32": 2e-5, "float64": 1e-12}
 op = relax.op
-
-fuzzed = partial(
-    settings,
-    max_examples=12,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient]:
-    with fork_server(tmp_path_factory.mktemp("server")) as client:
-        yield client
 
 
 @dataclass(frozen=True)
@@ -120,7 +103,7 @@ def calls_of(module: tvm.IRModule, name: str) -> int:
 
 
 @pytest.mark.parametrize("mcpu", TARGETS)
-@fuzzed()
+@fuzz(12)
 @given(case=cases)
 def test_attention_computes_what_numpy_computes(
     server: CandidateClient, tmp_path: Path, mcpu: str, case: Case

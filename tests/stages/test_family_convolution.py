@@ -1,40 +1,22 @@
 """Convolutions and pools in blocks compute what torch computes, whatever their shapes."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import tvm
-from family_samples import Array, main_of, run_compiled, scheduled, target_of
-from hypothesis import HealthCheck, assume, given, settings
+from family_samples import TARGETS, Array, fuzz, main_of, run_compiled, scheduled, target_of
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch.nn import functional
 from tvm import relax
 
 from worker.candidates.client import CandidateClient
-from worker.candidates.server import fork_server
 
-TARGETS = ("x86-64-v2", "x86-64-v3")
 TOLERANCES = {"float32": 1e-5, "float64": 1e-12}
 op = relax.op
-
-fuzzed = partial(
-    settings,
-    max_examples=12,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient]:
-    with fork_server(tmp_path_factory.mktemp("server")) as client:
-        yield client
 
 
 @dataclass(frozen=True)
@@ -133,7 +115,7 @@ def _followed(plain: torch.Tensor, case: Convolution) -> torch.Tensor:
     return torch.clamp(result, 0, 6) if case.activation == "clip" else result
 
 
-@fuzzed()
+@fuzz(12)
 @given(case=convolutions, mcpu=st.sampled_from(TARGETS))
 def test_a_convolution_of_any_shape_is_right(
     server: CandidateClient, tmp_path: Path, case: Convolution, mcpu: str
@@ -150,7 +132,7 @@ def test_a_convolution_whose_weights_outgrow_the_cache_is_right(
     check_convolution(server, case, "x86-64-v3", tmp_path)
 
 
-@fuzzed()
+@fuzz(12)
 @given(case=convolutions, mcpu=st.sampled_from(TARGETS), channels=st.integers(2, 20))
 def test_a_depthwise_convolution_of_any_shape_is_right(
     server: CandidateClient, tmp_path: Path, case: Convolution, mcpu: str, channels: int
@@ -187,7 +169,7 @@ pools = st.builds(
 )
 
 
-@fuzzed()
+@fuzz(12)
 @given(case=pools, mcpu=st.sampled_from(TARGETS))
 def test_a_pool_of_any_shape_is_right(server: CandidateClient, tmp_path: Path, case: Pool, mcpu: str) -> None:
     data = numbers((2, 3, *case.image), "float32", 0)

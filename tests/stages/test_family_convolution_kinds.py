@@ -1,16 +1,15 @@
 """Convolutions of sequences and volumes, transposed ones, of every dtype, with weights that are inputs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import tvm
-from family_samples import Array, main_of, run_compiled, scheduled, target_of
-from hypothesis import HealthCheck, given, settings
+from family_samples import TARGETS, Array, fuzz, main_of, run_compiled, scheduled, target_of
+from hypothesis import given
 from hypothesis import strategies as st
 from stage_samples import capture_module, make_workshop, optimized
 from torch import nn
@@ -19,7 +18,6 @@ from tvm import relax
 from tvm.sym import Analyzer
 
 from worker.candidates.client import CandidateClient
-from worker.candidates.server import fork_server
 from worker.schedules.default import count_unclaimed, schedule_rest
 from worker.schedules.families.transposed_convolution import Phases, choose_tile
 from worker.schedules.machine import Machine
@@ -28,24 +26,9 @@ from worker.targets import tvm_target
 op = relax.op
 ORDINARY = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
 TRANSPOSED = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose, 3: op.nn.conv3d_transpose}
-TARGETS = ("x86-64-v2", "x86-64-v3")
 TOLERANCES = {"float16": 1e-3, "float32": 1e-5, "float64": 1e-12, "int8": 0, "int32": 0}
 LARGEST_IMAGE = {1: 90, 2: 9, 3: 6}
 LARGEST_KERNEL = {1: 17, 2: 4, 3: 3}
-
-fuzzed = partial(
-    settings,
-    max_examples=10,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
-)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient]:
-    with fork_server(tmp_path_factory.mktemp("server")) as client:
-        yield client
 
 
 @dataclass(frozen=True)
@@ -168,7 +151,7 @@ def check(server: CandidateClient, case: Convolution, mcpu: str, folder: Path) -
     np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
 
 
-@fuzzed()
+@fuzz(10)
 @given(case=convolutions(transposed=False), mcpu=st.sampled_from(TARGETS))
 def test_a_convolution_of_any_dimension_is_right(
     server: CandidateClient, tmp_path: Path, case: Convolution, mcpu: str
@@ -176,7 +159,7 @@ def test_a_convolution_of_any_dimension_is_right(
     check(server, case, mcpu, tmp_path)
 
 
-@fuzzed(max_examples=14)
+@fuzz(14)
 @given(case=convolutions(transposed=True), mcpu=st.sampled_from(TARGETS))
 def test_a_transposed_convolution_of_any_dimension_is_right(
     server: CandidateClient, tmp_path: Path, case: Convolution, mcpu: str

@@ -1,40 +1,22 @@
 """Products of matrices compute what numpy computes in float64, whatever their shapes."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tvm
-from family_samples import Array, main_of, run_compiled, scheduled, target_of
-from hypothesis import HealthCheck, given, settings
+from family_samples import TARGETS, Array, fuzz, main_of, run_compiled, scheduled, target_of
+from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
 
 from worker.candidates.client import CandidateClient
-from worker.candidates.server import fork_server
 from worker.layout.linear import pack_panels
 from worker.schedules.default import count_unclaimed
 
-TARGETS = ("x86-64-v2", "x86-64-v3")
 TOLERANCES = {"float32": 1e-5, "float64": 1e-13}
 op = relax.op
-
-fuzzed = partial(
-    settings,
-    max_examples=12,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient]:
-    with fork_server(tmp_path_factory.mktemp("server")) as client:
-        yield client
 
 
 @dataclass(frozen=True)
@@ -67,7 +49,7 @@ linears = st.builds(
 
 
 @pytest.mark.parametrize("mcpu", TARGETS)
-@fuzzed()
+@fuzz(12)
 @given(case=linears)
 def test_a_linear_layer_computes_what_numpy_computes(
     server: CandidateClient, tmp_path: Path, mcpu: str, case: Linear
@@ -137,7 +119,7 @@ products = st.builds(
 
 
 @pytest.mark.parametrize("mcpu", TARGETS)
-@fuzzed()
+@fuzz(12)
 @given(case=products)
 def test_a_product_of_variables_computes_what_numpy_computes(
     server: CandidateClient, tmp_path: Path, mcpu: str, case: Batched

@@ -1,6 +1,5 @@
 """Transpositions, resizes, scans, reductions over earlier dimensions: odd shapes, several targets."""
 
-from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from stage_samples import TARGET, capture_module, make_workshop, optimized
 
 from worker.candidates.client import CandidateClient
 from worker.candidates.link import link_shared
-from worker.candidates.server import fork_server
 from worker.schedules.default import schedule_rest, unclaimed_functions
 from worker.schedules.families.columns import chunk_vectors
 from worker.schedules.families.resize import find_taps
@@ -65,12 +63,6 @@ CASES = (
         for mode in ("nearest", "bilinear", "bicubic")
     ),
 )
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient]:
-    with fork_server(tmp_path_factory.mktemp("server")) as client:
-        yield client
 
 
 @pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v3"])

@@ -1,40 +1,23 @@
 """Softmax, normalizations and reductions compute what numpy computes in float64, whatever their shapes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from family_samples import Array, main_of, run_compiled, scheduled, target_of
-from hypothesis import HealthCheck, given, settings
+from family_samples import TARGETS, Array, fuzz, main_of, run_compiled, scheduled, target_of
+from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
 
 from worker.candidates.client import CandidateClient
-from worker.candidates.server import fork_server
 from worker.schedules.default import count_unclaimed
 
-TARGETS = ("x86-64-v2", "x86-64-v3")
 TOLERANCES = {"float32": 2e-5, "float64": 1e-12}
 EPSILON = 1e-5
 op = relax.op
-
-fuzzed = partial(
-    settings,
-    max_examples=14,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient]:
-    with fork_server(tmp_path_factory.mktemp("server")) as client:
-        yield client
 
 
 def softmax(x: Array) -> Array:
@@ -86,7 +69,7 @@ cases = st.builds(
 
 
 @pytest.mark.parametrize("mcpu", TARGETS)
-@fuzzed()
+@fuzz(14)
 @given(case=cases)
 def test_an_operator_along_rows_computes_what_numpy_computes(
     server: CandidateClient, tmp_path: Path, mcpu: str, case: Rows

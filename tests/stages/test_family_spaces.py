@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from family_samples import Array, main_of, run_compiled, target_of
-from hypothesis import HealthCheck, Phase, given, settings
+from family_samples import Array, fuzz, main_of, run_compiled, target_of
+from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax, s_tir, tirx
 from tvm.s_tir import meta_schedule as ms
@@ -21,23 +20,13 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.schedule import Trace
 
 from worker.candidates.client import CandidateClient
-from worker.candidates.server import fork_server
-from worker.pipeline.passes import OPTIMIZATION
+from worker.pipeline.passes import default_phases
 from worker.schedules.default import default_schedule, follow_plans, plans_of, schedule_rest
 from worker.schedules.plans import PLAN, NoSuchPlanError, numbers_of
 from worker.schedules.spaces import space_of
 
 TARGET = target_of("x86-64-v3")
 op = relax.op
-
-fuzzed = partial(
-    settings,
-    max_examples=3,
-    deadline=None,
-    derandomize=True,
-    phases=[Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 
 
 def numbers(*shape: int) -> Array:
@@ -72,18 +61,12 @@ FUNCTIONS: dict[str, tuple[Callable[..., relax.Expr], tuple[Array, ...]]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient]:
-    with fork_server(tmp_path_factory.mktemp("server")) as client:
-        yield client
-
-
 def optimized(name: str) -> tvm.IRModule:
     """A function after the optimize stage's passes."""
     build, inputs = FUNCTIONS[name]
     module = main_of(build, *inputs)
     with TARGET, tvm.transform.PassContext(opt_level=3):
-        for phase in OPTIMIZATION:
+        for phase in default_phases():
             for step in phase.passes:
                 module = step(module)
     return module
@@ -106,7 +89,7 @@ def modules() -> dict[str, tvm.IRModule]:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@fuzzed()
+@fuzz(3)
 @given(data=st.data())
 def test_every_plan_computes_what_the_default_computes(
     server: CandidateClient,

@@ -9,6 +9,7 @@ import sys
 import tarfile
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 import zstandard
@@ -125,7 +126,6 @@ def test_arrays_of_any_name_are_written_and_read_back(tmp_path: Path) -> None:
 
 
 def test_bfloat16_is_stored_as_its_bits(tmp_path: Path) -> None:
-    ml_dtypes = pytest.importorskip("ml_dtypes")
     one = np.ones(3, dtype=ml_dtypes.bfloat16)
     write_arrays(tmp_path / "x.npz", (TensorSpec(name="x", shape=(3,), dtype=DType.BFLOAT16),), (one,))
     with np.load(tmp_path / "x.npz") as archive:

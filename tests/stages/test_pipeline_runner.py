@@ -1,17 +1,22 @@
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from stage_samples import TARGET, Perceptron, make_workshop
 
+from bessemer.bundle.manifest import LIBRARY, REPORT
 from bessemer.contract.problem import ErrorCode, SourcePlace
+from bessemer.contract.report import Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from worker.candidates.server import fork_server
+from worker.compiling import compiled
 from worker.errors import OperatorsUnsupportedError
+from worker.inspection.machine_code import ASSEMBLY, LLVM_IR
 from worker.pipeline import pipeline
 from worker.pipeline.pipeline import FAILURES, PIPELINE, StageFailedError, run_pipeline
 from worker.pipeline.types import Upload, Workshop
@@ -27,8 +32,9 @@ class Notes:
     def stage_started(self, stage: Stage) -> None:
         self.started.append(stage)
 
-    def stage_finished(self, stage: Stage, seconds: float) -> None:
+    def stage_finished(self, stage: Stage, seconds: float, value: object) -> None:
         assert seconds >= 0
+        assert value is not None
         self.finished.append(stage)
 
 
@@ -38,9 +44,9 @@ def workshop(tmp_path: Path) -> Iterator[Workshop]:
         yield make_workshop(tmp_path, candidates)
 
 
-def upload(path: Path) -> Upload:
+def upload(path: Path, **fields: Any) -> Upload:
     request = CompilationRequest.model_validate(
-        {"model": "0" * 64, "target": PresetTarget(preset="host"), "benchmark": {"seconds": 0.05}}
+        {"model": "0" * 64, "target": PresetTarget(preset="host"), "benchmark": {"seconds": 0.05}, **fields}
     )
     return Upload(path=path, request=request, target=TARGET)
 
@@ -64,10 +70,36 @@ def test_a_model_becomes_a_bundle(tmp_path: Path, workshop: Workshop) -> None:
     path, notes = tmp_path / "model", Notes()
     torch.export.save(torch.export.export(Perceptron().eval(), (torch.randn(1, 16),)), path)
 
-    packaged = run_pipeline(upload(path), workshop, notes)
+    reached = run_pipeline(upload(path), workshop, notes)
 
+    assert reached.stage is Stage.PACKAGE
     assert notes.started == notes.finished == list(Stage)
-    assert all((workshop.output / name).is_file() for name in packaged.files)
+    assert all((workshop.output / name).is_file() for name in reached.value.files)
+
+
+@pytest.mark.parametrize(
+    ("last", "files", "verified"),
+    [
+        (Stage.CAPTURE, {REPORT}, None),
+        (Stage.BUILD, {REPORT, LIBRARY, LLVM_IR, ASSEMBLY}, None),
+        (Stage.BENCHMARK, {REPORT, LIBRARY, LLVM_IR, ASSEMBLY}, True),
+    ],
+)
+def test_a_run_stops_where_it_is_to_with_what_there_is(
+    tmp_path: Path, workshop: Workshop, last: Stage, files: set[str], verified: bool | None
+) -> None:
+    path, notes = tmp_path / "model", Notes()
+    torch.export.save(torch.export.export(Perceptron().eval(), (torch.randn(1, 16),)), path)
+    wanted = upload(path, stop_after=last, inspect={"assembly": True})
+
+    said = compiled(run_pipeline(wanted, workshop, notes), workshop, TARGET)
+
+    report = Report.model_validate_json((workshop.output / REPORT).read_text())
+    assert notes.finished == list(Stage)[: list(Stage).index(last) + 1]
+    assert (said.stopped_after, said.verified, set(said.files)) == (last, verified, files)
+    assert (report.stopped_after, report.verified) == (last, bool(verified))
+    assert (report.benchmark is not None) == (said.figures is not None) == (last is Stage.BENCHMARK)
+    assert all((workshop.output / name).stat().st_size for name in files)
 
 
 def test_a_refusal_says_in_which_stage_and_ends_the_run(tmp_path: Path, workshop: Workshop) -> None:

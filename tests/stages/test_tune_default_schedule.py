@@ -1,7 +1,7 @@
 """Every case runs twice, naive and scheduled, in the candidate server's processes; nothing runs here."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from tvm import relax
 
 from worker.candidates.client import CandidateClient
 from worker.candidates.link import link_shared
-from worker.candidates.server import fork_server
 from worker.schedules.default import default_schedule, is_scheduled, schedule_rest
 from worker.schedules.machine import Machine, Tile, choose_tile
 from worker.targets import host_mcpu
@@ -102,12 +101,6 @@ CASES = [
 ]  # fmt: skip
 
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient]:
-    with fork_server(tmp_path_factory.mktemp("server")) as client:
-        yield client
 
 
 def lower(case: Case) -> tvm.IRModule:

@@ -4,14 +4,17 @@ from datetime import UTC, datetime
 from math import exp
 
 from bessemer.contract.model import ModelFormat
+from bessemer.contract.problem import SourcePlace
 from bessemer.contract.report import (
     BaselineResult,
     BenchmarkResult,
     FunctionTime,
+    KernelChoice,
     Latency,
     OutputComparison,
     PassTime,
     Report,
+    RewriteResult,
     Schedules,
     StageTime,
     TuneResult,
@@ -165,6 +168,32 @@ def rich_report() -> Report:
                         ("fuse", "FuseTIR"),
                     ]
                 )
+            ),
+            "rewrites": (
+                RewriteResult(
+                    name="gelu_erf",
+                    source="worker.rewrites.gelu:REWRITES",
+                    count=3,
+                    places=(
+                        SourcePlace(
+                            operator="aten.mul.Tensor", module_path="layers.0", file="model.py", line=12
+                        ),
+                        SourcePlace(operator="aten.mul.Tensor"),
+                    ),
+                ),
+                RewriteResult(name="attention", source="worker.rewrites.attention:REWRITES", count=0),
+            ),
+            "kernels": (
+                KernelChoice(
+                    workload="linear[1x784,784x128,128]",
+                    kernel="openblas",
+                    symbol="bessemer_openblas_linear_bias",
+                    calls=2,
+                    used=True,
+                    kernel_ms=0.021,
+                    own_ms=0.024,
+                ),
+                KernelChoice(workload="relu[1x128]", kernel="c", symbol="bessemer_relu", calls=1, used=False),
             ),
             "tune": TuneResult(
                 trials=512,

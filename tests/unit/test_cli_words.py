@@ -10,10 +10,14 @@ import pytest
 from rich.console import Console
 
 from bessemer.cli.output import ExitStatus, clean, error_lines, exit_status, problem_lines, shown_bytes
+from bessemer.cli.preflight import preflight_lines
+from bessemer.cli.snapshots import step_lines
 from bessemer.cli.timeline import Timeline, event_line
 from bessemer.cli.views import PlainStages
 from bessemer.contract.base import now
+from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText
 from bessemer.contract.job import Event, EventType
+from bessemer.contract.preflight import OperatorUse, Preflight
 from bessemer.contract.problem import ErrorCode, FieldError, SourcePlace, make_problem
 from bessemer.contract.stage import Stage
 from bessemer.errors import BessemerError, BundleError, InvalidArgumentError, UnreachableError, problem_error
@@ -164,3 +168,46 @@ def test_on_plain_output_progress_is_told_of_the_search_and_of_what_takes_long()
         view.tell(Event(seq=1, type=kind, at=start + timedelta(seconds=seconds), data=data))
     lines = [line.strip() for line in printed.getvalue().splitlines()]
     assert lines == ["optimize   1 of 2", "optimize   2.60 s", "tune       1 of 2"]
+
+
+def test_a_preflight_shows_what_is_unsupported_first() -> None:
+    known = OperatorUse(name="aten.linear.default", calls=12, flops=1_083_600, supported=True)
+    unknown = OperatorUse(name="aten.i0.default", calls=1, flops=0, supported=False)
+    found = Preflight(
+        compiles=False,
+        problems=(),
+        operators=(known, unknown),
+        flops=1_083_600,
+        parameters=542_230,
+        parameter_bytes=2_168_920,
+        peak_activation_bytes=173_056,
+    )
+    assert list(preflight_lines(found)) == [
+        "translates  no",
+        "parameters  542,230 (2.2 MB)",
+        "work        1,083,600 floating-point operations in products and convolutions",
+        "activations 173.1 kB at most, before fusion",
+        "operator             calls  flops",
+        "aten.i0.default      1                 UNSUPPORTED",
+        "aten.linear.default  12     1,083,600",
+    ]
+
+
+def test_snapshots_are_a_table_that_says_what_changed_nothing() -> None:
+    nothing = IrText(offset=0, packed_bytes=0, text_bytes=0)
+    counts = IrCounts(
+        functions=1, kernels=5, operators=0, calls=5, blocks=16, loops=43, constants=6, constant_bytes=24
+    )
+    step = IrStep(
+        step=21,
+        stage=Stage.OPTIMIZE,
+        phase="clean",
+        name="DeadCodeElimination",
+        seconds=0.0005,
+        changed=False,
+        counts=counts,
+        text=nothing,
+        diff=nothing,
+    )
+    _, line = step_lines(IrListing(items=(step,)))
+    assert " ".join(line.split()) == "21 optimize clean DeadCodeElimination 0.5 1 5 0 5 43 unchanged"

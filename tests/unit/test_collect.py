@@ -10,7 +10,7 @@ from bessemer.contract.job import Figures
 from bessemer.contract.report import Latency
 from bessemer.contract.target import ResolvedTarget
 from bessemer.store.artifacts import open_artifacts
-from worker.collect import collect
+from worker.collect import collect, collect_left
 from worker.errors import MisbehavedError
 from worker.messages import Compiled
 
@@ -71,3 +71,40 @@ def test_what_is_no_plain_file_of_its_size_is_refused(tmp_path: Path, make: Call
 
 def test_plain_files_are_stored_with_the_log(tmp_path: Path) -> None:
     assert collected(tmp_path, plain) == ("bundle.tar.zst", "log.txt")
+
+
+def link_index(output: Path) -> None:
+    (output / "ir.json").symlink_to("/etc/hostname")
+    (output / "ir.zst").write_bytes(b"texts")
+
+
+def write_both(output: Path) -> None:
+    (output / "ir.json").write_bytes(b"{}")
+    (output / "ir.zst").write_bytes(b"texts")
+
+
+def write_too_much(output: Path) -> None:
+    write_both(output)
+    os.truncate(output / "ir.zst", LIMIT_BYTES + 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "left"),
+    [
+        (lambda output: None, ("log.txt",)),
+        (write_both, ("ir.json", "ir.zst", "log.txt")),
+        (link_index, ("ir.zst", "log.txt")),
+        (write_too_much, ("ir.json", "log.txt")),
+    ],
+)
+def test_of_a_job_that_failed_its_snapshots_are_kept(
+    tmp_path: Path, make: Callable[[Path], None], left: tuple[str, ...]
+) -> None:
+    (tmp_path / "output").mkdir()
+    (tmp_path / "log.txt").write_text("printed")
+    make(tmp_path / "output")
+    artifacts = open_artifacts(f"file://{tmp_path}/store")
+    try:
+        assert tuple(one.name for one in collect_left(tmp_path, artifacts, LIMIT_BYTES)) == left
+    finally:
+        artifacts.close()

@@ -4,9 +4,11 @@ import pytest
 
 from bessemer.contract.model import Inspection, ModelFormat, Signature
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
-from worker.ending import Ending, conclude
-from worker.messages import Failed, Inspected
+from bessemer.contract.target import LINUX_X86_64, PresetTarget, ResolvedTarget
+from worker.ending import Ending, conclude, refuse_early_end
+from worker.messages import Compiled, Failed, Inspected
 
 INSPECTED = Inspected(
     inspection=Inspection(format=ModelFormat.PT2, signature=Signature(input_names=("x",), parameters=1))
@@ -68,3 +70,21 @@ def test_a_crash_by_a_signal_without_a_name_gives_its_number() -> None:
 
 def test_a_childs_problem_has_its_codes_own_words() -> None:
     assert conclude(ending(last=MISMATCH)) == make_problem(ErrorCode.VERIFY_MISMATCH, "off", stage="verify")
+
+
+@pytest.mark.parametrize(
+    ("said", "asked", "is_refused"),
+    [
+        (Stage.TRANSLATE, Stage.TRANSLATE, False),
+        (Stage.TRANSLATE, None, True),
+        (Stage.TRANSLATE, Stage.PACKAGE, True),
+        (Stage.CAPTURE, Stage.TRANSLATE, True),
+    ],
+)
+def test_only_a_job_that_was_to_stop_early_may(said: Stage, asked: Stage | None, is_refused: bool) -> None:
+    target = ResolvedTarget(name="host", kind="llvm", mcpu="x", triple=LINUX_X86_64, features=(), cores=1)
+    stopped = Compiled(target=target, verified=None, figures=None, files=("report.json",), stopped_after=said)
+    request = CompilationRequest(model="0" * 64, target=PresetTarget(preset="host"), stop_after=asked)
+    result = refuse_early_end(stopped, request)
+    assert isinstance(result, Problem) == is_refused
+    assert is_refused or result is stopped

@@ -27,9 +27,12 @@ RULES = [
     ("worker/candidates", ("worker.pipeline", "worker.tuning")),
     ("worker/measure", ("worker.pipeline", "worker.candidates", *COMPILERS)),
     ("worker/tuning", tuple(f"worker.pipeline.{stage}" for stage in Stage)),
+    ("worker/kernels", ("worker.pipeline", "worker.tuning")),
     ("worker/report", ("worker.pipeline",)),
+    ("worker/inspection", ("worker.pipeline", "worker.tuning", "worker.translation")),
     ("worker/schedules", ("worker.pipeline", "worker.tuning", "worker.translation", "worker.layout")),
     ("worker/layout", ("worker.pipeline", "worker.tuning", "worker.translation")),
+    ("worker/rewrites", ("worker.pipeline", "worker.tuning", "worker.translation", "worker.schedules")),
     ("worker/translation", ("worker.pipeline", "worker.tuning", "worker.schedules", "worker.layout")),
 ]
 WITHOUT_COMPILERS = ("worker.__main__", "app.__main__", "bessemer.client", "bessemer.cli")

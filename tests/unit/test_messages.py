@@ -40,12 +40,22 @@ COMPILED = {
     "figures": FIGURES,
     "files": ["report.html", "bundle.tar.zst"],
 }
+STOPPED = COMPILED | {
+    "verified": None,
+    "figures": None,
+    "files": ["report.json"],
+    "stopped_after": "translate",
+}
 FAILED = {"kind": "failed", "code": "verify-mismatch", "detail": "off"}
 FINISHED = {"kind": "stage-finished", "stage": "tune", "seconds": 1.0}
 PROGRESS = {"kind": "progress", "stage": "tune", "done": 1, "total": 2}
 
 
-@pytest.mark.parametrize("message", [COMPILED, FAILED, FINISHED, PROGRESS], ids=lambda m: m["kind"])
+@pytest.mark.parametrize(
+    "message",
+    [COMPILED, STOPPED, STOPPED | {"verified": True, "stopped_after": "verify"}, FAILED, FINISHED, PROGRESS],
+    ids=lambda m: m["kind"],
+)
 def test_an_honest_message_is_read(message: dict[str, Any]) -> None:
     assert MESSAGES.validate_json(json.dumps(message)).kind == message["kind"]
 
@@ -64,6 +74,13 @@ def test_an_honest_message_is_read(message: dict[str, Any]) -> None:
         COMPILED | {"files": ["bundle.tar.zst", "log.txt"]},
         COMPILED | {"figures": FIGURES | {"max_absolute_error": float("nan")}},
         COMPILED | {"figures": FIGURES | {"latency": {"runs": 3, **LATENCY, "p50_ms": float("inf")}}},
+        COMPILED | {"verified": None},
+        COMPILED | {"figures": None},
+        COMPILED | {"stopped_after": "translate"},
+        STOPPED | {"stopped_after": None},
+        STOPPED | {"stopped_after": "verify"},
+        STOPPED | {"verified": True},
+        STOPPED | {"files": ["bundle.tar.zst"]},
         FINISHED | {"seconds": float("nan")},
         PROGRESS | {"done": -1},
         PROGRESS | {"total": 1 << 60},

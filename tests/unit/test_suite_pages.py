@@ -33,7 +33,10 @@ def test_the_page_has_ratios_shares_seconds_and_who_is_missing(tmp_path: Path) -
     page = pages.figures_page(tmp_path)
 
     assert "| mlp | 0.50 (0.45 to 0.55) | 2.00 (1.80 to 2.20) | 0.010 |  | 2.00 (ONNX Runtime) |" in page
-    assert "| mlp | `fused_linear_add` | 8x16 · 16x4 → 8x4 | 2 | 1.00 ms | 90.0 % | 80.0 | 80% |" in page
+    assert (
+        "| mlp | `fused_linear_add` | 8x16 · 16x4 → 8x4 | 2 | 1.00 ms | 900 µs | 90.0 % | 80.0 | 80% |"
+        in page
+    )
     assert "`softmax`" not in page
     assert "| mlp | 1.00 | 1.00 | 1.00 | 1.00 | 4.00 |" in page
     assert "| 10 layers | 0.50 | 0.50 | 0.50 | 0.50 | 2.00 |" in page

@@ -7,17 +7,49 @@ from typing import TYPE_CHECKING
 
 from bessemer.bundle.manifest import BundleFile, Manifest, OutputTolerance
 from bessemer.contract.report import Report
+from bessemer.contract.stage import Stage
 from worker.machine import processor, versions
 from worker.package.runtime import runtime_libraries
+from worker.pipeline.types import (
+    Benchmarked,
+    Captured,
+    Optimized,
+    Translated,
+    Tuned,
+    Verified,
+    Workshop,
+    made_from,
+)
 
 if TYPE_CHECKING:
-    from worker.pipeline.types import Benchmarked, Workshop
+    from bessemer.contract.preflight import Preflight
 
 
-def make_report(benchmarked: Benchmarked, workshop: Workshop, created_at: datetime) -> Report:
-    """Everything that is known about the compilation up to here."""
-    tuned = benchmarked.verified.built.tuned
-    captured = tuned.captured
+def make_report(
+    value: object,
+    workshop: Workshop,
+    created_at: datetime,
+    stopped_after: Stage | None = None,
+    preflight: Preflight | None = None,
+) -> Report:
+    """Everything that is known about the compilation up to here.
+
+    Args:
+        value: of the last stage that ran.
+        workshop: for the stages and the sandbox.
+        created_at: of the report.
+        stopped_after: that stage, where the compilation stops early.
+        preflight: where it is one.
+
+    Raises:
+        ValueError: nothing was captured.
+    """
+    captured, translated = made_from(value, Captured), made_from(value, Translated)
+    optimized, tuned = made_from(value, Optimized), made_from(value, Tuned)
+    verified, benchmarked = made_from(value, Verified), made_from(value, Benchmarked)
+    if captured is None:
+        raise ValueError("nothing is known of a model that was not captured")
+    counted = optimized or translated
     return Report(
         bessemer=versions()["bessemer"],
         versions=versions(),
@@ -30,27 +62,33 @@ def make_report(benchmarked: Benchmarked, workshop: Workshop, created_at: dateti
         inputs=captured.input_specs,
         outputs=captured.output_specs,
         dynamic=captured.dynamic,
-        verified=True,
-        comparisons=benchmarked.verified.comparisons,
-        operators=tuned.optimized.operators,
-        passes=tuned.optimized.passes,
-        tune=tuned.result,
-        benchmark=benchmarked.result,
+        verified=verified is not None,
+        comparisons=verified.comparisons if verified else (),
+        operators=counted.operators if counted else {},
+        passes=optimized.passes if optimized else (),
+        rewrites=optimized.rewrites if optimized else (),
+        kernels=optimized.kernels if optimized else (),
+        tune=tuned.result if tuned else None,
+        benchmark=benchmarked.result if benchmarked else None,
         stages=workshop.finished_stages(),
         sandbox=workshop.sandbox,
         processor=processor(),
+        stopped_after=stopped_after,
+        preflight=preflight,
     )
 
 
 def make_manifest(benchmarked: Benchmarked, files: tuple[BundleFile, ...], created_at: datetime) -> Manifest:
     """What the runner needs to know, and every file beside the manifest."""
     captured = benchmarked.captured
+    parameters = benchmarked.verified.built.parameters
     return Manifest(
         model=captured.upload.request.model,
         target=captured.upload.target,
         inputs=captured.input_specs,
         outputs=captured.output_specs,
         dynamic=captured.dynamic,
+        parameters=None if parameters is None else parameters.document,
         runtime_libraries=runtime_libraries(benchmarked.verified.built.imports),
         tolerances=tuple(
             OutputTolerance(

@@ -12,6 +12,7 @@ from bessemer.bundle.manifest import LIBRARY
 from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError
 from worker.executable import build_library
+from worker.inspection.machine_code import join_sources
 from worker.pipeline.types import Built, Tuned, Workshop
 from worker.targets import tvm_target
 
@@ -31,7 +32,10 @@ def build(tuned: Tuned, workshop: Workshop) -> Built:
     """
     target = tvm_target(tuned.captured.upload.target)
     library = workshop.output / LIBRARY
-    executable = build_library(tuned.module, target, library, workshop.scratch / "objects")
+    objects, with_sources = workshop.scratch / "objects", tuned.captured.upload.request.inspect.assembly
+    executable = build_library(tuned.module, target, library, objects, with_sources)
+    if with_sources:
+        join_sources(objects, workshop.output)
     return Built(tuned=tuned, library=library, imports=imported_functions(executable, tuned.module))
 
 

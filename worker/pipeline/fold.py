@@ -29,7 +29,7 @@ EVALUATORS: dict[str, Callable[..., Array]] = {
 }
 """Operators that parameters commonly pass through; numpy computes them as TVM does, bit by bit."""
 
-_WEIGHT_CHANNEL_AXIS = {
+WEIGHT_CHANNEL_AXIS = {
     "relax.nn.conv1d": 0,
     "relax.nn.conv2d": 0,
     "relax.nn.conv3d": 0,
@@ -37,7 +37,7 @@ _WEIGHT_CHANNEL_AXIS = {
 }
 """Which axis of the weights runs over the output's channels (the importer's layouts: OI…, and (K, N))."""
 
-_CHANNEL_AXIS = 1
+CHANNEL_AXIS = 1
 
 
 class Affine(NamedTuple):
@@ -65,7 +65,7 @@ def fold_batch_norm(
     reads, the scale goes into the weights and the shift into the bias. Elsewhere one multiplication and one
     addition stay.
     """
-    folded = _BatchNormFolder(module, _reads(function)).visit_expr(function)
+    folded = _BatchNormFolder(module, count_reads(function)).visit_expr(function)
     return relax.analysis.remove_all_unused(folded)
 
 
@@ -95,7 +95,7 @@ class _Mutator(PyExprMutator):
 class _ConstantEvaluator(_Mutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
-        evaluate = EVALUATORS.get(_operator(call))
+        evaluate = EVALUATORS.get(operator_name(call))
         values = [self.constant(argument) for argument in call.args]
         if evaluate is None or any(value is None for value in values):
             return call
@@ -116,9 +116,9 @@ class _BatchNormFolder(_Mutator):
 
     def _affine(self, norm: relax.Expr) -> Affine | None:
         if (
-            _operator(norm) != "relax.nn.batch_norm"
+            operator_name(norm) != "relax.nn.batch_norm"
             or norm.attrs.training
-            or norm.attrs.axis != _CHANNEL_AXIS
+            or norm.attrs.axis != CHANNEL_AXIS
         ):
             return None
         values = [self.constant(argument) for argument in norm.args[1:]]
@@ -140,7 +140,7 @@ class _BatchNormFolder(_Mutator):
     def _without_bias(self, data: relax.Expr) -> tuple[relax.Expr, Array | None]:
         """What computes ``data``, and the bias per channel that is added to it, where there is one."""
         call = self.binding(data)
-        if _operator(call) != "relax.add":
+        if operator_name(call) != "relax.add":
             return data, None
         for term, other in (call.args, reversed(call.args)):
             value = self.constant(other)
@@ -150,7 +150,7 @@ class _BatchNormFolder(_Mutator):
 
     def _scaled_weights(self, producer: relax.Expr, scale: Array) -> relax.Call | None:
         call = self.binding(producer)
-        axis = _WEIGHT_CHANNEL_AXIS.get(_operator(call))
+        axis = WEIGHT_CHANNEL_AXIS.get(operator_name(call))
         weights = None if axis is None else self.constant(call.args[1])
         if not isinstance(weights, np.ndarray) or axis is None or not self._alone(producer):
             return None
@@ -164,7 +164,8 @@ class _BatchNormFolder(_Mutator):
         return isinstance(variable, relax.Var) and self._reads_of[variable.name] == 1
 
 
-def _reads(function: relax.Function) -> Counter[str]:
+def count_reads(function: relax.Function) -> Counter[str]:
+    """How often each variable is read, by name."""
     counts: Counter[str] = Counter()
 
     def visit(expression: relax.Expr) -> None:
@@ -183,7 +184,8 @@ def _reads(function: relax.Function) -> Counter[str]:
     return counts
 
 
-def _operator(expression: relax.Expr) -> str:
+def operator_name(expression: relax.Expr) -> str:
+    """The operator that an expression calls; empty where it calls none."""
     if isinstance(expression, relax.Call) and isinstance(expression.op, tvm.ir.Op):
         return str(expression.op.name)
     return ""
@@ -195,11 +197,11 @@ def _integers(values: Any) -> tuple[int, ...] | None:
 
 def _is_per_channel(shape: tuple[int, ...], rank: int) -> bool:
     padded = (1,) * (rank - len(shape)) + shape
-    return all(size == 1 for axis, size in enumerate(padded) if axis != _CHANNEL_AXIS)
+    return all(size == 1 for axis, size in enumerate(padded) if axis != CHANNEL_AXIS)
 
 
 def _per_channel(values: Array, data: relax.Expr) -> relax.Expr:
-    shape = (-1, *(1 for _ in range(data.ty.ndim - _CHANNEL_AXIS - 1)))
+    shape = (-1, *(1 for _ in range(data.ty.ndim - CHANNEL_AXIS - 1)))
     return _constant(values.reshape(shape).astype(str(data.ty.dtype)))
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.contract.stage import Stage
@@ -18,7 +19,7 @@ from worker.pipeline.optimize import optimize
 from worker.pipeline.package import package
 from worker.pipeline.translate import translate
 from worker.pipeline.tune import tune
-from worker.pipeline.types import Packaged, Upload, Workshop
+from worker.pipeline.types import Upload, Workshop
 from worker.pipeline.verify import verify
 
 PIPELINE: tuple[tuple[Stage, Callable[[Any, Workshop], Any]], ...] = (
@@ -46,6 +47,15 @@ FAILURES = MappingProxyType(
 )
 """What an exception that no stage expected becomes."""
 
+FINDINGS = frozenset(
+    {
+        ErrorCode.OPERATOR_UNSUPPORTED,
+        ErrorCode.TRANSLATE_FAILED,
+        ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED,
+    }
+)
+"""What a preflight is asked for: a model that does not translate answers it, and is no failure of it."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -56,9 +66,21 @@ class Observer(Protocol):
         """A stage begins."""
         ...
 
-    def stage_finished(self, stage: Stage, seconds: float) -> None:
-        """A stage has ended well, after ``seconds`` of wall clock."""
+    def stage_finished(self, stage: Stage, seconds: float, value: object) -> None:
+        """A stage has ended well, after ``seconds`` of wall clock; ``value`` is what it returned."""
         ...
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How far a run came: the last stage, what it returned, and what a preflight found in its way.
+
+    Where there is a ``finding``, the stage gave nothing, and ``value`` is its predecessor's.
+    """
+
+    stage: Stage
+    value: Any
+    finding: JobError | None = None
 
 
 class StageFailedError(JobError):
@@ -73,8 +95,8 @@ class StageFailedError(JobError):
         return super().problem(stage or self.stage.value)
 
 
-def run_pipeline(upload: Upload, workshop: Workshop, observer: Observer) -> Packaged:
-    """Run every stage on its predecessor's value.
+def run_pipeline(upload: Upload, workshop: Workshop, observer: Observer) -> Reached:
+    """Run the stages up to the last that is wanted, each on its predecessor's value.
 
     Args:
         upload: the model, and what is wanted of it.
@@ -84,15 +106,26 @@ def run_pipeline(upload: Upload, workshop: Workshop, observer: Observer) -> Pack
     Raises:
         StageFailedError: a stage failed; whatever it raised is mapped to a stable code.
     """
-    value: Any = upload
+    last = upload.request.stop_after or Stage.PACKAGE
+    reached = Reached(Stage.CAPTURE, upload)
     for stage, run in PIPELINE:
+        if not last.includes(stage):
+            break
         observer.stage_started(stage)
         start = time.perf_counter()
-        try:
-            value = run(value, workshop)
-        except Exception as error:
-            failure = failure_of(FAILURES[stage], error)
-            _log.error("%s: %s", stage.value, failure.detail, exc_info=failure is not error)
-            raise StageFailedError(stage, failure) from error
-        observer.stage_finished(stage, time.perf_counter() - start)
-    return cast(Packaged, value)
+        reached = _reach(stage, run, reached.value, workshop, last)
+        observer.stage_finished(stage, time.perf_counter() - start, reached.value)
+    return reached
+
+
+def _reach(
+    stage: Stage, run: Callable[[Any, Workshop], Any], value: Any, workshop: Workshop, last: Stage
+) -> Reached:
+    try:
+        return Reached(stage, run(value, workshop))
+    except Exception as error:
+        failure = failure_of(FAILURES[stage], error)
+        if stage is last is Stage.TRANSLATE and failure.code in FINDINGS:
+            return Reached(stage, value, failure)
+        _log.error("%s: %s", stage.value, failure.detail, exc_info=failure is not error)
+        raise StageFailedError(stage, failure) from error

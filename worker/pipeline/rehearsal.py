@@ -10,7 +10,8 @@ import tvm
 from torch import nn
 
 from worker.executable import compile_module
-from worker.pipeline.passes import OPTIMIZATION
+from worker.kernels.registry import kernel_book
+from worker.pipeline.passes import default_phases
 from worker.pipeline.translate import decomposition_table
 from worker.targets import host_mcpu
 from worker.translation.importer import Importer
@@ -30,12 +31,13 @@ class _Rehearsed(nn.Module):
 
 
 def rehearse() -> None:
-    """Export, translate, optimize and compile a tiny model in memory."""
+    """Export, translate, optimize and compile a tiny model in memory; load what packages add."""
+    kernel_book()
     program = torch.export.export(_Rehearsed().eval(), (torch.zeros(1, 1, 4, 4),))
     program = program.run_decompositions(decomposition_table())
     module = Importer().from_exported_program(program, False, False, False, None)
     target = tvm.target.Target({"kind": "llvm", "mcpu": host_mcpu(), "num-cores": 1})
     with target, tvm.transform.PassContext(opt_level=3):
-        for phase in OPTIMIZATION:
+        for phase in default_phases():
             module = tvm.transform.Sequential(phase.passes)(module)
         compile_module(module, target)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import tvm
 from tvm import relax, tirx
+from tvm.relax.transform import DeadCodeElimination
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
@@ -77,7 +78,7 @@ def _search_and_apply(
         searched = apply_records(optimized.module, records_kept, target) if records_kept else default
         verdict = Verdict(kept=Schedules.DEFAULT)
         if records_kept:
-            entrants = Entrants(searched, default, target, optimized.captured)
+            entrants = Entrants(searched, default, target, optimized.captured, optimized.parameters)
             verdict = hold_contest(entrants, workshop, budget.contest_seconds)
     module = searched if verdict.kept is Schedules.SEARCH else default
     result = _result(tasks, time.monotonic() - started, verdict)
@@ -124,8 +125,8 @@ def _open_laboratory(optimized: Optimized, workshop: Workshop, target: tvm.targe
 
 
 def _tasks_of(module: tvm.IRModule, laboratory: Laboratory) -> list[TaskSearch]:
-    """What can be searched; a function whose sizes are open cannot be measured."""
-    found = extract_tasks(module, laboratory.target)
+    """What each run computes and can be searched; a function whose sizes are open cannot be measured."""
+    found = extract_tasks(DeadCodeElimination(["main"])(module), laboratory.target)
     known = [task for task in found if not count_open(task.dispatched[0])]
     return [
         TaskSearch(

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
-from bessemer.contract.report import BenchmarkResult, OutputComparison, PassTime, StageTime, TuneResult
+from bessemer.contract.problem import SourcePlace
+from bessemer.contract.report import (
+    BenchmarkResult,
+    KernelChoice,
+    OutputComparison,
+    PassTime,
+    RewriteResult,
+    StageTime,
+    TuneResult,
+)
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.target import ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
+from worker.inspection.recorder import NoRecorder, Recorder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,8 +31,13 @@ if TYPE_CHECKING:
     import tvm
 
     from worker.candidates.client import Candidates
+    from worker.parameters import ParameterFile
 
     Arrays = tuple[np.ndarray, ...]
+
+Value = TypeVar("Value")
+
+NO_RECORDER: Recorder = NoRecorder()
 
 Advance = Callable[[int, int, str], None]
 """Tells how far a stage is: done, total, detail."""
@@ -30,7 +45,7 @@ Advance = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Workshop:
-    """What stages work with besides their input: folders, processes, and a way to report progress."""
+    """What stages work with besides their input: folders, processes, and ways to report what they did."""
 
     scratch: Path
     output: Path
@@ -38,6 +53,7 @@ class Workshop:
     advance: Advance
     sandbox: SandboxStatus
     finished_stages: Callable[[], tuple[StageTime, ...]]
+    recorder: Recorder = NO_RECORDER
 
 
 @dataclass(frozen=True)
@@ -82,11 +98,16 @@ class Captured:
 
 @dataclass(frozen=True)
 class Translated:
-    """The model in Relax, its parameters bound as constants. ``main`` takes the inputs in their order."""
+    """The model in Relax. ``main`` takes the inputs in their order, then the parameters that are separate.
+
+    ``places`` says where in the user's model a variable of ``main`` comes from, by its name.
+    """
 
     captured: Captured
     module: tvm.IRModule
     operators: dict[str, int]
+    places: Mapping[str, SourcePlace] = field(default_factory=dict)
+    parameters: ParameterFile | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +118,9 @@ class Optimized:
     operators: dict[str, int]
     module: tvm.IRModule
     passes: tuple[PassTime, ...]
+    rewrites: tuple[RewriteResult, ...] = ()
+    parameters: ParameterFile | None = None
+    kernels: tuple[KernelChoice, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -126,6 +150,11 @@ class Built:
     def captured(self) -> Captured:
         """The model that this was made from."""
         return self.tuned.captured
+
+    @property
+    def parameters(self) -> ParameterFile | None:
+        """The parameters that the library does not contain."""
+        return self.tuned.optimized.parameters
 
 
 @dataclass(frozen=True)
@@ -160,3 +189,28 @@ class Packaged:
 
     benchmarked: Benchmarked
     files: tuple[str, ...]
+
+
+def made_from(value: object, kind: type[Value]) -> Value | None:
+    """The value of a kind that a stage's value was made from, or is; None where its stage has not run."""
+    while value is not None and not isinstance(value, kind):
+        value = _predecessor(value)
+    return value
+
+
+def _predecessor(value: object) -> object:
+    match value:
+        case Packaged(benchmarked=before):
+            return before
+        case Benchmarked(verified=before):
+            return before
+        case Verified(built=before):
+            return before
+        case Built(tuned=before):
+            return before
+        case Tuned(optimized=before):
+            return before
+        case Optimized(captured=before) | Translated(captured=before):
+            return before
+        case _:
+            return None

@@ -57,13 +57,19 @@ class View:
 
 
 def make_view(report: Report) -> View:
-    """Work out what the page shows."""
-    benchmark = report.benchmark
+    """Work out what the page shows.
+
+    Raises:
+        ValueError: the compilation stopped early: the page is of a library that was measured.
+    """
+    benchmark, tune = report.benchmark, report.tune
+    if benchmark is None or tune is None:
+        raise ValueError(f"the compilation stopped after {report.stopped_after}")
     rows = [
         (OURS, benchmark.latency),
         *((words.baseline_name(peer.name), peer.latency) for peer in benchmark.baselines),
     ]
-    tasks = sorted(report.tune.tasks, key=lambda task: -(task.best_ms or 0) * task.weight)
+    tasks = sorted(tune.tasks, key=lambda task: -(task.best_ms or 0) * task.weight)
     curves = (charts.tuning_curve(task) for task in tasks)
     return View(
         report=report,

@@ -115,6 +115,11 @@ def guess(size: Any) -> int:
     return max(2, int(known)) if isinstance(known, tirx.IntImm) else GUESSED_SIZE
 
 
+def long_axes(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """Those that count more than one."""
+    return tuple(axis for axis in axes if axis.extent > 1)
+
+
 def same_sizes(some: Sequence[Axis], others: Sequence[Axis]) -> bool:
     """Whether axes have the same sizes, one by one, open ones included."""
     return len(some) == len(others) and all(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from tvm import relax
@@ -12,14 +13,18 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 
 from worker.translation.dtypes import dtype_name
 from worker.translation.emitter import Emitter, dtype_of, shape_of
+from worker.translation.expressions import ExpressionBuilder
+from worker.translation.naming import NamingBuilder
 from worker.translation.registry import rule_book
 from worker.translation.symbols import Symbols
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from torch.export import ExportedProgram
     from torch.fx import Node
 
+    from worker.translation.expressions import Express
     from worker.translation.rule import Rule
 
 STOCK_NAMESPACES = ("aten", "torchvision")
@@ -35,14 +40,37 @@ class Importer(ExportedProgramImporter):
     the operator's place is known, instead of compiled to something else.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, expressions: Mapping[str, Express] | None = None) -> None:
+        """An importer of one program.
+
+        Args:
+            expressions: with them, each operator is emitted as a tensor expression: as one of these, by the
+                operator's name, else as TVM's own. Without, as the Relax operator that it is.
+        """
+        self._expressions = expressions
         super().__init__()
         self.reached: Node | None = None
+        self._builder = NamingBuilder()
         self._symbols: Symbols | None = None
+
+    @property
+    def block_builder(self) -> relax.BlockBuilder:
+        """What all converters and rules emit with."""
+        return self._builder
+
+    @block_builder.setter
+    def block_builder(self, _plain: relax.BlockBuilder) -> None:
+        """The builder that TVM's importer makes for a program, or in its place the one of expressions."""
+        self._builder = NamingBuilder() if self._expressions is None else ExpressionBuilder(self._expressions)
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """The node that each variable comes from, by the variable's name."""
+        return self._builder.nodes
 
     def create_input_vars(self, exported_program: Any) -> Any:
         """The inputs, whose shapes name the symbols."""
-        found = super().create_input_vars(exported_program)
+        found = super().create_input_vars(getattr(exported_program, "program", exported_program))
         self._symbols = Symbols(found[1].values())
         return found
 
@@ -105,7 +133,7 @@ class Importer(ExportedProgramImporter):
             elif node.op == "get_attr":
                 self.env[node] = _attribute(graph_module, str(node.target))
             elif node.op == "call_function":
-                self.reached = node
+                self.reached = self._builder.node = node
                 result = self._shaped(node, self.convert(node))
                 check_type(node, result)
                 self.env[node] = result
@@ -154,6 +182,31 @@ class Importer(ExportedProgramImporter):
             return None
         converter = self.convert_map.get(getattr(target, "__name__", str(target)))
         return None if converter is None else partial(converter)
+
+
+@dataclass(frozen=True)
+class _Unbound:
+    """A program some of whose tensors the importer does not find, and so leaves as arguments of ``main``."""
+
+    program: ExportedProgram
+    names: frozenset[str]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.program, name)
+
+    def named_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return self._bound(self.program.named_parameters())
+
+    def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return self._bound(self.program.named_buffers())
+
+    def _bound(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
+        return ((name, tensor) for name, tensor in tensors if name not in self.names)
+
+
+def unbound(program: ExportedProgram, names: frozenset[str]) -> ExportedProgram:
+    """A program for the importer, which does not bind the tensors of these names."""
+    return cast("ExportedProgram", _Unbound(program, names)) if names else program
 
 
 def operator_name(node: Node) -> str:

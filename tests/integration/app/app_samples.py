@@ -87,6 +87,11 @@ class PlayedWorker:
         self.store.jobs.succeed(job_id, attempt, TARGET, True, FIGURES, artifacts)
         return artifacts
 
+    def fail_with(self, job_id: str, attempt: int, files: dict[str, bytes]) -> None:
+        """End the job with a problem, with what it left."""
+        artifacts = tuple(self._keep(name, content, "text/plain") for name, content in files.items())
+        self.store.jobs.fail(job_id, attempt, make_problem(ErrorCode.OPTIMIZE_FAILED, "no"), artifacts)
+
     def fail(self, job_id: str, attempt: int) -> None:
         """End the job with a problem."""
         self.store.jobs.fail(job_id, attempt, make_problem(ErrorCode.CAPTURE_FAILED, "no"))

@@ -18,6 +18,9 @@ PATHS = {
     "/v1/compilations/{id}/artifacts": {"get"},
     "/v1/compilations/{id}/artifacts/{name}": {"get", "head"},
     "/v1/compilations/{id}/report": {"get"},
+    "/v1/compilations/{id}/ir": {"get"},
+    "/v1/compilations/{id}/ir/{step}": {"get"},
+    "/v1/compilations/{id}/ir/{step}/diff": {"get"},
     "/v1/compilations/{id}/cancel": {"post"},
     "/v1/targets": {"get"},
     "/healthz": {"get"},
@@ -25,6 +28,8 @@ PATHS = {
 }
 REQUEST_MODELS = (
     "CompilationRequest",
+    "InspectOptions",
+    "TranslateOptions",
     "TuneOptions",
     "VerifyOptions",
     "BenchmarkOptions",

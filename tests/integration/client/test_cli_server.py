@@ -193,3 +193,19 @@ def test_errors_have_their_status_and_no_traceback(
     assert says in ran.stderr
     assert "Traceback" not in ran.stderr
     assert ran.stdout == ""
+
+
+def test_a_bundle_of_what_stops_before_is_a_mistake(server: str, model: Path, tmp_path: Path) -> None:
+    ran = bessemer(server, "compile", model, "--output", tmp_path, "--option", "stop_after=translate")
+    assert ran.returncode == 2
+    assert "stop_after=translate makes none" in ran.stderr
+
+
+def test_a_job_without_snapshots_says_what_to_ask_for(
+    server: str, client: Client, stagehand: Stagehand, model: Path
+) -> None:
+    job = client.submit(model, inputs={"x": (1, 784)})
+    stagehand.fail(job.id)
+    ran = bessemer(server, "ir", job.id)
+    assert ran.returncode == 1
+    assert "inspect.ir" in ran.stderr

@@ -99,3 +99,20 @@ def test_a_log_that_is_none_any_more_is_left_out(rig: Rig, log: str) -> None:
     assert row.problem.code is ErrorCode.CHILD_CRASHED
     assert "root:" not in row.problem.detail
     assert row.artifacts == ()
+
+
+def test_a_job_that_says_that_it_was_to_stop_early_is_misbehavior(rig: Rig) -> None:
+    stopped = {"verified": None, "figures": None, "files": ["report.json"], "stopped_after": "translate"}
+    message = json.loads(COMPILED.model_dump_json()) | stopped
+    plant = '(output / "report.json").write_text("{}")'
+    body = LEAVE.format(plant=plant, line=json.dumps(message).encode() + b"\n")
+    row = rig.handle(rig.job(body), sandbox=SandboxMode.OFF)
+    assert row.state is JobState.FAILED
+    assert row.problem.code is ErrorCode.CHILD_MISBEHAVED
+
+
+def test_snapshots_of_a_job_that_crashed_are_taken_where_they_are_plain_files(rig: Rig) -> None:
+    plant = 'Path("../output/ir.json").write_text("{}"); os.symlink("/etc/passwd", "../output/ir.zst")'
+    row = rig.handle(rig.job(f"from pathlib import Path\n{plant}\nos._exit(3)"), sandbox=SandboxMode.OFF)
+    assert row.problem.code is ErrorCode.CHILD_CRASHED
+    assert [artifact.name for artifact in row.artifacts] == ["ir.json"]

@@ -27,7 +27,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from worker.schedules import nest
-from worker.schedules.blocks import Axis, Block, block_names, has_branch, read_block
+from worker.schedules.blocks import Axis, Block, block_names, has_branch, long_axes, read_block
 from worker.schedules.families.access import step_along
 from worker.schedules.families.product import Places, split_place
 from worker.schedules.machine import Machine
@@ -87,7 +87,7 @@ def find_parts(schedule: s_tir.Schedule) -> tuple[Part, ...] | None:
     first = next((block for block in blocks if block is not None and block.reduced), None)
     if first is None or not all(block is not None and _is_plain(block) for block in blocks):
         return None
-    kept, reduced = _sizes(_long(first.spatial)), _sizes(_long(first.reduced))
+    kept, reduced = _sizes(long_axes(first.spatial)), _sizes(long_axes(first.reduced))
     parts: list[Part] = []
     for block in blocks:
         part = None if block is None else _as_part(block, parts, kept, reduced)
@@ -132,10 +132,6 @@ def _is_plain(block: Block) -> bool:
     )
 
 
-def _long(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    return tuple(axis for axis in axes if axis.extent > 1)
-
-
 def _sizes(axes: tuple[Axis, ...]) -> tuple[int, ...]:
     return tuple(axis.extent for axis in axes)
 
@@ -143,9 +139,9 @@ def _sizes(axes: tuple[Axis, ...]) -> tuple[int, ...]:
 def _as_part(
     block: Block, before: list[Part], kept: tuple[int, ...], reduced: tuple[int, ...]
 ) -> Part | None:
-    own = _long(block.spatial)
+    own = long_axes(block.spatial)
     if block.reduced:
-        part = Part(block, own, _long(block.reduced))
+        part = Part(block, own, long_axes(block.reduced))
         return part if (_sizes(part.kept), _sizes(part.reduced)) == (kept, reduced) else None
     if _sizes(own) == kept:
         return Part(block, own, ())
@@ -159,7 +155,7 @@ def _kept_axes(block: Block, before: list[Part]) -> tuple[Axis, ...]:
     results = {part.output: part for part in before if not part.keeps_strip}
     for load in nest.loads_of(block.body.body.value):
         if load.source in results:
-            own = _long(block.axes)
+            own = long_axes(block.axes)
             return tuple(axis for index in load.indices for axis in own if axis.var.same_as(index))
     return ()
 

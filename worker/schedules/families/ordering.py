@@ -36,7 +36,7 @@ def write_argsort(
 def write_topk(
     rows: int, width: int, kept: int, dtypes: tuple[str, str], ascends: bool, threads: int
 ) -> tirx.PrimFunc:
-    """A scheduled function from ``[rows, width]`` to its first ``kept`` values, and their places."""
+    """A scheduled function from ``[rows, width]`` to the first ``kept`` values in order, and their places."""
     results = [((rows, kept), dtypes[0]), ((rows, kept), dtypes[1])]
     function = _signature((rows, width), results, dtypes[0])
     buffers = function.params

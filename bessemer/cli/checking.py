@@ -1,0 +1,67 @@
+"""``bessemer check``: what would not compile, in seconds."""
+
+from typing import Annotated
+
+import typer
+
+from bessemer.cli.compiling import follow, uploaded
+from bessemer.cli.options import request_fields
+from bessemer.cli.output import (
+    ExitStatus,
+    JsonOption,
+    UrlOption,
+    connected,
+    errors,
+    print_json,
+    problem_lines,
+    results,
+    show_lines,
+)
+from bessemer.cli.preflight import show_preflight
+from bessemer.client import Job
+from bessemer.contract.job import JobState
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.stage import Stage
+
+__all__ = ["check"]
+
+
+def check(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or an uploaded one's digest.")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", metavar="NAME=1x3x224x224:float32", help="Once for each input; a .pt2 has its own."
+        ),
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="KEY=VALUE", help="A field of the request, as of `compile`."),
+    ] = None,
+    json: JsonOption = False,
+    url: UrlOption = None,
+) -> None:
+    """Say in seconds whether a model would compile, and what it consists of; status 1 where it would not.
+
+    With --json it prints the report, whose `preflight` has the findings.
+    """
+    console = errors if json else results
+    with connected(url) as client:
+        fields = request_fields(None, inputs or (), options or ()) | {"stop_after": Stage.TRANSLATE}
+        digest = uploaded(client, model, console)
+        job = client.post(CompilationRequest.model_validate({"model": digest, **fields}))
+        follow(job, console)
+        _finish(job, json)
+
+
+def _finish(job: Job, json: bool) -> None:
+    if job.state is not JobState.SUCCEEDED:
+        if json:
+            print_json(job.document)
+        if job.document.problem:
+            show_lines(errors, problem_lines(job.document.problem))
+        raise typer.Exit(ExitStatus.FAILED)
+    report = job.report()
+    if json:
+        print_json(report)
+    show_preflight(report, quiet=json)

@@ -1,0 +1,65 @@
+"""``bessemer ir``."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from bessemer.cli.jobs import IdArgument
+from bessemer.cli.output import JsonOption, UrlOption, aligned, connected, print_json, results
+from bessemer.contract.ir import IrListing, IrStep
+from bessemer.errors import InvalidArgumentError
+
+__all__ = ["ir", "step_lines"]
+
+HEADINGS = ("step", "stage", "phase", "pass", "ms", "functions", "kernels", "operators", "calls", "loops", "")
+
+
+def ir(
+    job_id: IdArgument,
+    step: Annotated[int | None, typer.Argument(metavar="[STEP]", help="A number of the list.")] = None,
+    diff: Annotated[bool, typer.Option("--diff", help="What the step changed, not all of it.")] = False,
+    json: JsonOption = False,
+    url: UrlOption = None,
+) -> None:
+    """List the snapshots that a compilation took of its module, or print one of them.
+
+    They are taken where the compilation was asked for with --option inspect.ir=true.
+    """
+    with connected(url) as client:
+        if step is None:
+            if diff:
+                raise InvalidArgumentError("--diff is of one step: name it")
+            _list(client.job(job_id).ir(), json)
+            return
+        job = client.job(job_id)
+        typer.echo(job.ir_diff(step) if diff else job.ir_text(step), nl=False)
+
+
+def step_lines(listing: IrListing) -> Iterator[str]:
+    """The snapshots for a person."""
+    return aligned([HEADINGS, *map(_row, listing.items)])
+
+
+def _list(listing: IrListing, json: bool) -> None:
+    if json:
+        print_json(listing)
+        return
+    for line in step_lines(listing):
+        results.print(line, markup=False)
+
+
+def _row(step: IrStep) -> tuple[str, ...]:
+    counts = step.counts
+    figures = (counts.functions, counts.kernels, counts.operators, counts.calls, counts.loops)
+    milliseconds = f"{step.seconds * 1e3:.1f}"
+    note = "" if step.changed else "unchanged"
+    return (
+        str(step.step),
+        step.stage.value,
+        step.phase,
+        step.name,
+        milliseconds,
+        *map(str, figures),
+        note,
+    )

@@ -1,0 +1,150 @@
+"""The module between the passes, as it is written down."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import tvm
+import zstandard
+from stage_samples import Perceptron, capture_module, make_workshop
+from torch import nn
+
+from bessemer.contract.ir import IR_INDEX, IR_TEXTS, IrListing, IrText
+from bessemer.contract.stage import Stage
+from worker.errors import JobError
+from worker.inspection import recorder as recording
+from worker.inspection.counts import count_module
+from worker.inspection.recorder import IrRecorder, unified_diff
+from worker.pipeline import optimize as optimizing
+from worker.pipeline.optimize import optimize
+from worker.pipeline.passes import OPTIMIZATION, Phase
+from worker.pipeline.translate import translate
+from worker.pipeline.types import Translated, Workshop
+from worker.pipeline.witness import Witness
+
+
+class Silent:
+    def stage_started(self, stage: Stage) -> None: ...
+
+    def stage_finished(self, stage: Stage, seconds: float) -> None: ...
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    plain = make_workshop(tmp_path)
+    return replace(plain, recorder=IrRecorder(plain.output))
+
+
+def translated(workshop: Workshop, module: nn.Module | None = None) -> Translated:
+    value = translate(capture_module(module or Perceptron(), torch.randn(1, 16)), workshop)
+    Witness(Silent(), workshop.recorder).stage_finished(Stage.TRANSLATE, 0.5, value)
+    return value
+
+
+def listing(workshop: Workshop) -> IrListing:
+    return IrListing.model_validate_json((workshop.output / IR_INDEX).read_text())
+
+
+def text(workshop: Workshop, part: IrText) -> str:
+    data = (workshop.output / IR_TEXTS).read_bytes()[part.offset : part.offset + part.packed_bytes]
+    return zstandard.decompress(data).decode() if part.packed_bytes else ""
+
+
+def test_every_pass_leaves_a_snapshot_and_what_it_changed(workshop: Workshop) -> None:
+    optimize(translated(workshop), workshop)
+    steps = listing(workshop).items
+    names = [step.info.name for phase in OPTIMIZATION for step in phase.passes]
+    assert [step.name for step in steps] == ["translate", *names]
+    assert [step.step for step in steps] == list(range(len(names) + 1))
+    legalized = next(step for step in steps if step.name == "LegalizeOps")
+    assert legalized.counts.operators == 0 < legalized.counts.calls
+    assert "+            lv" in text(workshop, legalized.diff)
+    assert "R.call_tir" in text(workshop, legalized.text)
+    for step in steps[1:]:
+        assert step.changed == bool(text(workshop, step.diff))
+
+
+def test_the_whole_file_unpacks_to_all_texts(workshop: Workshop) -> None:
+    translated(workshop)
+    (step,) = listing(workshop).items
+    with (
+        (workshop.output / IR_TEXTS).open("rb") as file,
+        zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as reader,
+    ):
+        assert reader.read().decode() == text(workshop, step.text)
+
+
+def test_elements_of_constants_are_counted_not_written(workshop: Workshop) -> None:
+    class Wide(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 65_536)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x)
+
+    translated(workshop, Wide())
+    (step,) = listing(workshop).items
+    assert step.counts.constant_bytes == 17 * 65_536 * 4
+    assert step.text.text_bytes < 2000
+
+
+def test_a_pass_that_fails_leaves_the_snapshots_from_before(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @tvm.transform.module_pass(opt_level=0, name="Breaks")
+    def breaks(module: tvm.IRModule, _context: Any) -> tvm.IRModule:
+        raise ValueError("on purpose")
+
+    monkeypatch.setattr(optimizing, "OPTIMIZATION", (OPTIMIZATION[0], Phase("broken", (breaks,))))
+    with pytest.raises(JobError, match="pass Breaks of phase 'broken'"):
+        optimize(translated(workshop), workshop)
+    steps = listing(workshop).items
+    assert len(steps) == 1 + len(OPTIMIZATION[0].passes)
+    assert "R.matmul" in text(workshop, steps[-1].text)
+
+
+def test_what_is_too_long_is_cut_at_a_line_and_said_to_be(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "MAX_TEXT_BYTES", 300)
+    translated(workshop)
+    (step,) = listing(workshop).items
+    assert step.truncated
+    assert step.text.text_bytes <= 300
+    assert text(workshop, step.text).endswith("\n")
+
+
+def test_all_texts_together_are_bounded(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = IrRecorder(workshop.output)
+    monkeypatch.setattr(recorder, "_left_bytes", 5000)
+    bounded = replace(workshop, recorder=recorder)
+    optimize(translated(bounded), bounded)
+    steps = listing(workshop).items
+    assert sum(step.text.text_bytes + step.diff.text_bytes for step in steps) <= 5000
+    assert steps[-1].truncated
+    assert steps[-1].counts.kernels > 0
+
+
+def test_functions_blocks_and_loops_are_counted(workshop: Workshop) -> None:
+    counts = count_module(optimize(translated(workshop), workshop).module)
+    assert (counts.functions, counts.kernels, counts.operators, counts.calls) == (1, 2, 0, 2)
+    assert counts.loops >= counts.kernels
+    assert counts.blocks >= counts.kernels
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "diff"),
+    [
+        (["a\n"], ["a\n"], ""),
+        (["a\n"], ["b\n"], "--- before\n+++ after\n@@ -1 +1 @@\n-a\n+b\n"),
+        (["a\n"] * 3, ["b\n"] * 3, "# 3 lines became 3: too many to compare\n"),
+    ],
+)
+def test_texts_are_compared_as_far_as_that_is_quick(
+    before: list[str], after: list[str], diff: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "MAX_COMPARED_LINES", 5)
+    assert unified_diff(before, after) == diff

@@ -1,0 +1,115 @@
+"""Both levels of translation, from exported programs and from FX graphs with every kind of node."""
+
+import operator
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from capture_samples import capture_file
+from stage_samples import make_workshop
+from torch import fx, nn
+
+from bessemer.contract.request import TranslateOptions, TranslationLevel
+from examples.models import EXAMPLES
+from examples.models.save import SavedAs, save
+from worker.candidates.server import fork_server
+from worker.pipeline.build import build
+from worker.pipeline.optimize import optimize
+from worker.pipeline.translate import translate
+from worker.pipeline.tune import tune
+from worker.pipeline.types import Captured, Translated, Workshop
+from worker.pipeline.verify import verify
+
+KINDS = {"placeholder", "get_attr", "call_function", "call_method", "call_module", "output"}
+LEVELS = tuple(TranslationLevel)
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Iterator[Workshop]:
+    with fork_server(tmp_path) as candidates:
+        yield make_workshop(tmp_path, candidates)
+
+
+def mismatches(translated: Translated, workshop: Workshop) -> list[int]:
+    """Where the library differs from the model."""
+    tuned = tune(optimize(translated, workshop), workshop)
+    return [comparison.mismatches for comparison in verify(build(tuned, workshop), workshop).comparisons]
+
+
+def every_kind_of_node() -> fx.GraphModule:
+    """A graph with every kind of node, keyword arguments, and nested tuples and dictionaries."""
+    root = nn.Module()
+    root.layer = nn.Linear(6, 4)
+    root.inner = nn.Module()
+    root.inner.scale = nn.Parameter(torch.randn(4))
+    root.register_buffer("shift", torch.randn(4))
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    y = graph.placeholder("y")
+    scale, shift = graph.get_attr("inner.scale"), graph.get_attr("shift")
+    layer = graph.call_module("layer", (x,))
+    scaled = graph.call_function(torch.mul, (layer,), {"other": scale})
+    shifted = graph.call_function(torch.add, (scaled, shift), {"alpha": 0.5})
+    picked = graph.call_function(operator.getitem, ({"a": shifted, "b": (layer, (scaled,))}, "b"))
+    inner = graph.call_function(operator.getitem, (graph.call_function(operator.getitem, (picked, 1)), 0))
+    parts = graph.call_method("split", (y,), {"split_size": 2, "dim": 1})
+    first = graph.call_function(operator.getitem, (parts, 0))
+    joined = graph.call_function(torch.cat, ((shifted, inner, first),), {"dim": 1})
+    total = graph.call_method("sum", (joined,), {"dim": -1, "keepdim": True})
+    graph.output({"joined": joined, "more": (total, [graph.call_method("relu", (y,))], {"deep": shifted})})
+    graph.lint()
+    return fx.GraphModule(root, graph)
+
+
+def captured_graph(folder: Path, level: TranslationLevel) -> Captured:
+    module = every_kind_of_node()
+    assert {node.op for node in module.graph.nodes} == KINDS
+    torch.save(module, folder / "model")
+    options = TranslateOptions(level=level)
+    return capture_file(folder / "model", "x=3x6", "y=3x5", translate=options)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_fx_graph_with_every_kind_of_node_is_right(
+    tmp_path: Path, workshop: Workshop, level: TranslationLevel
+) -> None:
+    translated = translate(captured_graph(tmp_path, level), workshop)
+    assert mismatches(translated, workshop) == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("name", "saved_as"), [("mlp", SavedAs.PT2), ("cnn", SavedAs.FX)])
+def test_networks_of_tensor_expressions_are_right(
+    tmp_path: Path, workshop: Workshop, name: str, saved_as: SavedAs
+) -> None:
+    save(EXAMPLES[name], saved_as, tmp_path / "model")
+    options = TranslateOptions(level=TranslationLevel.TENSOR_EXPRESSIONS)
+    captured = capture_file(tmp_path / "model", EXAMPLES[name].inputs[0].spec, translate=options)
+    translated = translate(captured, workshop)
+    functions = {str(variable.name_hint) for variable in translated.module.get_global_vars()}
+    assert {"matmul", "add", "relu"} <= functions
+    assert mismatches(translated, workshop) == [0]
+
+
+def test_what_has_no_expression_stays_an_operator(tmp_path: Path, workshop: Workshop) -> None:
+    class Sorted(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sort(x * 2)[0]
+
+    torch.export.save(torch.export.export(Sorted(), (torch.randn(3, 5),)), tmp_path / "model")
+    options = TranslateOptions(level=TranslationLevel.TENSOR_EXPRESSIONS)
+    translated = translate(capture_file(tmp_path / "model", translate=options), workshop)
+    assert "call_tir" in translated.operators
+    assert translated.operators.keys() & {"sort", "argsort", "topk"}
+    assert mismatches(translated, workshop) == [0]
+
+
+def test_open_sizes_stay_open_in_tensor_expressions(tmp_path: Path, workshop: Workshop) -> None:
+    batch = torch.export.Dim("batch", min=1, max=8)
+    example = (torch.randn(2, 784),)
+    program = torch.export.export(EXAMPLES["mlp"].build(), example, dynamic_shapes=({0: batch},))
+    torch.export.save(program, tmp_path / "model")
+    options = TranslateOptions(level=TranslationLevel.TENSOR_EXPRESSIONS)
+    captured = capture_file(tmp_path / "model", translate=options)
+    assert captured.samples
+    assert set(mismatches(translate(captured, workshop), workshop)) == {0}

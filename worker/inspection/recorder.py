@@ -1,0 +1,116 @@
+"""Writes snapshots of a module as they come, so that a job that fails leaves those from before."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Protocol
+
+import tvm
+import zstandard
+
+from bessemer.contract.ir import IR_INDEX, IR_TEXTS, MAX_TEXT_BYTES, IrListing, IrStep, IrText
+from bessemer.contract.stage import Stage
+from worker.inspection.counts import count_module
+
+MAX_TOTAL_BYTES = 1 << 26
+"""Of all texts and diffs of a job before compression; beyond it, only counts and times are kept."""
+
+MAX_STEPS = 500
+MAX_COMPARED_LINES = 40_000
+"""Of two texts together: comparing takes up to the product of their lengths."""
+
+_LEVEL = 3
+_OMITTED = "# Metadata omitted."
+_NOTHING = IrText(offset=0, packed_bytes=0, text_bytes=0)
+
+
+class Recorder(Protocol):
+    """Is given the module after every pass."""
+
+    def record(self, stage: Stage, phase: str, name: str, seconds: float, module: tvm.IRModule) -> None:
+        """Take note of a module. Passes of one stage come in their order."""
+        ...
+
+
+class NoRecorder:
+    """Where nobody asked for snapshots."""
+
+    def record(self, stage: Stage, phase: str, name: str, seconds: float, module: tvm.IRModule) -> None:
+        """Forget it."""
+
+
+class IrRecorder:
+    """Appends each snapshot to ``ir.zst`` and rewrites ``ir.json``, in a folder.
+
+    The index never names a byte that is not written yet, whenever the process ends.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._steps: list[IrStep] = []
+        self._lines: list[str] = []
+        self._offset = 0
+        self._left_bytes = MAX_TOTAL_BYTES
+        self._whole = True
+
+    def record(self, stage: Stage, phase: str, name: str, seconds: float, module: tvm.IRModule) -> None:
+        """Write the module's text, its diff and its counts."""
+        if len(self._steps) >= MAX_STEPS:
+            return
+        lines = script_lines(module)
+        difference = unified_diff(self._lines, lines) if self._steps else ""
+        self._whole = True
+        step = IrStep(
+            step=len(self._steps),
+            stage=stage,
+            phase=phase[:100],
+            name=name[:200],
+            seconds=seconds,
+            changed=lines != self._lines,
+            counts=count_module(module),
+            text=self._append("".join(lines)),
+            diff=self._append(difference),
+            truncated=not self._whole,
+        )
+        self._lines = lines
+        self._steps.append(step)
+        self._write_index()
+
+    def _append(self, text: str) -> IrText:
+        data = text.encode()
+        kept = _cut(data, min(MAX_TEXT_BYTES, self._left_bytes))
+        self._whole = self._whole and len(kept) == len(data)
+        self._left_bytes -= len(kept)
+        if not kept:
+            return _NOTHING
+        packed = zstandard.ZstdCompressor(level=_LEVEL).compress(kept)
+        with (self._folder / IR_TEXTS).open("ab") as file:
+            file.write(packed)
+        offset, self._offset = self._offset, self._offset + len(packed)
+        return IrText(offset=offset, packed_bytes=len(packed), text_bytes=len(kept))
+
+    def _write_index(self) -> None:
+        fresh = self._folder / f"{IR_INDEX}.new"
+        fresh.write_text(IrListing(items=tuple(self._steps)).model_dump_json(), encoding="utf-8")
+        fresh.replace(self._folder / IR_INDEX)
+
+
+def script_lines(module: tvm.IRModule) -> list[str]:
+    """The module as TVMScript, line by line; the elements of constants are left out."""
+    lines = str(module.script(show_meta=False)).splitlines(keepends=True)
+    return [line for line in lines if not line.startswith(_OMITTED)]
+
+
+def unified_diff(before: list[str], after: list[str]) -> str:
+    """What changed, with three lines around each change; only told, not shown, where both are very long."""
+    if before == after:
+        return ""
+    if len(before) + len(after) > MAX_COMPARED_LINES:
+        return f"# {len(before)} lines became {len(after)}: too many to compare\n"
+    return "".join(difflib.unified_diff(before, after, "before", "after"))
+
+
+def _cut(data: bytes, limit: int) -> bytes:
+    """At most so many bytes, of whole lines."""
+    return data if len(data) <= limit else data[: data.rfind(b"\n", 0, limit) + 1]

@@ -1,0 +1,134 @@
+"""How much work and memory a program is, read from its graph."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+if TYPE_CHECKING:
+    from torch.fx import Graph, Node
+
+_FLOPS_PER_TERM = 2
+_TRANSPOSED = 6
+"""Where ``aten.convolution`` says whether it is a transposed one."""
+
+
+def flops_of(node: Node) -> int:
+    """Floating-point operations of a matrix product or a convolution: two for each term. Else 0.
+
+    What reads the padding of a convolution is counted, as is usual; open sizes are the example's.
+    """
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
+        return 0
+    count = _TERMS.get(node.target._schema.name.removeprefix("aten::"))
+    return 0 if count is None else _FLOPS_PER_TERM * count(node)
+
+
+def peak_bytes(graph: Graph, kept: frozenset[str]) -> int:
+    """The most bytes that a graph's tensors need at once.
+
+    Each lives from its making to the last use of it or of a view of it.
+
+    Args:
+        graph: in the order in which it runs.
+        kept: placeholders that are no activations: parameters and constants.
+    """
+    owners = _owners(graph)
+    last: dict[Node, int] = {}
+    for index, node in enumerate(graph.nodes):
+        for used in (node, *node.all_input_nodes):
+            last[owners[used]] = index
+    live = peak = 0
+    for index, node in enumerate(graph.nodes):
+        if owners[node] is node and node.name not in kept:
+            live += _bytes(node)
+        peak = max(peak, live)
+        ended = {owners[used] for used in (node, *node.all_input_nodes) if last[owners[used]] == index}
+        live -= sum(_bytes(one) for one in ended if one.name not in kept)
+    return peak
+
+
+def tensor_bytes(tensors: Iterable[object]) -> int:
+    """Bytes of the elements of tensors."""
+    return sum(_elements(tensor) * tensor.itemsize for tensor in tensors if isinstance(tensor, torch.Tensor))
+
+
+def _owners(graph: Graph) -> dict[Node, Node]:
+    """The node whose memory each node's result lies in."""
+    owners: dict[Node, Node] = {}
+    for node in graph.nodes:
+        sources = node.all_input_nodes
+        owners[node] = owners[sources[0]] if _is_view(node) and sources else node
+    return owners
+
+
+def _is_view(node: Node) -> bool:
+    if node.target is operator.getitem:
+        return True
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    returns = node.target._schema.returns
+    return bool(returns) and all(one.alias_info is not None for one in returns)
+
+
+def _bytes(node: Node) -> int:
+    return 0 if node.op == "output" else tensor_bytes(pytree.tree_leaves(node.meta.get("val")))
+
+
+def _elements(tensor: torch.Tensor) -> int:
+    return prod(map(_size, tensor.shape))
+
+
+def _size(size: Any) -> int:
+    """A size; an open one as in the example, 1 where even that is not known."""
+    if isinstance(size, torch.SymInt):
+        return int(size.node.hint or 1)
+    return int(size)
+
+
+def _shape(node: Node, argument: int) -> tuple[int, ...]:
+    value = node.args[argument]
+    return tuple(map(_size, value.meta["val"].shape)) if isinstance(value, torch.fx.Node) else ()
+
+
+def _result_elements(node: Node) -> int:
+    return sum(_elements(leaf) for leaf in pytree.tree_leaves(node.meta["val"])[:1])
+
+
+def _product(left: int) -> Callable[[Node], int]:
+    """A sum over the last axis of an argument for every element of the result."""
+    return lambda node: _result_elements(node) * _shape(node, left)[-1]
+
+
+def _convolution(node: Node) -> int:
+    is_transposed = len(node.args) > _TRANSPOSED and node.args[_TRANSPOSED] is True
+    return _transposed_convolution(node) if is_transposed else _plain_convolution(node)
+
+
+def _plain_convolution(node: Node) -> int:
+    return _result_elements(node) * prod(_shape(node, 1)[1:])
+
+
+def _transposed_convolution(node: Node) -> int:
+    return prod(_shape(node, 0)) * prod(_shape(node, 1)[1:])
+
+
+def _attention(node: Node) -> int:
+    keys = _shape(node, 1)[-2]
+    return keys * (prod(_shape(node, 0)) + _result_elements(node))
+
+
+_TERMS: dict[str, Callable[[Node], int]] = {
+    **dict.fromkeys(("linear", "matmul", "mm", "bmm", "mv", "dot"), _product(0)),
+    **dict.fromkeys(("addmm", "baddbmm", "addmv"), _product(1)),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _plain_convolution),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed_convolution),
+    "convolution": _convolution,
+    "scaled_dot_product_attention": _attention,
+}
+"""How many terms the sums of an operator have, by its name."""

@@ -1,0 +1,75 @@
+"""All kernels: the built-in ones, and those that installed packages add.
+
+Both are entry points of ``GROUP`` whose objects are tuples of kernels. The built-in ones are named here: the
+worker runs from a checkout, which is no installed package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+
+from worker.kernels.kernel import Kernel
+
+GROUP = "bessemer.kernels"
+
+BUILT_IN: tuple[EntryPoint, ...] = tuple(
+    EntryPoint(name=name, value=f"worker.kernels.{name}:KERNELS", group=GROUP)
+    for name in ("elementwise", "openblas")
+)
+
+
+class KernelError(Exception):
+    """An entry point gives no kernels, or two give the same symbol."""
+
+
+@dataclass(frozen=True)
+class KernelBook:
+    """Kernels by symbol; longer chains come first."""
+
+    kernels: dict[str, Kernel]
+
+    def names(self, operator: str) -> tuple[str, ...]:
+        """The libraries that have an operator."""
+        found = (kernel.name for kernel in self.kernels.values() if kernel.operator == operator)
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """The operators that some library has."""
+        return tuple(sorted({kernel.operator for kernel in self.kernels.values()}))
+
+
+@lru_cache(maxsize=1)
+def kernel_book() -> KernelBook:
+    """The kernels in force.
+
+    Raises:
+        KernelError: an entry point gives no kernels, or two give the same symbol.
+    """
+    return make_kernel_book((*BUILT_IN, *entry_points(group=GROUP)))
+
+
+def make_kernel_book(points: Iterable[EntryPoint]) -> KernelBook:
+    """The kernels of entry points; see ``kernel_book``."""
+    found: dict[str, Kernel] = {}
+    for point in points:
+        for kernel in _load(point):
+            if kernel.symbol in found:
+                raise KernelError(f"two kernels of the symbol {kernel.symbol}; one is of {point.value}")
+            found[kernel.symbol] = kernel
+    return KernelBook(dict(sorted(found.items(), key=lambda item: -len(item[1].chain))))
+
+
+def _load(point: EntryPoint) -> tuple[Kernel, ...]:
+    try:
+        kernels = point.load()
+    except Exception as error:
+        raise KernelError(
+            f"{point.value} of {GROUP} does not load: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(kernels, tuple) or not all(isinstance(kernel, Kernel) for kernel in kernels):
+        raise KernelError(f"{point.value} of {GROUP} is no tuple of kernels")
+    return kernels

@@ -1,0 +1,27 @@
+"""What is left of a compilation that was to stop before its end."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from bessemer.bundle.manifest import LIBRARY, REPORT
+from bessemer.contract.stage import Stage
+from worker.package.document import make_report
+from worker.pipeline.pipeline import Reached
+from worker.pipeline.preflight import make_preflight
+from worker.pipeline.types import Built, Captured, Workshop, made_from
+
+
+def write_stopped(reached: Reached, workshop: Workshop, created_at: datetime) -> tuple[str, ...]:
+    """Write ``report.json``, as far as it is known.
+
+    Returns:
+        The names of the files that exist by then, the library among them once it is built.
+    """
+    captured = made_from(reached.value, Captured)
+    preflight = None
+    if reached.stage is Stage.TRANSLATE and captured is not None:
+        preflight = make_preflight(captured, reached.finding)
+    report = make_report(reached.value, workshop, created_at, reached.stage, preflight)
+    (workshop.output / REPORT).write_text(report.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    return (REPORT,) if made_from(reached.value, Built) is None else (REPORT, LIBRARY)
