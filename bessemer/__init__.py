@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bessemer.contract.request import (
         BenchmarkOptions,
         InspectOptions,
+        OptimizeOptions,
         TranslateOptions,
         TuneOptions,
         VerifyOptions,
@@ -33,6 +34,7 @@ __all__ = [
     "ExplicitTarget",
     "InspectOptions",
     "Job",
+    "OptimizeOptions",
     "PresetTarget",
     "Stage",
     "TensorSpec",
@@ -51,6 +53,7 @@ _HOMES = {
     "ExplicitTarget": "bessemer.contract.target",
     "InspectOptions": "bessemer.contract.request",
     "Job": "bessemer.client",
+    "OptimizeOptions": "bessemer.contract.request",
     "PresetTarget": "bessemer.contract.target",
     "Stage": "bessemer.contract.stage",
     "TensorSpec": "bessemer.contract.tensor",

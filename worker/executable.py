@@ -19,6 +19,7 @@ from worker.errors import failure_of
 from worker.inspection.machine_code import write_sources
 from worker.kernels.kernel import Kernel
 from worker.kernels.linking import architecture_of, kernels_among, libraries_of, objects_of, place_beside
+from worker.shared_memory import share_storage
 
 
 @tvm.transform.module_pass(opt_level=0, name="RestrictShapeFunctions")
@@ -43,6 +44,7 @@ LOWERING: tuple[tvm.transform.Pass, ...] = (
     transform.ToNonDataflow(),
     transform.RemovePurityChecking(),
     transform.CallTIRRewrite(),
+    share_storage,
     transform.StaticPlanBlockMemory(),
     transform.LowerAllocTensor(),
     transform.KillAfterLastUse(),

@@ -71,6 +71,7 @@ CODES = frozenset(
         ErrorCode.OPERATOR_UNSUPPORTED,
         ErrorCode.TRANSLATE_FAILED,
         ErrorCode.OPTIMIZE_FAILED,
+        ErrorCode.REWRITE_UNKNOWN,
         ErrorCode.TUNE_FAILED,
         ErrorCode.BUILD_FAILED,
         ErrorCode.TARGET_NOT_RUNNABLE,

@@ -24,6 +24,7 @@ from bessemer.contract.request import (
     BenchmarkOptions,
     CompilationRequest,
     InspectOptions,
+    OptimizeOptions,
     Parameters,
     TranslateOptions,
     TuneOptions,
@@ -103,15 +104,16 @@ class Client:
         *,
         inputs: Inputs = (),
         target: str | Target = HOST,
+        translate: TranslateOptions | None = None,
+        optimize: OptimizeOptions | None = None,
         parameters: Parameters | str | None = None,
         kernels: Mapping[str, str] | None = None,
         tune: TuneOptions | None = None,
         verify: VerifyOptions | None = None,
         benchmark: BenchmarkOptions | None = None,
-        timeout_seconds: float | None = None,
-        translate: TranslateOptions | None = None,
         inspect: InspectOptions | None = None,
         stop_after: Stage | None = None,
+        timeout_seconds: float | None = None,
         progress: Progress | None = None,
     ) -> "Job":
         """Ask for a compilation; uploads what the server lacks.
@@ -123,6 +125,7 @@ class Client:
                 a ``TensorSpec``, or an array or tensor. A `.pt2` needs none. An ``nn.Module`` takes a tuple
                 of example tensors as well; with shapes it is exported with seeded random tensors.
             target: a preset's name, or a target in the compiler's own terms.
+            optimize: how the graph is rewritten and fused.
             parameters: ``separate`` keeps the weights out of the library, in a file of the bundle.
             kernels: by operator, a kernel library, ``auto`` to measure, or ``none``.
             tune: how much to search; nothing by default.
@@ -140,18 +143,19 @@ class Client:
             ProblemError: the server refused the model or the request.
         """
         submission = operations.Submission(
-            model,
-            inputs,
-            target,
-            tune,
-            verify,
-            benchmark,
-            timeout_seconds,
-            translate,
-            inspect,
-            stop_after,
+            model=model,
+            inputs=inputs,
+            target=target,
+            translate=translate,
+            optimize=optimize,
             parameters=parameters,
             kernels=kernels,
+            tune=tune,
+            verify=verify,
+            benchmark=benchmark,
+            inspect=inspect,
+            stop_after=stop_after,
+            timeout_seconds=timeout_seconds,
         )
         return Job(self._transport, self._transport.run(operations.submit(submission, progress)))
 

@@ -28,6 +28,7 @@ from bessemer.contract.request import (
     BenchmarkOptions,
     CompilationRequest,
     InspectOptions,
+    OptimizeOptions,
     Parameters,
     TranslateOptions,
     TuneOptions,
@@ -78,15 +79,16 @@ class Submission:
     model: ModelSource
     inputs: Inputs
     target: str | Target
+    translate: TranslateOptions | None = None
+    optimize: OptimizeOptions | None = None
+    parameters: Parameters | str | None = None
+    kernels: Mapping[str, str] | None = None
     tune: TuneOptions | None = None
     verify: VerifyOptions | None = None
     benchmark: BenchmarkOptions | None = None
-    timeout_seconds: float | None = None
-    translate: TranslateOptions | None = None
     inspect: InspectOptions | None = None
     stop_after: Stage | None = None
-    parameters: Parameters | str | None = None
-    kernels: Mapping[str, str] | None = None
+    timeout_seconds: float | None = None
 
     def request(self, digest: Digest, inputs: tuple[TensorSpec, ...]) -> CompilationRequest:
         """The request, with the fields that were given and no other.
@@ -97,15 +99,16 @@ class Submission:
         given = {
             "target": self.target,
             "inputs": inputs or None,
+            "translate": self.translate,
+            "optimize": self.optimize,
             "parameters": self.parameters,
             "kernels": self.kernels,
             "tune": self.tune,
             "verify": self.verify,
             "benchmark": self.benchmark,
-            "timeout_seconds": self.timeout_seconds,
-            "translate": self.translate,
             "inspect": self.inspect,
             "stop_after": self.stop_after,
+            "timeout_seconds": self.timeout_seconds,
         }
         fields = {name: value for name, value in given.items() if value is not None}
         try:

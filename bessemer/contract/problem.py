@@ -44,6 +44,7 @@ class ErrorCode(StrEnum):
     KERNEL_UNKNOWN = "kernel-unknown"
     KERNEL_UNAVAILABLE = "kernel-unavailable"
     OPTIMIZE_FAILED = "optimize-failed"
+    REWRITE_UNKNOWN = "rewrite-unknown"
     TUNE_FAILED = "tune-failed"
     BUILD_FAILED = "build-failed"
     TARGET_NOT_RUNNABLE = "target-not-runnable"
@@ -183,6 +184,12 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ),
     ErrorCode.OPTIMIZE_FAILED: ErrorText(
         422, "A pass failed on this model", "Report the pass that is named, with the model if you can."
+    ),
+    ErrorCode.REWRITE_UNKNOWN: ErrorText(
+        422,
+        "The request names a rewrite that this worker does not have",
+        "Name one of those that are listed, or install the package that adds it beside the worker "
+        "(docs/rewriting.md).",
     ),
     ErrorCode.TUNE_FAILED: ErrorText(422, "The search failed", "Compile with `tune.trials` = 0."),
     ErrorCode.BUILD_FAILED: ErrorText(

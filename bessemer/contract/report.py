@@ -9,6 +9,7 @@ from bessemer.contract.base import Digest, Document
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.preflight import Preflight
+from bessemer.contract.problem import SourcePlace
 from bessemer.contract.request import CompilationRequest, Tolerance
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
@@ -30,6 +31,17 @@ class PassTime(Document):
     name: str
     seconds: float
     functions: int = Field(description="Functions in the module afterwards.")
+
+
+class RewriteResult(Document):
+    """What one rewrite of the graph did."""
+
+    name: str
+    source: str = Field(description="The entry point that it comes from.")
+    count: int = Field(description="How often it fired.")
+    places: tuple[SourcePlace, ...] = Field(
+        default=(), description="Where in the user's model, the first hundred."
+    )
 
 
 class Latency(Document):
@@ -176,6 +188,9 @@ class Report(Document):
     )
     operators: dict[str, int] = Field(description="Relax operators after translation, with their counts.")
     passes: tuple[PassTime, ...]
+    rewrites: tuple[RewriteResult, ...] = Field(
+        default=(), description="The rewrites that were on, in the order in which they ran."
+    )
     kernels: tuple[KernelChoice, ...] = Field(
         default=(), description="Workloads that the request left to a kernel library, or to measurement."
     )

@@ -2,9 +2,9 @@
 
 import difflib
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.stage import Stage
@@ -77,6 +77,41 @@ class InspectOptions(Document):
     assembly: bool = Field(
         default=False, description="Keep LLVM IR and assembly of the kernels: `model.ll`, `model.s`."
     )
+
+
+class Fusion(StrEnum):
+    """Which operators become one function."""
+
+    AUTOMATIC = "automatic"
+    PATTERNS = "patterns"
+    NONE = "none"
+
+
+RewriteName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=64)]
+MAX_REWRITES = 64
+
+
+class OptimizeOptions(Document):
+    """How the graph is rewritten and fused."""
+
+    enable: tuple[RewriteName, ...] = Field(
+        default=(), max_length=MAX_REWRITES, description="Rewrites to switch on (docs/rewriting.md)."
+    )
+    disable: tuple[RewriteName, ...] = Field(
+        default=(), max_length=MAX_REWRITES, description="Rewrites to switch off that are on by default."
+    )
+    fusion: Fusion = Field(
+        default=Fusion.AUTOMATIC,
+        description="`automatic`: elementwise operators join what feeds them; `patterns`: only what a "
+        "rewrite groups; `none`: every operator is a function of its own.",
+    )
+
+    @model_validator(mode="after")
+    def _decided(self) -> Self:
+        both = sorted(set(self.enable) & set(self.disable))
+        if both:
+            raise ValueError(f"both switched on and off: {', '.join(both)}")
+        return self
 
 
 class TuneOptions(Document):
@@ -158,6 +193,7 @@ class CompilationRequest(Document):
         "A `.pt2` carries its own; others need them.",
     )
     translate: TranslateOptions = TranslateOptions()
+    optimize: OptimizeOptions = OptimizeOptions()
     parameters: Parameters = Field(
         default=Parameters.BOUND,
         description="`bound`: constants of the library. `separate`: in `params.safetensors` beside it, under "

@@ -6,10 +6,17 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bessemer.client import Client
+import torch
+from torch import nn
+
+from bessemer.client import Client, Job
+from bessemer.contract.report import Report
 from examples.local_service import local_service
 from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save
+
+RUNTIME = "runtime"
+"""What a report calls the time between a library's functions."""
 
 Show = Callable[[Client, Path], None]
 
@@ -19,6 +26,23 @@ def trained(name: str, folder: Path, saved_as: SavedAs = SavedAs.PT2) -> Path:
     path = folder / f"{name}-{saved_as.value}.model"
     save(EXAMPLES[name], saved_as, path)
     return path
+
+
+def exported(module: nn.Module, inputs: tuple[torch.Tensor, ...], path: Path) -> Path:
+    """The file of a module as an exported program."""
+    torch.export.save(torch.export.export(module, inputs), path)
+    return path
+
+
+def read_report(job: Job, folder: Path) -> Report:
+    """The report of a finished compilation."""
+    path = job.download_artifact("report.json", folder / f"{job.document.id}.json")
+    return Report.model_validate_json(path.read_text())
+
+
+def functions_of(report: Report) -> dict[str, int]:
+    """The functions that a library calls, and how often in one run of the model."""
+    return {one.name: one.calls for one in report.benchmark.functions if one.name != RUNTIME}
 
 
 def run(show: Show) -> None:

@@ -16,7 +16,7 @@ from tvm import relax
 from bessemer.contract.target import LINUX_X86_64
 from worker.candidates.client import CandidateClient
 from worker.candidates.link import link_shared
-from worker.pipeline.passes import OPTIMIZATION
+from worker.pipeline.passes import default_phases
 from worker.schedules.default import schedule_rest
 
 Array = NDArray[Any]
@@ -59,7 +59,7 @@ def main_of(build: Callable[..., relax.Expr], *inputs: Array) -> tvm.IRModule:
 def scheduled(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     """The module after the optimize stage's passes and the default schedules."""
     with target, tvm.transform.PassContext(opt_level=3):
-        for phase in OPTIMIZATION:
+        for phase in default_phases():
             for step in phase.passes:
                 module = step(module)
     return schedule_rest(module, target)

@@ -214,6 +214,12 @@ IMAGES = (
     Sample("bilinear by a factor", lambda a: F.interpolate(a, scale_factor=1.7, mode="bilinear"), (IMAGE,)),
     Sample("nearest", lambda a: F.interpolate(a, (5, 13)), (IMAGE,)),
     Sample("nearest by a factor", lambda a: F.interpolate(a, scale_factor=1.7), (IMAGE,)),
+    Sample(
+        "bilinear-to-one",
+        lambda a: F.interpolate(a, (1, 4), mode="bilinear", align_corners=True),
+        (IMAGE,),
+    ),
+    Sample("exp2", lambda a: torch.exp2(a), (IMAGE,)),
     Sample("bicubic", lambda a: F.interpolate(a, (9, 11), mode="bicubic"), (IMAGE,)),
     Sample("linear", lambda a: F.interpolate(a, 11, mode="linear"), (floats(2, 3, 7),)),
     Sample(

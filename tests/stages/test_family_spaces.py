@@ -20,7 +20,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.schedule import Trace
 
 from worker.candidates.client import CandidateClient
-from worker.pipeline.passes import OPTIMIZATION
+from worker.pipeline.passes import default_phases
 from worker.schedules.default import default_schedule, follow_plans, plans_of, schedule_rest
 from worker.schedules.plans import PLAN, NoSuchPlanError, numbers_of
 from worker.schedules.spaces import space_of
@@ -66,7 +66,7 @@ def optimized(name: str) -> tvm.IRModule:
     build, inputs = FUNCTIONS[name]
     module = main_of(build, *inputs)
     with TARGET, tvm.transform.PassContext(opt_level=3):
-        for phase in OPTIMIZATION:
+        for phase in default_phases():
             for step in phase.passes:
                 module = step(module)
     return module

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from math import exp
 
 from bessemer.contract.model import ModelFormat
+from bessemer.contract.problem import SourcePlace
 from bessemer.contract.report import (
     BaselineResult,
     BenchmarkResult,
@@ -13,6 +14,7 @@ from bessemer.contract.report import (
     OutputComparison,
     PassTime,
     Report,
+    RewriteResult,
     Schedules,
     StageTime,
     TuneResult,
@@ -166,6 +168,20 @@ def rich_report() -> Report:
                         ("fuse", "FuseTIR"),
                     ]
                 )
+            ),
+            "rewrites": (
+                RewriteResult(
+                    name="gelu_erf",
+                    source="worker.rewrites.gelu:REWRITES",
+                    count=3,
+                    places=(
+                        SourcePlace(
+                            operator="aten.mul.Tensor", module_path="layers.0", file="model.py", line=12
+                        ),
+                        SourcePlace(operator="aten.mul.Tensor"),
+                    ),
+                ),
+                RewriteResult(name="attention", source="worker.rewrites.attention:REWRITES", count=0),
             ),
             "kernels": (
                 KernelChoice(

@@ -32,6 +32,7 @@ RULES = [
     ("worker/inspection", ("worker.pipeline", "worker.tuning", "worker.translation")),
     ("worker/schedules", ("worker.pipeline", "worker.tuning", "worker.translation", "worker.layout")),
     ("worker/layout", ("worker.pipeline", "worker.tuning", "worker.translation")),
+    ("worker/rewrites", ("worker.pipeline", "worker.tuning", "worker.translation", "worker.schedules")),
     ("worker/translation", ("worker.pipeline", "worker.tuning", "worker.schedules", "worker.layout")),
 ]
 WITHOUT_COMPILERS = ("worker.__main__", "app.__main__", "bessemer.client", "bessemer.cli")

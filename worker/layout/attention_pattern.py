@@ -15,7 +15,16 @@ import numpy as np
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 
-from worker.layout.views import Lookup, operator_of, read_through, scalar_of, static_shape
+from worker.layout.views import (
+    Lookup,
+    Shape,
+    are_known,
+    operator_of,
+    read_through,
+    same_shape,
+    scalar_of,
+    shape_of,
+)
 from worker.layout.weights import parameters_of
 
 Apply = Callable[[Any, Any], Any]
@@ -139,7 +148,9 @@ class _Matcher:
         softmax, safe = self._softmax(weights)
         if softmax is None or not _is_plain(self._product) or not _is_along_last(softmax):
             return None
-        found = self._scores(softmax.args[0], static_shape(softmax))
+        if not are_known([value.ty.shape[-1]]):
+            return None
+        found = self._scores(softmax.args[0], shape_of(softmax))
         if found is None or not self._graph.are_read_within(self._passed, self._variable):
             return None
         scores, steps = found
@@ -185,16 +196,15 @@ class _Matcher:
             bound = self._bound(place)
         return tuple(names) in _NO_KEY and place.same_as(scores)
 
-    def _scores(
-        self, expression: relax.Expr, shape: tuple[int, ...] | None
-    ) -> tuple[relax.Call, list[Step]] | None:
+    def _scores(self, expression: relax.Expr, shape: Shape | None) -> tuple[relax.Call, list[Step]] | None:
         """The first product, and the steps from there to the expression."""
-        if shape is None or static_shape(expression) != shape:
+        own = shape_of(expression)
+        if shape is None or own is None or not same_shape(own, shape):
             return None
         passed = set(self._passed)
         bound = self._bound(expression)
         if operator_of(bound) == "matmul":
-            return (bound, []) if _is_plain(bound) else None
+            return (bound, []) if _is_plain(bound) and _is_depth_known(bound) else None
         for operand, step in _readings(bound, self._graph.lookup):
             found = self._scores(operand, shape)
             if found is not None:
@@ -240,15 +250,23 @@ _BINARY: dict[str, Apply] = {
 
 
 def _is_plain(product: relax.Call) -> bool:
-    """Whether a product has known sizes, at least two dimensions each and one dtype."""
+    """Whether a product has at least two dimensions each, something to compute and one dtype."""
     operands = [*product.args, product]
-    shapes = [static_shape(operand) for operand in operands]
+    shapes = [shape_of(operand) for operand in operands]
     kinds = {str(operand.ty.dtype) for operand in operands}
     return (
-        all(shape is not None and len(shape) >= _MIN_RANK and 0 not in shape for shape in shapes)
+        all(shape is not None and len(shape) >= _MIN_RANK and not _is_empty(shape) for shape in shapes)
         and len(kinds) == 1
         and kinds <= set(_DTYPES)
     )
+
+
+def _is_empty(shape: Shape) -> bool:
+    return any(are_known([size]) and int(size) == 0 for size in shape)
+
+
+def _is_depth_known(product: relax.Call) -> bool:
+    return are_known([product.args[0].ty.shape[-1]])
 
 
 def _is_along_last(softmax: relax.Call) -> bool:

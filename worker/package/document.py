@@ -66,6 +66,7 @@ def make_report(
         comparisons=verified.comparisons if verified else (),
         operators=counted.operators if counted else {},
         passes=optimized.passes if optimized else (),
+        rewrites=optimized.rewrites if optimized else (),
         kernels=optimized.kernels if optimized else (),
         tune=tuned.result if tuned else None,
         benchmark=benchmarked.result if benchmarked else None,

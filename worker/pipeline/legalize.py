@@ -16,13 +16,13 @@ from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst
 
 from worker.layout.extremes import Reduce, extreme
-from worker.layout.views import static_shape
+from worker.layout.views import Shape, are_known, is_one, shape_of, static_shape
+from worker.pipeline.bounds import BOUNDS
+from worker.pipeline.legalize_rows import argsort, scatter, topk
+from worker.rewrites.legalizations import Legalization, Rule
 from worker.schedules.annotations import OPAQUE, PATTERN
 from worker.schedules.families.resize import find_taps, write_resize
 from worker.schedules.families.scan import PRODUCT, SUM, Join, write_scan
-
-Rule = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
-"""What replaces a call; None leaves it to TVM."""
 
 _WIDE = {"float16": "float32", "bfloat16": "float32"}
 
@@ -30,10 +30,12 @@ _WIDE = {"float16": "float32", "bfloat16": "float32"}
 def _normalize_groups(bb: relax.BlockBuilder, call: relax.Call, groups: int) -> relax.Expr | None:
     """A norm over groups of channels and all that follow, as ``[N * groups, C / groups, rest]``."""
     data, gamma, beta = call.args
-    shape, axis = static_shape(data), int(call.attrs.channel_axis)
+    shape, axis = shape_of(data), int(call.attrs.channel_axis)
     if shape is None or axis % len(shape) != 1 or not _reduces_what_follows(shape, call.attrs.axes):
         return None
-    channels, rest = shape[1] // groups, prod(shape[2:])
+    if not are_known([shape[1]]):
+        return None
+    channels, rest = int(shape[1]) // groups, prod(shape[2:], start=tirx.IntImm("int64", 1))
     strips = bb.emit(relax.op.reshape(data, (shape[0] * groups, channels, rest)))
 
     def norm(x: te.Tensor, gamma: te.Tensor, beta: te.Tensor) -> te.Tensor:
@@ -43,11 +45,11 @@ def _normalize_groups(bb: relax.BlockBuilder, call: relax.Call, groups: int) -> 
     return relax.op.reshape(normal, shape)
 
 
-def _reduces_what_follows(shape: tuple[int, ...], axes: Any) -> bool:
+def _reduces_what_follows(shape: Shape, axes: Any) -> bool:
     """Whether axes are those after the channels, as far as they matter."""
     reduced = {int(axis) % len(shape) for axis in axes}
-    return {axis for axis in reduced if shape[axis] > 1} == {
-        axis for axis in range(2, len(shape)) if shape[axis] > 1
+    return {axis for axis in reduced if not is_one(shape[axis])} == {
+        axis for axis in range(2, len(shape)) if not is_one(shape[axis])
     }
 
 
@@ -57,7 +59,7 @@ def _norm_of_strips(
     """Rows of mean 0 and variance 1, scaled; ``x`` is ``[rows, channels, rest]``."""
     rows, channels, rest = x.shape
     dtype = _WIDE.get(str(x.dtype), str(x.dtype))
-    count = tirx.const(float(int(channels) * int(rest)), dtype)
+    count = (channels * rest).astype(dtype)
 
     def total(value: Callable[..., Any], name: str) -> te.Tensor:
         c, s = te.reduce_axis((0, channels), "c"), te.reduce_axis((0, rest), "s")
@@ -280,21 +282,11 @@ def _resize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     return relax.op.reshape(resized, (*shape[:2], *outputs))
 
 
-def _or_default(name: str, rule: Rule) -> Callable[[relax.BlockBuilder, relax.Call], relax.Expr]:
-    default = tvm.ir.Op.get(name).get_attr("FLegalize")
-
-    def legalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        replaced = rule(bb, call)
-        if replaced is not None:
-            return replaced
-        return call if default is None else default(bb, call)
-
-    return legalize
-
-
 _RULES: dict[str, Rule] = {
+    **BOUNDS,
     "relax.argmax": _extreme(is_largest=True),
     "relax.argmin": _extreme(is_largest=False),
+    "relax.argsort": argsort,
     "relax.cumprod": _running(PRODUCT),
     "relax.cumsum": _running(SUM),
     "relax.image.resize2d": _resize,
@@ -302,8 +294,9 @@ _RULES: dict[str, Rule] = {
     "relax.min": _extremes(is_largest=False),
     "relax.nn.group_norm": _group_norm,
     "relax.nn.instance_norm": _instance_norm,
+    "relax.scatter_elements": scatter,
     "relax.take": _take,
+    "relax.topk": topk,
 }
 
-LEGALIZATIONS = {name: _or_default(name, rule) for name, rule in _RULES.items()}
-"""For ``LegalizeOps``, by the operators' names."""
+LEGALIZATIONS = tuple(Legalization(operator, rule) for operator, rule in _RULES.items())

@@ -5,13 +5,17 @@ from typing import NamedTuple
 import tvm
 from tvm.relax import backend, transform
 
-from worker.layout.attention import fuse_attention
+from bessemer.contract.request import Fusion, OptimizeOptions
 from worker.layout.convolution import block_convolutions
 from worker.layout.linear import pack_linear_weights
+from worker.layout.sharing import share_memory
 from worker.layout.weights import PREPARE
 from worker.pipeline.fold import evaluate_constants, fold_batch_norm
 from worker.pipeline.fold_parameters import fold_parameter_batch_norm
-from worker.pipeline.legalize import LEGALIZATIONS
+from worker.rewrites.engine import Application
+from worker.rewrites.grouping import lift_constants
+from worker.rewrites.legalizations import legalization_map
+from worker.rewrites.registry import rewrite_book
 
 KERNELS = "kernels"
 
@@ -28,6 +32,16 @@ class Phase(NamedTuple):
 
     name: str
     passes: tuple[tvm.transform.Pass, ...]
+
+
+REWRITE = "rewrite"
+_FUSE_OPS = transform.FuseOps()
+
+
+@tvm.transform.module_pass(opt_level=0, name="LegalizeOps")
+def legalize_by_rules(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    """``LegalizeOps`` with the rules of installed packages and our own before TVM's."""
+    return transform.LegalizeOps(legalization_map())(module)
 
 
 OPTIMIZATION: tuple[Phase, ...] = (
@@ -52,15 +66,17 @@ OPTIMIZATION: tuple[Phase, ...] = (
             transform.DeadCodeElimination(["main"]),
         ),
     ),
+    # What a request switches on, each under its own name: see ``plan_passes``.
+    Phase(REWRITE, ()),
     # What the request leaves to kernel libraries: ``optimize`` fills it in.
     Phase(KERNELS, ()),
     # Regions of the graph get the layouts that their kernels read; weights are packed for them.
-    Phase("layout", (fuse_attention, block_convolutions, pack_linear_weights)),
+    Phase("layout", (block_convolutions, pack_linear_weights, share_memory)),
     # Every operator becomes a call of a TensorIR function. Sorts know what the target offers.
     Phase(
         "legalize",
         (
-            transform.LegalizeOps(LEGALIZATIONS),
+            legalize_by_rules,
             backend.DispatchSampling(),
             backend.DispatchSortScan(),
             transform.LegalizeOps(),
@@ -69,12 +85,13 @@ OPTIMIZATION: tuple[Phase, ...] = (
     ),
     # What depends on separate parameters only is computed when they are loaded, by a function of its own.
     Phase("lift", (transform.LiftTransformParams(),)),
-    # Elementwise functions join what feeds them.
+    # Elementwise functions join what feeds them, as far as the request lets them.
     Phase(
         "fuse",
         (
             transform.AnnotateTIROpPattern(),
-            transform.FuseOps(),
+            lift_constants,
+            _FUSE_OPS,
             transform.FuseTIR(),
         ),
     ),
@@ -87,3 +104,35 @@ OPTIMIZATION: tuple[Phase, ...] = (
         ),
     ),
 )
+
+
+class Plan(NamedTuple):
+    """The phases for one request, and the rewrites among their passes, which tell where they fired."""
+
+    phases: tuple[Phase, ...]
+    rewrites: tuple[Application, ...]
+
+
+def plan_passes(phases: tuple[Phase, ...], options: OptimizeOptions) -> Plan:
+    """The phases with the rewrites that a request wants, and with its way of fusing.
+
+    Raises:
+        JobError: ``rewrite-unknown``.
+    """
+    may_group = options.fusion is not Fusion.NONE
+    rewrites = tuple(Application(rewrite, may_group) for rewrite in rewrite_book().chosen(options))
+    passes = tuple(rewrite.as_pass() for rewrite in rewrites)
+    return Plan(tuple(_fitted(phase, passes, options.fusion) for phase in phases), rewrites)
+
+
+def default_phases() -> tuple[Phase, ...]:
+    """The phases for a request that says nothing of them."""
+    return plan_passes(OPTIMIZATION, OptimizeOptions()).phases
+
+
+def _fitted(phase: Phase, rewrites: tuple[tvm.transform.Pass, ...], fusion: Fusion) -> Phase:
+    if phase.name == REWRITE:
+        return phase._replace(passes=rewrites)
+    if fusion is Fusion.AUTOMATIC:
+        return phase
+    return phase._replace(passes=tuple(step for step in phase.passes if step is not _FUSE_OPS))

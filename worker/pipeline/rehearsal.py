@@ -11,7 +11,7 @@ from torch import nn
 
 from worker.executable import compile_module
 from worker.kernels.registry import kernel_book
-from worker.pipeline.passes import OPTIMIZATION
+from worker.pipeline.passes import default_phases
 from worker.pipeline.translate import decomposition_table
 from worker.targets import host_mcpu
 from worker.translation.importer import Importer
@@ -38,6 +38,6 @@ def rehearse() -> None:
     module = Importer().from_exported_program(program, False, False, False, None)
     target = tvm.target.Target({"kind": "llvm", "mcpu": host_mcpu(), "num-cores": 1})
     with target, tvm.transform.PassContext(opt_level=3):
-        for phase in OPTIMIZATION:
+        for phase in default_phases():
             module = tvm.transform.Sequential(phase.passes)(module)
         compile_module(module, target)

@@ -17,16 +17,16 @@ from bessemer.contract.tensor import TensorSpec
 from worker.errors import JobError, OperatorsUnsupportedError, failure_of, short_message
 from worker.layout.weights import INPUTS
 from worker.parameters import ParameterFile, separable, write_parameters
-from worker.pipeline.legalize import LEGALIZATIONS
 from worker.pipeline.types import Captured, Translated, Workshop
 from worker.places import describe_place, place_of
+from worker.rewrites.legalizations import legalization_map
 from worker.targets import tvm_target
 from worker.translation.importer import Importer, unbound
 from worker.translation.registry import rule_book
 from worker.translation.template import rule_template
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from torch.export import ExportedProgram
     from torch.fx import Node
@@ -43,12 +43,6 @@ KEPT_WHOLE = (
 )
 """Decomposed, products hide between reshapes and further steps, which part them from what could be fused, and
 a cubic resize becomes sixteen look-ups of every pixel."""
-
-EXPRESSIONS: dict[TranslationLevel, dict[str, Express] | None] = {
-    TranslationLevel.OPERATORS: None,
-    TranslationLevel.TENSOR_EXPRESSIONS: LEGALIZATIONS,
-}
-"""What each level emits: Relax operators, or the tensor expressions that legalizing makes of them later."""
 
 _BY_OPEN_SIZES = (ErrorCode.TRANSLATE_FAILED, ErrorCode.OPTIMIZE_FAILED)
 
@@ -71,7 +65,7 @@ def translate(captured: Captured, workshop: Workshop) -> Translated:
             that LLVM does not know.
     """
     upload = captured.upload
-    importer = Importer(EXPRESSIONS[upload.request.translate.level])
+    importer = Importer(_expressions(upload.request.translate.level))
     try:
         program = decomposed(captured.program)
         refuse_unsupported(program, importer)
@@ -87,8 +81,14 @@ def translate(captured: Captured, workshop: Workshop) -> Translated:
         captured=captured,
         module=module,
         operators=count_operators(module),
+        places={name: place_of(node) for name, node in importer.nodes.items()},
         parameters=_write(separate, workshop),
     )
+
+
+def _expressions(level: TranslationLevel) -> Mapping[str, Express] | None:
+    """The tensor expressions to emit: those that legalizing makes of operators at the other level, later."""
+    return legalization_map() if level is TranslationLevel.TENSOR_EXPRESSIONS else None
 
 
 def _separate(captured: Captured, program: ExportedProgram) -> dict[str, torch.Tensor]:

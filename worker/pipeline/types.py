@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
+from bessemer.contract.problem import SourcePlace
 from bessemer.contract.report import (
     BenchmarkResult,
     KernelChoice,
     OutputComparison,
     PassTime,
+    RewriteResult,
     StageTime,
     TuneResult,
 )
@@ -96,11 +98,15 @@ class Captured:
 
 @dataclass(frozen=True)
 class Translated:
-    """The model in Relax. ``main`` takes the inputs in their order, then the parameters that are separate."""
+    """The model in Relax. ``main`` takes the inputs in their order, then the parameters that are separate.
+
+    ``places`` says where in the user's model a variable of ``main`` comes from, by its name.
+    """
 
     captured: Captured
     module: tvm.IRModule
     operators: dict[str, int]
+    places: Mapping[str, SourcePlace] = field(default_factory=dict)
     parameters: ParameterFile | None = None
 
 
@@ -112,6 +118,7 @@ class Optimized:
     operators: dict[str, int]
     module: tvm.IRModule
     passes: tuple[PassTime, ...]
+    rewrites: tuple[RewriteResult, ...] = ()
     parameters: ParameterFile | None = None
     kernels: tuple[KernelChoice, ...] = ()
 

@@ -20,6 +20,8 @@ cos      3       3
 cosh     3       3
 erf      5       3
 exp      2       2
+exp2     2       2
+fmod     0       libm
 log      2       2
 log10    2       3
 log1p    4       4
@@ -59,7 +61,10 @@ _NARROW = ("float16", "bfloat16")
 _IF_THEN_ELSE = tvm.ir.Op.get("prim.if_then_else")
 
 
-RULES: dict[str, Callable[..., Expression | None]] = {
+Rule = Callable[..., Expression | None]
+Rules = dict[str, Rule]
+
+RULES: Rules = {
     "tirx.acos": trigonometry.acos,
     "tirx.acosh": powers.acosh,
     "tirx.asin": trigonometry.asin,
@@ -71,6 +76,8 @@ RULES: dict[str, Callable[..., Expression | None]] = {
     "tirx.cosh": powers.cosh,
     "tirx.erf": erf,
     "tirx.exp": exp,
+    "tirx.exp2": powers.exp2,
+    "tirx.fmod": powers.fmod,
     "tirx.log": log,
     "tirx.log10": powers.log10,
     "tirx.log1p": powers.log1p,
@@ -83,6 +90,9 @@ RULES: dict[str, Callable[..., Expression | None]] = {
     "tirx.tanh": tanh,
 }
 """What replaces a call, by the operator's name; None leaves the call."""
+
+_IN_BRANCHES = {**RULES, "tirx.fmod": powers.library_fmod}
+"""Inside a branch terms stay in the expression, which must not be long."""
 
 
 def with_vector_math(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -130,12 +140,12 @@ class _Terms:
 
         def call(call: Call, mutator: Any) -> Expression:
             if call.op.same_as(_IF_THEN_ELSE):
-                return tvm_ffi.structural_map(call, (Call, _rewritten))
+                return tvm_ffi.structural_map(call, (Call, _within_branch))
             plain = mutator.default_mutate(call)
             return self._flat(_rewritten(plain), terms) if _rule(plain) is not None else plain
 
         def branch(select: tirx.Select, _mutator: Any) -> Expression:
-            return tvm_ffi.structural_map(select, (Call, _rewritten))
+            return tvm_ffi.structural_map(select, (Call, _within_branch))
 
         value = tvm_ffi.structural_mutate(store.value, ((Call, call), (tirx.Select, branch)))
         return nest.sequence(*terms, tirx.BufferStore(store.buffer, value, store.indices))
@@ -152,13 +162,17 @@ class _Terms:
         return tvm_ffi.structural_mutate(expression, (tirx.Let, bound))
 
 
-def _rule(call: Call) -> Callable[..., Expression | None] | None:
+def _rule(call: Call, rules: Rules = RULES) -> Rule | None:
     known = nest.dtype_of(call) in (*FORMATS, *_NARROW) if isinstance(call.ty, PrimType) else False
-    return RULES.get(str(getattr(call.op, "name", ""))) if known else None
+    return rules.get(str(getattr(call.op, "name", ""))) if known else None
 
 
-def _rewritten(call: Call) -> Expression:
-    rule = _rule(call)
+def _within_branch(call: Call) -> Expression:
+    return _rewritten(call, _IN_BRANCHES)
+
+
+def _rewritten(call: Call, rules: Rules = RULES) -> Expression:
+    rule = _rule(call, rules)
     if rule is None:
         return call
     dtype = nest.dtype_of(call)

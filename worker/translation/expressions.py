@@ -8,6 +8,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from worker.translation.naming import NamingBuilder
+
 Express = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 """What a call of an operator is in tensor expressions: it makes a TensorIR function, and a call of that."""
 
@@ -15,7 +17,7 @@ _EXPRESS = "FLegalize"
 _DATA_DEPENDENT = "FDataDependent"
 
 
-class ExpressionBuilder(relax.BlockBuilder):
+class ExpressionBuilder(NamingBuilder):
     """Emits a tensor expression wherever it is given a call of an operator that has one.
 
     Other operators stay: those that sort, and those whose shapes only the data tell. They become calls of

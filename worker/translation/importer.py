@@ -14,6 +14,7 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 from worker.translation.dtypes import dtype_name
 from worker.translation.emitter import Emitter, dtype_of, shape_of
 from worker.translation.expressions import ExpressionBuilder
+from worker.translation.naming import NamingBuilder
 from worker.translation.registry import rule_book
 from worker.translation.symbols import Symbols
 
@@ -49,6 +50,7 @@ class Importer(ExportedProgramImporter):
         self._expressions = expressions
         super().__init__()
         self.reached: Node | None = None
+        self._builder = NamingBuilder()
         self._symbols: Symbols | None = None
 
     @property
@@ -57,9 +59,14 @@ class Importer(ExportedProgramImporter):
         return self._builder
 
     @block_builder.setter
-    def block_builder(self, plain: relax.BlockBuilder) -> None:
+    def block_builder(self, _plain: relax.BlockBuilder) -> None:
         """The builder that TVM's importer makes for a program, or in its place the one of expressions."""
-        self._builder = plain if self._expressions is None else ExpressionBuilder(self._expressions)
+        self._builder = NamingBuilder() if self._expressions is None else ExpressionBuilder(self._expressions)
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """The node that each variable comes from, by the variable's name."""
+        return self._builder.nodes
 
     def create_input_vars(self, exported_program: Any) -> Any:
         """The inputs, whose shapes name the symbols."""
@@ -126,7 +133,7 @@ class Importer(ExportedProgramImporter):
             elif node.op == "get_attr":
                 self.env[node] = _attribute(graph_module, str(node.target))
             elif node.op == "call_function":
-                self.reached = node
+                self.reached = self._builder.node = node
                 result = self._shaped(node, self.convert(node))
                 check_type(node, result)
                 self.env[node] = result

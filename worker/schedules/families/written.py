@@ -19,6 +19,7 @@ from worker.schedules.blocks import block_names
 from worker.schedules.families.attention import write_attention
 from worker.schedules.families.columns import write_columns
 from worker.schedules.families.matmul import write_matmul
+from worker.schedules.families.pieces import write_pieces
 from worker.schedules.families.rows import write_rows
 from worker.schedules.families.transpose import write_transpose
 from worker.schedules.families.transposed_convolution import write_transposed_convolution
@@ -40,6 +41,7 @@ WRITERS: tuple[Writer, ...] = (
     Writer("columns", write_columns),
     Writer("transpose", write_transpose),
     Writer("transposed_convolution", write_transposed_convolution),
+    Writer("pieces", write_pieces),
 )
 
 

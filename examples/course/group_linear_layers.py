@@ -1,0 +1,33 @@
+"""Groups of one's own: a linear layer, its bias and its activation as one primitive function."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bessemer import OptimizeOptions
+from bessemer.client import Client
+from bessemer.contract.request import Fusion
+from examples.course.session import functions_of, read_report, run, trained
+
+
+def show(client: Client, folder: Path) -> None:
+    """The same MLP with every operator a function of its own, with groups by pattern, and fused by TVM."""
+    functions = {
+        "none": _functions(client, OptimizeOptions(fusion=Fusion.NONE), folder),
+        "patterns": _functions(client, OptimizeOptions(enable=("linear",), fusion=Fusion.PATTERNS), folder),
+        "automatic": _functions(client, OptimizeOptions(), folder),
+    }
+    for fusion, names in functions.items():
+        print(f"{fusion:10} {', '.join(names)}")
+    assert len(functions["none"]) == 5
+    assert functions["patterns"] == ["fused_linear_add", "fused_linear_add_relu"]
+    assert len(functions["automatic"]) == 2
+
+
+def _functions(client: Client, optimize: OptimizeOptions, folder: Path) -> list[str]:
+    job = client.submit(trained("mlp", folder), target="host", optimize=optimize).wait()
+    return sorted(functions_of(read_report(job, folder)))
+
+
+if __name__ == "__main__":
+    run(show)

@@ -1,0 +1,51 @@
+"""Rewrite of a graph: queries, keys and values from one product, which attention reads in place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from bessemer import OptimizeOptions
+from bessemer.client import Client
+from examples.course.session import exported, functions_of, read_report, run
+
+WIDTH, HEADS, TOKENS = 64, 4, 32
+
+
+class SelfAttention(nn.Module):
+    """Attention with three linear layers of one tensor; seeded random weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = nn.Linear(WIDTH, WIDTH)
+        self.key = nn.Linear(WIDTH, WIDTH)
+        self.value = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``[1, 32, 64]`` to the same."""
+        query, key, value = (
+            layer(x).view(1, TOKENS, HEADS, WIDTH // HEADS).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        attended = nn.functional.scaled_dot_product_attention(query, key, value)
+        return attended.transpose(1, 2).flatten(2)
+
+
+def show(client: Client, folder: Path) -> None:
+    """The library calls two functions where it called four."""
+    model = exported(SelfAttention().eval(), (torch.randn(1, TOKENS, WIDTH),), folder / "attention.pt2")
+    plain, joint = (
+        read_report(client.submit(model, target="host", optimize=options).wait(), folder)
+        for options in (OptimizeOptions(), OptimizeOptions(enable=("projections",)))
+    )
+    for report in (plain, joint):
+        fired = {rewrite.name: rewrite.count for rewrite in report.rewrites if rewrite.count}
+        print(f"rewrites {fired} leave the calls {functions_of(report)}")
+    assert sum(functions_of(plain).values()) == 4
+    assert sum(functions_of(joint).values()) == 2
+
+
+if __name__ == "__main__":
+    run(show)

@@ -1,0 +1,53 @@
+"""Rewrite by pattern: a layer norm and a GELU that are written out are recognized."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from bessemer import OptimizeOptions
+from bessemer.client import Client
+from examples.course.session import exported, functions_of, read_report, run
+from examples.models import EXAMPLES
+
+RECOGNIZED = ("gelu_erf", "layer_norm")
+
+
+class WrittenOut(nn.Module):
+    """The layers of the trained MLP, between them a norm and an activation as they are defined."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trained = EXAMPLES["mlp"].build()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Images ``[1, 784]`` to ``[1, 10]``."""
+        hidden = self.trained.hidden(x)
+        centered = hidden - hidden.mean(-1, keepdim=True)
+        variance = centered.pow(2).mean(-1, keepdim=True)
+        normal = centered / torch.sqrt(variance + 1e-5)
+        return self.trained.classes(normal * 0.5 * (1 + torch.erf(normal / math.sqrt(2))))
+
+
+def show(client: Client, folder: Path) -> None:
+    """With the two rewrites, which are on by default, the library has fewer functions than without."""
+    model = exported(WrittenOut(), EXAMPLES["mlp"].example_inputs(), folder / "written-out.pt2")
+    reports = [
+        read_report(client.submit(model, target="host", optimize=options).wait(), folder)
+        for options in (OptimizeOptions(), OptimizeOptions(disable=RECOGNIZED))
+    ]
+    functions = [functions_of(report) for report in reports]
+    fired = {rewrite.name: rewrite.count for rewrite in reports[0].rewrites if rewrite.count}
+    print(f"recognized: {fired}")
+    for names, title in zip(functions, ("with", "without"), strict=True):
+        print(f"functions {title}: {', '.join(names)}")
+    assert fired == dict.fromkeys(RECOGNIZED, 1)
+    assert any("layer_norm" in name for name in functions[0])
+    assert len(functions[0]) < len(functions[1])
+
+
+if __name__ == "__main__":
+    run(show)

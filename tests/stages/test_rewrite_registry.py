@@ -1,0 +1,127 @@
+"""Where rewrites and legalizations come from, and which one counts."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from stage_samples import TARGET
+from tvm import relax, topi
+from tvm.relax.dpl import is_op, wildcard
+
+from bessemer.contract.request import OptimizeOptions
+from worker.extensions import ExtensionError
+from worker.rewrites import legalizations, registry
+from worker.rewrites.legalizations import Legalization, make_legalization_map
+from worker.rewrites.registry import make_rewrite_book
+from worker.rewrites.rewrite import Match, Rewrite
+from worker.targets import tvm_target
+
+
+def nothing(_match: Match) -> relax.Expr | None:
+    return None
+
+
+def named(name: str) -> Rewrite:
+    return Rewrite(name, "does nothing", is_op("relax.exp")(wildcard()), nothing)
+
+
+def twice(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+    return builder.call_te(lambda x: topi.add(x, x), call.args[0], primfunc_name_hint="twice")
+
+
+@pytest.fixture
+def package() -> Iterator[ModuleType]:
+    """An installed package."""
+    module = ModuleType("sample_extension")
+    sys.modules[module.__name__] = module
+    yield module
+    del sys.modules[module.__name__]
+
+
+REWRITES = EntryPoint(name="sample", value="sample_extension:REWRITES", group=registry.GROUP)
+RULES = EntryPoint(name="sample", value="sample_extension:LEGALIZATIONS", group=legalizations.GROUP)
+
+
+def test_an_installed_rewrite_runs_before_the_built_in_ones(package: ModuleType) -> None:
+    package.REWRITES = (named("mine"),)  # type: ignore[attr-defined]
+
+    book = make_rewrite_book(registry.BUILT_IN, [REWRITES])
+
+    assert next(iter(book.rewrites)) == "mine"
+    assert book.sources["mine"] == REWRITES.value
+    assert book.chosen(OptimizeOptions(enable=("mine",)))[0].name == "mine"
+
+
+def test_an_installed_rewrite_replaces_a_built_in_one_of_its_name(package: ModuleType) -> None:
+    package.REWRITES = (named("gelu_erf"),)  # type: ignore[attr-defined]
+
+    book = make_rewrite_book(registry.BUILT_IN, [REWRITES])
+
+    assert book.rewrites["gelu_erf"].summary == "does nothing"
+
+
+@pytest.mark.parametrize(
+    ("rewrites", "reason"),
+    [
+        ((named("one"), named("one")), "'one' is in"),
+        ([named("one")], "is no tuple of Rewrite or GraphRewrite"),
+        (("one",), "is no tuple of Rewrite or GraphRewrite"),
+    ],
+)
+def test_entry_points_that_give_no_clear_rewrites_are_refused(
+    package: ModuleType, rewrites: object, reason: str
+) -> None:
+    package.REWRITES = rewrites  # type: ignore[attr-defined]
+
+    with pytest.raises(ExtensionError, match=reason):
+        make_rewrite_book((), [REWRITES])
+
+
+def test_an_entry_point_that_does_not_load_is_named() -> None:
+    with pytest.raises(ExtensionError, match=r"sample_extension:REWRITES of .* does not load"):
+        make_rewrite_book((), [REWRITES])
+
+
+@pytest.mark.parametrize(
+    ("rule", "function"), [(twice, "twice"), (lambda _builder, _call: None, "argmax")], ids=["one", "none"]
+)
+def test_an_installed_legalization_comes_before_the_built_in_one(
+    package: ModuleType, rule: legalizations.Rule, function: str
+) -> None:
+    package.LEGALIZATIONS = (Legalization("relax.argmax", rule),)  # type: ignore[attr-defined]
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4, 8), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(relax.op.argmax(x, 1))
+        builder.emit_func_output(result)
+
+    with tvm_target(TARGET):
+        rules = make_legalization_map(legalizations.BUILT_IN, [RULES])
+        module = relax.transform.LegalizeOps(rules)(builder.get())
+
+    assert function in {variable.name_hint for variable in module.get_global_vars()}
+
+
+def test_a_legalization_of_no_operator_is_refused(package: ModuleType) -> None:
+    package.LEGALIZATIONS = (Legalization("relax.nn.nothing", twice),)  # type: ignore[attr-defined]
+
+    with pytest.raises(ExtensionError, match=r"'relax\.nn\.nothing', which Relax does not have"):
+        make_legalization_map((), [RULES])
+
+
+def test_every_built_in_rewrite_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "rewriting.md").read_text()
+    table = page.partition("<!-- rewrites -->")[2].partition("<!-- end of rewrites -->")[0]
+    listed = re.findall(r"^\| `([^`]+)` \| (yes|no) \| (.+) \|$", table, re.MULTILINE)
+
+    built_in = make_rewrite_book(registry.BUILT_IN, ()).rewrites.values()
+    expected = [(one.name, "yes" if one.is_default else "no", one.summary) for one in built_in]
+
+    assert listed == expected
