@@ -64,7 +64,7 @@ def _read_options(options: Sequence[str]) -> dict[str, Any]:
 
 
 def _resolve(key: str, known: Mapping[str, FieldInfo]) -> str:
-    if key in known or _is_mapping(key.partition(".")[0], known):
+    if key in known or any(_is_mapping(path, known) for path in _folders(key)):
         return key
     matches = [path for path in known if path.rpartition(".")[2] == key]
     if len(matches) == 1:
@@ -116,6 +116,11 @@ def _leaves(document: type[BaseModel], prefix: str) -> Iterator[tuple[str, Field
 
 def _alternatives(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+
+
+def _folders(key: str) -> Iterator[str]:
+    """What a dotted key lies in: ``a`` and ``a.b`` of ``a.b.c``."""
+    return (key[:place] for place, letter in enumerate(key) if letter == ".")
 
 
 def _is_mapping(path: str, known: Mapping[str, FieldInfo]) -> bool:

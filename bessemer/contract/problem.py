@@ -44,6 +44,9 @@ class ErrorCode(StrEnum):
     KERNEL_UNKNOWN = "kernel-unknown"
     KERNEL_UNAVAILABLE = "kernel-unavailable"
     OPTIMIZE_FAILED = "optimize-failed"
+    SPACE_UNKNOWN = "space-unknown"
+    FUNCTION_UNKNOWN = "function-unknown"
+    SPACE_FAILED = "space-failed"
     REWRITE_UNKNOWN = "rewrite-unknown"
     TUNE_FAILED = "tune-failed"
     BUILD_FAILED = "build-failed"
@@ -184,6 +187,21 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ),
     ErrorCode.OPTIMIZE_FAILED: ErrorText(
         422, "A pass failed on this model", "Report the pass that is named, with the model if you can."
+    ),
+    ErrorCode.SPACE_UNKNOWN: ErrorText(
+        422,
+        "`tune.spaces` names a search space that this worker lacks",
+        "Choose one of those that are listed, or install a package that has it (docs/spaces.md).",
+    ),
+    ErrorCode.FUNCTION_UNKNOWN: ErrorText(
+        422,
+        "`tune.spaces` names a function that the model lacks",
+        "Choose among those that are listed; patterns such as `fused_linear*` fit several.",
+    ),
+    ErrorCode.SPACE_FAILED: ErrorText(
+        422,
+        "A search space gave no schedule that runs",
+        "See what it raised; it may not fit the function, or not the target (docs/spaces.md).",
     ),
     ErrorCode.REWRITE_UNKNOWN: ErrorText(
         422,

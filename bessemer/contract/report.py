@@ -122,6 +122,15 @@ class TuneTask(Document):
     failed: int
     best_ms: float | None
     history_ms: tuple[float, ...] = Field(default=(), description="The best so far, after each trial.")
+    space: str = Field(
+        default="",
+        description="Where it was searched: a space that the request names, `plans` (its family's), or "
+        "`metaschedule` (its own rules).",
+    )
+    kept: bool = Field(default=False, description="Whether the library has the schedule that was found.")
+    found_ms: float | None = Field(default=None, description="The best trial, the default apart.")
+    default_ms: float | None = Field(default=None, description="The default schedule.")
+    failure: str | None = Field(default=None, description="Why the last trial that failed did.")
 
 
 class KernelChoice(Document):

@@ -4,7 +4,7 @@ import difflib
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.stage import Stage
@@ -114,6 +114,9 @@ class OptimizeOptions(Document):
         return self
 
 
+SpaceKey = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
 class TuneOptions(Document):
     """How much MetaSchedule may search."""
 
@@ -127,6 +130,25 @@ class TuneOptions(Document):
         description="Stop the search after this long, whatever is left of the trials.",
     )
     seed: int = Field(default=0, ge=0, lt=1 << 31)
+    spaces: dict[SpaceKey, SpaceKey] = Field(
+        default={},
+        max_length=100,
+        description="Search spaces by function, or by a pattern of functions' names such as `fused_linear*`; "
+        "of several that fit, the first counts. Where any is named, only these functions are searched.",
+    )
+    force: bool = Field(
+        default=False,
+        description="Give every function that `spaces` names the best schedule of its space, even where the "
+        "default is faster.",
+    )
+
+    @model_validator(mode="after")
+    def _has_trials_for_spaces(self) -> Self:
+        if self.spaces and self.trials == 0:
+            raise ValueError("`spaces` needs `trials`: without any, nothing is searched")
+        if self.force and not self.spaces:
+            raise ValueError("`force` needs `spaces`")
+        return self
 
 
 class VerifyOptions(Document):

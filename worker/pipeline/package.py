@@ -114,7 +114,7 @@ def _kernel_licenses(built: Built) -> dict[str, Path]:
 def _record_sources(records: Path | None) -> dict[str, Path]:
     if records is None:
         return {}
-    files = sorted(records.glob("*.json")) if records.is_dir() else [records]
+    files = sorted((*records.glob("*.json"), *records.glob("*.py"))) if records.is_dir() else [records]
     return {f"{RECORDS_FOLDER}/{path.name}": path for path in files}
 
 
