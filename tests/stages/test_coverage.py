@@ -26,13 +26,7 @@ UNCLAIMED = {
         "adaptive_avg_pool2d",
     },
     "movement": set[str](),
-    "serial": {
-        # calls of TVM's runtime, which sorts one row after the other
-        "argsort",
-        "topk",
-        # two indices may name one place: the order of the writes decides
-        "scatter_elements",
-    },
+    "serial": set[str](),
 }
 """What no family may know, and why."""
 

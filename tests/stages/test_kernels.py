@@ -11,14 +11,14 @@ from types import ModuleType
 
 import pytest
 import torch
-from stage_samples import TARGET, Function, Perceptron, capture_module, make_workshop, optimized
+from stage_samples import Function, Perceptron, capture_module, make_workshop, optimized
 from torch import nn
 
 from bessemer.contract.problem import ErrorCode
 from worker.candidates.server import fork_server
 from worker.errors import JobError
 from worker.kernels import elementwise, openblas
-from worker.kernels.choose import Times, choose_kernels
+from worker.kernels.choose import Times, check_choices, choose_kernels
 from worker.kernels.compile import compile_kernels
 from worker.kernels.kernel import OBJECTS, Kernel
 from worker.kernels.registry import BUILT_IN, GROUP, KernelError, kernel_book, make_kernel_book
@@ -182,15 +182,18 @@ REFUSALS: dict[str, tuple[dict[str, str], str, ErrorCode]] = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_what_cannot_be_linked_is_refused_in_words(name: str, workshop: Workshop) -> None:
+def test_what_cannot_be_linked_is_refused_in_words(name: str) -> None:
     kernels, words, code = REFUSALS[name]
-    triple = "riscv64-unknown-linux-gnu" if name == "architecture" else TARGET.triple
-    target = TARGET.model_copy(update={"triple": triple})
 
     with pytest.raises(JobError, match=words) as raised:
-        optimized(capture_module(Perceptron(), torch.randn(1, 16), target=target, kernels=kernels), workshop)
+        check_choices(kernels, kernel_book(), "riscv64")
 
     assert raised.value.code is code
+
+
+def test_a_request_for_an_unknown_kernel_ends_in_optimize(workshop: Workshop) -> None:
+    with pytest.raises(JobError, match="no kernel 'mkl' for 'linear'"):
+        optimized(capture_module(Perceptron(), torch.randn(1, 16), kernels={"linear": "mkl"}), workshop)
 
 
 def test_the_built_in_kernels_are_compiled_in_seconds(tmp_path: Path) -> None:

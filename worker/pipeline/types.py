@@ -23,7 +23,7 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.target import ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
-from worker.inspection.recorder import NoRecorder, Recorder
+from worker.inspection.snapshots import NoRecorder, Recorder
 
 if TYPE_CHECKING:
     import numpy as np

@@ -91,7 +91,7 @@ RULES: Rules = {
 }
 """What replaces a call, by the operator's name; None leaves the call."""
 
-_IN_BRANCHES = {**RULES, "tirx.fmod": powers.library_fmod}
+_IN_BRANCHES = {name: rule for name, rule in RULES.items() if name != "tirx.fmod"}
 """Inside a branch terms stay in the expression, which must not be long."""
 
 

@@ -79,20 +79,15 @@ def exp2(x: Expression) -> Expression:
     return let(x, lambda x: let(clamped(x, lowest, highest), reduced))
 
 
-def library_fmod(left: Expression, right: Expression) -> Expression:
-    """The library's own remainder, element by element; TVM has no code for it."""
-    form = format_of(left)
-    return tirx.call_pure_extern(form.dtype, "fmodf" if form is FLOAT32 else "fmod", left, right)
-
-
-def fmod(left: Expression, right: Expression) -> Expression:
-    """What whole quotients leave, exactly: of float32 through float64, where products are exact.
+def fmod(left: Expression, right: Expression) -> Expression | None:
+    """What whole quotients leave, exactly: of float32 through float64, where products are exact;
+    None elsewhere.
 
     A long division: each step takes ``_DIGITS`` binary digits of the quotient, the highest first. A step's
     digits may be one off, which the next one, and in the end a correction, makes good.
     """
     if format_of(left) is not FLOAT32:
-        return library_fmod(left, right)
+        return None
     return let(left, lambda left: let(right, lambda right: _fmod(left, right)))
 
 

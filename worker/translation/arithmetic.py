@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from tvm import relax, tirx
+from tvm.tirx.op import register_intrin_lowering
 
 from worker.translation.dtypes import common_dtype, is_floating, is_number, wide
 from worker.translation.emitter import Emitter, dtype_of
@@ -256,6 +257,15 @@ _COMPARISONS = {
     "gt": relax.op.greater,
     "ge": relax.op.greater_equal,
 }
+
+
+def _call_library(call: tirx.Call) -> Any:
+    """TVM knows ``fmod``, but has no code for it on a processor."""
+    dtype = str(call.ty.dtype)
+    return tirx.call_pure_extern(dtype, "fmod" if dtype == "float64" else "fmodf", *call.args)
+
+
+register_intrin_lowering("tirx.fmod", target="llvm", f=_call_library)
 
 RULES: Rules = rules_of(
     {
