@@ -73,6 +73,7 @@ CODES = frozenset(
         ErrorCode.OPTIMIZE_FAILED,
         ErrorCode.REWRITE_UNKNOWN,
         ErrorCode.KERNEL_UNAVAILABLE,
+        ErrorCode.KERNEL_UNKNOWN,
         ErrorCode.SPACE_UNKNOWN,
         ErrorCode.FUNCTION_UNKNOWN,
         ErrorCode.SPACE_FAILED,

@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import tvm
 from space_samples import calling, product
+from stage_samples import Function, capture_module, make_workshop, optimized
 from test_tune_search import HOST
 from tvm import s_tir
 
 from worker.candidates.client import CandidateClient
 from worker.executable import build_library
+from worker.pipeline.tune import tune
 from worker.spaces.llvm_ir import KERNELS, compile_kernel, read_kernel
 from worker.spaces.registry import space_book
 from worker.targets import host_instruction_sets, tvm_target
@@ -86,6 +89,26 @@ def test_an_intrinsic_computes_the_product(
         (result,) = library.run((left, right))
 
     np.testing.assert_array_equal(result, left.astype(dtypes[2]) @ right.astype(dtypes[2]))
+
+
+@pytest.mark.skipif("avx2" not in host_instruction_sets(HOST.triple), reason="the processor has no AVX2")
+def test_a_model_of_bytes_reaches_its_dot_product(server: CandidateClient, tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, weight = (
+        torch.randint(-128, 128, shape, dtype=torch.int8, generator=generator)
+        for shape in ((32, 64), (64, 48))
+    )
+    model = Function(lambda _, data: torch._int_mm(data, weight))
+    asked = {"trials": 1, "spaces": {"*": "dot-avx2"}, "force": True}
+    captured = capture_module(model, x, tune=asked)
+
+    tuned = tune(optimized(captured, make_workshop(tmp_path)), make_workshop(tmp_path, server))
+    build_library(tuned.module, tvm_target(HOST), tmp_path / "model.so", tmp_path)
+    with server.open_library(tmp_path / "model.so", threads=2) as library:
+        (result,) = library.run(captured.inputs)
+
+    np.testing.assert_array_equal(result, captured.references[0])
+    assert [(task.space, task.kept) for task in tuned.result.tasks] == [("dot-avx2", True)]
 
 
 @pytest.mark.parametrize("source", sorted(KERNELS.glob("*.c")), ids=lambda path: path.stem)
