@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from worker.schedules.default import follow_plans
 from worker.spaces.registry import BUILT_IN, SpaceBook, SpaceError, make_space_book, register_intrinsics
 from worker.spaces.space import Space
 from worker.targets import tvm_target
-from worker.tuning import search
+from worker.tuning import search, space_proposals
 from worker.tuning.laboratory import open_database
 from worker.warmup import import_everything
 
@@ -122,3 +123,18 @@ def test_each_function_has_its_own_space(server: CandidateClient, tmp_path: Path
     assert tuned.records is not None
     assert 'tensor_intrin="course-update-16x16-c"' in (tuned.records / "matmul.py").read_text()
     check_outputs(server, tuned.module, tmp_path)
+
+
+def test_a_longer_search_asks_the_cost_model_and_measures_nothing_twice(
+    server: CandidateClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(space_proposals, "WARM_UP_SAMPLES", 8)
+    options = TuneOptions(trials=10, spaces={"matmul": "course-matmul"}, force=True)
+    tuned, _ = run_tune(server, tmp_path, options)
+
+    assert tuned.records is not None
+    lines = (tuned.records / "database_tuning_record.json").read_text().splitlines()
+    traces = [json.dumps(json.loads(line)[1][0]) for line in lines]
+    (task,) = tuned.result.tasks
+    assert task.trials == 10
+    assert len(set(traces)) == len(traces) == task.trials - task.failed
