@@ -82,14 +82,6 @@ def test_without_force_the_library_has_it_only_where_it_is_faster(
     assert not task.kept or task.found_ms < task.default_ms
 
 
-def test_every_named_function_is_searched_however_few_the_trials(
-    server: CandidateClient, tmp_path: Path
-) -> None:
-    tuned, _ = run_tune(server, tmp_path, TuneOptions(trials=2, spaces={"*matmul*": "plans"}))
-
-    assert [(task.space, task.trials) for task in tuned.result.tasks] == [("plans", 1), ("plans", 1)]
-
-
 @pytest.mark.parametrize(
     ("spaces", "code", "said"),
     [
@@ -123,9 +115,14 @@ def test_an_entry_point_gives_spaces_and_intrinsics_only() -> None:
         make_space_book([point])
 
 
-def test_the_course_space_has_the_shape_of_the_lesson(server: CandidateClient, tmp_path: Path) -> None:
-    tuned, _ = run_tune(server, tmp_path, asking(**{"*": "course-matmul"}))
+def test_each_function_has_its_own_space(server: CandidateClient, tmp_path: Path) -> None:
+    spaces = {"matmul": "course-micro-kernel-c", "*": "course-matmul"}
+    tuned, _ = run_tune(server, tmp_path, TuneOptions(trials=2, spaces=spaces, force=True))
 
-    assert {task.space for task in tuned.result.tasks} == {"course-matmul"}
-    assert all(task.kept for task in tuned.result.tasks)
+    assert {task.name: (task.space, task.trials, task.kept) for task in tuned.result.tasks} == {
+        "matmul": ("course-micro-kernel-c", 1, True),
+        "fused_matmul1_relu": ("course-matmul", 1, True),
+    }
+    assert tuned.records is not None
+    assert 'tensor_intrin="course-update-16x16-c"' in (tuned.records / "matmul.py").read_text()
     check_outputs(server, tuned.module, tmp_path)
