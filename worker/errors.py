@@ -18,9 +18,7 @@ LibraryCrashedError           the process that ran a library died               
 CandidateServerLostError      the candidate server itself is gone                 candidates/client.py
 EntrantCrashedError           one of two schedules of a model crashed             tuning/whole_model.py
 NoSuchPlanError               a search's plan is none of its family's             schedules/plans.py
-ExtensionError                an entry point gives something else, or twice   extensions.py
-RuleError                     a package's translation rules are none, or two       translation/registry.py
-SpaceError                    a package's search spaces are none, or two have a name  spaces/registry.py
+ExtensionError                an entry point gives something else, or twice       extensions.py
 NoProductError                a search space does not fit a function            spaces/products.py
 ScriptRaisedError             the model itself raised                             torchscript/primitives.py
 ScriptConversionError         neither way led to an exported program              torchscript/convert.py

@@ -17,11 +17,12 @@ from torch import nn
 from bessemer.contract.problem import ErrorCode
 from worker.candidates.server import fork_server
 from worker.errors import JobError
+from worker.extensions import ExtensionError
 from worker.kernels import elementwise, openblas
 from worker.kernels.choose import Times, check_choices, choose_kernels
 from worker.kernels.compile import compile_kernels
 from worker.kernels.kernel import OBJECTS, Kernel
-from worker.kernels.registry import BUILT_IN, GROUP, KernelError, kernel_book, make_kernel_book
+from worker.kernels.registry import BUILT_IN, GROUP, kernel_book, make_kernel_book
 from worker.kernels.uses import Use
 from worker.package.elf import read_dependencies
 from worker.pipeline.build import build
@@ -229,10 +230,10 @@ def test_an_installed_package_adds_kernels(installed: ModuleType) -> None:
 def test_what_is_no_kernel_is_named(installed: ModuleType) -> None:
     installed.KERNELS = [1]  # type: ignore[attr-defined]
     for wrong in (point(), point("sample_kernels:NOTHING"), point("no_such_package:KERNELS")):
-        with pytest.raises(KernelError, match=r"of bessemer\.kernels"):
+        with pytest.raises(ExtensionError, match=r"of bessemer\.kernels"):
             make_kernel_book((wrong,))
     installed.KERNELS = elementwise.KERNELS  # type: ignore[attr-defined]
-    with pytest.raises(KernelError, match="two kernels of the symbol bessemer_relu"):
+    with pytest.raises(ExtensionError, match="'bessemer_relu' is in "):
         make_kernel_book((*BUILT_IN, point()))
 
 

@@ -15,10 +15,11 @@ from bessemer.contract.report import Schedules
 from bessemer.contract.request import TuneOptions
 from worker.candidates.client import CandidateClient
 from worker.errors import JobError
+from worker.extensions import ExtensionError
 from worker.pipeline import tune as stage
 from worker.pipeline.types import Tuned
 from worker.schedules.default import follow_plans
-from worker.spaces.registry import BUILT_IN, SpaceBook, SpaceError, make_space_book, register_intrinsics
+from worker.spaces.registry import BUILT_IN, SpaceBook, make_space_book, register_intrinsics
 from worker.spaces.space import Space
 from worker.targets import tvm_target
 from worker.tuning import search, space_proposals
@@ -103,12 +104,15 @@ def test_what_cannot_be_searched_is_refused_with_what_there_is(
 
 def test_a_name_is_taken_once() -> None:
     twice = Space("course-matmul", divide_rows, "")
-    with installed(twice) as point, pytest.raises(SpaceError, match="two spaces are named course-matmul"):
+    with installed(twice) as point, pytest.raises(ExtensionError, match="'course-matmul' is in "):
         make_space_book([*BUILT_IN, point])
 
 
 def test_an_entry_point_gives_spaces_and_intrinsics_only() -> None:
-    with installed(divide_rows) as point, pytest.raises(SpaceError, match="no tuple of spaces"):
+    with (
+        installed(divide_rows) as point,
+        pytest.raises(ExtensionError, match="is no tuple of Space or Intrinsic"),
+    ):
         make_space_book([point])
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
+from worker.extensions import collect
 from worker.kernels.kernel import Kernel
 
 GROUP = "bessemer.kernels"
@@ -19,10 +20,6 @@ BUILT_IN: tuple[EntryPoint, ...] = tuple(
     EntryPoint(name=name, value=f"worker.kernels.{name}:KERNELS", group=GROUP)
     for name in ("elementwise", "openblas")
 )
-
-
-class KernelError(Exception):
-    """An entry point gives no kernels, or two give the same symbol."""
 
 
 @dataclass(frozen=True)
@@ -47,29 +44,13 @@ def kernel_book() -> KernelBook:
     """The kernels in force.
 
     Raises:
-        KernelError: an entry point gives no kernels, or two give the same symbol.
+        ExtensionError: an entry point gives no kernels, or two give the same symbol.
     """
     return make_kernel_book((*BUILT_IN, *entry_points(group=GROUP)))
 
 
 def make_kernel_book(points: Iterable[EntryPoint]) -> KernelBook:
     """The kernels of entry points; see ``kernel_book``."""
-    found: dict[str, Kernel] = {}
-    for point in points:
-        for kernel in _load(point):
-            if kernel.symbol in found:
-                raise KernelError(f"two kernels of the symbol {kernel.symbol}; one is of {point.value}")
-            found[kernel.symbol] = kernel
-    return KernelBook(dict(sorted(found.items(), key=lambda item: -len(item[1].chain))))
-
-
-def _load(point: EntryPoint) -> tuple[Kernel, ...]:
-    try:
-        kernels = point.load()
-    except Exception as error:
-        raise KernelError(
-            f"{point.value} of {GROUP} does not load: {type(error).__name__}: {error}"
-        ) from error
-    if not isinstance(kernels, tuple) or not all(isinstance(kernel, Kernel) for kernel in kernels):
-        raise KernelError(f"{point.value} of {GROUP} is no tuple of kernels")
-    return kernels
+    found = collect(points, (Kernel,), lambda kernel: kernel.symbol)
+    kernels = {symbol: kernel for symbol, (kernel, _) in found.items()}
+    return KernelBook(dict(sorted(kernels.items(), key=lambda item: -len(item[1].chain))))

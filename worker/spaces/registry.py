@@ -6,13 +6,14 @@ are named here: the worker runs from a checkout, which is no installed package.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
 from tvm.s_tir import TensorIntrin
 
+from worker.extensions import ExtensionError, collect
 from worker.spaces.space import Intrinsic, Space
 from worker.tuning.assignment import OWN_SPACES
 
@@ -24,17 +25,12 @@ BUILT_IN: tuple[EntryPoint, ...] = tuple(
 )
 
 
-class SpaceError(Exception):
-    """An entry point gives no spaces, or two give one of the same name."""
-
-
 @dataclass(frozen=True)
 class SpaceBook:
-    """Spaces and intrinsics by name, and the entry point that each comes from."""
+    """Spaces and intrinsics by name."""
 
     spaces: dict[str, Space]
     intrinsics: dict[str, Intrinsic]
-    sources: dict[str, str]
 
 
 @lru_cache(maxsize=1)
@@ -42,7 +38,7 @@ def space_book() -> SpaceBook:
     """The spaces in force; their intrinsics are registered with TVM.
 
     Raises:
-        SpaceError: an entry point gives no spaces, or two give one of the same name.
+        ExtensionError: an entry point gives no spaces, or two give one of the same name.
     """
     book = make_space_book([*BUILT_IN, *entry_points(group=GROUP)])
     register_intrinsics(book)
@@ -51,17 +47,15 @@ def space_book() -> SpaceBook:
 
 def make_space_book(points: Iterable[EntryPoint]) -> SpaceBook:
     """The spaces and intrinsics of entry points; see ``space_book``."""
-    found: dict[str, Space | Intrinsic] = {}
-    sources = dict.fromkeys(OWN_SPACES, "Bessemer itself")
-    for point, entry in _entries(points):
-        if entry.name in sources:
-            raise SpaceError(f"two spaces are named {entry.name}: of {sources[entry.name]} and {point.value}")
-        found[entry.name] = entry
-        sources[entry.name] = point.value
+    kinds: tuple[type[Space | Intrinsic], ...] = (Space, Intrinsic)
+    found = collect(points, kinds, lambda entry: entry.name)
+    taken = found.keys() & OWN_SPACES
+    if taken:
+        raise ExtensionError(f"{GROUP}: {', '.join(sorted(taken))} is a name of Bessemer's own")
+    entries = {name: entry for name, (entry, _) in found.items()}
     return SpaceBook(
-        spaces={name: entry for name, entry in found.items() if isinstance(entry, Space)},
-        intrinsics={name: entry for name, entry in found.items() if isinstance(entry, Intrinsic)},
-        sources=sources,
+        spaces={name: entry for name, entry in entries.items() if isinstance(entry, Space)},
+        intrinsics={name: entry for name, entry in entries.items() if isinstance(entry, Intrinsic)},
     )
 
 
@@ -69,21 +63,3 @@ def register_intrinsics(book: SpaceBook) -> None:
     """Make TVM know the intrinsics of a book, in this process and in those that it forks."""
     for intrinsic in book.intrinsics.values():
         TensorIntrin.register(intrinsic.name, intrinsic.description, intrinsic.implementation, override=True)
-
-
-def _entries(points: Iterable[EntryPoint]) -> Iterator[tuple[EntryPoint, Space | Intrinsic]]:
-    for point in points:
-        for entry in _load(point):
-            yield point, entry
-
-
-def _load(point: EntryPoint) -> tuple[Space | Intrinsic, ...]:
-    try:
-        entries = point.load()
-    except Exception as error:
-        raise SpaceError(
-            f"{point.value} of {GROUP} does not load: {type(error).__name__}: {error}"
-        ) from error
-    if not isinstance(entries, tuple) or not all(isinstance(entry, Space | Intrinsic) for entry in entries):
-        raise SpaceError(f"{point.value} of {GROUP} is no tuple of spaces and intrinsics")
-    return entries
