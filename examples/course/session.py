@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -43,6 +46,23 @@ def read_report(job: Job, folder: Path) -> Report:
 def functions_of(report: Report) -> dict[str, int]:
     """The functions that a library calls, and how often in one run of the model."""
     return {one.name: one.calls for one in report.benchmark.functions if one.name != RUNTIME}
+
+
+def try_bundle(bundle: Path, x: torch.Tensor, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a bundle's ``run.py`` on its input ``x``; it writes ``folder / "outputs.npz"``."""
+    np.save(folder / "x.npy", x.numpy())
+    given = ["--input", f"x={folder / 'x.npy'}", "--output", folder / "outputs.npz"]
+    return subprocess.run(
+        [sys.executable, bundle / "run.py", *given], capture_output=True, text=True, check=False
+    )
+
+
+def run_bundle(bundle: Path, x: torch.Tensor, folder: Path) -> np.ndarray:
+    """The one output of a bundle for its input ``x``, without torch."""
+    try_bundle(bundle, x, folder).check_returncode()
+    with np.load(folder / "outputs.npz") as outputs:
+        (output,) = outputs.values()
+    return np.asarray(output)
 
 
 def run(show: Show) -> None:
