@@ -9,7 +9,7 @@ import pytest
 import torch
 import tvm
 from coverage_samples import GROUPS, Case, Together
-from family_samples import Array, target_of
+from family_samples import Array, source_of, target_of
 from stage_samples import capture_module, make_workshop, optimized
 
 from worker.candidates.client import CandidateClient
@@ -71,12 +71,6 @@ def run(group: str, server: CandidateClient, tmp_path_factory: pytest.TempPathFa
         computed=tuple(map(np.asarray, computed)),
         expected=captured.references,
     )
-
-
-def source_of(module: tvm.runtime.Module) -> str:
-    """The LLVM source of a module and of those that it imports."""
-    own = module.inspect_source("ll") if module.kind == "llvm" else ""
-    return own + "".join(source_of(imported) for imported in module.imports)
 
 
 def test_every_function_computes_what_torch_computes(group: str, run: Run) -> None:

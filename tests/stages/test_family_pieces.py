@@ -1,7 +1,7 @@
 """Joins, pads and look-ups as vectors; sorts and scattered writes row by row: odd shapes, several dtypes."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 import tvm
 from coverage_samples import Case, Together
-from family_samples import main_of, scheduled, target_of
+from family_samples import main_of, scheduled, source_of, target_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stage_samples import capture_module, make_workshop, optimized
@@ -19,7 +19,6 @@ from tvm import relax, tirx
 
 from worker.candidates.client import CandidateClient
 from worker.candidates.link import link_shared
-from worker.candidates.server import fork_server
 from worker.schedules.default import schedule_rest, unclaimed_functions
 from worker.schedules.families.pieces import thresholds
 from worker.schedules.nest import substitute
@@ -71,12 +70,6 @@ CASES = (
 )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient]:
-    with fork_server(tmp_path_factory.mktemp("server")) as client:
-        yield client
-
-
 def test_odd_shapes_come_out_as_from_torch(server: CandidateClient, tmp_path: Path) -> None:
     inputs = tuple(tensor for case in CASES for tensor in case.inputs())
     captured = capture_module(Together(CASES), *inputs)
@@ -118,12 +111,6 @@ def test_what_remains_of_copies_moves_vectors(name: str) -> None:
 
     assert len(WIDE.findall(code)) >= 2
     assert len(NARROW.findall(code)) == 0
-
-
-def source_of(module: tvm.runtime.Module) -> str:
-    """The LLVM code of a module and those that it imports."""
-    own = module.inspect_source("ll") if module.kind == "llvm" else ""
-    return own + "".join(map(source_of, module.imports))
 
 
 def test_rows_of_sorts_and_scattered_writes_are_shared_by_threads(tmp_path: Path) -> None:
