@@ -248,6 +248,11 @@ IMAGES = (
     Sample("products by name", lambda a, b: torch.einsum("bchw,cd->bdhw", a, b), (IMAGE, floats(3, 5))),
     Sample("outer product", torch.outer, (floats(3), floats(4))),
     Sample("weighted product", lambda a: torch.baddbmm(a, a, a, beta=0.5, alpha=2.0), (floats(2, 3, 3),)),
+    Sample(
+        "product of bytes",
+        torch._int_mm,
+        (whole(17, 8).to(torch.int8), whole(8, 8).to(torch.int8)),
+    ),
 )
 
 SAMPLES = (*ARITHMETIC, *POINTWISE, *REDUCTIONS, *INDEXING, *IMAGES)
