@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
@@ -198,22 +197,13 @@ def test_every_built_in_kernel_is_compiled(tmp_path: Path) -> None:
     assert objects == {kernel.object_for("x86_64").relative_to(OBJECTS) for kernel in known}
 
 
-@pytest.fixture
-def installed() -> Iterator[ModuleType]:
-    """An installed package of kernels."""
-    module = ModuleType("sample_kernels")
-    sys.modules[module.__name__] = module
-    yield module
-    del sys.modules[module.__name__]
-
-
-def point(value: str = "sample_kernels:KERNELS") -> EntryPoint:
+def point(value: str = "sample_extension:KERNELS") -> EntryPoint:
     return EntryPoint(name="sample", value=value, group=GROUP)
 
 
-def test_an_installed_package_adds_kernels(installed: ModuleType) -> None:
+def test_an_installed_package_adds_kernels(package: ModuleType) -> None:
     own = Kernel("tanh", "mine", ("tanh",), "my_tanh", Path("/nowhere"), "tanh.o", lambda _: True)
-    installed.KERNELS = (own,)  # type: ignore[attr-defined]
+    package.KERNELS = (own,)  # type: ignore[attr-defined]
 
     book = make_kernel_book((*BUILT_IN, point()))
 
@@ -221,12 +211,12 @@ def test_an_installed_package_adds_kernels(installed: ModuleType) -> None:
     assert book.operators == ("linear", "relu", "tanh")
 
 
-def test_what_is_no_kernel_is_named(installed: ModuleType) -> None:
-    installed.KERNELS = [1]  # type: ignore[attr-defined]
-    for wrong in (point(), point("sample_kernels:NOTHING"), point("no_such_package:KERNELS")):
+def test_what_is_no_kernel_is_named(package: ModuleType) -> None:
+    package.KERNELS = [1]  # type: ignore[attr-defined]
+    for wrong in (point(), point("sample_extension:NOTHING"), point("no_such_package:KERNELS")):
         with pytest.raises(ExtensionError, match=r"of bessemer\.kernels"):
             make_kernel_book((wrong,))
-    installed.KERNELS = elementwise.KERNELS  # type: ignore[attr-defined]
+    package.KERNELS = elementwise.KERNELS  # type: ignore[attr-defined]
     with pytest.raises(ExtensionError, match="'bessemer_relu' is in "):
         make_kernel_book((*BUILT_IN, point()))
 
