@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tvm
-from coverage_samples import Case, Together
+from coverage_samples import Case, Together, run_together
 from family_samples import main_of, scheduled, source_of, target_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,8 +18,6 @@ from stage_samples import capture_module, make_workshop, optimized
 from tvm import relax, tirx
 
 from worker.candidates.client import CandidateClient
-from worker.candidates.link import link_shared
-from worker.schedules.default import schedule_rest, unclaimed_functions
 from worker.schedules.families.pieces import thresholds
 from worker.schedules.nest import substitute
 
@@ -71,21 +69,14 @@ CASES = (
 
 
 def test_odd_shapes_come_out_as_from_torch(server: CandidateClient, tmp_path: Path) -> None:
-    inputs = tuple(tensor for case in CASES for tensor in case.inputs())
-    captured = capture_module(Together(CASES), *inputs)
-    target = target_of("x86-64-v3")
-    module = schedule_rest(optimized(captured, make_workshop(tmp_path)).module, target)
-    path = tmp_path / "functions.so"
-    tvm.compile(module, target).export_library(str(path), fcompile=link_shared, workspace_dir=str(tmp_path))
-    with server.open_library(path, threads=2) as library:
-        computed = library.run(captured.inputs)
+    run = run_together(server, CASES, target_of("x86-64-v3"), tmp_path)
 
-    assert unclaimed_functions(module) == ()
-    for number, (result, expected) in enumerate(zip(computed, captured.references, strict=True)):
+    assert run.unclaimed == ()
+    for number, (result, expected) in enumerate(zip(run.computed, run.expected, strict=True)):
         # torch adds halves up in float32
         tolerance = 1e-2 if expected.dtype == np.float16 else 1e-5
         np.testing.assert_allclose(
-            np.asarray(result), expected, rtol=tolerance, atol=tolerance, err_msg=f"output {number}"
+            result, expected, rtol=tolerance, atol=tolerance, err_msg=f"output {number}"
         )
 
 
