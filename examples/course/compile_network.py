@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from bessemer.client import Client
-from examples.course.session import run, run_bundle, trained
+from examples.course.session import logits_of, run, trained
 from examples.models import EXAMPLES
 
 
@@ -17,7 +17,7 @@ def show(client: Client, folder: Path) -> None:
     job = client.submit(trained("mlp", folder), target="host").wait()
     bundle = job.download(folder / "bundle")
     (image,) = EXAMPLES["mlp"].example_inputs(seed=1)
-    logits = run_bundle(bundle, image, folder)
+    logits = logits_of(bundle, image, folder)
     with torch.inference_mode():
         expected = EXAMPLES["mlp"].build()(image).numpy()
     print(f"the library's logits: {np.array2string(logits, precision=2)}")

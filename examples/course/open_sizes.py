@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from bessemer.client import Client
-from examples.course.session import run, run_bundle, try_bundle
+from examples.course.session import logits_of, run, run_bundle
 from examples.models import EXAMPLES
 
 LARGEST = 64
@@ -25,12 +25,12 @@ def show(client: Client, folder: Path) -> None:
     bundle = job.download(folder / "bundle")
     for size in (1, 7, LARGEST):
         images = torch.randn(size, 784)
-        logits = run_bundle(bundle, images, folder)
+        logits = logits_of(bundle, images, folder)
         print(f"batch {size}: logits of shape {logits.shape}")
         with torch.inference_mode():
             np.testing.assert_allclose(logits, network(images).numpy(), rtol=1e-4, atol=1e-4)
 
-    refused = try_bundle(bundle, torch.randn(LARGEST + 1, 784), folder)
+    refused = run_bundle(bundle, torch.randn(LARGEST + 1, 784), folder)
     print(refused.stderr.strip())
     assert refused.returncode == 2
     assert str(LARGEST + 1) in refused.stderr

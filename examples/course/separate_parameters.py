@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bessemer.client import Client
-from examples.course.session import run, run_bundle, trained, try_bundle
+from examples.course.session import logits_of, run, run_bundle, trained
 from examples.models import EXAMPLES
 from worker.parameters import write_parameters
 
@@ -26,17 +26,17 @@ def show(client: Client, folder: Path) -> None:
     network = EXAMPLES["cnn"].build()
     (image,) = EXAMPLES["cnn"].example_inputs(seed=1)
     np.testing.assert_allclose(
-        run_bundle(bundle, image, folder), _expected(network, image), rtol=1e-4, atol=1e-4
+        logits_of(bundle, image, folder), _expected(network, image), rtol=1e-4, atol=1e-4
     )
     with torch.no_grad():
         network.classes.bias += 100
     write_parameters(bundle / "params.safetensors", network.state_dict())
-    swapped = run_bundle(bundle, image, folder)
+    swapped = logits_of(bundle, image, folder)
     print(f"with other weights, the same library gives {np.array2string(swapped, precision=1)}")
     np.testing.assert_allclose(swapped, _expected(network, image), rtol=1e-4, atol=1e-4)
 
     write_parameters(bundle / "params.safetensors", EXAMPLES["mlp"].build().state_dict())
-    refused = try_bundle(bundle, image, folder)
+    refused = run_bundle(bundle, image, folder)
     print(refused.stderr.strip())
     assert refused.returncode == 1
     assert "does not fit the library" in refused.stderr
