@@ -18,6 +18,8 @@ from worker.layout.weights import PREPARE
 
 _TAGS = {name: tag for tag, name in SAFETENSORS_DTYPES.items()}
 _ALIGNMENT_BYTES = 64
+_RESERVED_NAME = "__metadata__"
+_MAX_NAME_CHARACTERS = 1024
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def write_parameters(path: Path, tensors: dict[str, torch.Tensor]) -> ParameterF
 
     Raises:
         OSError: it cannot be written.
-        ValueError: a tensor has an element type that no bundle can hold.
+        ValueError: a tensor has a name or an element type that no such file can hold.
     """
     specs = tuple(_spec(name, tensor) for name, tensor in tensors.items())
     sizes = [tensor.numel() * tensor.element_size() for tensor in tensors.values()]
@@ -66,8 +68,12 @@ def write_parameters(path: Path, tensors: dict[str, torch.Tensor]) -> ParameterF
 
 
 def _spec(name: str, tensor: torch.Tensor) -> ParameterSpec:
-    dtype = DType(str(tensor.dtype).removeprefix("torch."))
-    return ParameterSpec(name=name, shape=tuple(tensor.shape), dtype=dtype)
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if name == _RESERVED_NAME or len(name) > _MAX_NAME_CHARACTERS:
+        raise ValueError(f"a .safetensors file cannot hold a tensor of the name '{name[:40]}'")
+    if dtype not in _TAGS:
+        raise ValueError(f"'{name}' is of {dtype}, which Bessemer writes to no file")
+    return ParameterSpec(name=name, shape=tuple(tensor.shape), dtype=DType(dtype))
 
 
 def _entries(specs: Iterable[ParameterSpec], sizes: Iterable[int]) -> Iterable[tuple[str, dict[str, object]]]:

@@ -297,7 +297,7 @@ class Parameters:
         try:
             content = np.memmap(path, np.uint8, "r")
             header, data = _split_safetensors(content)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise BundleError(f"{path} is no .safetensors file that can be read: {error}") from error
         self._check_names(path, header)
         return [self._tensor(path, spec, header[spec.name], data) for spec in self.specs]
@@ -317,7 +317,7 @@ class Parameters:
         try:
             found = Spec(spec.name, tuple(map(int, entry["shape"])), SAFETENSORS_DTYPES[entry["dtype"]])
             start, end = map(int, entry["data_offsets"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise BundleError(f"{path}: the entry of '{spec.name}' cannot be read: {error!r}") from error
         if found != spec:
             raise BundleError(f"{path} does not fit the library: it has {found}, expected {spec}")

@@ -58,6 +58,7 @@ def entry(**change: Any) -> dict[str, Any]:
         (entry(data_offsets=[12, 4000]), "lie outside the file"),
         (entry(data_offsets=[12, 32]), "too few"),
         (entry(data_offsets=[-24, 0]), "lie outside the file"),
+        (entry(shape=[float("inf"), 3]), "the entry of '0.weight' cannot be read"),
         (entry(data_offsets="ab"), "the entry of '0.weight' cannot be read"),
         ({**HEADER, "0.weight": 3}, "the entry of '0.weight' cannot be read"),
         ([1], "its header is no JSON object"),
@@ -68,7 +69,17 @@ def test_a_file_that_does_not_fit_is_refused_in_words(tmp_path: Path, header: An
         Parameters(ENTRY).read(write(tmp_path, header))
 
 
-@pytest.mark.parametrize("content", [b"", b"abc", b"\xff" * 64, (9).to_bytes(8, "little") + b"{" * 9])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"abc",
+        b"\xff" * 64,
+        (9).to_bytes(8, "little") + b"{" * 9,
+        (99_999).to_bytes(8, "little") + b"[" * 99_999,
+    ],
+    ids=["empty", "short", "too long a header", "no JSON", "nested too deep"],
+)
 def test_what_is_no_such_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "params.safetensors"
     path.write_bytes(content)

@@ -8,6 +8,7 @@ import tvm
 from tvm import relax
 
 from worker.layout.views import static_shape
+from worker.pipeline.sort_keys import sort_keys
 from worker.schedules.families.ordering import write_argsort, write_topk
 from worker.schedules.families.scatter import JOINS, Scatter, write_scatter
 from worker.schedules.machine import machine_of
@@ -15,6 +16,9 @@ from worker.schedules.machine import machine_of
 
 def argsort(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     """``argsort`` along any axis; others than the last are moved there and back."""
+    keys = sort_keys(bb, call.args[0])
+    if keys is not None:
+        return relax.op.argsort(keys, call.attrs.axis, call.attrs.descending, str(call.ty.dtype))
     data, shape = call.args[0], static_shape(call.args[0])
     if shape is None or prod(shape) == 0:
         return None
@@ -31,6 +35,9 @@ def argsort(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
 def topk(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     """``topk`` of values and places along any axis."""
     data, shape, attributes = call.args[0], static_shape(call.args[0]), call.attrs
+    keys = sort_keys(bb, data) if str(attributes.ret_type) == "both" else None
+    if keys is not None:
+        return _by_keys(bb, keys, call)
     if shape is None or prod(shape) == 0 or str(attributes.ret_type) != "both":
         return None
     axis, kept = int(attributes.axis) % len(shape), int(attributes.k)
@@ -44,6 +51,15 @@ def topk(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     both = bb.emit(relax.call_tir(bb.add_func(function, "topk"), [strips], kinds))
     sizes = (*shape[:axis], kept, *shape[axis + 1 :])
     return relax.Tuple([_back(bb, bb.emit(relax.TupleGetItem(both, item)), sizes, axis) for item in (0, 1)])
+
+
+def _by_keys(bb: relax.BlockBuilder, keys: relax.Expr, call: relax.Call) -> relax.Expr:
+    """The elements whose keys are the largest, and their places."""
+    data, attributes = call.args[0], call.attrs
+    axis, dtype = int(attributes.axis), str(attributes.dtype)
+    both = bb.emit(relax.op.topk(keys, attributes.k, axis, "both", attributes.largest, dtype))
+    places = bb.emit(relax.TupleGetItem(both, 1))
+    return relax.Tuple([bb.emit(relax.op.gather_elements(data, places, axis)), places])
 
 
 def scatter(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:

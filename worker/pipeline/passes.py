@@ -9,7 +9,7 @@ from bessemer.contract.request import Fusion, OptimizeOptions
 from worker.layout.convolution import block_convolutions
 from worker.layout.linear import pack_linear_weights
 from worker.layout.sharing import share_memory
-from worker.layout.weights import PREPARE
+from worker.layout.weights import PREPARE, keep_results
 from worker.pipeline.fold import evaluate_constants, fold_batch_norm
 from worker.pipeline.fold_parameters import fold_parameter_batch_norm
 from worker.rewrites.engine import Application
@@ -83,7 +83,7 @@ OPTIMIZATION: tuple[Phase, ...] = (
         ),
     ),
     # What depends on separate parameters only is computed when they are loaded, by a function of its own.
-    Phase("lift", (transform.LiftTransformParams(),)),
+    Phase("lift", (keep_results, transform.LiftTransformParams())),
     # Elementwise functions join what feeds them, as far as the request lets them.
     Phase(
         "fuse",
