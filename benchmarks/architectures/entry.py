@@ -1,14 +1,27 @@
-"""One architecture: how to make it, and what to give it."""
+"""One architecture: how to make it, what to give it, and how it can be saved."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 
 import torch
 from torch import nn
 
 Inputs = tuple[torch.Tensor, ...]
+
+
+class Form(StrEnum):
+    """How a model is saved."""
+
+    PT2 = "pt2"
+    TRACED = "traced"
+    SCRIPTED = "scripted"
+    FX = "fx"
+
+
+EVERY_FORM = tuple(Form)
 
 
 @dataclass(frozen=True)
@@ -18,10 +31,12 @@ class Architecture:
     Attributes:
         name: ``package/model``.
         make: makes the model, in evaluation mode, and its inputs.
+        forms: those that the survey takes it through.
     """
 
     name: str
     make: Callable[[], tuple[nn.Module, Inputs]]
+    forms: tuple[Form, ...] = (Form.PT2,)
 
 
 def image(size: int, channels: int = 3, batch: int = 1) -> Inputs:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.architectures.entry import Architecture, Inputs, image
+from benchmarks.architectures.entry import EVERY_FORM, Architecture, Form, Inputs, image
 
 CLASSIFIERS = {
     "alexnet": 96,
@@ -35,6 +35,8 @@ CLASSIFIERS = {
     "swin_v2_t": 64,
 }
 """With the side of the image to give."""
+
+IN_EVERY_FORM = ("densenet121", "efficientnet_b0", "inception_v3", "shufflenet_v2_x0_5", "swin_t")
 
 SEGMENTERS = {"fcn_resnet50": 64, "deeplabv3_mobilenet_v3_large": 64, "lraspp_mobilenet_v3_large": 64}
 VIDEO = {"r3d_18": 32, "mc3_18": 32, "r2plus1d_18": 32, "s3d": 64, "swin3d_t": 32}
@@ -78,10 +80,10 @@ def architectures() -> list[Architecture]:
     from torchvision import models
 
     made = [
-        Architecture(f"torchvision/{name}", partial(_classifier, models, name, size))
+        Architecture(f"torchvision/{name}", partial(_classifier, models, name, size), _forms(name))
         for name, size in CLASSIFIERS.items()
     ]
-    made.append(Architecture("torchvision/vit_b_16", partial(_vision_transformer, models)))
+    made.append(Architecture("torchvision/vit_b_16", partial(_vision_transformer, models), EVERY_FORM))
     made.append(Architecture("torchvision/maxvit", partial(_maxvit, models)))
     made += [
         Architecture(f"torchvision/{name}", partial(_segmenter, models.segmentation, name, size))
@@ -94,6 +96,10 @@ def architectures() -> list[Architecture]:
     made.append(Architecture("torchvision/mvit_v2_s", partial(_mvit, models.video)))
     made.append(Architecture("torchvision/raft_small", partial(_raft, models.optical_flow)))
     return made
+
+
+def _forms(name: str) -> tuple[Form, ...]:
+    return EVERY_FORM if name in IN_EVERY_FORM else (Form.PT2,)
 
 
 def _classifier(models: Any, name: str, size: int) -> tuple[nn.Module, Inputs]:

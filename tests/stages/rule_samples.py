@@ -244,4 +244,58 @@ IMAGES = (
     Sample("weighted product", lambda a: torch.baddbmm(a, a, a, beta=0.5, alpha=2.0), (floats(2, 3, 3),)),
 )
 
-SAMPLES = (*ARITHMETIC, *POINTWISE, *REDUCTIONS, *INDEXING, *IMAGES)
+
+def _rotated(a: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    pairs = torch.view_as_complex(a.reshape(2, 4, 3, 2))
+    turns = torch.polar(torch.ones_like(angles), angles)
+    return torch.view_as_real(pairs * turns[None]).flatten(2)
+
+
+def _complex_shapes(a: torch.Tensor) -> torch.Tensor:
+    pairs = torch.fft.fft(a).permute(2, 0, 1).unsqueeze(1)[1:-1]
+    joined = torch.cat([pairs, pairs.conj()], -1).expand(4, 2, 2, 8).reshape(4, 2, 16)[1]
+    return torch.view_as_real((joined - joined * 0.5 + 1) / 3)
+
+
+SIGNAL = floats(2, 4, 6)
+VOLUME = (floats(2, 3, 4, 5, 6), floats(2, 2, 3, 4, 3))
+
+COMPLEX = (
+    Sample("transform of two axes", lambda a: torch.fft.fftn(a, dim=(1, 2)).real, (SIGNAL,)),
+    Sample("transform of complex numbers", lambda a: torch.view_as_real(torch.fft.fft2(a + 0j)), (SIGNAL,)),
+    Sample("transform and back", lambda a: torch.fft.irfft(torch.fft.rfft(a, norm="ortho"), 6), (SIGNAL,)),
+    Sample("back to an odd length", lambda a: torch.fft.irfft(torch.fft.rfft(a), 5), (SIGNAL[..., :5],)),
+    Sample("of two axes and back", lambda a: torch.fft.irfft2(torch.fft.rfft2(a) * 2), (SIGNAL,)),
+    Sample("inverse transform", lambda a: torch.fft.ifft(a, dim=1).imag * 2, (SIGNAL,)),
+    Sample("magnitudes", lambda a: torch.fft.fft(a.double(), norm="forward").abs(), (SIGNAL,)),
+    Sample(
+        "spectrogram",
+        lambda a: torch.stft(a, 8, 4, window=torch.hann_window(8), return_complex=True).abs(),
+        (floats(2, 32),),
+    ),
+    Sample("rotation", _rotated, (SIGNAL, floats(4, 3))),
+    Sample("shapes of complex numbers", _complex_shapes, (SIGNAL,)),
+)
+
+VOLUMES = tuple(
+    Sample(
+        f"volume by {mode}, {padding}, corners {corners}",
+        lambda a, g, m=mode, p=padding, c=corners: F.grid_sample(a, g, m, p, c),
+        VOLUME,
+    )
+    for mode, padding, corners in (
+        ("bilinear", "zeros", False),
+        ("bilinear", "border", True),
+        ("bilinear", "reflection", False),
+        ("nearest", "reflection", True),
+        ("nearest", "zeros", False),
+    )
+)
+
+PAIRS = (
+    Sample("distances of all pairs", lambda a: torch.pdist(a), (floats(5, 4),)),
+    Sample("triangle", lambda a: a.sum() + torch.tril_indices(3, 4, 1), (N,)),
+    *VOLUMES,
+)
+
+SAMPLES = (*ARITHMETIC, *POINTWISE, *REDUCTIONS, *INDEXING, *IMAGES, *COMPLEX, *PAIRS)

@@ -20,10 +20,12 @@ BUILT_IN: tuple[EntryPoint, ...] = tuple(
     for name in (
         "arithmetic",
         "attention",
+        "complexes",
         "control",
         "convolutions",
         "creation",
         "embedding_bags",
+        "grids",
         "indexing",
         "normalization",
         "pointwise",
