@@ -12,15 +12,16 @@ import importlib
 import importlib.util
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from benchmarks.architectures.entry import Architecture, Form
+from benchmarks.architectures.entry import Architecture
 from benchmarks.architectures.outcomes import (
+    Form,
     Outcome,
     Reached,
     Survey,
@@ -28,6 +29,7 @@ from benchmarks.architectures.outcomes import (
     read_outcomes,
     sort_outcomes,
 )
+from benchmarks.architectures.page import STAGES, count_row
 from benchmarks.architectures.survey import survey
 from benchmarks.machine import describe
 
@@ -48,11 +50,17 @@ def main() -> None:
     warm_up()
     _run_all(list(_tasks(options)), options)
     outcomes = read_outcomes(options.progress)
-    print_summary(outcomes.values())
+    _print_summary(outcomes.values())
     if not options.names and not options.forms and options.until is Reached.VERIFIED:
-        result = Survey(machine=describe(tuple(SOURCES)), outcomes=sort_outcomes(outcomes.values()))
-        path = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-architectures.json"
-        path.write_text(result.model_dump_json(indent=1) + "\n")
+        write_results(outcomes.values())
+
+
+def write_results(outcomes: Iterable[Outcome]) -> None:
+    """Write what was found, with the machine and the versions."""
+    packages = tuple(package for package in SOURCES if importlib.util.find_spec(package) is not None)
+    survey = Survey(machine=describe(packages), outcomes=sort_outcomes(outcomes))
+    path = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-architectures.json"
+    path.write_text(survey.model_dump_json(indent=1) + "\n")
 
 
 def _options() -> argparse.Namespace:
@@ -130,8 +138,10 @@ def _wait(running: dict[int, Task], progress: Path) -> None:
     print(f"{outcome.name:40} {form.value:9} {outcome.reached:10} {outcome.error[:150]}", flush=True)
 
 
-def print_summary(outcomes: Iterator[Outcome]) -> None:
-    print("to be written")
+def _print_summary(outcomes: Iterable[Outcome]) -> None:
+    _, saved, *reached, strict = count_row("", list(outcomes))
+    stages = ", ".join(f"{count} {stage.value}" for count, stage in zip(reached, STAGES, strict=True))
+    print(f"of {saved} saved: {stages}, {strict} strictly")
 
 
 if __name__ == "__main__":

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 
 import torch
 from torch import nn
 
+from benchmarks.architectures.outcomes import Form
+
 Inputs = tuple[torch.Tensor, ...]
-
-
-class Form(StrEnum):
-    """How a model is saved."""
-
-    PT2 = "pt2"
-    TRACED = "traced"
-    SCRIPTED = "scripted"
-    FX = "fx"
-
-
-EVERY_FORM = tuple(Form)
 
 
 @dataclass(frozen=True)

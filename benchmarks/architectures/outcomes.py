@@ -8,8 +8,19 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from benchmarks.architectures.entry import Form
 from benchmarks.machine import Machine
+
+
+class Form(StrEnum):
+    """How a model is saved."""
+
+    PT2 = "pt2"
+    TRACED = "traced"
+    SCRIPTED = "scripted"
+    FX = "fx"
+
+
+EVERY_FORM = tuple(Form)
 
 
 class Reached(StrEnum):

@@ -9,7 +9,8 @@ from functools import partial
 import torch
 from torch import nn
 
-from benchmarks.architectures.entry import EVERY_FORM, Architecture, Form, Inputs
+from benchmarks.architectures.entry import Architecture, Inputs
+from benchmarks.architectures.outcomes import EVERY_FORM, Form
 
 SCRIPTED = (Form.SCRIPTED,)
 """Neither an export nor a trace keeps a branch on data."""

@@ -14,17 +14,18 @@ import tvm
 from torch import fx, nn
 from tvm import relax
 
-from benchmarks.architectures.entry import Architecture, Form, Inputs
-from benchmarks.architectures.outcomes import Outcome, Reached
+from benchmarks.architectures.differences import scaled, share_of_scale
+from benchmarks.architectures.entry import Architecture, Inputs
+from benchmarks.architectures.outcomes import Form, Outcome, Reached
 from benchmarks.architectures.weights import calibrate, enliven
-from bessemer.contract.request import CompilationRequest, Tolerance
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import LINUX_X86_64, PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
 from worker.errors import JobError
 from worker.executable import compile_module
 from worker.pipeline.capture import capture
-from worker.pipeline.compare import Array, compare
+from worker.pipeline.compare import compare
 from worker.pipeline.optimize import optimize
 from worker.pipeline.translate import translate
 from worker.pipeline.types import Captured, Translated, Upload, Workshop
@@ -113,23 +114,6 @@ def _verify(outcome: Outcome, captured: Captured, executable: relax.VMExecutable
         outcome.error = f"{differing} elements differ"
     else:
         outcome.reached = Reached.VERIFIED
-
-
-def scaled(tolerance: Tolerance, reference: Array) -> Tolerance:
-    """A tolerance whose absolute part counts in units of the reference's largest element."""
-    return Tolerance(relative=tolerance.relative, absolute=tolerance.absolute * scale_of(reference))
-
-
-def scale_of(reference: Array) -> float:
-    """The largest magnitude of the finite elements; 0 of none."""
-    finite = np.abs(reference[np.isfinite(reference)].astype(np.float64))
-    return float(finite.max(initial=0))
-
-
-def share_of_scale(output: Array, reference: Array) -> float:
-    """The largest difference from the reference as a share of its largest element."""
-    found = compare("output", output, reference, Tolerance(relative=0, absolute=0))
-    return found.max_absolute_error / (scale_of(reference) or 1.0)
 
 
 def own_error(model: nn.Module, captured: Captured) -> float:

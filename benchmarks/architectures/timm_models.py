@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from benchmarks.architectures.entry import EVERY_FORM, Architecture, Form, Inputs, image
+from benchmarks.architectures.entry import Architecture, Inputs, image
+from benchmarks.architectures.outcomes import EVERY_FORM, Form
 
 FIXED = {
     "botnet26t_256": 128,

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.architectures.entry import EVERY_FORM, Architecture, Form, Inputs, image, tokens
+from benchmarks.architectures.entry import Architecture, Inputs, image, tokens
+from benchmarks.architectures.outcomes import EVERY_FORM, Form
 
 SMALL: dict[str, Any] = {
     "vocab_size": 99,
