@@ -293,6 +293,27 @@ VOLUMES = tuple(
 )
 
 PAIRS = (
+    Sample("complement of erf", torch.erfc, (X,)),
+    Sample("power of two", torch.exp2, (X,)),
+    Sample("hypotenuse", lambda a, b: torch.hypot(a * 1e20, b * 1e20) / 1e20, (X, X.flip(0))),
+    Sample("sign of another", torch.copysign, (X, torch.tensor([0.0, -0.0, 1.0, -1.0]))),
+    Sample(
+        "maximum but for what is no number",
+        lambda a, b: torch.fmax(a, b) + torch.fmin(a, b),
+        (X, torch.tensor([0.5, float("nan"), -1.0, 0.0])),
+    ),
+    Sample("times a power of two", torch.ldexp, (X, whole(3, 4, low=-3, high=3))),
+    Sample("shifts", lambda a: (a << 2) + (a >> 1), (N,)),
+    Sample(
+        "lower triangle",
+        lambda a, b: torch.linalg.solve_triangular(a, b, upper=False),
+        (floats(2, 4, 4).tril() + 4 * torch.eye(4), floats(2, 4, 3)),
+    ),
+    Sample(
+        "upper triangle from the right",
+        lambda a, b: torch.linalg.solve_triangular(a, b, upper=True, left=False, unitriangular=True),
+        (floats(4, 4).triu(), floats(3, 4)),
+    ),
     Sample("distances of all pairs", lambda a: torch.pdist(a), (floats(5, 4),)),
     Sample("triangle", lambda a: a.sum() + torch.tril_indices(3, 4, 1), (N,)),
     *VOLUMES,

@@ -25,6 +25,7 @@ BUILT_IN: tuple[EntryPoint, ...] = tuple(
         "convolutions",
         "creation",
         "embedding_bags",
+        "functions",
         "grids",
         "indexing",
         "normalization",
@@ -36,6 +37,7 @@ BUILT_IN: tuple[EntryPoint, ...] = tuple(
         "scans",
         "selection",
         "shapes",
+        "systems",
     )
 )
 
