@@ -47,8 +47,9 @@ def main() -> None:
     """Survey what the command line names; all of what is installed without."""
     options = _options()
     options.progress.parent.mkdir(exist_ok=True)
+    tasks = list(_tasks(options))
     warm_up()
-    _run_all(list(_tasks(options)), options)
+    _run_all(tasks, options)
     outcomes = read_outcomes(options.progress)
     _print_summary(outcomes.values())
     if not options.names and not options.forms and options.until is Reached.VERIFIED:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 
+import worker.translation.systems  # noqa: F401 - defines an operator that samples call
+
 
 class Sample(NamedTuple):
     """A function of tensors, and tensors for it."""
@@ -292,6 +294,8 @@ VOLUMES = tuple(
     )
 )
 
+GROUPS = (floats(7, 4), floats(3, 4, 5), torch.tensor([2, 2, 7]))
+
 PAIRS = (
     Sample("complement of erf", torch.erfc, (X,)),
     Sample("power of two", torch.exp2, (X,)),
@@ -304,6 +308,12 @@ PAIRS = (
     ),
     Sample("times a power of two", torch.ldexp, (X, whole(3, 4, low=-3, high=3))),
     Sample("shifts", lambda a: (a << 2) + (a >> 1), (N,)),
+    Sample("many rows by groups", torch.ops.transformers.grouped_mm_fallback, GROUPS),
+    Sample(
+        "few rows by groups",
+        torch.ops.transformers.grouped_mm_fallback,
+        (GROUPS[0][:2], GROUPS[1], torch.tensor([0, 1, 2])),
+    ),
     Sample(
         "lower triangle",
         lambda a, b: torch.linalg.solve_triangular(a, b, upper=False),
