@@ -15,7 +15,7 @@ LARGEST = 64
 
 
 def show(client: Client, folder: Path) -> None:
-    """The MLP with an open batch takes one image, seven and sixty-four, and names a batch that is too large."""
+    """The MLP with an open batch takes one image, seven, sixty-four, and names a batch that is too large."""
     network = EXAMPLES["mlp"].build()
     batch = torch.export.Dim("batch", min=1, max=LARGEST)
     program = torch.export.export(network, (torch.randn(4, 784),), dynamic_shapes=({0: batch},))
