@@ -3,12 +3,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := $(VENV)/.peers
+SURVEY := $(VENV)/.survey
 PYTHON ?= python3
 
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 21
 
 setup: $(STAMP) ## make the environment in .venv
 
@@ -41,7 +42,13 @@ $(PEERS): pyproject.toml $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]' && touch $@ \
 	  || echo "the other runtimes could not be installed; those that are missing are left out"
 
+bench-architectures: $(SURVEY) ## take public architectures to verified libraries; NAMES="Bert swin" for some
+	@$(BIN)/python -W ignore -m benchmarks.architectures $(NAMES)
+
+$(SURVEY): pyproject.toml $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[survey]' && touch $@
+
 docs: setup ## rewrite the generated parts of docs/ from the code
 	@$(BIN)/python -m docs
 
-.PHONY: help setup demo serve test lint format bench bench-models docs
+.PHONY: help setup demo serve test lint format bench bench-models bench-architectures docs

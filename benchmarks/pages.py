@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from benchmarks.models.results import (
     mean_ratio,
     mean_ratio_to_best,
 )
+from benchmarks.tables import describe_machine, from_file, newest, table
 from bessemer.contract.stage import Stage
 from worker.report.words import duration, percent, three_digits
 
@@ -28,7 +29,7 @@ SHOWN_SHARE = 0.05
 
 def models_results(folder: Path = RESULTS) -> ModelsResults | None:
     """The newest results of the suite, if there are any."""
-    path = _newest(folder, "models")
+    path = newest(folder, "models")
     return None if path is None else ModelsResults.model_validate_json(path.read_text())
 
 
@@ -52,15 +53,15 @@ def readme_section(folder: Path = RESULTS) -> str:
     lines = [
         f"![Latency of the example models beside other runtimes](docs/{CHART})",
         "",
-        f"Without any tuning, {_means(results)} ({_machine(results.machine)}, {results.threads} threads, "
-        "float32, batch 1).",
+        f"Without any tuning, {_means(results)} ({describe_machine(results.machine)}, "
+        f"{results.threads} threads, float32, batch 1).",
         "[Every figure, and how it was measured](docs/figures.md).",
     ]
     return "\n".join(lines) + "\n"
 
 
 def _service(folder: Path) -> list[str]:
-    path = _newest(folder, "service")
+    path = newest(folder, "service")
     if path is None:
         return []
     document: dict[str, Any] = json.loads(path.read_text())
@@ -69,9 +70,10 @@ def _service(folder: Path) -> list[str]:
     return [
         "## The service",
         "",
-        f"`make bench` measures these again. {_from(path)} {_machine(machine)}, on SQLite and a folder.",
+        f"`make bench` measures these again. {from_file(path)} {describe_machine(machine)}, on SQLite and a "
+        "folder.",
         "",
-        *_table(("figure", "unit", "samples", "best", "median", "90th percentile", "aim"), rows),
+        *table(("figure", "unit", "samples", "best", "median", "90th percentile", "aim"), rows),
         "",
     ]
 
@@ -84,15 +86,15 @@ def _service_row(figure: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _models(folder: Path) -> list[str]:
-    path = _newest(folder, "models")
+    path = newest(folder, "models")
     results = models_results(folder)
     if path is None or results is None:
         return []
     return [
         "## The example models",
         "",
-        f"`make bench-models` measures these again ({results.minutes:g} minutes). {_from(path)} "
-        f"{_machine(results.machine)}; load {results.load_before:g} before the run. No trials, "
+        f"`make bench-models` measures these again ({results.minutes:g} minutes). {from_file(path)} "
+        f"{describe_machine(results.machine)}; load {results.load_before:g} before the run. No trials, "
         f"{results.threads} threads, float32, seeded random weights.",
         "",
         f"![Latency by model and runtime, relative to torch eager]({CHART})",
@@ -122,13 +124,13 @@ def _latency_tables(results: ModelsResults) -> list[str]:
     return [
         "Median of single runs in milliseconds, and the best in brackets:",
         "",
-        *_table(("model", "Bessemer", *names), rows),
+        *table(("model", "Bessemer", *names), rows),
         "",
         "Bessemer's time over the other's, round by round: the median (10th to 90th percentile). Below 1,",
         "Bessemer is faster. Each runtime has a process of its own; all take turns, and each is stopped",
         "while another's turn lasts. Stock TVM was run on its own:",
         "",
-        *_table(
+        *table(
             ("model", *names, "best other"), [*ratios, (*mean, "" if best is None else f"**{best:.2f}**")]
         ),
         "",
@@ -176,11 +178,11 @@ def _operators(results: ModelsResults) -> list[str]:
         "The ceiling is the fastest product of two float32 matrices in the same run: "
         f"{results.ceiling_gflops:.0f} GFLOP/s. GFLOP/s are of a function's fastest run.",
         "",
-        *_table(("rows and columns", "torch, GFLOP/s", "Bessemer, GFLOP/s"), sgemm),
+        *table(("rows and columns", "torch, GFLOP/s", "Bessemer, GFLOP/s"), sgemm),
         "",
         f"Functions that take at least {SHOWN_SHARE:.0%} of their model's time; the results have all.",
         "",
-        *_table(columns, rows),
+        *table(columns, rows),
         "",
     ]
 
@@ -198,11 +200,11 @@ def _compile_times(results: ModelsResults) -> list[str]:
         "",
         "Seconds by stage in a warm worker, the best of the jobs:",
         "",
-        *_table(("model", *columns), models),
+        *table(("model", *columns), models),
         "",
         "Chains of layers:",
         "",
-        *_table(("chain", *columns), chains),
+        *table(("chain", *columns), chains),
         "",
     ]
 
@@ -265,28 +267,5 @@ def _best(model: ModelResult) -> str:
     return "" if peer is None or peer.ratio is None else f"{peer.ratio.median:.2f} ({peer.name})"
 
 
-def _from(path: Path) -> str:
-    date = path.name[: len("2026-01-01")]
-    return f"Those below are from [{date}](../benchmarks/results/{path.name}):"
-
-
-def _machine(machine: Machine) -> str:
-    return (
-        f"{machine.cores} cores of an {machine.processor}, {machine.memory_gib:g} GiB, Linux {machine.kernel}"
-    )
-
-
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _newest(folder: Path, topic: str) -> Path | None:
-    return max(folder.glob(f"*-{topic}.json"), default=None)
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    return [
-        f"| {' | '.join(columns)} |",
-        f"|{'---|' * len(columns)}",
-        *(f"| {' | '.join(row)} |" for row in rows),
-    ]

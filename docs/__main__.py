@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings
 
 from app.settings import AppSettings
 from benchmarks import pages
+from benchmarks.architectures.page import architectures_page
 from bessemer.contract.problem import ERRORS
 from bessemer.store.settings import StoreSettings
 from worker.settings import WorkerSettings
@@ -78,6 +79,15 @@ def figures_page() -> str:
     return f"{title}\n{GENERATED}\n{rest}"
 
 
+def surveyed_page() -> str | None:
+    """What the newest survey of architectures found."""
+    page = architectures_page(pages.RESULTS)
+    if page is None:
+        return None
+    title, rest = page.split("\n", 1)
+    return f"{title}\n{GENERATED}\n{rest}"
+
+
 def readme_page() -> str:
     """The README with its figures."""
     head, start, rest = README.read_text().partition(FIGURES_START)
@@ -89,6 +99,7 @@ PAGES: dict[Path, Callable[[], str | None]] = {
     DOCS / "errors.md": errors_page,
     DOCS / "settings.md": settings_page,
     DOCS / "figures.md": figures_page,
+    DOCS / "architectures.md": surveyed_page,
     DOCS / pages.CHART: pages.chart_page,
     README: readme_page,
 }

@@ -21,6 +21,10 @@ from worker.kernels.kernel import Kernel
 from worker.kernels.linking import architecture_of, kernels_among, libraries_of, objects_of, place_beside
 from worker.shared_memory import share_storage
 
+_MOST_PARTS = 8
+_KERNELS_PER_PART = 3
+"""Kernels go into several objects; an object of its own for each would take longer than a small kernel."""
+
 
 @tvm.transform.module_pass(opt_level=0, name="RestrictShapeFunctions")
 def restrict_shape_functions(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -35,10 +39,6 @@ def restrict_shape_functions(module: tvm.IRModule, _context: tvm.transform.PassC
             restricted.update_func(variable, function.with_attr("tirx.noalias", True))
     return restricted
 
-
-_MOST_PARTS = 8
-_KERNELS_PER_PART = 3
-"""Kernels go into several objects; an object of its own for each would take longer than a small kernel."""
 
 LOWERING: tuple[tvm.transform.Pass, ...] = (
     transform.ToNonDataflow(),

@@ -7,14 +7,12 @@ and the call is dropped: kernels write each part where it belongs.
 
 from __future__ import annotations
 
-from math import prod
-from typing import Any
-
 import tvm
 from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from worker.layout.placement import Part, Placement, Region
+from worker.layout.placement import Part, Placement, Region, in_a_row
+from worker.layout.views import bytes_of
 from worker.schedules.annotations import FIRST_BYTE, JOIN, SHARES
 
 _ALLOCATE = tvm.ir.Op.get("relax.builtin.alloc_tensor")
@@ -81,7 +79,9 @@ class _Plan:
     def _place(self, copy: tvm.ir.GlobalVar, operands: list[relax.Var], result: relax.Var) -> bool:
         attributes = self._copies[copy].attrs
         if attributes[SHARES] == JOIN:
-            return self._placement.join(result, _follow(operands))
+            return self._placement.join(
+                result, in_a_row((operand, bytes_of(operand)) for operand in operands)
+            )
         part = Part(result, int(attributes[FIRST_BYTE]), bytes_of(result))
         return self._placement.cut(operands[0], bytes_of(operands[0]), part)
 
@@ -129,17 +129,3 @@ class _Allocator(PyExprMutator):
             storage = relax.op.memory.alloc_storage(size, 0, "global", "uint8")
             self._storages[id(region)] = self.builder_.emit(storage, "storage")
         return self._storages[id(region)]
-
-
-def bytes_of(tensor: relax.Var) -> int:
-    """The size of a tensor of known sizes."""
-    bits = int(tvm.DataType(str(tensor.ty.dtype)).bits)
-    return prod(int(size) for size in tensor.ty.shape) * -(-bits // 8)
-
-
-def _follow(parts: list[Any]) -> list[Part]:
-    placed, offset = [], 0
-    for part in parts:
-        placed.append(Part(part, offset, bytes_of(part)))
-        offset += bytes_of(part)
-    return placed

@@ -1,7 +1,8 @@
-"""Surveys architectures: ``python -m benchmarks.architectures [--forms pt2,traced] [NAME-PART…]``.
+"""Surveys architectures: ``python -m benchmarks.architectures [--until translated] [NAME-PART…]``.
 
-Each goes through the stages in a process of its own. The table is printed, and written to
-``benchmarks/results/<date>-architectures.json`` while it grows.
+Each goes through the stages in a process of its own. What is done is kept in ``build/architectures.jsonl``,
+so that an interrupted survey goes on where it was; the whole survey ends with
+``benchmarks/results/<date>-architectures.json``.
 """
 
 from __future__ import annotations
@@ -11,47 +12,78 @@ import importlib
 import importlib.util
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
-from pydantic import TypeAdapter
 from torch import nn
 
 from benchmarks.architectures.entry import Architecture
-from benchmarks.architectures.survey import Form, Outcome, survey
+from benchmarks.architectures.outcomes import (
+    Form,
+    Outcome,
+    Reached,
+    Survey,
+    append_outcome,
+    read_outcomes,
+    sort_outcomes,
+)
+from benchmarks.architectures.page import STAGES, count_row
+from benchmarks.architectures.survey import survey
+from benchmarks.machine import describe
 
-RESULTS = Path(__file__).parents[1] / "results"
+ROOT = Path(__file__).parents[2]
+PROGRESS = ROOT / "build" / "architectures.jsonl"
+RESULTS = ROOT / "benchmarks" / "results"
 SOURCES = {"torch": "plain_models", "torchvision": "torchvision_models", "timm": "timm_models",
            "transformers": "transformers_models"}  # fmt: skip
 PATIENCE_SECONDS = 600
-_OUTCOMES = TypeAdapter(list[Outcome])
+
+Task = tuple[Architecture, Form]
 
 
 def main() -> None:
     """Survey what the command line names; all of what is installed without."""
     options = _options()
-    path = options.out or RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-architectures.json"
-    outcomes = _OUTCOMES.validate_json(path.read_bytes()) if path.exists() else []
+    options.progress.parent.mkdir(exist_ok=True)
+    tasks = list(_tasks(options))
     warm_up()
-    for architecture in _chosen(options.names):
-        for form in options.forms:
-            outcome = _apart(architecture, form)
-            outcomes = [one for one in outcomes if (one.name, one.form) != (outcome.name, outcome.form)]
-            outcomes.append(outcome)
-            path.write_bytes(_OUTCOMES.dump_json(outcomes, indent=1) + b"\n")
-            print(f"{outcome.name:40} {form.value:9} {outcome.reached:10} {outcome.error[:150]}", flush=True)
+    _run_all(tasks, options)
+    outcomes = read_outcomes(options.progress)
+    _print_summary(outcomes.values())
+    if not options.names and not options.forms and options.until is Reached.VERIFIED:
+        write_results(outcomes.values())
+
+
+def write_results(outcomes: Iterable[Outcome]) -> None:
+    """Write what was found, with the machine and the versions."""
+    packages = tuple(package for package in SOURCES if importlib.util.find_spec(package) is not None)
+    survey = Survey(machine=describe(packages), outcomes=sort_outcomes(outcomes))
+    path = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-architectures.json"
+    path.write_text(survey.model_dump_json(indent=1) + "\n")
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="parts of names; default: all")
     parser.add_argument(
-        "--forms", type=lambda text: [Form(one) for one in text.split(",")], default=[Form.PT2]
+        "--forms", nargs="+", type=Form, default=[], help="in these forms, whoever's they are"
     )
-    parser.add_argument("--out", type=Path, help="the file of results to extend")
+    parser.add_argument("--until", type=Reached, default=Reached.VERIFIED, help="the last stage")
+    parser.add_argument("--again", action="store_true", help="those too that are done")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    parser.add_argument("--progress", type=Path, default=PROGRESS, help="the file of lines to extend")
     return parser.parse_args()
+
+
+def _tasks(options: argparse.Namespace) -> Iterator[Task]:
+    done = {} if options.again else read_outcomes(options.progress)
+    for architecture in _chosen(options.names):
+        for form in options.forms or architecture.forms:
+            outcome = done.get((architecture.name, form))
+            if outcome is None or not outcome.is_done(options.until):
+                yield architecture, form
 
 
 def _chosen(parts: list[str]) -> Iterator[Architecture]:
@@ -74,24 +106,43 @@ def warm_up() -> None:
     torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2))
 
 
-def _apart(architecture: Architecture, form: Form) -> Outcome:
-    """Survey one in a process of its own: it may crash."""
-    reader, writer = os.pipe()
+def _run_all(tasks: list[Task], options: argparse.Namespace) -> None:
+    """Survey each in a process of its own, some at a time: it may crash."""
+    running: dict[int, Task] = {}
+    for task in tasks:
+        if len(running) >= options.jobs:
+            _wait(running, options.progress)
+        running[_start(task, options)] = task
+    while running:
+        _wait(running, options.progress)
+
+
+def _start(task: Task, options: argparse.Namespace) -> int:
     child = os.fork()
     if child == 0:
-        os.close(reader)
         signal.alarm(PATIENCE_SECONDS)
-        with os.fdopen(writer, "w") as answer:
-            answer.write(survey(architecture, form).model_dump_json())
+        append_outcome(options.progress, survey(*task, options.until))
         os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as answer:
-        text = answer.read()
-    _, status = os.waitpid(child, 0)
-    if text:
-        return Outcome.model_validate_json(text)
-    how = signal.Signals(status & 127).name if status & 127 else f"exit {status >> 8}"
-    return Outcome(name=architecture.name, form=form, reached="nothing", error=f"the process ended: {how}")
+    return child
+
+
+def _wait(running: dict[int, Task], progress: Path) -> None:
+    child, status = os.wait()
+    architecture, form = running.pop(child)
+    if status:
+        how = signal.Signals(status & 127).name if status & 127 else f"exit {status >> 8}"
+        error = f"the process ended: {how}"
+        append_outcome(
+            progress, Outcome(name=architecture.name, form=form, reached=Reached.SAVED, error=error)
+        )
+    outcome = read_outcomes(progress)[architecture.name, form]
+    print(f"{outcome.name:40} {form.value:9} {outcome.reached:10} {outcome.error[:150]}", flush=True)
+
+
+def _print_summary(outcomes: Iterable[Outcome]) -> None:
+    _, saved, *reached, strict = count_row("", list(outcomes))
+    stages = ", ".join(f"{count} {stage.value}" for count, stage in zip(reached, STAGES, strict=True))
+    print(f"of {saved} saved: {stages}, {strict} strictly")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One architecture: how to make it, and what to give it."""
+"""One architecture: how to make it, what to give it, and how it can be saved."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+
+from benchmarks.architectures.outcomes import Form
 
 Inputs = tuple[torch.Tensor, ...]
 
@@ -18,10 +20,12 @@ class Architecture:
     Attributes:
         name: ``package/model``.
         make: makes the model, in evaluation mode, and its inputs.
+        forms: those that the survey takes it through.
     """
 
     name: str
     make: Callable[[], tuple[nn.Module, Inputs]]
+    forms: tuple[Form, ...] = (Form.PT2,)
 
 
 def image(size: int, channels: int = 3, batch: int = 1) -> Inputs:

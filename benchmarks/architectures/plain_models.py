@@ -3,12 +3,17 @@
 torch.fx writes annotations into its code and knows no postponed ones.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import nn
 
 from benchmarks.architectures.entry import Architecture, Inputs
+from benchmarks.architectures.outcomes import EVERY_FORM, Form
+
+SCRIPTED = (Form.SCRIPTED,)
+"""Neither an export nor a trace keeps a branch on data."""
 
 
 class Recurrent(nn.Module):
@@ -173,22 +178,31 @@ class SizeFromTensor(nn.Module):
 def architectures() -> list[Architecture]:
     """All of them."""
     return [
-        Architecture("plain/lstm", partial(_made, partial(Recurrent, nn.LSTM), (2, 5, 8))),
-        Architecture("plain/gru", partial(_made, partial(Recurrent, nn.GRU), (2, 5, 8))),
-        Architecture("plain/encoder", partial(_made, partial(Encoder, False, "relu"), (2, 5, 16))),
-        Architecture("plain/encoder_norm_first", partial(_made, partial(Encoder, True, "gelu"), (2, 5, 16))),
-        Architecture("plain/attention", partial(_made, Attention, (2, 5, 16))),
-        Architecture("plain/transposed_decoder", partial(_made, Decoder, (1, 8, 4, 4))),
-        Architecture("plain/by_data", partial(_made, ByData, (2, 4))),
-        Architecture("plain/by_nested_data", partial(_made, ByNestedData, (2, 4))),
-        Architecture("plain/by_shape", partial(_made, ByShape, (3, 4))),
-        Architecture("plain/size_arithmetic", partial(_made, SizeArithmetic, (1, 2, 6, 8))),
-        Architecture("plain/containers", partial(_made, Containers, (2, 3))),
-        Architecture("plain/in_place", partial(_made, InPlace, (2, 3))),
-        Architecture("plain/steps", partial(_made, Steps, (2, 3, 4))),
-        Architecture("plain/size_from_tensor", partial(_made, SizeFromTensor, (2, 6))),
+        _made("lstm", partial(Recurrent, nn.LSTM), (2, 5, 8)),
+        _made("gru", partial(Recurrent, nn.GRU), (2, 5, 8)),
+        _made("encoder", partial(Encoder, False, "relu"), (2, 5, 16)),
+        _made("encoder_norm_first", partial(Encoder, True, "gelu"), (2, 5, 16)),
+        _made("attention", Attention, (2, 5, 16)),
+        _made("transposed_decoder", Decoder, (1, 8, 4, 4)),
+        _made("by_data", ByData, (2, 4), SCRIPTED),
+        _made("by_nested_data", ByNestedData, (2, 4), SCRIPTED),
+        _made("by_shape", ByShape, (3, 4)),
+        _made("size_arithmetic", SizeArithmetic, (1, 2, 6, 8)),
+        _made("containers", Containers, (2, 3)),
+        _made("in_place", InPlace, (2, 3)),
+        _made("steps", Steps, (2, 3, 4)),
+        _made("size_from_tensor", SizeFromTensor, (2, 6)),
     ]
 
 
-def _made(model: partial[nn.Module] | type[nn.Module], shape: tuple[int, ...]) -> tuple[nn.Module, Inputs]:
+def _made(
+    name: str,
+    model: Callable[[], nn.Module],
+    shape: tuple[int, ...],
+    forms: tuple[Form, ...] = EVERY_FORM,
+) -> Architecture:
+    return Architecture(f"plain/{name}", partial(_make, model, shape), forms)
+
+
+def _make(model: Callable[[], nn.Module], shape: tuple[int, ...]) -> tuple[nn.Module, Inputs]:
     return model().eval(), (torch.randn(shape),)

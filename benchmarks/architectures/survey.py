@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
 import time
 import warnings
-from enum import StrEnum
 from pathlib import Path
 
+import numpy as np
 import torch
 import tvm
-from pydantic import BaseModel
 from torch import fx, nn
 from tvm import relax
 
+from benchmarks.architectures.differences import scaled, share_of_scale
 from benchmarks.architectures.entry import Architecture, Inputs
+from benchmarks.architectures.outcomes import Form, Outcome, Reached
+from benchmarks.architectures.weights import calibrate, enliven
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import LINUX_X86_64, PresetTarget, ResolvedTarget
@@ -25,54 +28,37 @@ from worker.pipeline.capture import capture
 from worker.pipeline.compare import compare
 from worker.pipeline.optimize import optimize
 from worker.pipeline.translate import translate
-from worker.pipeline.types import Captured, Upload, Workshop
+from worker.pipeline.types import Captured, Translated, Upload, Workshop
 from worker.schedules.default import schedule_rest
 from worker.targets import host_mcpu, tvm_target
 
-
-class Form(StrEnum):
-    """How a model is saved."""
-
-    PT2 = "pt2"
-    TRACED = "traced"
-    SCRIPTED = "scripted"
-    FX = "fx"
+MAX_CHARACTERS = 400
 
 
-class Outcome(BaseModel):
-    """How far one architecture got in one form.
-
-    Attributes:
-        reached: ``torch`` where torch itself cannot save it so; else the last of ``captured``,
-        ``translated``,
-            ``built`` and ``verified``.
-        error: the largest difference, as a share of what is allowed, or what stopped it.
-    """
-
-    name: str
-    form: Form
-    reached: str
-    error: str = ""
-    largest_error: float | None = None
-    seconds: float = 0.0
-
-
-def survey(architecture: Architecture, form: Form, seed: int = 0) -> Outcome:
-    """Take an architecture as far as it goes."""
+def survey(architecture: Architecture, form: Form, until: Reached, seed: int = 0) -> Outcome:
+    """Take an architecture as far as it goes, and no further than ``until``."""
     start = time.perf_counter()
+    outcome = Outcome(name=architecture.name, form=form, reached=Reached.NOT_MADE)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        outcome = Outcome(name=architecture.name, form=form, reached="torch")
         try:
-            torch.manual_seed(seed)
-            model, inputs = architecture.make()
+            model, inputs = _make(architecture, seed)
             path = save(model, inputs, form, Path(folder))
+            _advance(outcome, path, model, inputs, until)
+        except JobError as error:
+            outcome.error = f"{error.code.value}: {error.detail.splitlines()[0][:MAX_CHARACTERS]}"
         except Exception as error:
-            outcome.error = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
-            return outcome
-        _advance(outcome, path, inputs)
+            outcome.error = f"{type(error).__name__}: {' '.join(str(error).split())[:MAX_CHARACTERS]}"
     outcome.seconds = round(time.perf_counter() - start, 1)
     return outcome
+
+
+def _make(architecture: Architecture, seed: int) -> tuple[nn.Module, Inputs]:
+    torch.manual_seed(seed)
+    model, inputs = architecture.make()
+    enliven(model)
+    calibrate(model, inputs)
+    return model.requires_grad_(False), inputs
 
 
 def save(model: nn.Module, inputs: Inputs, form: Form, folder: Path) -> Path:
@@ -89,38 +75,58 @@ def save(model: nn.Module, inputs: Inputs, form: Form, folder: Path) -> Path:
     return path
 
 
-def _advance(outcome: Outcome, path: Path, inputs: Inputs) -> None:
+def _advance(outcome: Outcome, path: Path, model: nn.Module, inputs: Inputs, until: Reached) -> None:
     workshop = _workshop(path.parent)
-    outcome.reached = "nothing"
-    try:
-        captured = capture(_upload(path, outcome.form, inputs), workshop)
-        outcome.reached = "captured"
-        translated = translate(captured, workshop)
-        outcome.reached = "translated"
-        module = optimize(translated, workshop).module
-        target = tvm_target(captured.upload.target)
-        executable = compile_module(schedule_rest(module, target), target)
-        outcome.reached = "built"
-        _verify(outcome, captured, executable)
-    except JobError as error:
-        outcome.error = f"{error.code.value}: {error.detail[:400]}"
-    except Exception as error:
-        outcome.error = f"{type(error).__name__}: {' '.join(str(error).split())[-400:]}"
+    outcome.reached = Reached.SAVED
+    captured = capture(_upload(path, outcome.form, inputs), workshop)
+    outcome.reached = Reached.CAPTURED
+    translated = translate(captured, workshop)
+    outcome.reached = Reached.TRANSLATED
+    if until is Reached.TRANSLATED:
+        return
+    executable = _compile(translated, workshop)
+    outcome.reached = Reached.BUILT
+    if until is Reached.BUILT:
+        return
+    _verify(outcome, captured, executable)
+    if outcome.error:
+        outcome.own_error = own_error(model, captured)
+
+
+def _compile(translated: Translated, workshop: Workshop) -> relax.VMExecutable:
+    module = optimize(translated, workshop).module
+    target = tvm_target(translated.captured.upload.target)
+    return compile_module(schedule_rest(module, target), target)
 
 
 def _verify(outcome: Outcome, captured: Captured, executable: relax.VMExecutable) -> None:
     machine = relax.VirtualMachine(executable, tvm.cpu())
-    found = machine["main"](*map(tvm.runtime.tensor, captured.inputs))
-    tolerances = captured.upload.request.verify
-    comparisons = [
-        compare(spec.name, output.numpy(), reference, tolerances.tolerance(spec.dtype))
-        for spec, output, reference in zip(captured.output_specs, found, captured.references, strict=True)
-    ]
-    outcome.largest_error = max(one.max_absolute_error for one in comparisons)
-    if all(one.mismatches == 0 for one in comparisons):
-        outcome.reached = "verified"
+    found = [one.numpy() for one in machine["main"](*map(tvm.runtime.tensor, captured.inputs))]
+    options = captured.upload.request.verify
+    differing, strict = 0, True
+    for spec, output, reference in zip(captured.output_specs, found, captured.references, strict=True):
+        tolerance = options.tolerance(spec.dtype)
+        strict &= compare(spec.name, output, reference, tolerance).mismatches == 0
+        differing += compare(spec.name, output, reference, scaled(tolerance, reference)).mismatches
+    outcome.strict = strict
+    outcome.relative_error = max(map(share_of_scale, found, captured.references))
+    if differing:
+        outcome.error = f"{differing} elements differ"
     else:
-        outcome.error = f"{sum(one.mismatches for one in comparisons)} elements differ"
+        outcome.reached = Reached.VERIFIED
+
+
+def own_error(model: nn.Module, captured: Captured) -> float:
+    """How far torch's float32 result is from its float64 result: what no other order of sums can better."""
+    inputs = [torch.from_numpy(np.array(one)) for one in captured.inputs]
+    exact = copy.deepcopy(model).double()(
+        *(one.double() if one.is_floating_point() else one for one in inputs)
+    )
+    outputs = torch.utils._pytree.tree_leaves(exact)
+    return max(
+        share_of_scale(reference.astype(output.numpy().dtype), output.numpy())
+        for output, reference in zip(outputs, captured.references, strict=True)
+    )
 
 
 def _upload(path: Path, form: Form, inputs: Inputs) -> Upload:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from benchmarks.architectures.entry import Architecture, Inputs, image
+from benchmarks.architectures.outcomes import EVERY_FORM
 
 CLASSIFIERS = {
     "alexnet": 96,
@@ -81,7 +82,10 @@ def architectures() -> list[Architecture]:
         Architecture(f"torchvision/{name}", partial(_classifier, models, name, size))
         for name, size in CLASSIFIERS.items()
     ]
-    made.append(Architecture("torchvision/vit_b_16", partial(_vision_transformer, models)))
+    made += [
+        Architecture(f"torchvision/{make.__name__.strip('_')}", partial(make, models), EVERY_FORM)
+        for make in (_narrow_vit, _narrow_swin, _narrow_densenet, _narrow_shufflenet, _narrow_efficientnet)
+    ]
     made.append(Architecture("torchvision/maxvit", partial(_maxvit, models)))
     made += [
         Architecture(f"torchvision/{name}", partial(_segmenter, models.segmentation, name, size))
@@ -101,7 +105,27 @@ def _classifier(models: Any, name: str, size: int) -> tuple[nn.Module, Inputs]:
     return getattr(models, name)(weights=None, **options).eval(), image(size)
 
 
-def _vision_transformer(models: Any) -> tuple[nn.Module, Inputs]:
+def _narrow_swin(models: Any) -> tuple[nn.Module, Inputs]:
+    model = models.SwinTransformer([4, 4], 24, [2, 2], [2, 4], [4, 4], stochastic_depth_prob=0.0)
+    return model.eval(), image(64)
+
+
+def _narrow_densenet(models: Any) -> tuple[nn.Module, Inputs]:
+    return models.DenseNet(8, (2, 2, 2, 2), 16).eval(), image(64)
+
+
+def _narrow_shufflenet(models: Any) -> tuple[nn.Module, Inputs]:
+    return models.ShuffleNetV2([2, 2, 2], [16, 32, 48, 64, 96]).eval(), image(64)
+
+
+def _narrow_efficientnet(models: Any) -> tuple[nn.Module, Inputs]:
+    block = models.efficientnet.MBConvConfig
+    stages = [block(1, 3, 1, 16, 16, 1), block(6, 3, 2, 16, 24, 2), block(6, 5, 2, 24, 40, 2)]
+    model = models.EfficientNet(stages, dropout=0.0, stochastic_depth_prob=0.0, last_channel=64)
+    return model.eval(), image(64)
+
+
+def _narrow_vit(models: Any) -> tuple[nn.Module, Inputs]:
     model = models.VisionTransformer(
         image_size=64, patch_size=16, num_layers=2, num_heads=4, hidden_dim=64, mlp_dim=128
     )

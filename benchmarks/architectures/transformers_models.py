@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from benchmarks.architectures.entry import Architecture, Inputs, image, tokens
+from benchmarks.architectures.outcomes import EVERY_FORM, Form
 
 SMALL: dict[str, Any] = {
     "vocab_size": 99,
@@ -251,6 +252,9 @@ AUDIO: dict[str, dict[str, Any]] = {
 }
 
 
+IN_EVERY_FORM = ("Bert", "GPT2", "OPT", "Llama")
+
+
 class _First(nn.Module):
     """Returns the first tensor of what a model returns, and gives it its inputs by name."""
 
@@ -269,7 +273,7 @@ class _First(nn.Module):
 def architectures() -> list[Architecture]:
     """All of them."""
     made = [
-        Architecture(f"transformers/{name}", partial(_make, name, options, "input_ids"))
+        Architecture(f"transformers/{name}", partial(_make, name, options, "input_ids"), _forms(name))
         for group in (ENCODERS, DECODERS)
         for name, options in group.items()
     ]
@@ -293,17 +297,17 @@ def architectures() -> list[Architecture]:
     ]
 
 
+def _forms(name: str) -> tuple[Form, ...]:
+    return EVERY_FORM if name in IN_EVERY_FORM else (Form.PT2,)
+
+
 def _create(name: str, options: dict[str, Any]) -> nn.Module:
     import transformers
 
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(**options)
     model_class = getattr(transformers, f"{name}Model", None) or getattr(transformers, f"{name}ForCausalLM")
-    model = model_class(config).eval()
-    for parameter in model.parameters():
-        if parameter.dim() < 2 and parameter.is_floating_point():
-            nn.init.normal_(parameter, 1.0 if parameter.mean() > 0.5 else 0.0, 0.02)
-    return model
+    return model_class(config).eval()
 
 
 def _make(name: str, options: dict[str, Any], argument: str) -> tuple[nn.Module, Inputs]:

@@ -5,6 +5,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Union, get_args, get_origin
 
+import typer
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
@@ -14,7 +15,21 @@ from bessemer.contract.target import HOST
 from bessemer.contract.tensor import TensorSpec, parse_tensor_spec
 from bessemer.errors import InvalidArgumentError
 
-__all__ = ["ANY_MODEL", "option_paths", "request_fields"]
+__all__ = ["ANY_MODEL", "FieldsOption", "InputsOption", "ModelArgument", "option_paths", "request_fields"]
+
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A model file, or an uploaded one's digest.")
+]
+InputsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input", metavar="NAME=1x3x224x224:float32", help="Once for each input; a .pt2 has its own."
+    ),
+]
+FieldsOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE", help="A field of the request, such as tune.trials=64."),
+]
 
 ARGUMENTS = frozenset({"model", "inputs"})
 ANY_MODEL = "0" * 64

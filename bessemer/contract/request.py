@@ -114,7 +114,8 @@ class OptimizeOptions(Document):
         return self
 
 
-SpaceKey = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+FunctionPattern = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+SpaceName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
 class TuneOptions(Document):
@@ -130,7 +131,7 @@ class TuneOptions(Document):
         description="Stop the search after this long, whatever is left of the trials.",
     )
     seed: int = Field(default=0, ge=0, lt=1 << 31)
-    spaces: dict[SpaceKey, SpaceKey] = Field(
+    spaces: dict[FunctionPattern, SpaceName] = Field(
         default={},
         max_length=100,
         description="Search spaces by function, or by a pattern of functions' names such as `fused_linear*`; "

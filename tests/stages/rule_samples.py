@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 
+import worker.translation.systems  # noqa: F401 - defines an operator that samples call
+
 
 class Sample(NamedTuple):
     """A function of tensors, and tensors for it."""
@@ -248,6 +250,94 @@ IMAGES = (
     Sample("products by name", lambda a, b: torch.einsum("bchw,cd->bdhw", a, b), (IMAGE, floats(3, 5))),
     Sample("outer product", torch.outer, (floats(3), floats(4))),
     Sample("weighted product", lambda a: torch.baddbmm(a, a, a, beta=0.5, alpha=2.0), (floats(2, 3, 3),)),
+    Sample(
+        "product of bytes",
+        torch._int_mm,
+        (whole(17, 8).to(torch.int8), whole(8, 8).to(torch.int8)),
+    ),
 )
 
-SAMPLES = (*ARITHMETIC, *POINTWISE, *REDUCTIONS, *INDEXING, *IMAGES)
+
+def _rotated(a: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    pairs = torch.view_as_complex(a.reshape(2, 4, 3, 2))
+    turns = torch.polar(torch.ones_like(angles), angles)
+    return torch.view_as_real(pairs * turns[None]).flatten(2)
+
+
+def _complex_shapes(a: torch.Tensor) -> torch.Tensor:
+    pairs = torch.fft.fft(a).permute(2, 0, 1).unsqueeze(1)[1:-1]
+    joined = torch.cat([pairs, pairs.conj()], -1).expand(4, 2, 2, 8).reshape(4, 2, 16)[1]
+    return torch.view_as_real((joined - joined * 0.5 + 1) / 3)
+
+
+SIGNAL = floats(2, 4, 6)
+VOLUME = (floats(2, 3, 4, 5, 6), floats(2, 2, 3, 4, 3))
+
+COMPLEX = (
+    Sample("transform of two axes", lambda a: torch.fft.fftn(a, dim=(1, 2)).real, (SIGNAL,)),
+    Sample("transform of complex numbers", lambda a: torch.view_as_real(torch.fft.fft2(a + 0j)), (SIGNAL,)),
+    Sample("transform and back", lambda a: torch.fft.irfft(torch.fft.rfft(a, norm="ortho"), 6), (SIGNAL,)),
+    Sample("back to an odd length", lambda a: torch.fft.irfft(torch.fft.rfft(a), 5), (SIGNAL[..., :5],)),
+    Sample("of two axes and back", lambda a: torch.fft.irfft2(torch.fft.rfft2(a) * 2), (SIGNAL,)),
+    Sample("inverse transform", lambda a: torch.fft.ifft(a, dim=1).imag * 2, (SIGNAL,)),
+    Sample("magnitudes", lambda a: torch.fft.fft(a.double(), norm="forward").abs(), (SIGNAL,)),
+    Sample(
+        "spectrogram",
+        lambda a: torch.stft(a, 8, 4, window=torch.hann_window(8), return_complex=True).abs(),
+        (floats(2, 32),),
+    ),
+    Sample("rotation", _rotated, (SIGNAL, floats(4, 3))),
+    Sample("shapes of complex numbers", _complex_shapes, (SIGNAL,)),
+)
+
+VOLUMES = tuple(
+    Sample(
+        f"volume by {mode}, {padding}, corners {corners}",
+        lambda a, g, m=mode, p=padding, c=corners: F.grid_sample(a, g, m, p, c),
+        VOLUME,
+    )
+    for mode, padding, corners in (
+        ("bilinear", "zeros", False),
+        ("bilinear", "border", True),
+        ("bilinear", "reflection", False),
+        ("nearest", "reflection", True),
+        ("nearest", "zeros", False),
+    )
+)
+
+GROUPS = (floats(7, 4), floats(3, 4, 5), torch.tensor([2, 2, 7]))
+
+PAIRS = (
+    Sample("complement of erf", torch.erfc, (X,)),
+    Sample("power of two", torch.exp2, (X,)),
+    Sample("hypotenuse", lambda a, b: torch.hypot(a * 1e20, b * 1e20) / 1e20, (X, X.flip(0))),
+    Sample("sign of another", torch.copysign, (X, torch.tensor([0.0, -0.0, 1.0, -1.0]))),
+    Sample(
+        "maximum but for what is no number",
+        lambda a, b: torch.fmax(a, b) + torch.fmin(a, b),
+        (X, torch.tensor([0.5, float("nan"), -1.0, 0.0])),
+    ),
+    Sample("times a power of two", torch.ldexp, (X, whole(3, 4, low=-3, high=3))),
+    Sample("shifts", lambda a: (a << 2) + (a >> 1), (N,)),
+    Sample("many rows by groups", torch.ops.transformers.grouped_mm_fallback, GROUPS),
+    Sample(
+        "few rows by groups",
+        torch.ops.transformers.grouped_mm_fallback,
+        (GROUPS[0][:2], GROUPS[1], torch.tensor([0, 1, 2])),
+    ),
+    Sample(
+        "lower triangle",
+        lambda a, b: torch.linalg.solve_triangular(a, b, upper=False),
+        (floats(2, 4, 4).tril() + 4 * torch.eye(4), floats(2, 4, 3)),
+    ),
+    Sample(
+        "upper triangle from the right",
+        lambda a, b: torch.linalg.solve_triangular(a, b, upper=True, left=False, unitriangular=True),
+        (floats(4, 4).triu(), floats(3, 4)),
+    ),
+    Sample("distances of all pairs", lambda a: torch.pdist(a), (floats(5, 4),)),
+    Sample("triangle", lambda a: a.sum() + torch.tril_indices(3, 4, 1), (N,)),
+    *VOLUMES,
+)
+
+SAMPLES = (*ARITHMETIC, *POINTWISE, *REDUCTIONS, *INDEXING, *IMAGES, *COMPLEX, *PAIRS)

@@ -9,8 +9,9 @@ from importlib.metadata import EntryPoint
 from types import ModuleType
 
 import tvm
-from tvm import s_tir, te
+from tvm import relax, s_tir, te
 
+from worker.schedules.annotations import SCHEDULED
 from worker.spaces.registry import GROUP
 from worker.spaces.space import Space
 
@@ -58,3 +59,17 @@ def product(rows: int, columns: int, depth: int, dtypes: tuple[str, str, str]) -
     )
     function = te.create_prim_func([left, right, result])
     return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+
+
+def calling(kernel: tvm.IRModule) -> tvm.IRModule:
+    """A module whose ``main`` calls the function of another that has its schedule."""
+    function = kernel["main"].without_attr("global_symbol").with_attr(SCHEDULED, True)
+    shapes = [relax.TensorType(list(buffer.shape), buffer.dtype) for buffer in function.params]
+    left, right = relax.Var("left", shapes[0]), relax.Var("right", shapes[1])
+    builder = relax.BlockBuilder()
+    name = builder.add_func(function, "matmul")
+    with builder.function("main", [left, right]):
+        with builder.dataflow():
+            result = builder.emit_output(relax.call_tir(name, (left, right), out_ty=shapes[2]))
+        builder.emit_func_output(result)
+    return builder.get()

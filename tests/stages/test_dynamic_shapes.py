@@ -21,7 +21,7 @@ from worker.executable import build_library
 from worker.pipeline.capture import as_array
 from worker.pipeline.translate import translate
 from worker.pipeline.types import Captured
-from worker.schedules.default import count_unclaimed
+from worker.schedules.default import unclaimed_functions
 
 TARGET = "x86-64-v3"
 BATCH = torch.export.Dim("batch", min=1, max=64)
@@ -149,13 +149,13 @@ CASES = {
 }  # fmt: skip
 
 
-def compiled(captured: Captured, folder: Path) -> tuple[Path, int, set[str]]:
-    """The library, how many functions no family knows, and the names of all."""
+def compiled(captured: Captured, folder: Path) -> tuple[Path, tuple[str, ...], set[str]]:
+    """The library, the names of the functions that no family knows, and those of all."""
     target = target_of(TARGET)
     module = scheduled(translate(captured, make_workshop(folder)).module, target)
     library = folder / "model.so"
     build_library(module, target, library, folder / "objects")
-    return library, count_unclaimed(module), {str(name.name_hint) for name in module.get_global_vars()}
+    return library, unclaimed_functions(module), {str(name.name_hint) for name in module.get_global_vars()}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -164,7 +164,7 @@ def test_families_compute_functions_of_open_sizes(server: CandidateClient, tmp_p
     case = CASES[name]
     path = saved(tmp_path / "model", case.module, (torch.randn(case.example),), (case.axes,))
     library, unclaimed, kinds = compiled(capture_file(path), tmp_path)
-    assert unclaimed == 0
+    assert unclaimed == ()
     assert ("attention" in kinds) is ("attention" in name)
     with server.open_library(library, threads=2) as loaded:
         for shape in (case.example, *case.others):
@@ -222,7 +222,7 @@ def test_families_compute_functions_of_odd_fixed_sizes(
     inputs = tuple(torch.randn(shape) for shape in shapes)
     path = saved(tmp_path / "model", Each(), inputs, None)
     library, unclaimed, _ = compiled(capture_file(path), tmp_path)
-    assert unclaimed == 0
+    assert unclaimed == ()
     with server.open_library(library, threads=2) as loaded:
         outputs = loaded.run(tuple(map(as_array, inputs)))
     for x, output in zip(inputs, outputs, strict=True):

@@ -1,7 +1,7 @@
 """Joins, pads and look-ups as vectors; sorts and scattered writes row by row: odd shapes, several dtypes."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +10,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tvm
-from coverage_samples import Case, Together
-from family_samples import main_of, scheduled, target_of
+from coverage_samples import Case, Together, run_together
+from family_samples import main_of, scheduled, source_of, target_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stage_samples import capture_module, make_workshop, optimized
 from tvm import relax, tirx
 
 from worker.candidates.client import CandidateClient
-from worker.candidates.link import link_shared
-from worker.candidates.server import fork_server
-from worker.schedules.default import schedule_rest, unclaimed_functions
 from worker.schedules.families.pieces import thresholds
 from worker.schedules.nest import substitute
 
@@ -69,28 +66,15 @@ CASES = (
 )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient]:
-    with fork_server(tmp_path_factory.mktemp("server")) as client:
-        yield client
-
-
 def test_odd_shapes_come_out_as_from_torch(server: CandidateClient, tmp_path: Path) -> None:
-    inputs = tuple(tensor for case in CASES for tensor in case.inputs())
-    captured = capture_module(Together(CASES), *inputs)
-    target = target_of("x86-64-v3")
-    module = schedule_rest(optimized(captured, make_workshop(tmp_path)).module, target)
-    path = tmp_path / "functions.so"
-    tvm.compile(module, target).export_library(str(path), fcompile=link_shared, workspace_dir=str(tmp_path))
-    with server.open_library(path, threads=2) as library:
-        computed = library.run(captured.inputs)
+    run = run_together(server, CASES, target_of("x86-64-v3"), tmp_path)
 
-    assert unclaimed_functions(module) == ()
-    for number, (result, expected) in enumerate(zip(computed, captured.references, strict=True)):
+    assert run.unclaimed == ()
+    for number, (result, expected) in enumerate(zip(run.computed, run.expected, strict=True)):
         # torch adds halves up in float32
         tolerance = 1e-2 if expected.dtype == np.float16 else 1e-5
         np.testing.assert_allclose(
-            np.asarray(result), expected, rtol=tolerance, atol=tolerance, err_msg=f"output {number}"
+            result, expected, rtol=tolerance, atol=tolerance, err_msg=f"output {number}"
         )
 
 
@@ -116,12 +100,6 @@ def test_what_remains_of_copies_moves_vectors(name: str) -> None:
 
     assert len(WIDE.findall(code)) >= 2
     assert len(NARROW.findall(code)) == 0
-
-
-def source_of(module: tvm.runtime.Module) -> str:
-    """The LLVM code of a module and those that it imports."""
-    own = module.inspect_source("ll") if module.kind == "llvm" else ""
-    return own + "".join(map(source_of, module.imports))
 
 
 def test_rows_of_sorts_and_scattered_writes_are_shared_by_threads(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from family_samples import run_compiled, scheduled, target_of
-from hypothesis import HealthCheck, given, settings
+from family_samples import fuzz, run_compiled, scheduled, target_of
+from hypothesis import given
 from hypothesis import strategies as st
 from stage_samples import Function, capture_module, make_workshop, optimized
 from torch.nn import functional
@@ -120,7 +120,7 @@ def test_what_is_no_number_passes_activations_in_blocks(run: Run) -> None:
     assert np.isnan(run(activated, x)[0, :, 2, 2]).all()
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@fuzz(4)
 @given(
     seed=st.integers(0, 1000),
     exponent=st.integers(0, 30),

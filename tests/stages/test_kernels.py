@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
-from stage_samples import Function, Perceptron, capture_module, make_workshop, optimized
+from stage_samples import Function, Perceptron, capture_module, optimized
 from torch import nn
 
 from bessemer.contract.problem import ErrorCode
-from worker.candidates.server import fork_server
 from worker.errors import JobError
 from worker.extensions import ExtensionError
 from worker.kernels import elementwise, openblas
@@ -25,18 +23,13 @@ from worker.kernels.kernel import OBJECTS, Kernel
 from worker.kernels.registry import BUILT_IN, GROUP, kernel_book, make_kernel_book
 from worker.kernels.uses import Use
 from worker.package.elf import read_dependencies
+from worker.pipeline.benchmark import benchmark
 from worker.pipeline.build import build
 from worker.pipeline.package import package
 from worker.pipeline.translate import translate
 from worker.pipeline.tune import tune
 from worker.pipeline.types import Built, Workshop
 from worker.pipeline.verify import verify
-
-
-@pytest.fixture
-def workshop(tmp_path: Path) -> Iterator[Workshop]:
-    with fork_server(tmp_path) as candidates:
-        yield make_workshop(tmp_path, candidates)
 
 
 class Mixed(nn.Module):
@@ -197,29 +190,20 @@ def test_a_request_for_an_unknown_kernel_ends_in_optimize(workshop: Workshop) ->
         optimized(capture_module(Perceptron(), torch.randn(1, 16), kernels={"linear": "mkl"}), workshop)
 
 
-def test_the_built_in_kernels_are_compiled_in_seconds(tmp_path: Path) -> None:
+def test_every_built_in_kernel_is_compiled(tmp_path: Path) -> None:
     objects = {path.relative_to(tmp_path) for path in compile_kernels(tmp_path)}
 
     known = kernel_book().kernels.values()
     assert objects == {kernel.object_for("x86_64").relative_to(OBJECTS) for kernel in known}
 
 
-@pytest.fixture
-def installed() -> Iterator[ModuleType]:
-    """An installed package of kernels."""
-    module = ModuleType("sample_kernels")
-    sys.modules[module.__name__] = module
-    yield module
-    del sys.modules[module.__name__]
-
-
-def point(value: str = "sample_kernels:KERNELS") -> EntryPoint:
+def point(value: str = "sample_extension:KERNELS") -> EntryPoint:
     return EntryPoint(name="sample", value=value, group=GROUP)
 
 
-def test_an_installed_package_adds_kernels(installed: ModuleType) -> None:
+def test_an_installed_package_adds_kernels(package: ModuleType) -> None:
     own = Kernel("tanh", "mine", ("tanh",), "my_tanh", Path("/nowhere"), "tanh.o", lambda _: True)
-    installed.KERNELS = (own,)  # type: ignore[attr-defined]
+    package.KERNELS = (own,)  # type: ignore[attr-defined]
 
     book = make_kernel_book((*BUILT_IN, point()))
 
@@ -227,19 +211,17 @@ def test_an_installed_package_adds_kernels(installed: ModuleType) -> None:
     assert book.operators == ("linear", "relu", "tanh")
 
 
-def test_what_is_no_kernel_is_named(installed: ModuleType) -> None:
-    installed.KERNELS = [1]  # type: ignore[attr-defined]
-    for wrong in (point(), point("sample_kernels:NOTHING"), point("no_such_package:KERNELS")):
+def test_what_is_no_kernel_is_named(package: ModuleType) -> None:
+    package.KERNELS = [1]  # type: ignore[attr-defined]
+    for wrong in (point(), point("sample_extension:NOTHING"), point("no_such_package:KERNELS")):
         with pytest.raises(ExtensionError, match=r"of bessemer\.kernels"):
             make_kernel_book((wrong,))
-    installed.KERNELS = elementwise.KERNELS  # type: ignore[attr-defined]
+    package.KERNELS = elementwise.KERNELS  # type: ignore[attr-defined]
     with pytest.raises(ExtensionError, match="'bessemer_relu' is in "):
         make_kernel_book((*BUILT_IN, point()))
 
 
 def test_the_bundle_has_the_library_and_its_license_and_runs_without_ours(workshop: Workshop) -> None:
-    from worker.pipeline.benchmark import benchmark
-
     captured = capture_module(Perceptron(), torch.randn(1, 16), kernels={"linear": "openblas"})
     built = build(tune(optimized(captured, workshop), workshop), workshop)
     package(benchmark(verify(built, workshop), workshop), workshop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from worker.schedules.default import follow_plans
 from worker.spaces.registry import BUILT_IN, SpaceBook, make_space_book, register_intrinsics
 from worker.spaces.space import Space
 from worker.targets import tvm_target
-from worker.tuning import search
+from worker.tuning import search, space_proposals
 from worker.tuning.laboratory import open_database
 from worker.warmup import import_everything
 
@@ -82,14 +83,6 @@ def test_without_force_the_library_has_it_only_where_it_is_faster(
     assert not task.kept or task.found_ms < task.default_ms
 
 
-def test_every_named_function_is_searched_however_few_the_trials(
-    server: CandidateClient, tmp_path: Path
-) -> None:
-    tuned, _ = run_tune(server, tmp_path, TuneOptions(trials=2, spaces={"*matmul*": "plans"}))
-
-    assert [(task.space, task.trials) for task in tuned.result.tasks] == [("plans", 1), ("plans", 1)]
-
-
 @pytest.mark.parametrize(
     ("spaces", "code", "said"),
     [
@@ -123,9 +116,29 @@ def test_an_entry_point_gives_spaces_and_intrinsics_only() -> None:
         make_space_book([point])
 
 
-def test_the_course_space_has_the_shape_of_the_lesson(server: CandidateClient, tmp_path: Path) -> None:
-    tuned, _ = run_tune(server, tmp_path, asking(**{"*": "course-matmul"}))
+def test_each_function_has_its_own_space(server: CandidateClient, tmp_path: Path) -> None:
+    spaces = {"matmul": "course-micro-kernel-c", "*": "course-matmul"}
+    tuned, _ = run_tune(server, tmp_path, TuneOptions(trials=2, spaces=spaces, force=True))
 
-    assert {task.space for task in tuned.result.tasks} == {"course-matmul"}
-    assert all(task.kept for task in tuned.result.tasks)
+    assert {task.name: (task.space, task.trials, task.kept) for task in tuned.result.tasks} == {
+        "matmul": ("course-micro-kernel-c", 1, True),
+        "fused_matmul1_relu": ("course-matmul", 1, True),
+    }
+    assert tuned.records is not None
+    assert 'tensor_intrin="course-update-16x16-c"' in (tuned.records / "matmul.py").read_text()
     check_outputs(server, tuned.module, tmp_path)
+
+
+def test_a_longer_search_asks_the_cost_model_and_measures_nothing_twice(
+    server: CandidateClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(space_proposals, "WARM_UP_SAMPLES", 8)
+    options = TuneOptions(trials=10, spaces={"matmul": "course-matmul"}, force=True)
+    tuned, _ = run_tune(server, tmp_path, options)
+
+    assert tuned.records is not None
+    lines = (tuned.records / "database_tuning_record.json").read_text().splitlines()
+    traces = [json.dumps(json.loads(line)[1][0]) for line in lines]
+    (task,) = tuned.result.tasks
+    assert task.trials == 10
+    assert len(set(traces)) == len(traces) == task.trials - task.failed

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-from stage_samples import Function, Perceptron, capture_module, make_workshop, optimized
+from stage_samples import Function, Perceptron, capture_module, optimized
 from torch import nn
 from tvm import relax
 
 from worker.candidates.client import LibraryCrashedError
-from worker.candidates.server import fork_server
 from worker.layout.weights import PREPARE
 from worker.parameters import ParameterFile, write_parameters
 from worker.pipeline.build import build
 from worker.pipeline.tune import tune
 from worker.pipeline.types import Built, Workshop
 from worker.pipeline.verify import compare_outputs, verify
-
-
-@pytest.fixture
-def workshop(tmp_path: Path) -> Iterator[Workshop]:
-    with fork_server(tmp_path) as candidates:
-        yield make_workshop(tmp_path, candidates)
 
 
 def randomized(module: nn.Module, seed: int) -> nn.Module:

@@ -1,6 +1,5 @@
 """Joins and slices without copies: counted in the lowered module, and right when they run."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from torch import nn
 from tvm import tirx
 
 from worker.candidates.client import CandidateClient
-from worker.candidates.server import fork_server
 from worker.executable import LOWERING, build_library
 from worker.schedules.annotations import SHARES
 from worker.schedules.default import schedule_rest
@@ -106,12 +104,6 @@ CASES: dict[str, tuple[nn.Module, torch.Tensor, int, int]] = {
     ),
 }
 """A model, its input, how many copies are marked as needless, how many of these remain."""
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient]:
-    with fork_server(tmp_path_factory.mktemp("server")) as client:
-        yield client
 
 
 def calls_of_copies(module: tvm.IRModule) -> int:

@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import tvm
-from space_samples import product
-from test_tune_search import HOST, check_outputs, run_tune
+from space_samples import calling, product
+from stage_samples import Function, capture_module, make_workshop, optimized
+from test_tune_search import HOST
 from tvm import s_tir
 
-from bessemer.contract.request import TuneOptions
 from worker.candidates.client import CandidateClient
-from worker.candidates.link import link_shared
+from worker.executable import build_library
+from worker.pipeline.tune import tune
 from worker.spaces.llvm_ir import KERNELS, compile_kernel, read_kernel
 from worker.spaces.registry import space_book
 from worker.targets import host_instruction_sets, tvm_target
@@ -22,7 +24,6 @@ from worker.warmup import import_everything
 
 FLOATS = ("float32", "float32", "float32")
 BYTES = ("int8", "int8", "int32")
-MICRO_KERNELS = ("course-micro-kernel-tir", "course-micro-kernel-c", "course-micro-kernel-fma")
 AVX2 = {"kind": "llvm", "mcpu": "haswell", "num-cores": 2}
 VNNI = {"kind": "llvm", "mcpu": "cascadelake", "num-cores": 2}
 ARM = {"kind": "llvm", "mtriple": "aarch64-unknown-linux-gnu", "mcpu": "neoverse-n1", "num-cores": 2}
@@ -62,31 +63,52 @@ def test_an_intrinsic_becomes_its_instruction(
     assert "bessemer_update_16x16" not in assembly
 
 
-@pytest.mark.parametrize("space", MICRO_KERNELS)
-def test_a_micro_kernel_computes_the_product(space: str, server: CandidateClient, tmp_path: Path) -> None:
-    options = TuneOptions(trials=1, spaces={"matmul": space}, force=True)
-    tuned, _ = run_tune(server, tmp_path, options)
+@pytest.mark.skipif("avx2" not in host_instruction_sets(HOST.triple), reason="the processor has no AVX2")
+@pytest.mark.parametrize(
+    ("space", "dtypes"),
+    [
+        ("course-micro-kernel-tir", FLOATS),
+        ("course-micro-kernel-c", FLOATS),
+        ("course-micro-kernel-fma", FLOATS),
+        ("dot-avx2", BYTES),
+    ],
+)
+def test_an_intrinsic_computes_the_product(
+    space: str, dtypes: tuple[str, str, str], server: CandidateClient, tmp_path: Path
+) -> None:
+    target = tvm_target(HOST)
+    module = calling(tensorized(product(32, 48, 64, dtypes), space, target))
+    build_library(module, target, tmp_path / "model.so", tmp_path)
+    generator = np.random.default_rng(0)
+    left, right = (
+        generator.integers(-128, 128, shape).astype(dtype)
+        for shape, dtype in zip(((32, 64), (64, 48)), dtypes, strict=False)
+    )
 
-    (task,) = tuned.result.tasks
-    assert (task.space, task.kept) == (space, True)
-    assert tuned.records is not None
-    assert "sch.tensorize(" in (tuned.records / "matmul.py").read_text()
-    check_outputs(server, tuned.module, tmp_path)
+    with server.open_library(tmp_path / "model.so", threads=2) as library:
+        (result,) = library.run((left, right))
+
+    np.testing.assert_array_equal(result, left.astype(dtypes[2]) @ right.astype(dtypes[2]))
 
 
 @pytest.mark.skipif("avx2" not in host_instruction_sets(HOST.triple), reason="the processor has no AVX2")
-def test_products_of_bytes_are_exact(tmp_path: Path) -> None:
-    target = tvm_target(HOST)
-    built = tvm.tirx.build(tensorized(product(24, 16, 6, BYTES), "dot-avx2", target), target=target)
-    generator = np.random.default_rng(0)
-    left, right = (generator.integers(-128, 128, shape).astype("int8") for shape in ((24, 6), (6, 16)))
-    path = tmp_path / "dots.so"
-    built.export_library(str(path), fcompile=link_shared, workspace_dir=str(tmp_path))
-    result = tvm.runtime.tensor(np.zeros((24, 16), "int32"))
+def test_a_model_of_bytes_reaches_its_dot_product(server: CandidateClient, tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, weight = (
+        torch.randint(-128, 128, shape, dtype=torch.int8, generator=generator)
+        for shape in ((32, 64), (64, 48))
+    )
+    model = Function(lambda _, data: torch._int_mm(data, weight))
+    asked = {"trials": 1, "spaces": {"*": "dot-avx2"}, "force": True}
+    captured = capture_module(model, x, tune=asked)
 
-    tvm.runtime.load_module(str(path))["main"](*map(tvm.runtime.tensor, (left, right)), result)
+    tuned = tune(optimized(captured, make_workshop(tmp_path)), make_workshop(tmp_path, server))
+    build_library(tuned.module, tvm_target(HOST), tmp_path / "model.so", tmp_path)
+    with server.open_library(tmp_path / "model.so", threads=2) as library:
+        (result,) = library.run(captured.inputs)
 
-    np.testing.assert_array_equal(result.numpy(), left.astype("int32") @ right.astype("int32"))
+    np.testing.assert_array_equal(result, captured.references[0])
+    assert [(task.space, task.kept) for task in tuned.result.tasks] == [("dot-avx2", True)]
 
 
 @pytest.mark.parametrize("source", sorted(KERNELS.glob("*.c")), ids=lambda path: path.stem)

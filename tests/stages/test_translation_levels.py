@@ -1,20 +1,17 @@
 """Both levels of translation, from exported programs and from FX graphs with every kind of node."""
 
 import operator
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from capture_samples import capture_file
-from stage_samples import make_workshop
 from torch import fx, nn
 from tvm import relax
 
 from bessemer.contract.request import TranslateOptions, TranslationLevel
 from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save
-from worker.candidates.server import fork_server
 from worker.pipeline.build import build
 from worker.pipeline.optimize import optimize
 from worker.pipeline.translate import count_operators, translate
@@ -25,12 +22,6 @@ from worker.translation.expressions import ExpressionBuilder
 
 KINDS = {"placeholder", "get_attr", "call_function", "call_method", "call_module", "output"}
 LEVELS = tuple(TranslationLevel)
-
-
-@pytest.fixture
-def workshop(tmp_path: Path) -> Iterator[Workshop]:
-    with fork_server(tmp_path) as candidates:
-        yield make_workshop(tmp_path, candidates)
 
 
 def mismatches(translated: Translated, workshop: Workshop) -> list[int]:

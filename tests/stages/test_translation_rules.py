@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from program_runs import run_program
-from rule_samples import ARITHMETIC, IMAGES, INDEXING, POINTWISE, REDUCTIONS, Sample
+from rule_samples import ARITHMETIC, COMPLEX, IMAGES, INDEXING, PAIRS, POINTWISE, REDUCTIONS, Sample
 
 from worker.formats.outputs import flatten_outputs
 
@@ -16,6 +16,8 @@ KINDS = {
     "reductions": REDUCTIONS,
     "indexing": INDEXING,
     "images": IMAGES,
+    "complex": COMPLEX,
+    "pairs": PAIRS,
 }
 
 

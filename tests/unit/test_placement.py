@@ -3,17 +3,13 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker.layout.placement import ALIGNMENT_BYTES, Part, Placement
+from worker.layout.placement import ALIGNMENT_BYTES, Part, Placement, in_a_row
 
 BLOCK = ALIGNMENT_BYTES
 
 
 def follow(*sizes: tuple[str, int]) -> list[Part]:
-    parts, offset = [], 0
-    for tensor, blocks in sizes:
-        parts.append(Part(tensor, offset, blocks * BLOCK))
-        offset += blocks * BLOCK
-    return parts
+    return in_a_row((tensor, blocks * BLOCK) for tensor, blocks in sizes)
 
 
 def offset_of(placement: Placement, tensor: str) -> int:

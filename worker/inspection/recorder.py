@@ -16,6 +16,8 @@ MAX_TOTAL_BYTES = 1 << 26
 """Of all texts and diffs of a job before compression; beyond it, only counts and times are kept."""
 
 MAX_STEPS = 500
+"""Many times what a job has; what comes after is not recorded, so that the index stays small."""
+
 MAX_COMPARED_LINES = 40_000
 """Of two texts together: comparing takes up to the product of their lengths."""
 

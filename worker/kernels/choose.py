@@ -57,7 +57,7 @@ def check_choices(choices: Mapping[str, str], book: KernelBook, architecture: st
             ``kernel-unavailable`` for one that cannot be linked for the architecture.
     """
     for key, name in choices.items():
-        operator = operator_of(key)
+        operator = named_operator(key)
         names = book.names(operator)
         if not names or name not in (AUTO, OURS, *names):
             known = "; ".join(f"{each}: {', '.join(book.names(each))}" for each in book.operators)
@@ -90,7 +90,7 @@ def choose_kernels(
     return Chosen(changed, tuple(_summary(kept)))
 
 
-def operator_of(key: str) -> str:
+def named_operator(key: str) -> str:
     """The operator that a key of a request's choices names, alone or with the shapes of its operands."""
     return key.partition("[")[0]
 
@@ -106,7 +106,7 @@ def _kernels(book: KernelBook, operator: str, name: str) -> tuple[Kernel, ...]:
 
 
 def _wanted_uses(main: relax.Function, choices: Mapping[str, str], book: KernelBook) -> Iterator[Use]:
-    for operator in dict.fromkeys(map(operator_of, choices)):
+    for operator in dict.fromkeys(map(named_operator, choices)):
         for name in book.names(operator):
             for use in find_uses(main, _kernels(book, operator, name)):
                 if _wish(use, choices) in (AUTO, name):

@@ -12,8 +12,8 @@ from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from worker.kernels.kernel import Kernel, Operand
-
-_PREFIX = "relax."
+from worker.layout.graph import count_reads
+from worker.layout.views import operator_of
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def find_uses(function: relax.Function, kernels: Iterable[Kernel]) -> Iterator[U
     What a chain passes on must have no other reader: it would be computed twice.
     """
     values = dict(relax.analysis.get_var2val(function))
-    reads = _reads(function)
+    reads = count_reads(function)
     claimed: set[relax.Var] = set()
     known = tuple(kernels)
     for variable in reversed(list(_bound(function))):
@@ -104,7 +104,7 @@ def _match(
         variables.insert(0, step[0])
         operands[:0] = step[1]
     first: Any = values.get(variables[0])
-    if operator_name(first) != kernel.chain[0]:
+    if operator_of(first) != kernel.chain[0]:
         return None
     operands[:0] = [argument for argument in first.args if isinstance(argument.ty, relax.TensorType)]
     fits = kernel.fits(tuple(map(operand_of, operands))) and _is_dense(operands)
@@ -116,10 +116,10 @@ def _step(
     call: Any, name: str, before: str, values: Mapping[relax.Var, relax.Expr]
 ) -> tuple[relax.Var, list[relax.Expr]] | None:
     """The variable that a call of ``name`` continues from, and its other operands."""
-    if operator_name(call) != name:
+    if operator_of(call) != name:
         return None
     for index, argument in enumerate(call.args):
-        if isinstance(argument, relax.Var) and operator_name(values.get(argument)) == before:
+        if isinstance(argument, relax.Var) and operator_of(values.get(argument)) == before:
             return argument, [other for place, other in enumerate(call.args) if place != index]
     return None
 
@@ -128,35 +128,7 @@ def _is_dense(operands: Iterable[relax.Expr]) -> bool:
     return all(operand_of(operand).dtype for operand in operands)
 
 
-def operator_name(expression: Any) -> str:
-    """The operator that an expression calls, without its prefix; empty where it calls none."""
-    if isinstance(expression, relax.Call) and isinstance(expression.op, tvm.ir.Op):
-        return str(expression.op.name).removeprefix(_PREFIX)
-    return ""
-
-
 def _bound(function: relax.Function) -> Iterator[relax.Var]:
     if isinstance(function.body, relax.SeqExpr):
         for block in function.body.blocks:
             yield from (binding.var for binding in block.bindings)
-
-
-def _reads(function: relax.Function) -> Counter[relax.Var]:
-    counts: Counter[relax.Var] = Counter()
-
-    def visit(expression: relax.Expr) -> None:
-        match expression:
-            case relax.Call():
-                operands = list(expression.args)
-            case relax.Tuple():
-                operands = list(expression.fields)
-            case relax.TupleGetItem():
-                operands = [expression.tuple_value]
-            case relax.SeqExpr():
-                operands = [expression.body]
-            case _:
-                return
-        counts.update(operand for operand in operands if isinstance(operand, relax.Var))
-
-    relax.analysis.post_order_visit(function, visit)
-    return counts

@@ -17,7 +17,8 @@ from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from worker.layout.attention_kernel import Attention, Edit, Operand, attention_function
-from worker.layout.attention_pattern import Graph, Match, Step, find_attentions, is_masked, read_graph
+from worker.layout.attention_pattern import Match, Step, find_attentions, is_masked
+from worker.layout.graph import Graph, read_graph
 from worker.layout.views import View, are_known, operator_of, read_through, scalar_of, shape_of
 
 Array = NDArray[Any]

@@ -6,15 +6,15 @@ chosen by, caps. Nothing else may read what the function will no longer have in 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 
+from worker.layout.graph import Graph
 from worker.layout.views import (
     Lookup,
     Shape,
@@ -25,7 +25,6 @@ from worker.layout.views import (
     scalar_of,
     shape_of,
 )
-from worker.layout.weights import parameters_of
 
 Apply = Callable[[Any, Any], Any]
 
@@ -74,46 +73,6 @@ class Match:
     safe: bool
 
 
-@dataclass
-class Graph:
-    """A function's bindings, who reads them, and which of its arguments are separate parameters."""
-
-    values: dict[relax.Var, relax.Expr]
-    parameters: frozenset[relax.Var] = frozenset()
-    readers: dict[relax.Var, list[relax.Var]] = field(default_factory=dict)
-    outputs: Counter[relax.Var] = field(default_factory=Counter)
-
-    def lookup(self, expression: relax.Expr) -> relax.Expr:
-        """What a variable is bound to; other expressions, and parameters, are themselves."""
-        while isinstance(expression, relax.Var) and expression in self.values:
-            expression = self.values[expression]
-        return expression
-
-    def only_reader(self, variable: relax.Var) -> relax.Var | None:
-        """The one binding that reads a variable, where nothing else does."""
-        readers = self.readers.get(variable, [])
-        return readers[0] if len(readers) == 1 and variable not in self.outputs else None
-
-    def are_read_within(self, variables: set[relax.Var], last: relax.Var) -> bool:
-        """Whether nothing but themselves and ``last`` reads variables."""
-        inside = variables | {last}
-        return all(
-            variable not in self.outputs and inside.issuperset(self.readers.get(variable, []))
-            for variable in variables
-        )
-
-
-def read_graph(function: relax.Function) -> Graph:
-    """The graph of a function."""
-    graph = Graph(dict(relax.analysis.get_var2val(function)), parameters_of(function))
-    for variable, value in graph.values.items():
-        for operand in _operands(value):
-            graph.readers.setdefault(operand, []).append(variable)
-    if isinstance(function.body, relax.SeqExpr) and isinstance(function.body.body, relax.Var):
-        graph.outputs[function.body.body] += 1
-    return graph
-
-
 def find_attentions(graph: Graph) -> Iterator[Match]:
     """Every attention of a graph."""
     for variable, value in graph.values.items():
@@ -121,17 +80,6 @@ def find_attentions(graph: Graph) -> Iterator[Match]:
             match = _Matcher(graph, variable, value).match()
             if match is not None:
                 yield match
-
-
-def _operands(value: relax.Expr) -> list[relax.Var]:
-    found: list[relax.Var] = []
-
-    def visit(expression: relax.Expr) -> None:
-        if isinstance(expression, relax.Var):
-            found.append(expression)
-
-    relax.analysis.post_order_visit(value, visit)
-    return found
 
 
 class _Matcher:

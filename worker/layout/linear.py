@@ -20,6 +20,7 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from worker.layout.graph import resolve
 from worker.layout.views import static_shape
 from worker.layout.weights import Derivation, parameters_of
 from worker.schedules.annotations import FUSES_OUTPUT, PACKED, PATTERN
@@ -103,7 +104,7 @@ class _Packer(PyExprMutator):
         )
 
     def _pack(self, weights: relax.Expr, columns: int) -> relax.Expr:
-        constant = self._bound(weights)
+        constant = resolve(weights, self.lookup_binding)
         if isinstance(constant, GenericConst):
             values = constant.value.numpy()
             return relax.const(pack_panels(values, columns), str(values.dtype))
@@ -116,20 +117,12 @@ class _Packer(PyExprMutator):
             return None
         data, weights = call.args
         shape = static_shape(weights)
-        is_constant = isinstance(self._bound(weights), GenericConst)
+        is_constant = isinstance(resolve(weights, self.lookup_binding), GenericConst)
         if not is_constant and (self._derivation.is_empty or not self._derivation.holds(weights)):
             return None
         if shape is None or len(shape) != 2 or 0 in shape or "bfloat" in str(weights.ty.dtype):
             return None
         return shape if _is_known(data) else None
-
-    def _bound(self, expression: relax.Expr) -> relax.Expr:
-        while isinstance(expression, relax.Var):
-            bound = self.lookup_binding(expression)
-            if bound is None:
-                return expression
-            expression = bound
-        return expression
 
 
 def _is_known(data: relax.Expr) -> bool:

@@ -7,7 +7,7 @@ The joined tensor is such a part of a still larger one, or the beginning of one 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,6 +21,15 @@ class Part(NamedTuple):
     tensor: Hashable
     offset_bytes: int
     size_bytes: int
+
+
+def in_a_row(sized: Iterable[tuple[Hashable, int]]) -> list[Part]:
+    """Tensors, each with its size in bytes, as parts one after another."""
+    parts, offset = [], 0
+    for tensor, size_bytes in sized:
+        parts.append(Part(tensor, offset, size_bytes))
+        offset += size_bytes
+    return parts
 
 
 @dataclass

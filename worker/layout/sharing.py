@@ -16,8 +16,8 @@ from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from worker.layout.blocked_operators import ELEMENTWISE
-from worker.layout.placement import Part, Placement
-from worker.layout.views import Cut, cut_of, operator_of, static_shape
+from worker.layout.placement import Part, Placement, in_a_row
+from worker.layout.views import Cut, bytes_of, cut_of, element_bytes, operator_of, static_shape
 from worker.schedules.annotations import FIRST_BYTE, FUSES_OUTPUT, OPAQUE, PATTERN
 from worker.schedules.families.contiguous import write_cut, write_join
 from worker.schedules.machine import machine_of
@@ -72,7 +72,7 @@ class _Sharer(PyExprMutator):
             return None
         if not all(isinstance(part, relax.Var) and part in self._written for part in parts):
             return None
-        if not self._placement.join(variable, _follow(parts, known)):
+        if not self._placement.join(variable, in_a_row((part, bytes_of(part)) for part in parts)):
             return None
         function = write_join(known, axis, str(call.ty.dtype), self._threads)
         return self._call(function, "join", parts, call)
@@ -84,10 +84,8 @@ class _Sharer(PyExprMutator):
             return None
         if not _is_outermost(shape, axis):
             return None
-        element_bytes = _element_bytes(whole)
-        first_byte = first * prod(shape[axis + 1 :]) * element_bytes
-        placed = Part(variable, first_byte, prod(sizes) * element_bytes)
-        if not self._placement.cut(whole, prod(shape) * element_bytes, placed):
+        first_byte = first * prod(shape[axis + 1 :]) * element_bytes(whole)
+        if not self._placement.cut(whole, bytes_of(whole), Part(variable, first_byte, bytes_of(part))):
             return None
         function = write_cut(shape, sizes, axis, first, str(part.ty.dtype), self._threads)
         return self._call(function.with_attr(FIRST_BYTE, first_byte), "cut", [whole], part)
@@ -113,20 +111,6 @@ class _Sharer(PyExprMutator):
         return self._values.get(expression, expression) if isinstance(expression, relax.Var) else expression
 
 
-def _follow(parts: list[relax.Expr], shapes: list[tuple[int, ...]]) -> list[Part]:
-    """Parts one after another."""
-    placed, offset = [], 0
-    for part, shape in zip(parts, shapes, strict=True):
-        size = prod(shape) * _element_bytes(part)
-        placed.append(Part(part, offset, size))
-        offset += size
-    return placed
-
-
 def _is_outermost(shape: tuple[int, ...], axis: int) -> bool:
     """Whether what follows each other along an axis does so in memory."""
     return prod(shape[:axis]) == 1
-
-
-def _element_bytes(tensor: relax.Expr) -> int:
-    return -(-int(tvm.DataType(str(tensor.ty.dtype)).bits) // 8)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
+import tvm
 from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst
 from tvm_ffi import structural_equal
@@ -48,6 +50,16 @@ def static_shape(operand: relax.Expr) -> tuple[int, ...] | None:
     """The sizes of a tensor, where all of them are known."""
     sizes = shape_of(operand)
     return tuple(map(int, sizes)) if sizes is not None and are_known(sizes) else None
+
+
+def element_bytes(tensor: relax.Expr) -> int:
+    """The size of one element of a tensor."""
+    return -(-int(tvm.DataType(str(tensor.ty.dtype)).bits) // 8)
+
+
+def bytes_of(tensor: relax.Expr) -> int:
+    """The size of a tensor of known sizes."""
+    return prod(map(int, tensor.ty.shape)) * element_bytes(tensor)
 
 
 def are_known(sizes: Sequence[Any]) -> bool:

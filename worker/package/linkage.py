@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from worker.candidates.link import SEARCH_PATH
 from worker.package.elf import Dependencies, read_dependencies
 
 RUNTIME = frozenset({"libtvm_ffi.so", "libtvm_runtime.so", "libtvm_runtime_extra.so"})
 SYSTEM = frozenset({"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"})
-SEARCH_PATH = "$ORIGIN/lib"
 
 
 def check_linkage(library: Path, shipped: Iterable[str] = ()) -> None:

@@ -107,33 +107,34 @@ def _pool(window: Window, dtype: str) -> Callable[[te.Tensor], te.Tensor]:
     along, nothing = extreme(True, dtype), first(True, dtype)
 
     def pooled(data: te.Tensor) -> te.Tensor:
-        images = len(window.image)
-        wide = [size + sum(border) for size, border in zip(window.image, window.border, strict=True)]
-
-        def padded(n: Any, c: Any, *place: Any) -> Any:
-            source = [index - before for index, (before, _) in zip(place, window.border, strict=True)]
-            inside = [
-                condition
-                for index, size in zip(source, window.image, strict=True)
-                for condition in (index >= 0, index < size)
-            ]
-            return tirx.if_then_else(tirx.all(*inside), data(n, c, *source), nothing)
-
-        outer = list(data.shape)[:2]
-        has_border = tuple(wide) != window.image
-        image = te.compute([*outer, *wide], padded, name="border") if has_border else data
-        taps = window.taps()
+        image, taps = _with_border(data, window, nothing), window.taps()
 
         def element(n: Any, c: Any, *place: Any) -> Any:
-            at = [
-                place[axis] * window.strides[axis] + taps[axis] * window.dilation[axis]
-                for axis in range(images)
-            ]
+            moves = zip(place, window.strides, taps, window.dilation, strict=True)
+            at = [index * stride + tap * dilation for index, stride, tap, dilation in moves]
             return along(image(n, c, *at), axis=list(taps))
 
-        return te.compute([*outer, *window.output], element, name="max_pool")
+        return te.compute([*list(data.shape)[:2], *window.output], element, name="max_pool")
 
     return pooled
+
+
+def _with_border(data: te.Tensor, window: Window, nothing: Any) -> te.Tensor:
+    """A copy of images with the window's border around each; the images themselves where it has none."""
+    wide = tuple(size + sum(border) for size, border in zip(window.image, window.border, strict=True))
+    if wide == window.image:
+        return data
+
+    def padded(n: Any, c: Any, *place: Any) -> Any:
+        source = [index - before for index, (before, _) in zip(place, window.border, strict=True)]
+        inside = [
+            condition
+            for index, size in zip(source, window.image, strict=True)
+            for condition in (index >= 0, index < size)
+        ]
+        return tirx.if_then_else(tirx.all(*inside), data(n, c, *source), nothing)
+
+    return te.compute([*list(data.shape)[:2], *wide], padded, name="border")
 
 
 BOUNDS: dict[str, Rule] = {

@@ -11,8 +11,10 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from worker.layout.graph import resolve
+from worker.layout.views import operator_of
 from worker.layout.weights import Derivation, parameters_of
-from worker.pipeline.fold import CHANNEL_AXIS, WEIGHT_CHANNEL_AXIS, count_reads, operator_name
+from worker.pipeline.fold import CHANNEL_AXIS, WEIGHT_CHANNEL_AXIS, reads_by_name
 
 
 @relax.transform.function_pass(opt_level=0, name="FoldParameterBatchNorm")
@@ -41,7 +43,7 @@ class _Affine(NamedTuple):
 class _Folder(PyExprMutator):
     def __init__(self, module: tvm.IRModule, function: relax.Function) -> None:
         super().__init__(module)
-        self._reads = count_reads(function)
+        self._reads = reads_by_name(function)
         self._derivation = Derivation(parameters_of(function), self.lookup_binding)
 
     def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
@@ -65,16 +67,11 @@ class _Folder(PyExprMutator):
         return self.builder_.emit(expression)
 
     def _binding(self, expression: relax.Expr) -> relax.Expr:
-        while isinstance(expression, relax.Var):
-            bound = self.lookup_binding(expression)
-            if bound is None:
-                return expression
-            expression = bound
-        return expression
+        return resolve(expression, self.lookup_binding)
 
     def _is_inference(self, norm: relax.Expr) -> bool:
         return (
-            operator_name(norm) == "relax.nn.batch_norm"
+            operator_of(norm) == "nn.batch_norm"
             and not norm.attrs.training
             and norm.attrs.axis == CHANNEL_AXIS
             and all(map(self._derivation.holds, norm.args[1:]))
@@ -91,7 +88,7 @@ class _Folder(PyExprMutator):
     def _without_bias(self, data: relax.Expr) -> tuple[relax.Expr, relax.Expr | None]:
         """What computes ``data``, and the bias per channel that is added to it, where there is one."""
         call = self._binding(data)
-        if operator_name(call) != "relax.add" or not self._is_alone(data):
+        if operator_of(call) != "add" or not self._is_alone(data):
             return data, None
         for term, other in (call.args, reversed(call.args)):
             if self._derivation.holds(other) and _is_per_channel(other, data.ty.ndim):
@@ -101,7 +98,7 @@ class _Folder(PyExprMutator):
     def _weighted(self, data: relax.Expr, scale: relax.Var) -> relax.Call | None:
         """The convolution or product that computes ``data``, with scaled weights."""
         call = self._binding(data)
-        axis = WEIGHT_CHANNEL_AXIS.get(operator_name(call))
+        axis = WEIGHT_CHANNEL_AXIS.get(operator_of(call))
         if axis is None or not self._is_alone(data) or not self._derivation.holds(call.args[1]):
             return None
         weights = call.args[1]

@@ -17,14 +17,10 @@ from worker.rewrites.grouping import lift_constants
 from worker.rewrites.legalizations import legalization_map
 from worker.rewrites.registry import rewrite_book
 
-KERNELS = "kernels"
+REWRITE, KERNELS = "rewrite", "kernels"
+"""The phases that a request fills."""
 
-
-@tvm.transform.module_pass(opt_level=0, name="RemoveUnreached")
-def remove_unreached(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-    """Keep what is reached from ``main``, or from what prepares its parameters."""
-    names = {str(variable.name_hint) for variable in module.get_global_vars()}
-    return transform.DeadCodeElimination([name for name in ("main", PREPARE) if name in names])(module)
+_FUSE_OPS = transform.FuseOps()
 
 
 class Phase(NamedTuple):
@@ -34,8 +30,11 @@ class Phase(NamedTuple):
     passes: tuple[tvm.transform.Pass, ...]
 
 
-REWRITE = "rewrite"
-_FUSE_OPS = transform.FuseOps()
+@tvm.transform.module_pass(opt_level=0, name="RemoveUnreached")
+def remove_unreached(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    """Keep what is reached from ``main``, or from what prepares its parameters."""
+    names = {str(variable.name_hint) for variable in module.get_global_vars()}
+    return transform.DeadCodeElimination([name for name in ("main", PREPARE) if name in names])(module)
 
 
 @tvm.transform.module_pass(opt_level=0, name="LegalizeOps")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import tvm
 from tvm import relax, tirx
@@ -80,24 +81,45 @@ def _search_and_apply(
         measure_defaults(tasks, laboratory)
         _search(tasks, options.trials, deadline, workshop)
         write_scripts(tasks, records)
-        records_kept = forced_records(tasks) if options.force else winners(tasks, laboratory)
-        default = schedule_rest(optimized.module, target)
-        searched = apply_records(optimized.module, records_kept, target) if records_kept else default
-        verdict = Verdict(kept=Schedules.SEARCH if options.force else Schedules.DEFAULT)
-        if records_kept and not options.force:
-            entrants = Entrants(searched, default, target, optimized.captured, optimized.parameters)
-            verdict = hold_contest(entrants, workshop, budget.contest_seconds)
-    module = searched if verdict.kept is Schedules.SEARCH else default
-    kept = records_kept if verdict.kept is Schedules.SEARCH else []
-    result = _result(tasks, time.monotonic() - started, verdict, kept)
+        outcome = _settle(tasks, laboratory, optimized, workshop, budget.contest_seconds)
+    result = _with_unclaimed(_result(tasks, time.monotonic() - started, outcome), outcome.module)
     return Tuned(
         optimized=optimized,
-        module=module,
-        result=_with_unclaimed(result, module).model_copy(
-            update={"unsearched": count_open(optimized.module)}
-        ),
+        module=outcome.module,
+        result=result.model_copy(update={"unsearched": count_open(optimized.module)}),
         records=records,
     )
+
+
+class _Outcome(NamedTuple):
+    """The scheduled module, how it was decided, and the records that are in it."""
+
+    module: tvm.IRModule
+    verdict: Verdict
+    kept: Sequence[TuningRecord]
+
+
+def _settle(
+    tasks: Sequence[TaskSearch],
+    laboratory: Laboratory,
+    optimized: Optimized,
+    workshop: Workshop,
+    contest_seconds: float,
+) -> _Outcome:
+    """Keep what the request forces, or what wins, alone and in the whole model."""
+    is_forced, target = optimized.captured.upload.request.tune.force, laboratory.target
+    records = forced_records(tasks) if is_forced else winners(tasks, laboratory)
+    default = schedule_rest(optimized.module, target)
+    if not records:
+        return _Outcome(default, Verdict(kept=Schedules.SEARCH if is_forced else Schedules.DEFAULT), ())
+    searched = apply_records(optimized.module, records, target)
+    verdict = Verdict(kept=Schedules.SEARCH)
+    if not is_forced:
+        entrants = Entrants(searched, default, target, optimized.captured, optimized.parameters)
+        verdict = hold_contest(entrants, workshop, contest_seconds)
+    if verdict.kept is Schedules.SEARCH:
+        return _Outcome(searched, verdict, records)
+    return _Outcome(default, verdict, ())
 
 
 def count_open(module: tvm.IRModule) -> int:
@@ -192,16 +214,14 @@ def _news(task: TaskSearch) -> str:
     return f"{task.name}: nothing ran yet" if best is None else f"{task.name}: best {best * 1e3:.4g} ms"
 
 
-def _result(
-    tasks: Sequence[TaskSearch], seconds: float, verdict: Verdict, kept: Sequence[TuningRecord]
-) -> TuneResult:
+def _result(tasks: Sequence[TaskSearch], seconds: float, outcome: _Outcome) -> TuneResult:
     return TuneResult(
         trials=sum(len(task.trial_seconds) for task in tasks),
         seconds=seconds,
-        tasks=tuple(_describe(task, task.best_record in kept) for task in tasks),
-        kept=verdict.kept,
-        search_ms=verdict.search_ms,
-        default_ms=verdict.default_ms,
+        tasks=tuple(_describe(task, task.best_record in outcome.kept) for task in tasks),
+        kept=outcome.verdict.kept,
+        search_ms=outcome.verdict.search_ms,
+        default_ms=outcome.verdict.default_ms,
     )
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from tvm import relax
 from tvm.relax.dpl import DFPattern
 
-from worker.layout.attention_pattern import read_graph
+from worker.layout.graph import read_graph
 from worker.layout.views import operator_of
 
 CHEAP = frozenset(

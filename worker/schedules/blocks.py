@@ -176,14 +176,24 @@ def has_branch(body: s_tir.SBlock) -> bool:
 
 def branches_along(block: Block, axis: Axis) -> bool:
     """Whether which branch the body takes depends on an axis."""
+    return any(uses(condition, axis) for condition in conditions_of(block.body.body))
+
+
+def conditions_of(body: Any) -> list[Any]:
+    """The conditions of all branches in a statement or an expression."""
     conditions: list[Any] = []
 
     def read(call: Any) -> None:
-        if call.op.same_as(_IF):
+        if is_branch(call):
             conditions.append(call.args[0])
 
-    tvm_ffi.structural_walk(block.body.body, (tvm.ir.Call, read))
-    return any(uses(condition, axis) for condition in conditions)
+    tvm_ffi.structural_walk(body, (tvm.ir.Call, read))
+    return conditions
+
+
+def is_branch(call: Any) -> bool:
+    """Whether a call is an ``if_then_else``: condition, then, else."""
+    return bool(call.op.same_as(_IF))
 
 
 def uses(expression: Any, axis: Axis) -> bool:

@@ -47,7 +47,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, PrimType
@@ -55,10 +54,10 @@ from tvm.ir import Call, PrimType
 from worker.schedules import nest
 from worker.schedules import vector_powers as powers
 from worker.schedules import vector_trigonometry as trigonometry
+from worker.schedules.blocks import is_branch
 from worker.schedules.vector_functions import FLOAT32, FORMATS, Expression, erf, exp, log, sigmoid, tanh
 
 _NARROW = ("float16", "bfloat16")
-_IF_THEN_ELSE = tvm.ir.Op.get("prim.if_then_else")
 
 
 Rule = Callable[..., Expression | None]
@@ -139,7 +138,7 @@ class _Terms:
         terms: list[tirx.Stmt] = []
 
         def call(call: Call, mutator: Any) -> Expression:
-            if call.op.same_as(_IF_THEN_ELSE):
+            if is_branch(call):
                 return tvm_ffi.structural_map(call, (Call, _within_branch))
             plain = mutator.default_mutate(call)
             return self._flat(_rewritten(plain), terms) if _rule(plain) is not None else plain

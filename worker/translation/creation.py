@@ -43,6 +43,13 @@ def _scalar(emit: Emitter, value: Any) -> Any:
     return relax.const(value, emit.dtype) if is_number(value) else emit.stock()
 
 
+def _triangle(emit: Emitter, rows: int, columns: int, offset: int) -> Any:
+    """Where a triangle's elements are, in two rows."""
+    return relax.const(
+        emit.node.target(rows, columns, offset, dtype=emit.results[0].dtype).numpy(), emit.dtype
+    )
+
+
 RULES: Rules = rules_of(
     {
         "aten.full.default": _full,
@@ -60,5 +67,7 @@ RULES: Rules = rules_of(
         "aten.arange.start_step": _sequence,
         "aten.linspace.default": _sequence,
         "aten.scalar_tensor.default": _scalar,
+        "aten.tril_indices.default": _triangle,
+        "aten.triu_indices.default": _triangle,
     }
 )

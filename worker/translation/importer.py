@@ -8,9 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torch.utils import _pytree as pytree
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
+from worker.translation.complexes import OF_COMPLEX
 from worker.translation.dtypes import dtype_name
 from worker.translation.emitter import Emitter, dtype_of, shape_of
 from worker.translation.expressions import ExpressionBuilder
@@ -76,15 +78,15 @@ class Importer(ExportedProgramImporter):
 
     def can_translate(self, node: Node) -> bool:
         """Whether a call has a rule or a converter."""
-        return operator_name(node) in rule_book().rules or self._stock_of(node) is not None
+        return rule_name(node) in rule_book().rules or self._stock_of(node) is not None
 
     def convert(self, node: Node) -> Any:
         """Translate one call."""
-        rule, stock = rule_book().rules.get(operator_name(node)), self._stock_of(node)
+        rule, stock = rule_book().rules.get(rule_name(node)), self._stock_of(node)
         if rule is not None:
             return self._by_rule(rule, Emitter(self.block_builder, node, stock, self.import_inline))
         if stock is None:
-            raise NotImplementedError(f"{operator_name(node)} has no rule")
+            raise NotImplementedError(f"{rule_name(node)} has no rule")
         return stock(node)
 
     def value_of(self, argument: Any) -> Any:
@@ -114,6 +116,8 @@ class Importer(ExportedProgramImporter):
     def _convert_pytorch_tensor_to_tvm(tensor_value: torch.Tensor) -> Any:
         """A copy in row order: TVM takes a tensor's memory for that, whatever its strides are."""
         dense = tensor_value if tensor_value.layout == torch.strided else tensor_value.to_dense()
+        if dense.is_complex():
+            dense = torch.view_as_real(dense.resolve_conj())
         return ExportedProgramImporter._convert_pytorch_tensor_to_tvm(dense.contiguous())
 
     def _check_unsupported_func_type(self, nodes: Iterable[Node]) -> None:
@@ -145,7 +149,7 @@ class Importer(ExportedProgramImporter):
         value = node.meta.get("val")
         if self._symbols is None or not isinstance(result, relax.Var) or not isinstance(value, torch.Tensor):
             return result
-        if all(isinstance(size, int) for size in value.shape):
+        if value.is_complex() or all(isinstance(size, int) for size in value.shape):
             return result
         shape = self._symbols.shape_of(value.shape)
         if shape is None or self._symbols.are_equal(result.ty.shape, shape):
@@ -178,6 +182,8 @@ class Importer(ExportedProgramImporter):
 
     def _stock_of(self, node: Node) -> Callable[[Node], Any] | None:
         target = node.target
+        if is_complex(node):
+            return None
         if isinstance(target, torch._ops.OpOverload) and target.namespace not in STOCK_NAMESPACES:
             return None
         converter = self.convert_map.get(getattr(target, "__name__", str(target)))
@@ -217,6 +223,17 @@ def operator_name(node: Node) -> str:
     return getattr(target, "__name__", str(target))
 
 
+def rule_name(node: Node) -> str:
+    """The name of the rule for a call."""
+    return f"{operator_name(node)}{OF_COMPLEX}" if is_complex(node) else operator_name(node)
+
+
+def is_complex(node: Node) -> bool:
+    """Whether an argument of a call, or a result, is a tensor of complex numbers."""
+    values = [one.meta.get("val") for one in (node, *node.all_input_nodes)]
+    return any(isinstance(leaf, torch.Tensor) and leaf.is_complex() for leaf in pytree.tree_leaves(values))
+
+
 def check_type(node: Node, result: Any) -> None:
     """Compare a node's translation with torch's result.
 
@@ -226,6 +243,8 @@ def check_type(node: Node, result: Any) -> None:
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or not isinstance(getattr(result, "ty", None), relax.TensorType):
         return
+    if value.is_complex():
+        value = torch.view_as_real(value.resolve_conj())
     found, wanted = dtype_of(result), dtype_name(value.dtype)
     if found != wanted:
         raise TypeError(f"{operator_name(node)} became {found}, in torch it is {wanted}")

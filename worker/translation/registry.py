@@ -21,10 +21,13 @@ BUILT_IN: tuple[EntryPoint, ...] = tuple(
     for name in (
         "arithmetic",
         "attention",
+        "complexes",
         "control",
         "convolutions",
         "creation",
         "embedding_bags",
+        "functions",
+        "grids",
         "indexing",
         "normalization",
         "pointwise",
@@ -35,6 +38,7 @@ BUILT_IN: tuple[EntryPoint, ...] = tuple(
         "scans",
         "selection",
         "shapes",
+        "systems",
     )
 )
 

@@ -34,7 +34,8 @@ _SAMPLES = ("SampleCategorical", "SamplePerfectTile", "SamplePartitionedTile", "
 class SpaceProposals:
     """The points of a space, none of them twice.
 
-    Half of what is drawn is new, half has one decision of the best so far drawn again.
+    Half of what is drawn is new, half has one decision of the best so far drawn again. The cost model learns
+    when it is first asked, which takes seconds: a search of few trials never asks.
 
     Raises, when candidates are asked for:
         JobError: ``space-failed``: the space raised whenever a point was drawn, and gave none.
@@ -50,6 +51,7 @@ class SpaceProposals:
         self._random = Random(laboratory.seed)
         self._seen: set[str] = set()
         self._measured = 0
+        self._unlearned: list[tuple[list[MeasureCandidate], list[RunnerResult]]] = []
         self._best: tuple[float, MeasureCandidate] | None = None
 
     def next(self, count: int) -> list[MeasureCandidate]:
@@ -62,7 +64,7 @@ class SpaceProposals:
 
     def learn(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
         """See ``Proposals.learn``."""
-        self._laboratory.cost_model.update(self._context, candidates, results)
+        self._unlearned.append((candidates, results))
         self._measured += len(candidates)
         for candidate, result in zip(candidates, results, strict=True):
             seconds = best_of(result.run_secs)
@@ -72,7 +74,11 @@ class SpaceProposals:
     def _promising(self, candidates: list[MeasureCandidate]) -> list[MeasureCandidate]:
         if not candidates:
             return []
-        scores = self._laboratory.cost_model.predict(self._context, candidates)
+        model = self._laboratory.cost_model
+        for measured in self._unlearned:
+            model.update(self._context, *measured)
+        self._unlearned.clear()
+        scores = model.predict(self._context, candidates)
         order = sorted(range(len(candidates)), key=lambda index: -float(scores[index]))
         return [candidates[index] for index in order]
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from tvm import te, tirx
+from tvm import tirx
 
 from worker.schedules import nest
 from worker.schedules.annotations import CUT, JOIN, SHARES
-from worker.schedules.families.scan import INDEX, as_scheduled
+from worker.schedules.families.standalone import INDEX, signature
 from worker.schedules.spatial import MIN_PARALLEL_WORK
 
 Shape = tuple[int, ...]
@@ -24,7 +24,8 @@ Shape = tuple[int, ...]
 def write_join(shapes: Sequence[Shape], axis: int, dtype: str, threads: int) -> tirx.PrimFunc:
     """A scheduled function from tensors to the one that they are joined to along an axis."""
     joined = (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])
-    function = _signature(shapes, joined, dtype)
+    inputs = {f"part{number}": (shape, dtype) for number, shape in enumerate(shapes)}
+    function = signature(inputs, {"whole": (joined, dtype)})
     *parts, whole = function.params
     copies, first = [], 0
     for part, shape in zip(parts, shapes, strict=True):
@@ -35,7 +36,7 @@ def write_join(shapes: Sequence[Shape], axis: int, dtype: str, threads: int) -> 
 
 def write_cut(shape: Shape, part: Shape, axis: int, first: int, dtype: str, threads: int) -> tirx.PrimFunc:
     """A scheduled function from a tensor to the part of it that begins at ``first`` of an axis."""
-    function = _signature((shape,), part, dtype)
+    function = signature({"whole": (shape, dtype)}, {"part": (part, dtype)})
     whole, result = function.params
     copy = _copy(part, threads, _copier(whole, first, result, 0, axis))
     return nest.with_loops(function.with_attr(SHARES, CUT), copy)
@@ -68,10 +69,3 @@ def _copy(shape: Shape, threads: int, element: Callable[[Sequence[Any]], tirx.St
         return loop(shape[dimension], lambda index: loops((*place, index)), INDEX)
 
     return loops(())
-
-
-def _signature(shapes: Sequence[Shape], result: Shape, dtype: str) -> tirx.PrimFunc:
-    """A function from tensors to one, marked as scheduled; its loops do not matter."""
-    inputs = [te.placeholder(shape, dtype, f"part{number}") for number, shape in enumerate(shapes)]
-    made = te.compute(result, lambda *_place: tirx.const(0, dtype), name="whole")
-    return as_scheduled(te.create_prim_func([*inputs, made]))

@@ -6,14 +6,14 @@ thread, by a stable sort of pairs of value and place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import ceil, log2
 from typing import Any
 
-from tvm import te, tirx
+from tvm import tirx
 
 from worker.schedules import nest
-from worker.schedules.families.scan import INDEX, as_scheduled
+from worker.schedules.families.standalone import INDEX, signature
 from worker.schedules.spatial import MIN_PARALLEL_WORK
 
 _TASKS_PER_THREAD = 4
@@ -23,7 +23,8 @@ def write_argsort(
     rows: int, width: int, dtypes: tuple[str, str], ascends: bool, threads: int
 ) -> tirx.PrimFunc:
     """A scheduled function from ``[rows, width]`` to the places of the elements, in order of their values."""
-    function = _signature((rows, width), [((rows, width), dtypes[1])], dtypes[0])
+    shape = (rows, width)
+    function = signature({"data": (shape, dtypes[0])}, {"places": (shape, dtypes[1])})
     data, places = function.params
 
     def order(first: Any, count: Any) -> tirx.Stmt:
@@ -37,8 +38,8 @@ def write_topk(
     rows: int, width: int, kept: int, dtypes: tuple[str, str], ascends: bool, threads: int
 ) -> tirx.PrimFunc:
     """A scheduled function from ``[rows, width]`` to the first ``kept`` values in order, and their places."""
-    results = [((rows, kept), dtypes[0]), ((rows, kept), dtypes[1])]
-    function = _signature((rows, width), results, dtypes[0])
+    results = {"values": ((rows, kept), dtypes[0]), "places": ((rows, kept), dtypes[1])}
+    function = signature({"data": ((rows, width), dtypes[0])}, results)
     buffers = function.params
 
     def order(first: Any, count: Any) -> tirx.Stmt:
@@ -68,18 +69,3 @@ def _rows(buffer: Any, first: Any, count: Any) -> Any:
     return tirx.tvm_stack_make_array(
         begin, shape, 0, 2, tirx.const(0, str(buffer.dtype)), nest.constant(0, INDEX)
     )
-
-
-def _signature(
-    shape: tuple[int, ...], results: Sequence[tuple[tuple[int, ...], str]], dtype: str
-) -> tirx.PrimFunc:
-    """A function from one tensor to others, marked as scheduled; its loops do not matter."""
-    source = te.placeholder(shape, dtype, "data")
-    made = [
-        te.compute(sizes, _zeros(kind), f"result{number}") for number, (sizes, kind) in enumerate(results)
-    ]
-    return as_scheduled(te.create_prim_func([source, *made]))
-
-
-def _zeros(dtype: str) -> Callable[..., Any]:
-    return lambda *_place: tirx.const(0, dtype)

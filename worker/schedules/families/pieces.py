@@ -25,8 +25,10 @@ from worker.schedules.blocks import (
     Axis,
     Block,
     block_names,
+    conditions_of,
     element_bits,
     has_branch,
+    is_branch,
     read_block,
     writes_axis,
 )
@@ -36,7 +38,6 @@ from worker.schedules.spatial import MIN_PARALLEL_WORK
 
 _MAX_BOXES = 128
 _TASKS_PER_THREAD = 4
-_IF = tvm.ir.Op.get("prim.if_then_else")
 _ORDER = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 Box = tuple[tuple[int, int], ...]
@@ -84,14 +85,8 @@ def write_pieces(schedule: s_tir.Schedule, machine: Machine, _choose: Chooser) -
 
 def _conditions(block: Block) -> list[Threshold] | None:
     """All that is asked of places; None where something else is asked."""
-    found: list[list[Threshold] | None] = []
-
-    def read(call: Any) -> Any:
-        if call.op.same_as(_IF):
-            found.append(thresholds(call.args[0], [axis.var for axis in block.axes]))
-        return None
-
-    tvm_ffi.structural_walk(block.body.body.value, (tvm.ir.Call, read))
+    variables = [axis.var for axis in block.axes]
+    found = [thresholds(condition, variables) for condition in conditions_of(block.body.body.value)]
     known = [condition for condition in found if condition is not None]
     return [one for condition in known for one in condition] if len(known) == len(found) else None
 
@@ -181,7 +176,7 @@ def _decided(block: Block, box: Box) -> Any:
     variables = [axis.var for axis in block.axes]
 
     def decide(call: Any) -> Any:
-        if not call.op.same_as(_IF):
+        if not is_branch(call):
             return call
         conditions = thresholds(call.args[0], variables) or ()
         is_true = all((box[one.axis][0] >= one.first) is one.true_behind for one in conditions)

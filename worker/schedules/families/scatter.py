@@ -16,10 +16,10 @@ from math import ceil
 from typing import Any
 
 import tvm
-from tvm import te, tirx
+from tvm import tirx
 
 from worker.schedules import nest
-from worker.schedules.families.scan import INDEX, as_scheduled
+from worker.schedules.families.standalone import INDEX, signature
 from worker.schedules.machine import machine_of
 from worker.schedules.spatial import MIN_PARALLEL_WORK
 
@@ -53,36 +53,51 @@ def write_scatter(asked: Scatter, join: Join, target: tvm.target.Target) -> tirx
     work = asked.before * (asked.along + asked.written) * asked.after
     threads = machine.threads if work >= MIN_PARALLEL_WORK else 1
     chunk = _chunk(asked, threads, machine.lanes(int(tvm.DataType(asked.dtype).bits)))
-    chunks = ceil(asked.after / chunk)
     function = _signature(asked)
-    data, indices, values, result = function.params
+    tasks = asked.before * ceil(asked.after / chunk)
+    loop = nest.parallel if threads > 1 and tasks > 1 else nest.serial
+    return nest.with_loops(function, loop(tasks, _Writer(asked, join, chunk, *function.params).task, INDEX))
 
-    def task(number: Any) -> tirx.Stmt:
-        row, first = number // chunks, number % chunks * chunk
-        width = chunk if chunks == 1 else nest.smaller(nest.constant(chunk, INDEX), asked.after - first)
 
-        def columns(place: Callable[[Any], tirx.Stmt]) -> tirx.Stmt:
-            return nest.serial(width, lambda column: place(first + column), INDEX)
+@dataclass(frozen=True)
+class _Writer:
+    """Writes the loops of a task: a row, and ``chunk`` columns or what is left of them."""
 
-        def kept(along: Any, column: Any) -> tirx.Stmt:
-            return nest.store(result, data[row, along, column], row, along, column)
+    asked: Scatter
+    join: Join
+    chunk: int
+    data: Any
+    indices: Any
+    values: Any
+    result: Any
 
-        def written(step: Any, column: Any) -> tirx.Stmt:
-            index = indices[row, step, column].astype(INDEX)
-            inside = tirx.Select(index < 0, index + asked.along, index)
+    def task(self, number: Any) -> tirx.Stmt:
+        """Copy the task's part, then write to it."""
+        chunks = ceil(self.asked.after / self.chunk)
+        row, first = number // chunks, number % chunks * self.chunk
+        width: Any = self.chunk
+        if chunks > 1:
+            width = nest.smaller(nest.constant(self.chunk, INDEX), self.asked.after - first)
 
-            def write(at: Any) -> tirx.Stmt:
-                value = join(result[row, at, column], values[row, step, column])
-                return nest.store(result, value, row, at, column)
+        def each(count: int, element: Callable[[Any, Any, Any], tirx.Stmt]) -> tirx.Stmt:
+            def columns(step: Any) -> tirx.Stmt:
+                return nest.serial(width, lambda column: element(row, step, first + column), INDEX)
 
-            return nest.named(inside, "at", write)
+            return nest.serial(count, columns, INDEX)
 
-        copy = nest.serial(asked.along, lambda along: columns(lambda column: kept(along, column)), INDEX)
-        writes = nest.serial(asked.written, lambda step: columns(lambda column: written(step, column)), INDEX)
-        return nest.sequence(copy, writes)
+        return nest.sequence(each(self.asked.along, self._copied), each(self.asked.written, self._written))
 
-    loop = nest.parallel if threads > 1 and asked.before * chunks > 1 else nest.serial
-    return nest.with_loops(function, loop(asked.before * chunks, task, INDEX))
+    def _copied(self, row: Any, along: Any, column: Any) -> tirx.Stmt:
+        return nest.store(self.result, self.data[row, along, column], row, along, column)
+
+    def _written(self, row: Any, step: Any, column: Any) -> tirx.Stmt:
+        index = self.indices[row, step, column].astype(INDEX)
+
+        def write(at: Any) -> tirx.Stmt:
+            value = self.join(self.result[row, at, column], self.values[row, step, column])
+            return nest.store(self.result, value, row, at, column)
+
+        return nest.named(tirx.Select(index < 0, index + self.asked.along, index), "at", write)
 
 
 def _chunk(asked: Scatter, threads: int, lanes: int) -> int:
@@ -94,11 +109,10 @@ def _chunk(asked: Scatter, threads: int, lanes: int) -> int:
 
 
 def _signature(asked: Scatter) -> tirx.PrimFunc:
-    """A function of these tensors, marked as scheduled; its loops do not matter."""
-    shape = (asked.before, asked.along, asked.after)
-    written = (asked.before, asked.written, asked.after)
-    data = te.placeholder(shape, asked.dtype, "data")
-    indices = te.placeholder(written, asked.index_dtype, "indices")
-    values = te.placeholder(written, asked.dtype, "values")
-    made = te.compute(shape, lambda *at: data[at], name="scattered")
-    return as_scheduled(te.create_prim_func([data, indices, values, made]))
+    shape, written = ((asked.before, along, asked.after) for along in (asked.along, asked.written))
+    inputs = {
+        "data": (shape, asked.dtype),
+        "indices": (written, asked.index_dtype),
+        "values": (written, asked.dtype),
+    }
+    return signature(inputs, {"scattered": (shape, asked.dtype)})

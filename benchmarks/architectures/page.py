@@ -1,0 +1,124 @@
+"""``docs/architectures.md``, from the newest survey in ``benchmarks/results``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from benchmarks.architectures.explanations import explain
+from benchmarks.architectures.outcomes import Form, Outcome, Reached, Survey
+from benchmarks.tables import describe_machine, from_file, newest, table
+
+STAGES = (Reached.TRANSLATED, Reached.BUILT, Reached.VERIFIED)
+MAX_CHARACTERS = 220
+
+INTRODUCTION = (
+    "How far public architectures get from a saved file to a library whose outputs are those of torch,",
+    "with small configurations, random weights, and no tuning. `make bench-architectures` surveys them",
+    "again.",
+    "",
+    "The weights are the packages' random ones, but that parameters whose elements are all alike are made",
+    "random, so that no branch is multiplied by nothing, and batch norms have the statistics of a random",
+    "batch. *Verified*: every element of every output lies within 1e-4 of its own magnitude and 1e-5 of the",
+    "output's largest one (float32; integers and booleans are equal). *Strictly*: within the default",
+    "tolerance of `verify` too, which allows 1e-5 absolutely.",
+)
+
+
+def architectures_page(folder: Path) -> str | None:
+    """The page; None where nothing was surveyed."""
+    path = newest(folder, "architectures")
+    if path is None:
+        return None
+    survey = Survey.model_validate_json(path.read_text())
+    return "\n".join([*_head(path, survey), *_counts(survey), *_exceptions(survey), *_all(survey), ""])
+
+
+def tried(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Those that their package could make and torch could save."""
+    return [one for one in outcomes if one.reached is not Reached.NOT_MADE]
+
+
+def exceptions(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Those that were tried and are not verified."""
+    return [one for one in tried(outcomes) if one.reached is not Reached.VERIFIED]
+
+
+def count_row(title: str, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+    """How many of some were tried, got to each stage, and agree element by element."""
+    models = tried(outcomes)
+    reached = (sum(one.got_to(stage) for one in models) for stage in STAGES)
+    strict = sum(bool(one.strict) for one in models)
+    return (title, str(len(models)), *map(str, reached), str(strict))
+
+
+def _head(path: Path, survey: Survey) -> list[str]:
+    used = ", ".join(f"{name} {version}" for name, version in sorted(survey.machine.versions.items()))
+    return [
+        "# Public architectures",
+        "",
+        *INTRODUCTION,
+        "",
+        f"{from_file(path)} {describe_machine(survey.machine)}; {used}.",
+        "",
+    ]
+
+
+def _counts(survey: Survey) -> list[str]:
+    columns = ("", "saved", *STAGES, "strictly")
+    exported = [one for one in survey.outcomes if one.form is Form.PT2]
+    packages = _grouped(exported, lambda one: one.name.partition("/")[0])
+    forms = _grouped(survey.outcomes, lambda one: one.form.value)
+    rows = [count_row(name, outcomes) for name, outcomes in packages.items()]
+    return [
+        "## Exported programs",
+        "",
+        *table(columns, [*rows, count_row("**all**", exported)]),
+        "",
+        "## By form",
+        "",
+        *table(columns, [count_row(name, outcomes) for name, outcomes in forms.items()]),
+        "",
+    ]
+
+
+def _exceptions(survey: Survey) -> list[str]:
+    rows = [
+        (one.name, one.form.value, one.reached.value, _cell(one.error), explain(one))
+        for one in exceptions(survey.outcomes)
+    ]
+    left_out = [one for one in survey.outcomes if one.reached is Reached.NOT_MADE]
+    lines = ["## Exceptions", ""]
+    lines += (
+        [*table(("model", "form", "reached", "what stopped it", "why"), rows), ""] if rows else ["None.", ""]
+    )
+    if left_out:
+        lines += ["Not counted, because the package or torch itself could not make or save them so:", ""]
+        lines += [f"- {one.name} ({one.form.value}): {_cell(one.error)}" for one in left_out]
+        lines.append("")
+    return lines
+
+
+def _all(survey: Survey) -> list[str]:
+    rows = [
+        (one.name, one.form.value, one.reached.value, _error(one.relative_error), f"{one.seconds:g}")
+        for one in tried(survey.outcomes)
+    ]
+    columns = ("model", "form", "reached", "largest difference, of the output's largest element", "seconds")
+    return ["## Every model", "", *table(columns, rows)]
+
+
+def _grouped(outcomes: Iterable[Outcome], key: Callable[[Outcome], str]) -> dict[str, list[Outcome]]:
+    groups: dict[str, list[Outcome]] = {}
+    for one in outcomes:
+        groups.setdefault(key(one), []).append(one)
+    return groups
+
+
+def _error(value: float | None) -> str:
+    return "" if value is None else f"{value:.1e}"
+
+
+def _cell(text: str) -> str:
+    """One line that a table can hold."""
+    return text.replace("|", "\\|").replace("\n", " ")[:MAX_CHARACTERS]

@@ -1,0 +1,102 @@
+"""The survey of architectures: what is left to do, what counts, and the page that is made of it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.architectures.differences import scaled, share_of_scale
+from benchmarks.architectures.explanations import UNKNOWN, explain
+from benchmarks.architectures.outcomes import (
+    Form,
+    Outcome,
+    Reached,
+    Survey,
+    append_outcome,
+    read_outcomes,
+    sort_outcomes,
+)
+from benchmarks.architectures.page import architectures_page, count_row, exceptions
+from benchmarks.machine import Machine
+from bessemer.contract.request import Tolerance
+
+MACHINE = Machine(processor="AMD", cores=2, memory_gib=24.0, kernel="6.1", versions={"timm": "1.0"})
+
+
+def outcome(name: str, reached: Reached, form: Form = Form.PT2, error: str = "") -> Outcome:
+    return Outcome(name=name, form=form, reached=reached, error=error)
+
+
+FINE = outcome("timm/resnet18", Reached.VERIFIED).model_copy(
+    update={"strict": True, "relative_error": 2e-7, "seconds": 8.5}
+)
+LACKING = outcome("timm/odd", Reached.CAPTURED, error="operator-unsupported: unsupported: aten.a | aten.b")
+UNMADE = outcome("plain/branch", Reached.NOT_MADE, Form.TRACED, "RuntimeError: no trace")
+
+
+@pytest.mark.parametrize(
+    ("found", "until", "done"),
+    [
+        (FINE, Reached.VERIFIED, True),
+        (outcome("a/b", Reached.TRANSLATED), Reached.TRANSLATED, True),
+        (outcome("a/b", Reached.TRANSLATED), Reached.VERIFIED, False),
+        (LACKING, Reached.VERIFIED, True),
+    ],
+)
+def test_what_failed_or_got_far_enough_is_not_surveyed_again(
+    found: Outcome, until: Reached, done: bool
+) -> None:
+    assert found.is_done(until) is done
+
+
+def test_the_last_line_of_a_model_and_form_counts(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    for one in (outcome("timm/resnet18", Reached.BUILT), UNMADE, FINE):
+        append_outcome(path, one)
+    assert list(read_outcomes(path).values()) == [FINE, UNMADE]
+    assert read_outcomes(tmp_path / "none") == {}
+
+
+def test_outcomes_are_sorted_by_name_then_form() -> None:
+    traced, exported = (outcome("a/b", Reached.BUILT, form) for form in (Form.TRACED, Form.PT2))
+    assert sort_outcomes([FINE, traced, exported]) == [exported, traced, FINE]
+
+
+def test_what_torch_cannot_save_is_no_exception_and_not_counted() -> None:
+    assert count_row("all", [FINE, LACKING, UNMADE]) == ("all", "2", "1", "1", "1", "1")
+    assert exceptions([FINE, LACKING, UNMADE]) == [LACKING]
+
+
+def test_differences_count_in_units_of_the_largest_element() -> None:
+    reference = np.array([1000.0, 0.0, np.inf], np.float32)
+    assert share_of_scale(np.array([1000.0, 1.0, np.inf], np.float32), reference) == pytest.approx(1e-3)
+    assert scaled(Tolerance(relative=1e-4, absolute=1e-5), reference).absolute == pytest.approx(1e-2)
+
+
+@pytest.mark.parametrize(
+    ("found", "own", "explained"),
+    [(2e-3, 1e-3, True), (2e-3, 1e-6, False), (2e-3, None, False)],
+)
+def test_a_difference_as_small_as_torch_s_own_is_explained_by_rounding(
+    found: float, own: float | None, explained: bool
+) -> None:
+    differing = outcome("timm/deep", Reached.BUILT, error="3 elements differ").model_copy(
+        update={"relative_error": found, "own_error": own}
+    )
+    assert (explain(differing) != UNKNOWN) is explained
+
+
+def test_the_page_has_counts_every_exception_and_every_model(tmp_path: Path) -> None:
+    survey = Survey(machine=MACHINE, outcomes=[FINE, LACKING, UNMADE])
+    (tmp_path / "2026-01-02-architectures.json").write_text(survey.model_dump_json())
+
+    page = str(architectures_page(tmp_path))
+
+    assert "| timm | 2 | 1 | 1 | 1 | 1 |" in page
+    assert "| timm/odd | pt2 | captured | operator-unsupported: unsupported: aten.a \\| aten.b |" in page
+    assert "- plain/branch (traced): RuntimeError: no trace" in page
+    assert "| timm/resnet18 | pt2 | verified | 2.0e-07 | 8.5 |" in page
+
+
+def test_without_a_survey_there_is_no_page(tmp_path: Path) -> None:
+    assert architectures_page(tmp_path) is None
