@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 import tvm
 from coverage_samples import Case, Together, run_together
-from family_samples import source_of, target_of
-from stage_samples import TARGET, capture_module, make_workshop, optimized
+from family_samples import run_compiled, source_of, target_of
+from stage_samples import TARGET, Function, capture_module, make_workshop, optimized
 
 from worker.candidates.client import CandidateClient
 from worker.schedules.default import schedule_rest
@@ -116,3 +116,13 @@ def test_the_weights_of_a_place_add_up_to_one(method: str, mode: str) -> None:
     np.testing.assert_allclose(taps.weights.sum(0), 1)
     assert taps.places.min() >= 0
     assert taps.places.max() <= 6
+
+
+def test_bfloat16_is_transposed(server: CandidateClient, tmp_path: Path) -> None:
+    captured = capture_module(Function(lambda _, x: x.t() * 2), torch.randn(20, 33).bfloat16())
+    target = target_of("x86-64-v3")
+    module = schedule_rest(optimized(captured, make_workshop(tmp_path)).module, target)
+
+    found = run_compiled(server, module, target, captured.inputs, tmp_path)
+
+    np.testing.assert_array_equal(found, captured.references[0])

@@ -51,6 +51,29 @@ def test_an_extreme_of_infinities_is_infinite(
     np.testing.assert_array_equal(found, function(None, x).numpy())
 
 
+UNORDERED = torch.tensor([[2.0, torch.nan, -torch.inf, -0.0, 0.0, torch.inf, -1.0, torch.nan, 1.0]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda _, x: x.argsort(dim=1, stable=True),
+        lambda _, x: x.argsort(dim=1, stable=True, descending=True),
+        lambda _, x: x.sort(1).values,
+        lambda _, x: x.topk(5, 1).values,
+        lambda _, x: x.topk(4, 1, largest=False).values,
+    ],
+    ids=["places", "places downwards", "values", "largest", "smallest"],
+)
+def test_what_is_no_number_is_sorted_above_all(
+    run: Run, function: Callable[..., Any], dtype: torch.dtype
+) -> None:
+    x = UNORDERED.to(dtype)
+
+    np.testing.assert_array_equal(run(function, x), function(None, x).numpy())
+
+
 HOLED = torch.randn(1, 16, 6, 6)
 HOLED[0, 1] = -torch.inf
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -56,11 +57,16 @@ def tied() -> nn.Module:
     return model
 
 
+def by_parameters(self: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.zeros_like(x[0]) + self.layer.weight, self.layer.bias
+
+
 MODELS = {
     "perceptron": (Perceptron, (3, 16)),
     "convolutional": (convolutional, (1, 3, 8, 8)),
     "attentive": (attentive, (2, 5, 16)),
     "tied": (tied, (3, 16)),
+    "results of parameters alone": (lambda: Function(by_parameters, layer=nn.Linear(16, 8)), (3, 16)),
 }
 
 
@@ -121,3 +127,18 @@ def test_a_file_that_does_not_fit_is_refused_in_words(workshop: Workshop) -> Non
 
     with pytest.raises(LibraryCrashedError, match=r"it has second.bias=4:float64, expected second.bias=4:f"):
         workshop.candidates.open_library(built.library, 1, replace(built.parameters, path=other.path))
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "words"),
+    [
+        ("__metadata__", torch.ones(2), "cannot hold a tensor of the name '__metadata__'"),
+        ("n" * 1025, torch.ones(2), "cannot hold a tensor of the name 'nnn"),
+        ("mask", torch.ones(2, dtype=torch.uint16), "'mask' is of uint16, which Bessemer writes to no file"),
+    ],
+)
+def test_what_a_file_cannot_hold_is_refused(
+    tmp_path: Path, name: str, tensor: torch.Tensor, words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        write_parameters(tmp_path / "params.safetensors", {name: tensor})
