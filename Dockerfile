@@ -26,5 +26,6 @@ COPY bessemer bessemer
 ARG TORCH_INDEX=
 RUN pip install ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} '.[server,worker]'
 COPY worker worker
+RUN python -m worker.kernels.compile
 ENV BESSEMER_DATA=/var/lib/bessemer
 CMD ["python", "-m", "worker"]

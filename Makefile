@@ -13,7 +13,7 @@ help: ## list the targets
 
 setup: $(STAMP) ## make the environment in .venv
 
-$(STAMP): pyproject.toml ci/install
+$(STAMP): pyproject.toml ci/install $(wildcard worker/kernels/c/*)
 	@ci/install "$(PYTHON)" "$(VENV)"
 	@touch $@
 

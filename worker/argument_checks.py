@@ -19,6 +19,7 @@ PIPELINE = "bessemer"
 
 _TRUSTS = "bessemer.trusts_arguments"
 _CALL = tvm.ir.Op.get("relax.call_tir")
+_CALL_KERNEL = tvm.ir.Op.get("relax.call_dps_packed")
 _VIEWS = frozenset({"relax.reshape", "relax.memory.view"})
 
 
@@ -65,6 +66,9 @@ def _read_binding(
 ) -> None:
     call = getattr(binding, "value", None)
     if not isinstance(call, relax.Call):
+        return
+    if call.op == _CALL_KERNEL:
+        own.add(binding.var)
         return
     if call.op == _CALL:
         trusts = all(_is_own(argument, own) for argument in _fields(call.args[1]))

@@ -11,6 +11,9 @@ WorkerError                   the worker itself cannot work
 ├─ WorkplaceError             the work folder cannot be used
 └─ ZygoteLostError            the zygote could not be started, or ended before it answered
 
+caught by nobody: the zygote ends while it warms up, and the worker does not start:
+ExtensionError                an entry point gives something else, or twice       extensions.py
+
 caught within their own part of the worker, never a job's end by themselves:
 HostileTreeError              a tree of folders that no honest job makes          usage.py
 LinkError                     the linker refused                                  candidates/link.py
@@ -18,8 +21,7 @@ LibraryCrashedError           the process that ran a library died               
 CandidateServerLostError      the candidate server itself is gone                 candidates/client.py
 EntrantCrashedError           one of two schedules of a model crashed             tuning/whole_model.py
 NoSuchPlanError               a search's plan is none of its family's             schedules/plans.py
-ExtensionError                an entry point gives something else, or twice   extensions.py
-RuleError                     a package's translation rules are none, or two       translation/registry.py
+NoProductError                a search space does not fit a function              spaces/products.py
 ScriptRaisedError             the model itself raised                             torchscript/primitives.py
 ScriptConversionError         neither way led to an exported program              torchscript/convert.py
 UnknownOperatorError          nothing here or in torch computes a node            torchscript/operators.py

@@ -17,6 +17,13 @@ from worker.argument_checks import PIPELINE, trust_own_tensors
 from worker.candidates.link import LinkError, link_shared
 from worker.errors import failure_of
 from worker.inspection.machine_code import write_sources
+from worker.kernels.kernel import Kernel
+from worker.kernels.linking import architecture_of, kernels_among, libraries_of, objects_of, place_beside
+from worker.shared_memory import share_storage
+
+_MOST_PARTS = 8
+_KERNELS_PER_PART = 3
+"""Kernels go into several objects; an object of its own for each would take longer than a small kernel."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="RestrictShapeFunctions")
@@ -33,14 +40,11 @@ def restrict_shape_functions(module: tvm.IRModule, _context: tvm.transform.PassC
     return restricted
 
 
-_MOST_PARTS = 8
-_KERNELS_PER_PART = 3
-"""Kernels go into several objects; an object of its own for each would take longer than a small kernel."""
-
 LOWERING: tuple[tvm.transform.Pass, ...] = (
     transform.ToNonDataflow(),
     transform.RemovePurityChecking(),
     transform.CallTIRRewrite(),
+    share_storage,
     transform.StaticPlanBlockMemory(),
     transform.LowerAllocTensor(),
     transform.KillAfterLastUse(),
@@ -80,7 +84,7 @@ def build_library(
         executable = relax.build(machine, target, relax_pipeline=None)
     except Exception as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error) from error
-    _link(executable, library, objects, target)
+    _link(executable, library, objects, target, _kernels_of(module))
     return executable
 
 
@@ -146,19 +150,44 @@ class _Linker:
 
     object_format = "o"
 
-    def __init__(self, triple: str) -> None:
+    def __init__(self, triple: str, kernels: tuple[Kernel, ...]) -> None:
         self._triple = triple
+        self._kernels = kernels
 
     def get_target_triple(self) -> str:
         """The triple to make the instructions' object for."""
         return self._triple
 
     def __call__(self, output: str, objects: list[str], options: object = None) -> None:
-        link_shared(output, [path for path in objects if path.endswith(".o")])
+        own = [path for path in objects if path.endswith(".o")]
+        kernels = map(str, objects_of(self._kernels, architecture_of(self._triple)))
+        libraries = [str(library.path) for library in libraries_of(self._kernels)]
+        link_shared(output, [*own, *kernels], libraries)
 
 
-def _link(executable: relax.VMExecutable, library: Path, objects: Path, target: tvm.target.Target) -> None:
-    linker = _Linker(str(target.attrs["mtriple"]))
+def _kernels_of(module: tvm.IRModule) -> tuple[Kernel, ...]:
+    """The kernels that a module's functions of Relax call."""
+    names: set[str] = set()
+
+    def visit(expression: relax.Expr) -> None:
+        if isinstance(expression, relax.ExternFunc):
+            names.add(str(expression.global_symbol))
+
+    for function in module.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return kernels_among(names) if names else ()
+
+
+def _link(
+    executable: relax.VMExecutable,
+    library: Path,
+    objects: Path,
+    target: tvm.target.Target,
+    kernels: tuple[Kernel, ...],
+) -> None:
+    place_beside(library.parent, libraries_of(kernels))
+    linker = _Linker(str(target.attrs["mtriple"]), kernels)
     try:
         executable.export_library(str(library), fcompile=linker, workspace_dir=str(objects))
     except LinkError as error:

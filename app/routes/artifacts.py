@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Request, Response
 from app.accept import prefers_html
 from app.documentation import Responses, described, problems
 from app.downloads import artifact_response
-from app.routes.lookup import CompilationDep, named_artifact
+from app.lookup import CompilationDep, named_artifact
 from app.service import ServiceDep
 from bessemer.bundle.manifest import REPORT, REPORT_PAGE
 from bessemer.contract.job import Artifact

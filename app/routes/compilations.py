@@ -9,9 +9,9 @@ from fastapi import APIRouter, Body, Header, Query, Response
 from app import documentation
 from app.admission import refusal
 from app.documentation import problems
+from app.lookup import CompilationDep
 from app.problems import ProblemError, refuse
 from app.routes.bodies import DocumentRoute
-from app.routes.lookup import CompilationDep
 from app.service import Service, ServiceDep
 from bessemer.contract.base import DEFAULT_TENANT, JobId
 from bessemer.contract.job import Compilation, CompilationPage, JobState

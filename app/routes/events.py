@@ -9,7 +9,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from app.documentation import described, problems
 from app.following import follow
-from app.routes.lookup import CompilationDep
+from app.lookup import CompilationDep
 from app.service import ServiceDep
 from bessemer.contract.problem import ErrorCode
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Response
 from app import documentation
 from app.documentation import described, problems
 from app.downloads import CONTENT_SECURITY_POLICY
-from app.routes.lookup import CompilationDep
+from app.lookup import CompilationDep
 from app.service import ServiceDep
 from app.snapshots import named_step, read_listing, read_text
 from bessemer.contract.ir import IrListing

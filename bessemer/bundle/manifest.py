@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.target import ResolvedTarget
-from bessemer.contract.tensor import TensorName, TensorSpec
+from bessemer.contract.tensor import DType, TensorName, TensorSpec
 
 SCHEMA_VERSION = 1
 
@@ -20,6 +20,8 @@ MANIFEST = "manifest.json"
 CHECKSUMS = "SHA256SUMS"
 RUNNER = "run.py"
 LIBRARY = "model.so"
+PARAMETERS = "params.safetensors"
+LIBRARIES_FOLDER = "lib"
 RUNTIME_LIBRARY = "lib/libtvm_runtime.so"
 RUNTIME_EXTRA_LIBRARY = "lib/libtvm_runtime_extra.so"
 FFI_LIBRARY = "lib/libtvm_ffi.so"
@@ -63,6 +65,26 @@ class OutputTolerance(Document):
     absolute: float = Field(ge=0)
 
 
+class ParameterSpec(Document):
+    """A parameter or buffer: its name in the model, its shape and its element type."""
+
+    name: str = Field(min_length=1, max_length=1024)
+    shape: tuple[Annotated[int, Field(ge=0)], ...]
+    dtype: DType
+
+
+class SeparateParameters(Document):
+    """Parameters that the library does not contain.
+
+    ``prepare`` takes all of them as one tuple and returns those that the entry point takes after its inputs:
+    packed and folded as the library's code wants them, once when the library is loaded.
+    """
+
+    file: BundlePath = PARAMETERS
+    prepare: str = Field(description="The function of the library that prepares them.")
+    tensors: tuple[ParameterSpec, ...] = Field(description="In the order of the function's tuple.")
+
+
 class Manifest(Document):
     """What a bundle holds. ``run.py`` needs nothing else to run the library."""
 
@@ -81,6 +103,9 @@ class Manifest(Document):
         default=(RUNTIME_LIBRARY,),
         description="Loaded in this order before the library; `libtvm_ffi.so` is not among them, since in "
         "Python the package apache-tvm-ffi brings its own.",
+    )
+    parameters: SeparateParameters | None = Field(
+        default=None, description="Absent where the library contains them."
     )
     reference: Reference = Reference()
     tolerances: tuple[OutputTolerance, ...] = Field(

@@ -41,6 +41,7 @@ __all__ = [
     "Latency",
     "Model",
     "Outcome",
+    "Parameters",
     "Sizes",
     "Spec",
     "execute",
@@ -54,6 +55,23 @@ CPU_DEVICE = 1
 POOLED_ALLOCATOR = 2
 WARM_UP_RUNS = 5
 SHOWN_ELEMENTS = 16
+SHOWN_NAMES = 3
+
+SAFETENSORS_DTYPES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+}
+"""The element types of a ``.safetensors`` file, as the manifest names them."""
+
+MAX_HEADER_BYTES = 100_000_000
 
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
 
@@ -251,6 +269,78 @@ class Outcome:
             yield f"{name:<10}{value if name == 'runs' else format(value, '.4f')}"
 
 
+class Parameters:
+    """The weights that a library takes from a file, as ``parameters`` in the manifest says it."""
+
+    def __init__(self, entry: Mapping[str, Any]) -> None:
+        self.file: str = entry["file"]
+        self.prepare: str = entry["prepare"]
+        self.specs = _specs(entry["tensors"])
+
+    def bind(self, function: Any, prepare: Any, path: Path) -> Callable[..., Any]:
+        """The entry point as a function of the inputs alone.
+
+        Raises:
+            BundleError: the file does not hold the tensors that the library was compiled for.
+        """
+        arrays = self.read(path)
+        given = [_to_tensor(spec, array) for spec, array in zip(self.specs, arrays)]  # noqa: B905
+        prepared = tuple(prepare(given))
+        return lambda *inputs: function(*inputs, *prepared)
+
+    def read(self, path: Path) -> list[np.ndarray[Any, Any]]:
+        """The tensors of a ``.safetensors`` file in the library's order, without a copy.
+
+        Raises:
+            BundleError: the file cannot be read, or a name, a shape or a dtype is not the library's.
+        """
+        try:
+            content = np.memmap(path, np.uint8, "r")
+            header, data = _split_safetensors(content)
+        except (OSError, ValueError, RecursionError) as error:
+            raise BundleError(f"{path} is no .safetensors file that can be read: {error}") from error
+        self._check_names(path, header)
+        return [self._tensor(path, spec, header[spec.name], data) for spec in self.specs]
+
+    def _check_names(self, path: Path, header: Mapping[str, Any]) -> None:
+        wanted = {spec.name for spec in self.specs}
+        strange, absent = sorted(set(header) - wanted), sorted(wanted - set(header))
+        if strange or absent:
+            reasons = ["no tensor " + ", ".join(map(repr, absent[:SHOWN_NAMES]))] if absent else []
+            if strange:
+                names = ", ".join(map(repr, strange[:SHOWN_NAMES]))
+                reasons.append(f"a tensor {names} that the model does not have")
+            raise BundleError(f"{path} does not fit the library: it has {' and '.join(reasons)}")
+
+    @staticmethod
+    def _tensor(path: Path, spec: Spec, entry: Any, data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        try:
+            found = Spec(spec.name, tuple(map(int, entry["shape"])), SAFETENSORS_DTYPES[entry["dtype"]])
+            start, end = map(int, entry["data_offsets"])
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
+            raise BundleError(f"{path}: the entry of '{spec.name}' cannot be read: {error!r}") from error
+        if found != spec:
+            raise BundleError(f"{path} does not fit the library: it has {found}, expected {spec}")
+        count = 1
+        for size in spec.shape:
+            count *= size
+        if not 0 <= start <= end <= data.size or end - start != count * spec.numpy_dtype.itemsize:
+            raise BundleError(f"{path}: the bytes of '{spec.name}' lie outside the file or are too few")
+        return data[start:end].view(spec.numpy_dtype).reshape(spec.shape)
+
+
+def _split_safetensors(content: np.ndarray[Any, Any]) -> tuple[dict[str, Any], np.ndarray[Any, Any]]:
+    """The header without its comments, and the bytes behind it."""
+    length = int.from_bytes(content[:8].tobytes(), "little")
+    if content.size < 8 or length > min(MAX_HEADER_BYTES, content.size - 8):
+        raise ValueError("its header is cut off")
+    header = json.loads(content[8 : 8 + length].tobytes())
+    if not isinstance(header, dict):
+        raise ValueError("its header is no JSON object")
+    header.pop("__metadata__", None)
+    return header, content[8 + length :]
+
+
 class Model:
     """A loaded library. Keep it as long as anything that it returned is used; use it from one thread."""
 
@@ -337,13 +427,15 @@ class Model:
             raise BundleError(f"the library failed: {error}") from error
 
 
-def load(bundle: str | os.PathLike[str]) -> Model:
+def load(bundle: str | os.PathLike[str], parameters: str | os.PathLike[str] | None = None) -> Model:
     """Load the library of an unpacked bundle.
 
     ``TVM_NUM_THREADS`` is set to the target's cores unless it is set. The first run in a process fixes it.
 
     Args:
         bundle: the folder that holds ``manifest.json``.
+        parameters: the ``.safetensors`` file of other weights than the bundle's, for a library that contains
+            none.
 
     Raises:
         BundleError: a file is missing, or cannot be loaded here.
@@ -357,10 +449,26 @@ def load(bundle: str | os.PathLike[str]) -> Model:
         library = tvm_ffi.load_module(str(folder / manifest["library"]))
         machine = library["vm_load_executable"]()
         machine["vm_initialization"](CPU_DEVICE, 0, POOLED_ALLOCATOR)
-        function = machine[manifest["entry_point"]]
+        function = _entry_point(folder, manifest, machine, parameters)
+    except BundleError:
+        raise
     except Exception as error:
         raise BundleError(f"{folder / manifest['library']} cannot be loaded: {error}") from error
     return Model(folder, manifest, function, threads)
+
+
+def _entry_point(
+    folder: Path, manifest: Mapping[str, Any], machine: Any, other: str | os.PathLike[str] | None
+) -> Any:
+    """The function that runs the model on its inputs."""
+    function = machine[manifest["entry_point"]]
+    entry = manifest.get("parameters")
+    if entry is None:
+        if other is not None:
+            raise BundleError("the library contains its parameters: it takes no others")
+        return function
+    wanted = Parameters(entry)
+    return wanted.bind(function, machine[wanted.prepare], Path(other or folder / wanted.file))
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
@@ -503,6 +611,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=FILE.npy",
         help="once for each input; without any, the reference inputs are run and compared",
     )
+    parser.add_argument(
+        "--parameters",
+        metavar="FILE.safetensors",
+        help="other weights than the bundle's, where these lie beside the library; nothing is compared then",
+    )
     parser.add_argument("--output", type=Path, metavar="FILE.npz", help="where to write the outputs, by name")
     parser.add_argument("--repeat", type=_count, default=0, metavar="N", help="time so many runs")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
@@ -543,15 +656,18 @@ def _summary(spec: Spec, array: np.ndarray[Any, Any]) -> str:
     return f"{spec} {np.array2string(numbers, precision=6, separator=', ')}"
 
 
-def execute(model: Model, inputs: Arrays, repeat: int) -> Outcome:
-    """Run once, compare where ``inputs`` is empty, and time ``repeat`` runs. Raises as ``Model.run``."""
+def execute(model: Model, inputs: Arrays, repeat: int, compares: bool = True) -> Outcome:
+    """Run once, compare where ``inputs`` is empty, and time ``repeat`` runs. Raises as ``Model.run``.
+
+    ``compares`` is False where the parameters are others than the references were made with.
+    """
     given = inputs or model.reference_inputs()
     outputs = model.run(given)
     return Outcome(
         specs=tuple(replace(spec, shape=outputs[spec.name].shape) for spec in model.outputs),
         outputs=outputs,
         threads=model.threads,
-        comparisons=None if inputs else model.compare(outputs),
+        comparisons=None if inputs or not compares else model.compare(outputs),
         latency=model.time(given, repeat) if repeat > 0 else None,
     )
 
@@ -561,7 +677,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         inputs = read_inputs(options.input)
-        outcome = execute(load(Path(__file__).parent), inputs, options.repeat)
+        model = load(Path(__file__).parent, options.parameters)
+        outcome = execute(model, inputs, options.repeat, compares=options.parameters is None)
         if options.output is not None:
             save_arrays(options.output, outcome.outputs)
     except (InputError, BundleError, OSError) as error:

@@ -1,11 +1,9 @@
 """``bessemer check``: what would not compile, in seconds."""
 
-from typing import Annotated
-
 import typer
 
 from bessemer.cli.compiling import follow, uploaded
-from bessemer.cli.options import request_fields
+from bessemer.cli.options import FieldsOption, InputsOption, ModelArgument, request_fields
 from bessemer.cli.output import (
     ExitStatus,
     JsonOption,
@@ -27,17 +25,9 @@ __all__ = ["check"]
 
 
 def check(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or an uploaded one's digest.")],
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input", metavar="NAME=1x3x224x224:float32", help="Once for each input; a .pt2 has its own."
-        ),
-    ] = None,
-    options: Annotated[
-        list[str] | None,
-        typer.Option("--option", metavar="KEY=VALUE", help="A field of the request, as of `compile`."),
-    ] = None,
+    model: ModelArgument,
+    inputs: InputsOption = None,
+    options: FieldsOption = None,
     json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bessemer.cli.options import ANY_MODEL, request_fields
+from bessemer.cli.options import ANY_MODEL, FieldsOption, InputsOption, ModelArgument, request_fields
 from bessemer.cli.output import (
     ExitStatus,
     JsonOption,
@@ -32,20 +32,12 @@ __all__ = ["compile_model", "follow", "uploaded"]
 
 
 def compile_model(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or an uploaded one's digest.")],
+    model: ModelArgument,
     target: Annotated[
         str | None, typer.Option(metavar="NAME", help="See `bessemer targets`; by default the worker's own.")
     ] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input", metavar="NAME=1x3x224x224:float32", help="Once for each input; a .pt2 has its own."
-        ),
-    ] = None,
-    options: Annotated[
-        list[str] | None,
-        typer.Option("--option", metavar="KEY=VALUE", help="A field of the request, such as tune.trials=64."),
-    ] = None,
+    inputs: InputsOption = None,
+    options: FieldsOption = None,
     output: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Unpack the bundle there.", file_okay=False)
     ] = None,

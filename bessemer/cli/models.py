@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from bessemer.cli.options import ModelArgument
 from bessemer.cli.output import (
     JsonOption,
     UrlOption,
@@ -38,7 +36,7 @@ def targets(json: JsonOption = False, url: UrlOption = None) -> None:
 
 
 def inspect(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or an uploaded one's digest.")],
+    model: ModelArgument,
     json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:

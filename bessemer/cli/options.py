@@ -5,6 +5,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Union, get_args, get_origin
 
+import typer
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
@@ -14,7 +15,21 @@ from bessemer.contract.target import HOST
 from bessemer.contract.tensor import TensorSpec, parse_tensor_spec
 from bessemer.errors import InvalidArgumentError
 
-__all__ = ["ANY_MODEL", "option_paths", "request_fields"]
+__all__ = ["ANY_MODEL", "FieldsOption", "InputsOption", "ModelArgument", "option_paths", "request_fields"]
+
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A model file, or an uploaded one's digest.")
+]
+InputsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input", metavar="NAME=1x3x224x224:float32", help="Once for each input; a .pt2 has its own."
+    ),
+]
+FieldsOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE", help="A field of the request, such as tune.trials=64."),
+]
 
 ARGUMENTS = frozenset({"model", "inputs"})
 ANY_MODEL = "0" * 64
@@ -26,7 +41,7 @@ def request_fields(target: str | None, inputs: Sequence[str], options: Sequence[
     Args:
         target: a preset's name; ``host`` where neither it nor an option names one.
         inputs: ``x=1x784:float32`` each.
-        options: ``tune.trials=64`` or, where the last part is unique, ``trials=64``.
+        options: ``tune.trials=64`` or, where the last part is unique, ``trials=64``; ``kernels.linear=auto``.
 
     Raises:
         InvalidArgumentError: a key is unknown or a value is not valid; the message names what is.
@@ -64,7 +79,7 @@ def _read_options(options: Sequence[str]) -> dict[str, Any]:
 
 
 def _resolve(key: str, known: Mapping[str, FieldInfo]) -> str:
-    if key in known:
+    if key in known or any(_is_mapping(path, known) for path in _folders(key)):
         return key
     matches = [path for path in known if path.rpartition(".")[2] == key]
     if len(matches) == 1:
@@ -78,7 +93,9 @@ def _resolve(key: str, known: Mapping[str, FieldInfo]) -> str:
 
 
 def _read_value(path: str, text: str) -> Any:
-    info = option_paths()[path]
+    info = option_paths().get(path)
+    if info is None:
+        return text
     annotation: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
     value = [part for part in text.split(",") if part] if _is_tuple(info.annotation) else text
     try:
@@ -114,6 +131,16 @@ def _leaves(document: type[BaseModel], prefix: str) -> Iterator[tuple[str, Field
 
 def _alternatives(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+
+
+def _folders(key: str) -> Iterator[str]:
+    """What a dotted key lies in: ``a`` and ``a.b`` of ``a.b.c``."""
+    return (key[:place] for place, letter in enumerate(key) if letter == ".")
+
+
+def _is_mapping(path: str, known: Mapping[str, FieldInfo]) -> bool:
+    """Whether an option has entries of any name, which the document checks."""
+    return path in known and get_origin(known[path].annotation) is dict
 
 
 def _is_document(kind: Any) -> bool:

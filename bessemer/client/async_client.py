@@ -2,14 +2,14 @@
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import httpx
 
-from bessemer.client import operations
+from bessemer.client import operations, submission
 from bessemer.client.client import DEFAULT_TIMEOUT_SECONDS, PAGE_SIZE
 from bessemer.client.events import Follower
 from bessemer.client.inputs import Inputs
@@ -26,6 +26,7 @@ from bessemer.contract.request import (
     CompilationRequest,
     InspectOptions,
     OptimizeOptions,
+    Parameters,
     TranslateOptions,
     TuneOptions,
     VerifyOptions,
@@ -65,15 +66,15 @@ class AsyncClient:
 
     async def upload(self, model: str | os.PathLike[str] | bytes, progress: Progress | None = None) -> Model:
         """As ``Client.upload``."""
-        return await self._transport.run(operations.upload(model, progress))
+        return await self._transport.run(submission.upload(model, progress))
 
     async def inspect(self, model: str | os.PathLike[str] | bytes, progress: Progress | None = None) -> Model:
         """As ``Client.inspect``."""
-        return await self._transport.run(operations.inspect(model, progress))
+        return await self._transport.run(submission.inspect(model, progress))
 
     async def model(self, digest: str) -> Model:
         """As ``Client.model``."""
-        return await self._transport.run(operations.get_model(digest))
+        return await self._transport.run(submission.get_model(digest))
 
     async def submit(
         self,
@@ -83,6 +84,8 @@ class AsyncClient:
         target: str | Target = HOST,
         translate: TranslateOptions | None = None,
         optimize: OptimizeOptions | None = None,
+        parameters: Parameters | str | None = None,
+        kernels: Mapping[str, str] | None = None,
         tune: TuneOptions | None = None,
         verify: VerifyOptions | None = None,
         benchmark: BenchmarkOptions | None = None,
@@ -92,12 +95,14 @@ class AsyncClient:
         progress: Progress | None = None,
     ) -> "AsyncJob":
         """As ``Client.submit``."""
-        submission = operations.Submission(
+        wanted = submission.Submission(
             model=model,
             inputs=inputs,
             target=target,
             translate=translate,
             optimize=optimize,
+            parameters=parameters,
+            kernels=kernels,
             tune=tune,
             verify=verify,
             benchmark=benchmark,
@@ -105,11 +110,11 @@ class AsyncClient:
             stop_after=stop_after,
             timeout_seconds=timeout_seconds,
         )
-        return AsyncJob(self._transport, await self._transport.run(operations.submit(submission, progress)))
+        return AsyncJob(self._transport, await self._transport.run(submission.submit(wanted, progress)))
 
     async def post(self, request: CompilationRequest) -> "AsyncJob":
         """As ``Client.post``."""
-        return AsyncJob(self._transport, await self._transport.run(operations.post(request)))
+        return AsyncJob(self._transport, await self._transport.run(submission.post(request)))
 
     async def job(self, job_id: str) -> "AsyncJob":
         """As ``Client.job``."""

@@ -2,14 +2,14 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import httpx
 
-from bessemer.client import operations
+from bessemer.client import operations, submission
 from bessemer.client.events import Follower
 from bessemer.client.inputs import Inputs
 from bessemer.client.sources import ModelSource, Progress
@@ -25,6 +25,7 @@ from bessemer.contract.request import (
     CompilationRequest,
     InspectOptions,
     OptimizeOptions,
+    Parameters,
     TranslateOptions,
     TuneOptions,
     VerifyOptions,
@@ -82,7 +83,7 @@ class Client:
             InvalidArgumentError: the file cannot be read.
             ProblemError: the server refused it.
         """
-        return self._transport.run(operations.upload(model, progress))
+        return self._transport.run(submission.upload(model, progress))
 
     def inspect(self, model: str | os.PathLike[str] | bytes, progress: Progress | None = None) -> Model:
         """Upload a model unless the server has it (or name it by its digest), and wait for its inspection.
@@ -91,11 +92,11 @@ class Client:
             ModelRejectedError: the inspection refused it.
             ProblemError: the server refused the upload, or does not know the digest.
         """
-        return self._transport.run(operations.inspect(model, progress))
+        return self._transport.run(submission.inspect(model, progress))
 
     def model(self, digest: str) -> Model:
         """An uploaded model. Raises ``NotFoundError``."""
-        return self._transport.run(operations.get_model(digest))
+        return self._transport.run(submission.get_model(digest))
 
     def submit(
         self,
@@ -105,6 +106,8 @@ class Client:
         target: str | Target = HOST,
         translate: TranslateOptions | None = None,
         optimize: OptimizeOptions | None = None,
+        parameters: Parameters | str | None = None,
+        kernels: Mapping[str, str] | None = None,
         tune: TuneOptions | None = None,
         verify: VerifyOptions | None = None,
         benchmark: BenchmarkOptions | None = None,
@@ -122,14 +125,16 @@ class Client:
                 a ``TensorSpec``, or an array or tensor. A `.pt2` needs none. An ``nn.Module`` takes a tuple
                 of example tensors as well; with shapes it is exported with seeded random tensors.
             target: a preset's name, or a target in the compiler's own terms.
+            translate: what an operator becomes.
             optimize: how the graph is rewritten and fused.
+            parameters: ``separate`` keeps the weights out of the library, in a file of the bundle.
+            kernels: by operator, a kernel library, ``auto`` to measure, or ``none``.
             tune: how much to search; nothing by default.
             verify: how close to the original the library must be.
             benchmark: how long to measure, and against what.
-            timeout_seconds: of the job.
-            translate: what an operator becomes.
             inspect: what of the work in between is kept.
             stop_after: the last stage to run; ``Stage.TRANSLATE`` says what would not compile.
+            timeout_seconds: of the job.
             progress: told the bytes sent and the bytes in all.
 
         Raises:
@@ -137,12 +142,14 @@ class Client:
             ExportError: torch could not export the module.
             ProblemError: the server refused the model or the request.
         """
-        submission = operations.Submission(
+        wanted = submission.Submission(
             model=model,
             inputs=inputs,
             target=target,
             translate=translate,
             optimize=optimize,
+            parameters=parameters,
+            kernels=kernels,
             tune=tune,
             verify=verify,
             benchmark=benchmark,
@@ -150,11 +157,11 @@ class Client:
             stop_after=stop_after,
             timeout_seconds=timeout_seconds,
         )
-        return Job(self._transport, self._transport.run(operations.submit(submission, progress)))
+        return Job(self._transport, self._transport.run(submission.submit(wanted, progress)))
 
     def post(self, request: CompilationRequest) -> "Job":
         """Ask for a compilation of an uploaded model, in the contract's own terms."""
-        return Job(self._transport, self._transport.run(operations.post(request)))
+        return Job(self._transport, self._transport.run(submission.post(request)))
 
     def job(self, job_id: str) -> "Job":
         """A job by its identifier. Raises ``NotFoundError``."""

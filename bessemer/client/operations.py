@@ -1,51 +1,27 @@
-"""What the client can do, each as one operation."""
+"""What the client asks of compilations and of the server, each as one operation."""
 
 import hashlib
-import os
 import tempfile
-import uuid
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
 
-from pydantic import ValidationError
-
 from bessemer.bundle.manifest import ARCHIVE
-from bessemer.client.exporting import Exported, save_module, torch_kind
-from bessemer.client.inputs import Inputs, named_specs, validation_message
 from bessemer.client.replies import parse
-from bessemer.client.sources import ModelSource, Progress, Source, file_source, is_digest, memory_source
-from bessemer.client.steps import Call, Flow, Sleep, Work, exchange
+from bessemer.client.steps import Call, Flow, Work, exchange
 from bessemer.client.unpacking import unpack
-from bessemer.contract.base import Digest
 from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
-from bessemer.contract.model import Model, ModelState
 from bessemer.contract.report import Report
-from bessemer.contract.request import (
-    BenchmarkOptions,
-    CompilationRequest,
-    InspectOptions,
-    OptimizeOptions,
-    TranslateOptions,
-    TuneOptions,
-    VerifyOptions,
-)
 from bessemer.contract.service import Readiness, TargetList
-from bessemer.contract.stage import Stage
-from bessemer.contract.target import Target
-from bessemer.contract.tensor import TensorSpec
 from bessemer.errors import (
     BundleError,
     CompilationCancelledError,
     CompilationFailedError,
     InvalidArgumentError,
-    ModelRejectedError,
 )
 
 __all__ = [
-    "Submission",
     "cancel",
     "download",
     "download_artifact",
@@ -53,113 +29,11 @@ __all__ = [
     "get_compilation",
     "get_ir",
     "get_ir_text",
-    "get_model",
     "get_readiness",
     "get_report",
     "get_targets",
-    "inspect",
     "page",
-    "post",
-    "submit",
-    "upload",
 ]
-
-NOT_FOUND = frozenset({404})
-INSPECTION_POLL_SECONDS = 0.05
-UPLOAD_ANSWER_SECONDS = 600.0
-"""A large upload is moved into the store after its last byte; the answer comes after that."""
-
-
-@dataclass(frozen=True)
-class Submission:
-    """What to compile, and how."""
-
-    model: ModelSource
-    inputs: Inputs
-    target: str | Target
-    translate: TranslateOptions | None = None
-    optimize: OptimizeOptions | None = None
-    tune: TuneOptions | None = None
-    verify: VerifyOptions | None = None
-    benchmark: BenchmarkOptions | None = None
-    inspect: InspectOptions | None = None
-    stop_after: Stage | None = None
-    timeout_seconds: float | None = None
-
-    def request(self, digest: Digest, inputs: tuple[TensorSpec, ...]) -> CompilationRequest:
-        """The request, with the fields that were given and no other.
-
-        Raises:
-            InvalidArgumentError: a field is not valid.
-        """
-        given = {
-            "target": self.target,
-            "inputs": inputs or None,
-            "translate": self.translate,
-            "optimize": self.optimize,
-            "tune": self.tune,
-            "verify": self.verify,
-            "benchmark": self.benchmark,
-            "inspect": self.inspect,
-            "stop_after": self.stop_after,
-            "timeout_seconds": self.timeout_seconds,
-        }
-        fields = {name: value for name, value in given.items() if value is not None}
-        try:
-            return CompilationRequest.model_validate({"model": digest, **fields})
-        except ValidationError as error:
-            raise InvalidArgumentError(validation_message(error)) from error
-
-
-def submit(submission: Submission, progress: Progress | None = None) -> Flow[Compilation]:
-    """Upload what the server lacks, and ask for the compilation."""
-    with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
-        digest, source, inputs = yield Work(lambda: _prepare(submission, Path(folder)))
-        request = submission.request(digest, inputs)
-        if source is not None and not (yield from _has(digest)):
-            yield from _put(source, progress)
-    return (yield from post(request))
-
-
-def post(request: CompilationRequest) -> Flow[Compilation]:
-    """Ask for a compilation of an uploaded model. A lost answer does not make a second job."""
-    body = request.model_dump_json(exclude_unset=True).encode()
-    headers = {"Content-Type": "application/json", "Idempotency-Key": uuid.uuid4().hex}
-    call = Call("POST", "/v1/compilations", headers=headers, chunks=lambda: iter((body,)))
-    reply = yield from exchange(call)
-    return parse(Compilation, reply.body)
-
-
-def upload(model: str | os.PathLike[str] | bytes, progress: Progress | None = None) -> Flow[Model]:
-    """Upload a model unless the server has it; one that was rejected by bad luck is inspected again."""
-    source: Source = yield Work(lambda: _source(model))
-    if (yield from _has(source.digest)):
-        found = yield from get_model(source.digest)
-        if found.state is not ModelState.REJECTED or found.defective:
-            return found
-    return (yield from _put(source, progress))
-
-
-def inspect(model: str | os.PathLike[str] | bytes, progress: Progress | None = None) -> Flow[Model]:
-    """Upload a model unless the server has it (or take its digest), and wait for its inspection.
-
-    Raises:
-        ModelRejectedError: the inspection refused it.
-    """
-    known = isinstance(model, str) and is_digest(model)
-    found = (yield from get_model(str(model))) if known else (yield from upload(model, progress))
-    while found.state is ModelState.INSPECTING:
-        yield Sleep(INSPECTION_POLL_SECONDS)
-        found = yield from get_model(found.digest)
-    if found.state is ModelState.REJECTED:
-        raise ModelRejectedError(found)
-    return found
-
-
-def get_model(digest: Digest) -> Flow[Model]:
-    """An uploaded model."""
-    reply = yield from exchange(Call("GET", f"/v1/models/{quote(digest, safe='')}"))
-    return parse(Model, reply.body)
 
 
 def get_compilation(job_id: str) -> Flow[Compilation]:
@@ -276,46 +150,6 @@ class _Sink:
 
     def digest(self) -> str:
         return self._hasher.hexdigest()
-
-
-def _prepare(submission: Submission, folder: Path) -> tuple[Digest, Source | None, tuple[TensorSpec, ...]]:
-    model = submission.model
-    if isinstance(model, str) and is_digest(model):
-        return model, None, named_specs(submission.inputs)
-    if torch_kind(model) is not None:
-        exported: Exported = save_module(model, submission.inputs, folder)
-        source = file_source(exported.path)
-        return source.digest, source, exported.inputs
-    source = _source(model)
-    return source.digest, source, named_specs(submission.inputs)
-
-
-def _source(model: ModelSource) -> Source:
-    if isinstance(model, bytes):
-        return memory_source(model)
-    if isinstance(model, str | os.PathLike):
-        return file_source(model)
-    raise InvalidArgumentError(
-        f"a {type(model).__name__} is no model: give a path, bytes, a digest, or a module of torch"
-    )
-
-
-def _has(digest: Digest) -> Flow[bool]:
-    reply = yield from exchange(Call("HEAD", f"/v1/models/{digest}"), accept=NOT_FOUND)
-    return reply.status != 404
-
-
-def _put(source: Source, progress: Progress | None) -> Flow[Model]:
-    headers = {"Content-Type": "application/octet-stream", "Content-Length": str(source.size_bytes)}
-    call = Call(
-        "PUT",
-        f"/v1/models/{source.digest}",
-        headers=headers,
-        chunks=lambda: source.chunks(progress),
-        read_timeout_seconds=UPLOAD_ANSWER_SECONDS,
-    )
-    reply = yield from exchange(call)
-    return parse(Model, reply.body)
 
 
 def _artifact(compilation: Compilation, name: str) -> Artifact:

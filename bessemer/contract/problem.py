@@ -41,7 +41,12 @@ class ErrorCode(StrEnum):
     DYNAMIC_SHAPES_UNSUPPORTED = "dynamic-shapes-unsupported"
     OPERATOR_UNSUPPORTED = "operator-unsupported"
     TRANSLATE_FAILED = "translate-failed"
+    KERNEL_UNKNOWN = "kernel-unknown"
+    KERNEL_UNAVAILABLE = "kernel-unavailable"
     OPTIMIZE_FAILED = "optimize-failed"
+    SPACE_UNKNOWN = "space-unknown"
+    FUNCTION_UNKNOWN = "function-unknown"
+    SPACE_FAILED = "space-failed"
     REWRITE_UNKNOWN = "rewrite-unknown"
     TUNE_FAILED = "tune-failed"
     BUILD_FAILED = "build-failed"
@@ -170,8 +175,33 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.TRANSLATE_FAILED: ErrorText(
         422, "The exported program could not be translated to Relax", "Report the model's operators to us."
     ),
+    ErrorCode.KERNEL_UNKNOWN: ErrorText(
+        422,
+        "The request names a kernel that no library has",
+        "Take one of those that are named, `auto` or `none`.",
+    ),
+    ErrorCode.KERNEL_UNAVAILABLE: ErrorText(
+        422,
+        "A kernel cannot be linked on this worker",
+        "Run `make setup` where the worker runs, or leave the operator out of `kernels`.",
+    ),
     ErrorCode.OPTIMIZE_FAILED: ErrorText(
         422, "A pass failed on this model", "Report the pass that is named, with the model if you can."
+    ),
+    ErrorCode.SPACE_UNKNOWN: ErrorText(
+        422,
+        "`tune.spaces` names a search space that this worker lacks",
+        "Choose one of those that are listed, or install a package that has it (docs/spaces.md).",
+    ),
+    ErrorCode.FUNCTION_UNKNOWN: ErrorText(
+        422,
+        "`tune.spaces` names a function that the model lacks",
+        "Choose among those that are listed; patterns such as `fused_linear*` fit several.",
+    ),
+    ErrorCode.SPACE_FAILED: ErrorText(
+        422,
+        "A search space gave no schedule that runs",
+        "See what it raised; it may not fit the function, or not the target (docs/spaces.md).",
     ),
     ErrorCode.REWRITE_UNKNOWN: ErrorText(
         422,

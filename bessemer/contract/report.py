@@ -122,6 +122,27 @@ class TuneTask(Document):
     failed: int
     best_ms: float | None
     history_ms: tuple[float, ...] = Field(default=(), description="The best so far, after each trial.")
+    space: str = Field(
+        default="",
+        description="Where it was searched: a space that the request names, `plans` (its family's), or "
+        "`metaschedule` (its own rules).",
+    )
+    kept: bool = Field(default=False, description="Whether the library has the schedule that was found.")
+    found_ms: float | None = Field(default=None, description="The best trial, the default apart.")
+    default_ms: float | None = Field(default=None, description="The default schedule.")
+    failure: str | None = Field(default=None, description="Why the last trial that failed did.")
+
+
+class KernelChoice(Document):
+    """One workload that a kernel library could compute. Times are medians of one call, in milliseconds."""
+
+    workload: str = Field(description="The operator and its operands' shapes; a request may name it.")
+    kernel: str = Field(description="The library.")
+    symbol: str = Field(description="Its function.")
+    calls: int = Field(description="How often the model has it.")
+    used: bool = Field(description="Whether the library is called; else our own schedules run.")
+    kernel_ms: float | None = Field(default=None, description="By the library, where both were measured.")
+    own_ms: float | None = Field(default=None, description="By our own schedules.")
 
 
 class Schedules(StrEnum):
@@ -178,6 +199,9 @@ class Report(Document):
     passes: tuple[PassTime, ...]
     rewrites: tuple[RewriteResult, ...] = Field(
         default=(), description="The rewrites that were on, in the order in which they ran."
+    )
+    kernels: tuple[KernelChoice, ...] = Field(
+        default=(), description="Workloads that the request left to a kernel library, or to measurement."
     )
     tune: TuneResult | None = Field(default=None, description="None where it stopped before `tune`.")
     benchmark: BenchmarkResult | None = Field(

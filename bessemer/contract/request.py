@@ -4,7 +4,7 @@ import difflib
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.stage import Stage
@@ -16,6 +16,20 @@ class Baseline(StrEnum):
     """What the compiled library is timed against."""
 
     TORCH_EAGER = "torch-eager"
+
+
+class Parameters(StrEnum):
+    """Where a library's parameters are."""
+
+    BOUND = "bound"
+    SEPARATE = "separate"
+
+
+AUTO, OURS = "auto", "none"
+MAX_KERNELS = 256
+
+KernelKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\[[0-9x?,a-z]+\])?$", max_length=128)]
+KernelName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=64)]
 
 
 class Tolerance(Document):
@@ -100,6 +114,10 @@ class OptimizeOptions(Document):
         return self
 
 
+FunctionPattern = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+SpaceName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
 class TuneOptions(Document):
     """How much MetaSchedule may search."""
 
@@ -113,6 +131,25 @@ class TuneOptions(Document):
         description="Stop the search after this long, whatever is left of the trials.",
     )
     seed: int = Field(default=0, ge=0, lt=1 << 31)
+    spaces: dict[FunctionPattern, SpaceName] = Field(
+        default={},
+        max_length=100,
+        description="Search spaces by function, or by a pattern of functions' names such as `fused_linear*`; "
+        "of several that fit, the first counts. Where any is named, only these functions are searched.",
+    )
+    force: bool = Field(
+        default=False,
+        description="Give every function that `spaces` names the best schedule of its space, even where the "
+        "default is faster.",
+    )
+
+    @model_validator(mode="after")
+    def _has_trials_for_spaces(self) -> Self:
+        if self.spaces and self.trials == 0:
+            raise ValueError("`spaces` needs `trials`: without any, nothing is searched")
+        if self.force and not self.spaces:
+            raise ValueError("`force` needs `spaces`")
+        return self
 
 
 class VerifyOptions(Document):
@@ -180,6 +217,18 @@ class CompilationRequest(Document):
     )
     translate: TranslateOptions = TranslateOptions()
     optimize: OptimizeOptions = OptimizeOptions()
+    parameters: Parameters = Field(
+        default=Parameters.BOUND,
+        description="`bound`: constants of the library. `separate`: in `params.safetensors` beside it, under "
+        "the model's own names; other weights of the same shapes need no other library.",
+    )
+    kernels: dict[KernelKey, KernelName] = Field(
+        default={},
+        max_length=MAX_KERNELS,
+        description="By operator (`linear`), or by operator and shapes as the report names them "
+        "(`linear[1x784,784x128,128]`): a kernel library, `none` for our own schedules, or `auto` to measure "
+        "both and keep the faster. What is not named gets our own schedules.",
+    )
     tune: TuneOptions = TuneOptions()
     verify: VerifyOptions = VerifyOptions()
     benchmark: BenchmarkOptions = BenchmarkOptions()

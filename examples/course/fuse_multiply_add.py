@@ -9,7 +9,7 @@ from torch import nn
 
 from bessemer import OptimizeOptions
 from bessemer.client import Client
-from examples.course.session import exported, functions_of, read_report, run
+from examples.course.session import exported, functions_of, run
 from examples.models import EXAMPLES
 
 
@@ -31,7 +31,7 @@ def show(client: Client, folder: Path) -> None:
     """``ewise_fma`` replaces the standardization, and the report says where it stands in this file."""
     model = exported(Standardized(), EXAMPLES["mlp"].example_inputs(), folder / "standardized.pt2")
     job = client.submit(model, target="host", optimize=OptimizeOptions(enable=("ewise_fma",))).wait()
-    report = read_report(job, folder)
+    report = job.report()
     (rewrite,) = (one for one in report.rewrites if one.name == "ewise_fma")
     functions = functions_of(report)
     print(f"ewise_fma fired {rewrite.count} time(s), at {rewrite.places[0]}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from bessemer import OptimizeOptions
 from bessemer.client import Client
 from bessemer.contract.request import Fusion
-from examples.course.session import functions_of, read_report, run, trained
+from examples.course.session import functions_of, run, trained
 
 
 def show(client: Client, folder: Path) -> None:
@@ -26,7 +26,7 @@ def show(client: Client, folder: Path) -> None:
 
 def _functions(client: Client, optimize: OptimizeOptions, folder: Path) -> list[str]:
     job = client.submit(trained("mlp", folder), target="host", optimize=optimize).wait()
-    return sorted(functions_of(read_report(job, folder)))
+    return sorted(functions_of(job.report()))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from torch import nn
 
 from bessemer import OptimizeOptions
 from bessemer.client import Client
-from examples.course.session import exported, functions_of, read_report, run
+from examples.course.session import exported, functions_of, run
 
 WIDTH, HEADS, TOKENS = 64, 4, 32
 
@@ -37,7 +37,7 @@ def show(client: Client, folder: Path) -> None:
     """The library calls two functions where it called four."""
     model = exported(SelfAttention().eval(), (torch.randn(1, TOKENS, WIDTH),), folder / "attention.pt2")
     plain, joint = (
-        read_report(client.submit(model, target="host", optimize=options).wait(), folder)
+        client.submit(model, target="host", optimize=options).wait().report()
         for options in (OptimizeOptions(), OptimizeOptions(enable=("projections",)))
     )
     for report in (plain, joint):

@@ -10,7 +10,7 @@ from torch import nn
 
 from bessemer import OptimizeOptions
 from bessemer.client import Client
-from examples.course.session import exported, functions_of, read_report, run
+from examples.course.session import exported, functions_of, run
 from examples.models import EXAMPLES
 
 RECOGNIZED = ("gelu_erf", "layer_norm")
@@ -36,7 +36,7 @@ def show(client: Client, folder: Path) -> None:
     """With the two rewrites, which are on by default, the library has fewer functions than without."""
     model = exported(WrittenOut(), EXAMPLES["mlp"].example_inputs(), folder / "written-out.pt2")
     reports = [
-        read_report(client.submit(model, target="host", optimize=options).wait(), folder)
+        client.submit(model, target="host", optimize=options).wait().report()
         for options in (OptimizeOptions(), OptimizeOptions(disable=RECOGNIZED))
     ]
     functions = [functions_of(report) for report in reports]

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from bessemer.client import Client, Job
 from bessemer.contract.ir import IrStep
-from bessemer.contract.request import InspectOptions
+from bessemer.contract.job import JobState
+from bessemer.contract.request import InspectOptions, VerifyOptions
+from bessemer.errors import CompilationFailedError
 from examples.course.session import run, trained
 
 
@@ -24,6 +26,7 @@ def show(client: Client, folder: Path) -> None:
     assert fused.counts.kernels < legalized.counts.kernels
     assert "R.nn.conv2d" in job.ir_text(translated.step)
     _show_assembly(job, folder)
+    _show_failure(client, job.document.request.model, len(job.ir().items))
 
 
 def _named(steps: list[IrStep], name: str) -> IrStep:
@@ -44,6 +47,18 @@ def _show_assembly(job: Job, folder: Path) -> None:
     multiplications = [line.strip() for line in assembly.splitlines() if "vfmadd" in line]
     print(f"\n{len(multiplications)} fused multiply-adds in the assembly, such as {multiplications[0]}")
     assert "define" in job.download_artifact("model.ll", folder / "model.ll").read_text()
+
+
+def _show_failure(client: Client, model: str, steps: int) -> None:
+    """No library is equal to torch in every bit: this job fails in verify, and has its snapshots."""
+    exact = VerifyOptions(relative=0, absolute=0)
+    job = client.submit(model, target="x86-64-v3", inspect=InspectOptions(ir=True), verify=exact)
+    try:
+        job.wait()
+    except CompilationFailedError as failure:
+        print(f"\n{failure.problem.code} in {failure.problem.stage}, {len(job.ir().items)} snapshots kept")
+    assert job.state is JobState.FAILED
+    assert len(job.ir().items) == steps
 
 
 if __name__ == "__main__":

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
-from bessemer.client import Client, Job
+from bessemer.client import Client
 from bessemer.contract.report import Report
 from examples.local_service import local_service
 from examples.models import EXAMPLES
@@ -34,15 +37,25 @@ def exported(module: nn.Module, inputs: tuple[torch.Tensor, ...], path: Path) ->
     return path
 
 
-def read_report(job: Job, folder: Path) -> Report:
-    """The report of a finished compilation."""
-    path = job.download_artifact("report.json", folder / f"{job.document.id}.json")
-    return Report.model_validate_json(path.read_text())
-
-
 def functions_of(report: Report) -> dict[str, int]:
-    """The functions that a library calls, and how often in one run of the model."""
+    """The functions that a library calls, and how often in one run of the model; it was measured."""
+    assert report.benchmark is not None
     return {one.name: one.calls for one in report.benchmark.functions if one.name != RUNTIME}
+
+
+def run_bundle(bundle: Path, image: torch.Tensor, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a bundle's library on an image, without torch; ``folder`` gets ``logits.npz``."""
+    np.save(folder / "x.npy", image.numpy())
+    command = [sys.executable, bundle / "run.py", "--input", f"x={folder / 'x.npy'}", "--output"]
+    return subprocess.run([*command, folder / "logits.npz"], capture_output=True, text=True, check=False)
+
+
+def logits_of(bundle: Path, image: torch.Tensor, folder: Path) -> np.ndarray:
+    """The logits that a bundle's library gives for an image."""
+    run_bundle(bundle, image, folder).check_returncode()
+    with np.load(folder / "logits.npz") as outputs:
+        (logits,) = outputs.values()
+    return np.asarray(logits)
 
 
 def run(show: Show) -> None:

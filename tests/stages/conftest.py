@@ -1,14 +1,34 @@
-"""The server of candidates that a file of tests runs its libraries in."""
+"""What tests run their libraries in, and a package of extensions that seems to be installed."""
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 
 import pytest
+from stage_samples import make_workshop
 
 from worker.candidates.client import CandidateClient
 from worker.candidates.server import fork_server
+from worker.pipeline.types import Workshop
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient]:
     with fork_server(tmp_path_factory.mktemp("server")) as client:
         yield client
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Iterator[Workshop]:
+    with fork_server(tmp_path) as candidates:
+        yield make_workshop(tmp_path, candidates)
+
+
+@pytest.fixture
+def package() -> Iterator[ModuleType]:
+    """The module ``sample_extension`` of an installed package."""
+    module = ModuleType("sample_extension")
+    sys.modules[module.__name__] = module
+    yield module
+    del sys.modules[module.__name__]

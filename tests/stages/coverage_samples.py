@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+import tvm
+from family_samples import Array, source_of
+from stage_samples import capture_module, make_workshop, optimized
 from torch import nn
+
+from worker.candidates.client import CandidateClient
+from worker.candidates.link import link_shared
+from worker.schedules.default import schedule_rest, unclaimed_functions
 
 IMAGE = (2, 16, 12, 10)
 ROWS = (3, 50)
@@ -55,6 +64,30 @@ class Together(nn.Module):
             result = case.function(*own)
             outputs += [result] if isinstance(result, torch.Tensor) else list(result)
         return outputs
+
+
+@dataclass(frozen=True)
+class Run:
+    """What became of functions that were compiled as one model and run once."""
+
+    unclaimed: tuple[str, ...]
+    code: str
+    computed: tuple[Array, ...]
+    expected: tuple[Array, ...]
+
+
+def run_together(
+    server: CandidateClient, cases: tuple[Case, ...], target: tvm.target.Target, folder: Path
+) -> Run:
+    """Compile functions for a target at zero trials, and run them in a process of the server."""
+    captured = capture_module(Together(cases), *(tensor for case in cases for tensor in case.inputs()))
+    module = schedule_rest(optimized(captured, make_workshop(folder)).module, target)
+    executable = tvm.compile(module, target)
+    path = folder / "functions.so"
+    executable.export_library(str(path), fcompile=link_shared, workspace_dir=str(folder))
+    with server.open_library(path, threads=2) as library:
+        computed = tuple(map(np.asarray, library.run(captured.inputs)))
+    return Run(unclaimed_functions(module), source_of(executable.mod), computed, captured.references)
 
 
 def _over(name: str, dim: int) -> Case:

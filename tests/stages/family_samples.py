@@ -78,3 +78,9 @@ def run_compiled(
     executable.export_library(str(path), fcompile=link_shared, workspace_dir=str(folder))
     with server.open_library(path, threads=2) as library:
         return np.asarray(library.run(inputs)[0])
+
+
+def source_of(module: tvm.runtime.Module) -> str:
+    """The LLVM code of a module and those that it imports."""
+    own = module.inspect_source("ll") if module.kind == "llvm" else ""
+    return own + "".join(map(source_of, module.imports))

@@ -216,6 +216,12 @@ IMAGES = (
     Sample("bilinear by a factor", lambda a: F.interpolate(a, scale_factor=1.7, mode="bilinear"), (IMAGE,)),
     Sample("nearest", lambda a: F.interpolate(a, (5, 13)), (IMAGE,)),
     Sample("nearest by a factor", lambda a: F.interpolate(a, scale_factor=1.7), (IMAGE,)),
+    Sample(
+        "bilinear-to-one",
+        lambda a: F.interpolate(a, (1, 4), mode="bilinear", align_corners=True),
+        (IMAGE,),
+    ),
+    Sample("exp2", lambda a: torch.exp2(a), (IMAGE,)),
     Sample("bicubic", lambda a: F.interpolate(a, (9, 11), mode="bicubic"), (IMAGE,)),
     Sample("linear", lambda a: F.interpolate(a, 11, mode="linear"), (floats(2, 3, 7),)),
     Sample(
@@ -244,6 +250,11 @@ IMAGES = (
     Sample("products by name", lambda a, b: torch.einsum("bchw,cd->bdhw", a, b), (IMAGE, floats(3, 5))),
     Sample("outer product", torch.outer, (floats(3), floats(4))),
     Sample("weighted product", lambda a: torch.baddbmm(a, a, a, beta=0.5, alpha=2.0), (floats(2, 3, 3),)),
+    Sample(
+        "product of bytes",
+        torch._int_mm,
+        (whole(17, 8).to(torch.int8), whole(8, 8).to(torch.int8)),
+    ),
 )
 
 

@@ -1,6 +1,4 @@
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -12,25 +10,17 @@ from stage_samples import (
     Function,
     Perceptron,
     capture_module,
-    make_workshop,
     optimized,
     untuned,
 )
 from torch import nn
 
 from bessemer.contract.problem import ErrorCode
-from worker.candidates.server import fork_server
 from worker.errors import JobError
 from worker.pipeline.build import build, imported_functions
 from worker.pipeline.capture import as_array
 from worker.pipeline.types import Workshop
 from worker.pipeline.verify import verify
-
-
-@pytest.fixture
-def workshop(tmp_path: Path) -> Iterator[Workshop]:
-    with fork_server(tmp_path) as candidates:
-        yield make_workshop(tmp_path, candidates)
 
 
 def test_a_library_is_linked_and_its_imports_are_the_machines_own(workshop: Workshop) -> None:

@@ -2,19 +2,14 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
-import tvm
-from coverage_samples import GROUPS, Case, Together
+from coverage_samples import GROUPS, Case, Run, run_together
 from family_samples import Array, target_of
-from stage_samples import capture_module, make_workshop, optimized
 
 from worker.candidates.client import CandidateClient
-from worker.candidates.link import link_shared
-from worker.schedules.default import schedule_rest, unclaimed_functions
 
 TARGET = target_of("x86-64-v3")
 
@@ -26,13 +21,7 @@ UNCLAIMED = {
         "adaptive_avg_pool2d",
     },
     "movement": set[str](),
-    "serial": {
-        # calls of TVM's runtime, which sorts one row after the other
-        "argsort",
-        "topk",
-        # two indices may name one place: the order of the writes decides
-        "scatter_elements",
-    },
+    "serial": set[str](),
 }
 """What no family may know, and why."""
 
@@ -40,16 +29,6 @@ LIBM = re.compile(
     r"call [^@\n]*@(?:llvm\.)?((?:exp|exp2|erf|erfc|tanh?|pow|log|log2|log10|log1p|expm1|sinh?|cosh?"
     r"|asinh?|acosh?|atanh?|atan2|fmod|hypot|cbrt)f?)(?:\.[vf0-9]+)?\("
 )
-
-
-@dataclass(frozen=True)
-class Run:
-    """What became of a group of functions."""
-
-    unclaimed: tuple[str, ...]
-    calls: frozenset[str]
-    computed: tuple[Array, ...]
-    expected: tuple[Array, ...]
 
 
 @pytest.fixture(scope="module", params=GROUPS)
@@ -61,28 +40,7 @@ def group(request: pytest.FixtureRequest) -> str:
 def run(group: str, server: CandidateClient, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """All functions of a group, compiled as one model at zero trials and run once."""
     torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp("coverage")
-    cases = GROUPS[group]
-    inputs = tuple(tensor for case in cases for tensor in case.inputs())
-    captured = capture_module(Together(cases), *inputs)
-    module = schedule_rest(optimized(captured, make_workshop(folder)).module, TARGET)
-    executable = tvm.compile(module, TARGET)
-    path = folder / "functions.so"
-    executable.export_library(str(path), fcompile=link_shared, workspace_dir=str(folder))
-    with server.open_library(path, threads=2) as library:
-        computed = library.run(captured.inputs)
-    return Run(
-        unclaimed=unclaimed_functions(module),
-        calls=frozenset(LIBM.findall(source_of(executable.mod))),
-        computed=tuple(map(np.asarray, computed)),
-        expected=captured.references,
-    )
-
-
-def source_of(module: tvm.runtime.Module) -> str:
-    """The LLVM source of a module and of those that it imports."""
-    own = module.inspect_source("ll") if module.kind == "llvm" else ""
-    return own + "".join(source_of(imported) for imported in module.imports)
+    return run_together(server, GROUPS[group], TARGET, tmp_path_factory.mktemp("coverage"))
 
 
 def test_every_function_computes_what_torch_computes(group: str, run: Run) -> None:
@@ -110,4 +68,4 @@ def test_only_the_known_functions_are_of_no_family(group: str, run: Run) -> None
 
 
 def test_no_function_of_the_mathematics_library_is_called(run: Run) -> None:
-    assert run.calls == set()
+    assert set(LIBM.findall(run.code)) == set()

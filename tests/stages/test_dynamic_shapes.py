@@ -21,7 +21,7 @@ from worker.executable import build_library
 from worker.pipeline.capture import as_array
 from worker.pipeline.translate import translate
 from worker.pipeline.types import Captured
-from worker.schedules.default import count_unclaimed
+from worker.schedules.default import unclaimed_functions
 
 TARGET = "x86-64-v3"
 BATCH = torch.export.Dim("batch", min=1, max=64)
@@ -100,7 +100,7 @@ CASES = {
         {0: BATCH},
         ((1, 600), (3, 600), (7, 600), (64, 600)),
     ),
-    "encoder-products": Case(
+    "encoder-attention": Case(
         Function(self_attention),
         (2, 6, 20),
         MIXED,
@@ -114,7 +114,17 @@ CASES = {
         ),
         (2, 6, 16),
         MIXED,
-        ((1, 1, 16), (3, 37, 16)),
+        ((1, 1, 16), (3, 37, 16), (1, 515, 16)),
+    ),
+    "masked-attention": Case(
+        Function(
+            lambda model, x: torch.nn.functional.scaled_dot_product_attention(
+                *(x[:, None],) * 3, attn_mask=(x.sum(-1) > 0.5)[:, None, None, :]
+            )
+        ),
+        (2, 6, 13),
+        MIXED,
+        ((1, 3, 13), (3, 37, 13), (1, 300, 13)),
     ),
     "norm-and-linear": Case(
         nn.Sequential(nn.LayerNorm(24), nn.Linear(24, 40), nn.Tanh()),
@@ -122,6 +132,7 @@ CASES = {
         MIXED,
         ((1, 1, 24), (7, 5, 24), (1, 2048, 24)),
     ),
+    "group-norm": Case(nn.GroupNorm(2, 6), (2, 6, 9), {0: BATCH, 2: LENGTH}, ((1, 6, 1), (3, 6, 517))),
     "reductions": Case(
         Function(lambda model, x: torch.softmax(x, 1) * x.amax(1, keepdim=True) + x.mean(1, keepdim=True)),
         (3, 6),
@@ -138,12 +149,13 @@ CASES = {
 }  # fmt: skip
 
 
-def compiled(captured: Captured, folder: Path) -> tuple[Path, int]:
+def compiled(captured: Captured, folder: Path) -> tuple[Path, tuple[str, ...], set[str]]:
+    """The library, the names of the functions that no family knows, and those of all."""
     target = target_of(TARGET)
     module = scheduled(translate(captured, make_workshop(folder)).module, target)
     library = folder / "model.so"
     build_library(module, target, library, folder / "objects")
-    return library, count_unclaimed(module)
+    return library, unclaimed_functions(module), {str(name.name_hint) for name in module.get_global_vars()}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -151,8 +163,9 @@ def test_families_compute_functions_of_open_sizes(server: CandidateClient, tmp_p
     torch.manual_seed(1)
     case = CASES[name]
     path = saved(tmp_path / "model", case.module, (torch.randn(case.example),), (case.axes,))
-    library, unclaimed = compiled(capture_file(path), tmp_path)
-    assert unclaimed == 0
+    library, unclaimed, kinds = compiled(capture_file(path), tmp_path)
+    assert unclaimed == ()
+    assert ("attention" in kinds) is ("attention" in name)
     with server.open_library(library, threads=2) as loaded:
         for shape in (case.example, *case.others):
             x = torch.randn(shape)
@@ -173,7 +186,7 @@ EMPTY = {
 @pytest.mark.parametrize("name", EMPTY)
 def test_an_open_size_may_be_zero(server: CandidateClient, tmp_path: Path, name: str) -> None:
     path = saved(tmp_path / "model", EMPTY[name], (torch.randn(5, 20),), ({0: NONE},))
-    library, _ = compiled(capture_file(path), tmp_path)
+    library, *_ = compiled(capture_file(path), tmp_path)
     with server.open_library(library, threads=2) as loaded:
         for rows in (0, 1, 5, 64):
             x = torch.randn(rows, 20)
@@ -207,8 +220,9 @@ def test_families_compute_functions_of_odd_fixed_sizes(
             return tuple(self.module(x) for x in inputs)
 
     inputs = tuple(torch.randn(shape) for shape in shapes)
-    library, unclaimed = compiled(capture_file(saved(tmp_path / "model", Each(), inputs, None)), tmp_path)
-    assert unclaimed == 0
+    path = saved(tmp_path / "model", Each(), inputs, None)
+    library, unclaimed, _ = compiled(capture_file(path), tmp_path)
+    assert unclaimed == ()
     with server.open_library(library, threads=2) as loaded:
         outputs = loaded.run(tuple(map(as_array, inputs)))
     for x, output in zip(inputs, outputs, strict=True):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from family_samples import TARGETS, Array, fuzz, main_of, run_compiled, scheduled, target_of
+from family_samples import TARGETS, Array, fuzz, main_of, run_compiled, scheduled, source_of, target_of
 from hypothesis import given
 from hypothesis import strategies as st
 from stage_samples import capture_module, make_workshop, optimized
@@ -18,7 +18,7 @@ from tvm import relax
 from tvm.sym import Analyzer
 
 from worker.candidates.client import CandidateClient
-from worker.schedules.default import count_unclaimed, schedule_rest
+from worker.schedules.default import schedule_rest, unclaimed_functions
 from worker.schedules.families.transposed_convolution import Phases, choose_tile
 from worker.schedules.machine import Machine
 from worker.targets import tvm_target
@@ -145,7 +145,7 @@ def check(server: CandidateClient, case: Convolution, mcpu: str, folder: Path) -
     inputs = (data,) if case.constant else (data, weights)
     target = target_of(mcpu)
     module = scheduled(main_of(build, *inputs), target)
-    assert count_unclaimed(module) == 0
+    assert unclaimed_functions(module) == ()
     actual = run_compiled(server, module, target, inputs, folder)
     expected, tolerance = reference(case, data, weights, bias), TOLERANCES[case.dtype]
     np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
@@ -252,7 +252,7 @@ def test_a_model_stays_in_blocks_from_its_input_to_its_pooled_output(
     np.testing.assert_allclose(actual, captured.references[0], rtol=1e-4, atol=1e-5)
     names = [str(variable.name_hint) for variable in module.get_global_vars()]
     assert not [name for name in names if "to_blocks" in name or "transform" in name]
-    assert count_unclaimed(module) == 0
+    assert unclaimed_functions(module) == ()
 
 
 def test_an_image_that_lies_channels_last_is_right(server: CandidateClient, tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_a_batch_of_open_size_is_right(
         for module in (opened, known)
     )
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
-    assert count_unclaimed(scheduled(opened, target)) == 0
+    assert unclaimed_functions(scheduled(opened, target)) == ()
 
 
 def main_of_open_batch(
@@ -308,7 +308,9 @@ def test_transposed_convolutions_build_for_other_processors(mcpu: str) -> None:
         lambda x: op.nn.conv2d_transpose(x, weights, strides=2), np.ones((1, 20, 5, 5), "float32")
     )
 
-    tvm.compile(scheduled(module, target), target)
+    scheduled_module = scheduled(module, target)
+    assert unclaimed_functions(scheduled_module) == ()
+    assert "<16 x float>" in source_of(tvm.compile(scheduled_module, target).mod)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from worker.layout.convolution_window import Window
 from worker.schedules.default import default_schedule, schedule_rest
 from worker.schedules.families.conv2d import (
     ConvolutionShape,
-    choose_convolution_tile,
     rank_convolution_tiles,
 )
 from worker.schedules.families.depthwise import choose_band, choose_columns
@@ -65,10 +64,9 @@ def shape(blocks: int, rows: int, columns: int, **fields: Any) -> ConvolutionSha
 def test_a_convolutions_tile_fits_the_registers_and_hides_latency(
     machine: Machine, asked: ConvolutionShape, expected: tuple[int, int, int]
 ) -> None:
-    tile = choose_convolution_tile(asked, machine)
+    tile = rank_convolution_tiles(asked, machine)[0]
 
     assert (tile.blocks, tile.columns, tile.joined) == expected
-    assert tile == rank_convolution_tiles(asked, machine)[0]
 
 
 def test_all_ranked_tiles_fit_and_are_different() -> None:
@@ -81,9 +79,9 @@ def test_all_ranked_tiles_fit_and_are_different() -> None:
 def test_rows_stay_apart_where_threads_would_idle() -> None:
     few = shape(2, 14, 14, contiguous=True)
 
-    assert choose_convolution_tile(few, replace(AVX2, threads=1)).joined == 14
-    assert choose_convolution_tile(few, replace(AVX2, threads=16)).joined == 1
-    assert choose_convolution_tile(replace(few, joinable=False), replace(AVX2, threads=1)).joined == 1
+    assert rank_convolution_tiles(few, replace(AVX2, threads=1))[0].joined == 14
+    assert rank_convolution_tiles(few, replace(AVX2, threads=16))[0].joined == 1
+    assert rank_convolution_tiles(replace(few, joinable=False), replace(AVX2, threads=1))[0].joined == 1
 
 
 @pytest.mark.parametrize(
@@ -92,7 +90,7 @@ def test_rows_stay_apart_where_threads_would_idle() -> None:
 )
 def test_weights_that_outgrow_the_cache_are_read_in_parts(channels: int, taps: int, parts: int) -> None:
     asked = shape(64, 7, 7, channels=channels, taps=taps)
-    tile = choose_convolution_tile(asked, AVX2)
+    tile = rank_convolution_tiles(asked, AVX2)[0]
 
     assert tile.parts == parts
     assert channels % tile.parts == 0

@@ -8,13 +8,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tvm
-from coverage_samples import Case, Together
-from family_samples import target_of
-from stage_samples import TARGET, capture_module, make_workshop, optimized
+from coverage_samples import Case, Together, run_together
+from family_samples import run_compiled, source_of, target_of
+from stage_samples import TARGET, Function, capture_module, make_workshop, optimized
 
 from worker.candidates.client import CandidateClient
-from worker.candidates.link import link_shared
-from worker.schedules.default import schedule_rest, unclaimed_functions
+from worker.schedules.default import schedule_rest
 from worker.schedules.families.columns import chunk_vectors
 from worker.schedules.families.resize import find_taps
 from worker.schedules.families.transpose import transposing_network
@@ -67,19 +66,12 @@ CASES = (
 
 @pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v3"])
 def test_odd_shapes_come_out_as_from_torch(server: CandidateClient, tmp_path: Path, mcpu: str) -> None:
-    inputs = tuple(tensor for case in CASES for tensor in case.inputs())
-    captured = capture_module(Together(CASES), *inputs)
-    target = target_of(mcpu)
-    module = schedule_rest(optimized(captured, make_workshop(tmp_path)).module, target)
-    path = tmp_path / "functions.so"
-    tvm.compile(module, target).export_library(str(path), fcompile=link_shared, workspace_dir=str(tmp_path))
-    with server.open_library(path, threads=2) as library:
-        computed = library.run(captured.inputs)
+    run = run_together(server, CASES, target_of(mcpu), tmp_path)
 
-    assert unclaimed_functions(module) == ()
-    for case, result, expected in zip(CASES, computed, captured.references, strict=True):
+    assert run.unclaimed == ()
+    for case, result, expected in zip(CASES, run.computed, run.expected, strict=True):
         np.testing.assert_allclose(
-            np.asarray(result), expected, rtol=case.tolerance, atol=case.tolerance, err_msg=case.name
+            result, expected, rtol=case.tolerance, atol=case.tolerance, err_msg=case.name
         )
 
 
@@ -90,7 +82,7 @@ def test_wide_vectors_build(tmp_path: Path) -> None:
     captured = capture_module(Together(cases), *inputs, target=wide)
     module = schedule_rest(optimized(captured, make_workshop(tmp_path)).module, tvm_target(wide))
 
-    assert tvm.compile(module, tvm_target(wide)) is not None
+    assert "<16 x float>" in source_of(tvm.compile(module, tvm_target(wide)).mod)
 
 
 @pytest.mark.parametrize(("lanes", "bits"), [(4, 32), (4, 64), (8, 16), (8, 32), (8, 64), (16, 8), (16, 32)])
@@ -124,3 +116,13 @@ def test_the_weights_of_a_place_add_up_to_one(method: str, mode: str) -> None:
     np.testing.assert_allclose(taps.weights.sum(0), 1)
     assert taps.places.min() >= 0
     assert taps.places.max() <= 6
+
+
+def test_bfloat16_is_transposed(server: CandidateClient, tmp_path: Path) -> None:
+    captured = capture_module(Function(lambda _, x: x.t() * 2), torch.randn(20, 33).bfloat16())
+    target = target_of("x86-64-v3")
+    module = schedule_rest(optimized(captured, make_workshop(tmp_path)).module, target)
+
+    found = run_compiled(server, module, target, captured.inputs, tmp_path)
+
+    np.testing.assert_array_equal(found, captured.references[0])

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from family_samples import run_compiled, scheduled, target_of
+from family_samples import fuzz, run_compiled, scheduled, target_of
+from hypothesis import given
+from hypothesis import strategies as st
 from stage_samples import Function, capture_module, make_workshop, optimized
 from torch.nn import functional
 
@@ -47,6 +49,94 @@ def test_an_extreme_of_infinities_is_infinite(
     found = run(function, x)
 
     np.testing.assert_array_equal(found, function(None, x).numpy())
+
+
+UNORDERED = torch.tensor([[2.0, torch.nan, -torch.inf, -0.0, 0.0, torch.inf, -1.0, torch.nan, 1.0]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda _, x: x.argsort(dim=1, stable=True),
+        lambda _, x: x.argsort(dim=1, stable=True, descending=True),
+        lambda _, x: x.sort(1).values,
+        lambda _, x: x.topk(5, 1).values,
+        lambda _, x: x.topk(4, 1, largest=False).values,
+    ],
+    ids=["places", "places downwards", "values", "largest", "smallest"],
+)
+def test_what_is_no_number_is_sorted_above_all(
+    run: Run, function: Callable[..., Any], dtype: torch.dtype
+) -> None:
+    x = UNORDERED.to(dtype)
+
+    np.testing.assert_array_equal(run(function, x), function(None, x).numpy())
+
+
+HOLED = torch.randn(1, 16, 6, 6)
+HOLED[0, 1] = -torch.inf
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda x: functional.max_pool2d(x, 3, 2, 1),
+        lambda x: functional.max_pool2d(functional.conv2d(x, torch.ones(16, 1, 1, 1), groups=16), 2),
+        lambda x: functional.adaptive_max_pool2d(x, 2),
+        lambda x: functional.adaptive_max_pool2d(x, (4, 5)),
+    ],
+    ids=["plain", "in blocks", "adaptive", "adaptive uneven"],
+)
+def test_a_pool_of_infinities_is_infinite(run: Run, pool: Callable[..., Any]) -> None:
+    found = run(lambda _, x: pool(x), HOLED)
+
+    np.testing.assert_array_equal(found, pool(HOLED).numpy())
+
+
+HOLES = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0, 1.0, -1.0, 7.5, -7.5] * 8)
+
+
+def test_what_is_no_number_passes_bounds_and_activations(run: Run) -> None:
+    def bounded(_: Any, x: torch.Tensor) -> torch.Tensor:
+        other = x.roll(1)
+        return torch.stack(
+            [
+                x.relu(), functional.relu6(x), functional.hardtanh(x), x.clamp(-2, 3), x.clamp(min=1),
+                x.clamp(max=1), functional.leaky_relu(x), torch.maximum(x, other), torch.minimum(x, other),
+            ]
+        )  # fmt: skip
+
+    np.testing.assert_array_equal(run(bounded, HOLES), bounded(None, HOLES).numpy())
+
+
+def test_what_is_no_number_passes_activations_in_blocks(run: Run) -> None:
+    x, weight = torch.randn(1, 16, 4, 4), torch.randn(16, 16, 1, 1)
+    x[0, 3, 2, 2] = torch.nan
+
+    def activated(_: Any, x: torch.Tensor) -> torch.Tensor:
+        return functional.conv2d(functional.conv2d(x, weight).relu(), weight).clamp(-1, 1)
+
+    assert np.isnan(run(activated, x)[0, :, 2, 2]).all()
+
+
+@fuzz(4)
+@given(
+    seed=st.integers(0, 1000),
+    exponent=st.integers(0, 30),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+)
+def test_remainders_and_floored_quotients_are_exact(
+    run: Run, seed: int, exponent: int, dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x, y = torch.randn(2, 100, generator=generator, dtype=dtype) * torch.tensor([[10.0**exponent], [1]])
+    x, y = x.to(dtype), y.to(dtype)
+
+    def divided(_: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.stack([torch.fmod(x, y), torch.remainder(x, y), x // y])
+
+    np.testing.assert_array_equal(run(divided, x, y), divided(None, x, y).numpy())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)

@@ -1,11 +1,10 @@
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from stage_samples import TARGET, Perceptron, make_workshop
+from stage_samples import TARGET, Perceptron
 
 from bessemer.bundle.manifest import LIBRARY, REPORT
 from bessemer.contract.problem import ErrorCode, SourcePlace
@@ -13,7 +12,6 @@ from bessemer.contract.report import Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
-from worker.candidates.server import fork_server
 from worker.compiling import compiled
 from worker.errors import OperatorsUnsupportedError
 from worker.inspection.machine_code import ASSEMBLY, LLVM_IR
@@ -36,12 +34,6 @@ class Notes:
         assert seconds >= 0
         assert value is not None
         self.finished.append(stage)
-
-
-@pytest.fixture
-def workshop(tmp_path: Path) -> Iterator[Workshop]:
-    with fork_server(tmp_path) as candidates:
-        yield make_workshop(tmp_path, candidates)
 
 
 def upload(path: Path, **fields: Any) -> Upload:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
@@ -33,15 +31,6 @@ def named(name: str) -> Rewrite:
 
 def twice(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     return builder.call_te(lambda x: topi.add(x, x), call.args[0], primfunc_name_hint="twice")
-
-
-@pytest.fixture
-def package() -> Iterator[ModuleType]:
-    """An installed package."""
-    module = ModuleType("sample_extension")
-    sys.modules[module.__name__] = module
-    yield module
-    del sys.modules[module.__name__]
 
 
 REWRITES = EntryPoint(name="sample", value="sample_extension:REWRITES", group=registry.GROUP)

@@ -26,6 +26,7 @@ from worker.candidates.link import link_shared
 from worker.candidates.requests import BuildBatch, BuildCandidate, BuildOutcome, MeasureBatch, MeasureOutcome
 from worker.candidates.server import fork_server
 from worker.errors import JobError
+from worker.parameters import ParameterFile
 from worker.pipeline.tune import apply_records, tune
 from worker.pipeline.types import Optimized, Tuned, Workshop
 from worker.schedules.default import follow_plans, is_scheduled, schedule_rest
@@ -56,8 +57,8 @@ class EveryThirdCrashes:
     client: CandidateClient
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def open_library(self, path: Path, threads: int) -> Library:
-        return self.client.open_library(path, threads)
+    def open_library(self, path: Path, threads: int, parameters: ParameterFile | None = None) -> Library:
+        return self.client.open_library(path, threads, parameters)
 
     def build_many(self, batch: BuildBatch) -> tuple[BuildOutcome, ...]:
         candidates = tuple(self.spoil(candidate) for candidate in batch.candidates)
@@ -210,10 +211,10 @@ class CrashesWithSchedules:
     client: CandidateClient
     crashing: Schedules
 
-    def open_library(self, path: Path, threads: int) -> Any:
+    def open_library(self, path: Path, threads: int, parameters: ParameterFile | None = None) -> Any:
         if path.parent.name == self.crashing.value:
             raise LibraryCrashedError(6, "was ended by SIGABRT")
-        return self.client.open_library(path, threads)
+        return self.client.open_library(path, threads, parameters)
 
 
 @pytest.mark.parametrize(

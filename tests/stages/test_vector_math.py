@@ -52,6 +52,7 @@ LIMITS = {
     "cosh": (3, 3),
     "erf": (5, 3),
     "exp": (2, 2),
+    "exp2": (2, 2),
     "log": (2, 2),
     "log10": (2, 3),
     "log1p": (4, 4),
@@ -64,13 +65,14 @@ LIMITS = {
 }
 """Units in the last place, for float32 and float64: the table of the module's docstring."""
 POWER_LIMIT = 1
+OF_FLOAT32 = ("fmod", "pow")
 
 EXACT: dict[str, Callable[..., Array]] = {
     **{name: getattr(np, name) for name in LIMITS if hasattr(np, name)},
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": lambda x: torch.erf(torch.from_numpy(x.astype("float64"))).numpy(),
 }
-PAIRS = ("atan2", "pow")
+PAIRS = ("atan2", "fmod", "pow")
 WITHIN_ONE = ("acos", "asin", "atanh")
 POSITIVE = ("log", "log2", "log10", "log1p", "acosh")
 ANGLES = ("sin", "cos", "tan")
@@ -82,7 +84,7 @@ def results(
 ) -> dict[str, Result]:
     """What every function makes of its arguments, by name, from one library."""
     dtype = str(request.param)
-    names = [*LIMITS, *(["pow"] if dtype == "float32" else [])]
+    names = [*LIMITS, *(OF_FLOAT32 if dtype == "float32" else ())]
     inputs = {name: arguments(name, dtype) for name in names}
     folder = tmp_path_factory.mktemp("functions")
     path = folder / "functions.so"
@@ -132,7 +134,7 @@ def arguments(name: str, dtype: str) -> tuple[Array, ...]:
     generator = np.random.default_rng(0)
     largest = 104 if dtype == "float32" else 746
     special = np.resize([0.0, -0.0, 1.0, -1.0, inf, -inf, nan, -1e30, 1e30, 1e-30], SPECIAL)
-    if name == "atan2":
+    if name in ("atan2", "fmod"):
         pair = generator.standard_normal((2, NUMBERS)) * np.exp(generator.uniform(-9, 9, (2, NUMBERS)))
         one, other = np.meshgrid(special[:10], special[:10])
         return tuple(
@@ -183,9 +185,14 @@ def test_special_numbers_come_out_as_from_the_library(results: dict[str, Result]
     np.testing.assert_allclose(result.computed[:SPECIAL], expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("results", ["float32"], indirect=True)
+def test_a_remainder_of_float32_is_exact(results: dict[str, Result]) -> None:
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(results["fmod"].computed, np.fmod(*results["fmod"].inputs))
+
+
+@pytest.mark.parametrize("results", ["float32"], indirect=True)
 def test_a_power_of_float32_goes_through_float64(results: dict[str, Result]) -> None:
-    if "pow" not in results:
-        pytest.skip("float64 is left to the library")
     assert results["pow"].units(np.power) <= POWER_LIMIT
     bases, exponents = (array[:SPECIAL] for array in results["pow"].inputs)
     with np.errstate(all="ignore"):

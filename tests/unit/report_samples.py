@@ -9,6 +9,7 @@ from bessemer.contract.report import (
     BaselineResult,
     BenchmarkResult,
     FunctionTime,
+    KernelChoice,
     Latency,
     OutputComparison,
     PassTime,
@@ -181,6 +182,18 @@ def rich_report() -> Report:
                     ),
                 ),
                 RewriteResult(name="attention", source="worker.rewrites.attention:REWRITES", count=0),
+            ),
+            "kernels": (
+                KernelChoice(
+                    workload="linear[1x784,784x128,128]",
+                    kernel="openblas",
+                    symbol="bessemer_openblas_linear_bias",
+                    calls=2,
+                    used=True,
+                    kernel_ms=0.021,
+                    own_ms=0.024,
+                ),
+                KernelChoice(workload="relu[1x128]", kernel="c", symbol="bessemer_relu", calls=1, used=False),
             ),
             "tune": TuneResult(
                 trials=512,

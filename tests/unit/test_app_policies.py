@@ -4,10 +4,10 @@ import pytest
 from pydantic import ValidationError
 
 from app.following import wait_seconds
+from app.lookup import is_job_id
 from app.problems import STORE_CODES, invalid_problem, store_problem
 from app.readiness import NO_WORKER, warnings
 from app.routes.compilations import compilation_id
-from app.routes.lookup import is_job_id
 from app.settings import AppSettings
 from app.validation import MAX_ERRORS, field_errors
 from bessemer.contract.problem import ERRORS, ErrorCode, FieldError

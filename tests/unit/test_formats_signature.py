@@ -6,6 +6,7 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import TensorSpec, parse_tensor_spec
 from worker.errors import JobError
 from worker.formats.loaded import Argument
+from worker.formats.open_sizes import Formula, OpenAxis
 from worker.formats.signature import match_inputs
 
 X = parse_tensor_spec("x=1x3")
@@ -61,3 +62,21 @@ def test_inputs_that_do_not_fit_are_listed_with_what_is_expected(
     assert told in caught.value.detail
     assert "expected" in caught.value.detail
     assert "given" in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("axis", "size", "told"),
+    [
+        (OpenAxis(0, Formula("s"), 1, 64), 65, "65 in axis 0, which takes 1 to 64"),
+        (OpenAxis(0, Formula("s"), 2, None), 1, "1 in axis 0, which takes 2 on"),
+        (OpenAxis(0, Formula("s", 2, 1), 1, 8), 4, "4 in axis 0, which takes 3 to 17 in steps of 2"),
+    ],
+)
+def test_a_size_beyond_the_range_of_the_file_is_refused_with_the_range(
+    axis: OpenAxis, size: int, told: str
+) -> None:
+    argument = Argument("x", X, frozenset({0}), open_axes=(axis,))
+    with pytest.raises(JobError) as caught:
+        match_inputs((parse_tensor_spec(f"x={size}x3"),), (argument,))
+    assert caught.value.code is ErrorCode.INPUTS_MISMATCH
+    assert told in caught.value.detail

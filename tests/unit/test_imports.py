@@ -27,6 +27,7 @@ RULES = [
     ("worker/candidates", ("worker.pipeline", "worker.tuning")),
     ("worker/measure", ("worker.pipeline", "worker.candidates", *COMPILERS)),
     ("worker/tuning", tuple(f"worker.pipeline.{stage}" for stage in Stage)),
+    ("worker/kernels", ("worker.pipeline", "worker.tuning")),
     ("worker/report", ("worker.pipeline",)),
     ("worker/inspection", ("worker.pipeline", "worker.tuning", "worker.translation")),
     ("worker/schedules", ("worker.pipeline", "worker.tuning", "worker.translation", "worker.layout")),

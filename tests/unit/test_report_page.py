@@ -135,6 +135,13 @@ def test_functions_that_no_family_knows_are_named() -> None:
     assert "Scheduled by general rules" not in Page(render(minimal_report())).words
 
 
+def test_what_was_left_to_kernel_libraries_is_told_with_both_times() -> None:
+    words = Page(render(rich_report())).words
+    assert "linear[1x784,784x128,128]2openblas21.0 µs24.0 µs" in words
+    assert "relu[1x128]1oursnot measurednot measured" in words
+    assert "Kernel libraries" not in Page(render(minimal_report())).words
+
+
 def test_percentiles_stand_beside_the_runs_behind_them() -> None:
     words = Page(render(rich_report())).words
     runs = rich_report().benchmark.baselines[0].latency.runs

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,10 @@ def standing(
     weight: int = 1, trials: int = 0, best_seconds: float | None = 1.0, exhausted: bool = False
 ) -> Standing:
     return Standing(weight=weight, trials=trials, best_seconds=best_seconds, exhausted=exhausted)
+
+
+def named(trials: int = 0, exhausted: bool = False) -> Standing:
+    return replace(standing(trials=trials, exhausted=exhausted), is_named=True)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +53,24 @@ def test_trials_end_up_in_proportion_to_the_time_spent() -> None:
 
 @pytest.mark.parametrize(("left", "expected"), [(1, 1), (ROUND_TRIALS, ROUND_TRIALS), (1000, ROUND_TRIALS)])
 def test_a_round_never_exceeds_what_is_left(left: int, expected: Any) -> None:
-    assert round_size(left) == expected
+    assert round_size(left, [standing()]) == expected
+
+
+@pytest.mark.parametrize(
+    ("standings", "expected"),
+    [
+        ([named(), named(), named()], 2),
+        ([named(trials=2), named(), named()], 3),
+        ([named(trials=2), named(trials=2)], 6),
+        ([named(exhausted=True), standing()], 6),
+    ],
+)
+def test_named_tasks_that_had_no_trial_share_what_is_left(standings: list[Standing], expected: int) -> None:
+    assert round_size(6, standings) == expected
+
+
+def test_a_named_task_without_a_trial_comes_first() -> None:
+    assert next_task([standing(best_seconds=9.0), replace(named(), best_seconds=0.1)]) == 1
 
 
 @pytest.mark.parametrize(

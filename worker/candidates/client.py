@@ -32,6 +32,8 @@ from worker.measure.timed import WARM_UP_RUNS
 if TYPE_CHECKING:
     import numpy as np
 
+    from worker.parameters import ParameterFile
+
     Arrays = tuple[np.ndarray, ...]
 
 
@@ -80,8 +82,13 @@ class Library(Protocol):
 class Candidates(Protocol):
     """What the pipeline asks of the candidate server."""
 
-    def open_library(self, path: Path, threads: int) -> Library:
+    def open_library(self, path: Path, threads: int, parameters: ParameterFile | None = None) -> Library:
         """Fork a process and load the library in it with ``TVM_NUM_THREADS`` = ``threads``.
+
+        Args:
+            path: the library.
+            threads: with how many it computes.
+            parameters: those that it does not contain.
 
         Raises:
             LibraryCrashedError: the library could not be loaded, or not in time.
@@ -116,9 +123,11 @@ class CandidateClient:
         """End the server and everything that it forked."""
         self._server.close()
 
-    def open_library(self, path: Path, threads: int) -> ServedLibrary:
+    def open_library(
+        self, path: Path, threads: int, parameters: ParameterFile | None = None
+    ) -> ServedLibrary:
         """See ``Candidates.open_library``."""
-        opened = self.ask(OpenLibrary(str(path), threads, self.patience.load_seconds))
+        opened = self.ask(OpenLibrary(str(path), threads, self.patience.load_seconds, parameters))
         if isinstance(opened, Crashed):
             raise LibraryCrashedError(opened.signal, opened.detail)
         assert isinstance(opened, Opened)

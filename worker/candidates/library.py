@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,8 @@ from worker.measure.timed import timed
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from worker.parameters import ParameterFile
 
 _KIBIBYTE = 1024
 _RUNTIME_PREFIX = "vm.builtin."
@@ -71,13 +73,13 @@ class Raised:
 Command = Run | Time | Profile | PeakMemory
 
 
-def library_work(path: Path, threads: int) -> Work:
+def library_work(path: Path, threads: int, parameters: ParameterFile | None = None) -> Work:
     """The work of a process that serves commands on the library at ``path``."""
 
     def work(reader: int, writer: int) -> None:
         use_threads(threads)
         try:
-            library = LoadedLibrary(path)
+            library = LoadedLibrary(path, parameters)
         except Exception as error:
             wire.send(writer, Raised(short_message(error)))
             return
@@ -106,7 +108,7 @@ def _answer(library: LoadedLibrary, command: Command) -> Answer | Raised:
 class LoadedLibrary:
     """A library in this very process."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, parameters: ParameterFile | None = None) -> None:
         self._memory_at_start_bytes = _peak_resident_bytes()
         import tvm
 
@@ -114,6 +116,8 @@ class LoadedLibrary:
         module = tvm.runtime.load_module(str(path))
         self._machine = tvm.relax.VirtualMachine(module, tvm.cpu())
         self._main = self._machine["main"]
+        if parameters is not None:
+            self._main = _with_parameters(self._machine, self._main, parameters)
         self._arguments: tuple[Any, ...] = ()
 
     def run(self, inputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
@@ -209,6 +213,14 @@ def _seconds_of_runs(intervals: Sequence[float], runs: int, overhead: float) -> 
     calls = max(len(intervals) // runs, 1)
     starts = range(0, len(intervals), calls)
     return [sum(intervals[start : start + calls]) - overhead * calls for start in starts]
+
+
+def _with_parameters(machine: Any, main: Callable[..., Any], parameters: ParameterFile) -> Callable[..., Any]:
+    """``main`` of the inputs alone, its parameters loaded as a bundle's user loads them."""
+    from bessemer.bundle.run import Parameters
+
+    wanted = Parameters(parameters.document.model_dump(mode="json"))
+    return wanted.bind(main, machine[wanted.prepare], parameters.path)
 
 
 def _ignore(*_arguments: object) -> int:

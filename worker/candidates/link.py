@@ -1,10 +1,14 @@
 """Linking with ``ld.lld``, which comes with zig: no compiler on the machine, all triples, no cache."""
 
 import os
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
 from worker.candidates.process import die_with
+
+SEARCH_PATH = "$ORIGIN/lib"
+"""Where a linked library looks for those that it needs."""
 
 
 class LinkError(Exception):
@@ -16,18 +20,20 @@ def linker_path() -> Path:
     return Path(str(files("ziglang").joinpath("zig")))
 
 
-def link_shared(output: str | Path, objects: list[str]) -> None:
+def link_shared(output: str | Path, objects: list[str], libraries: Sequence[str] = ()) -> None:
     """Link objects to a shared library, as ``fcompile`` of ``export_library`` wants it.
 
     Args:
         output: the library to write.
         objects: paths of the object files.
+        libraries: shared libraries that it needs; it will look for them in the folder ``lib`` beside it.
 
     Raises:
         LinkError: the linker failed.
     """
     zig = str(linker_path())
-    arguments = [zig, "ld.lld", "-shared", "-o", str(output), *objects]
+    search = ["-rpath", SEARCH_PATH] if libraries else []
+    arguments = [zig, "ld.lld", "-shared", "-o", str(output), *objects, *libraries, *search]
     signal_or_status, message = _run(arguments)
     if signal_or_status != 0:
         raise LinkError(message.strip() or f"ld.lld ended with status {signal_or_status}")

@@ -1,7 +1,12 @@
 """What the job child asks of the candidate server, and what it answers."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from worker.parameters import ParameterFile
 
 
 @dataclass(frozen=True)
@@ -74,11 +79,12 @@ class MeasureOutcome:
 
 @dataclass(frozen=True)
 class OpenLibrary:
-    """Load a library in a process of its own, within ``seconds``."""
+    """Load a library in a process of its own, within ``seconds``; ``parameters`` where it contains none."""
 
     path: str
     threads: int
     seconds: float
+    parameters: ParameterFile | None = None
 
 
 @dataclass(frozen=True)

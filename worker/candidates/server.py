@@ -89,7 +89,8 @@ class Server:
 
     def _open(self, request: OpenLibrary) -> Opened | Crashed:
         handle = next(self._handles)
-        self._libraries[handle] = fork_process(library_work(Path(request.path), request.threads))
+        work = library_work(Path(request.path), request.threads, request.parameters)
+        self._libraries[handle] = fork_process(work)
         loaded = self._receive(handle, request.seconds)
         match loaded:
             case Answer():

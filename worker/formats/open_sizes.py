@@ -36,6 +36,20 @@ class OpenAxis:
     minimum: int
     maximum: int | None
 
+    def takes(self, size: int) -> bool:
+        """Whether the program runs at a size of the axis; one of several symbols is not looked into."""
+        if self.size.symbol is None:
+            return True
+        symbol, rest = divmod(size - self.size.offset, self.size.factor)
+        return rest == 0 and self.minimum <= symbol and (self.maximum is None or symbol <= self.maximum)
+
+    def __str__(self) -> str:
+        """The range of the axis, such as ``2 to 64``, or ``2 to 64 in steps of 2``."""
+        first = self.size.factor * self.minimum + self.size.offset
+        last = None if self.maximum is None else self.size.factor * self.maximum + self.size.offset
+        steps = "" if self.size.factor == 1 else f" in steps of {self.size.factor}"
+        return f"{first} on{steps}" if last is None else f"{first} to {last}{steps}"
+
 
 def open_axes(value: torch.Tensor, program: ExportedProgram) -> tuple[OpenAxis, ...]:
     """The axes of a program's tensor that have no fixed size."""

@@ -65,7 +65,11 @@ def _shape_problem(given: TensorSpec, argument: Argument) -> str | None:
         return f"'{given.name}' has rank {len(expected.shape)}, not {len(given.shape)}"
     sizes = enumerate(zip(given.shape, expected.shape, strict=True))
     wrong = [axis for axis, (ours, its) in sizes if ours != its and axis not in argument.dynamic_axes]
-    return f"'{given.name}' has another size in axis {', '.join(map(str, wrong))}" if wrong else None
+    if wrong:
+        return f"'{given.name}' has another size in axis {', '.join(map(str, wrong))}"
+    beyond = [axis for axis in argument.open_axes if not axis.takes(given.shape[axis.axis])]
+    told = (f"{given.shape[axis.axis]} in axis {axis.axis}, which takes {axis}" for axis in beyond)
+    return f"'{given.name}' has {'; '.join(told)}" if beyond else None
 
 
 def _mismatch(requested: tuple[TensorSpec, ...], arguments: tuple[Argument, ...], problem: str) -> JobError:

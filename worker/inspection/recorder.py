@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import Protocol
 
 import tvm
 import zstandard
@@ -17,27 +16,14 @@ MAX_TOTAL_BYTES = 1 << 26
 """Of all texts and diffs of a job before compression; beyond it, only counts and times are kept."""
 
 MAX_STEPS = 500
+"""Many times what a job has; what comes after is not recorded, so that the index stays small."""
+
 MAX_COMPARED_LINES = 40_000
 """Of two texts together: comparing takes up to the product of their lengths."""
 
 _LEVEL = 3
 _OMITTED = "# Metadata omitted."
 _NOTHING = IrText(offset=0, packed_bytes=0, text_bytes=0)
-
-
-class Recorder(Protocol):
-    """Is given the module after every pass."""
-
-    def record(self, stage: Stage, phase: str, name: str, seconds: float, module: tvm.IRModule) -> None:
-        """Take note of a module. Passes of one stage come in their order."""
-        ...
-
-
-class NoRecorder:
-    """Where nobody asked for snapshots."""
-
-    def record(self, stage: Stage, phase: str, name: str, seconds: float, module: tvm.IRModule) -> None:
-        """Forget it."""
 
 
 class IrRecorder:

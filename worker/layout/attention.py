@@ -17,8 +17,9 @@ from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from worker.layout.attention_kernel import Attention, Edit, Operand, attention_function
-from worker.layout.attention_pattern import Graph, Match, Step, find_attentions, is_masked, read_graph
-from worker.layout.views import View, operator_of, read_through, scalar_of, static_shape
+from worker.layout.attention_pattern import Match, Step, find_attentions, is_masked
+from worker.layout.graph import Graph, read_graph
+from worker.layout.views import View, are_known, operator_of, read_through, scalar_of, shape_of
 
 Array = NDArray[Any]
 
@@ -76,9 +77,9 @@ class _Fusion:
             safe=match.safe,
         )
 
-    def function(self) -> tirx.PrimFunc:
-        """The function of TensorIR."""
-        kinds = [(static_shape(argument) or (), str(argument.ty.dtype)) for argument in self.arguments]
+    def function(self) -> tuple[tirx.PrimFunc, tuple[tirx.Var, ...]]:
+        """The function of TensorIR, and the open sizes that it takes."""
+        kinds = [(shape_of(argument) or (), str(argument.ty.dtype)) for argument in self.arguments]
         return attention_function(self.attention, kinds)
 
     def _operand(self, operand: relax.Expr) -> Operand:
@@ -95,6 +96,9 @@ class _Fusion:
     def _edits(self, match: Match) -> tuple[tuple[Edit, ...], int | None]:
         edits, causal = [], None
         for index, step in enumerate(match.steps):
+            if self._is_triangle(step) and all(later.adds for later in match.steps[index + 1 :]):
+                causal = 0 if causal is None else min(causal, 0)
+                continue
             seen = self._seen(step, match)
             offset = None if seen is None else _causal_offset(seen)
             if seen is None or offset is None or not all(later.adds for later in match.steps[index + 1 :]):
@@ -104,6 +108,17 @@ class _Fusion:
             if not self._is_only_causal(step, seen, offset):
                 edits.append(self._edit(step))
         return tuple(edits), causal
+
+    def _is_triangle(self, step: Step) -> bool:
+        """Whether a step hides the keys behind each query's own, by a triangle that is made at run time."""
+        if step.operand is None or step.fill is None or step.inverted or not is_masked(step.fill):
+            return False
+        names, made = ("astype", "tril", "ones"), self._graph.lookup(step.operand)
+        for name in names[:-1]:
+            if operator_of(made) != name or (name == "tril" and int(made.args[1]) != 0):
+                return False
+            made = self._graph.lookup(made.args[0])
+        return operator_of(made) == names[-1]
 
     def _edit(self, step: Step) -> Edit:
         if step.operand is None:
@@ -137,8 +152,11 @@ class _Fusion:
             seen = ~is_masked(values) if step.adds else None
         if seen is None:
             return None
-        sizes = int(match.query.ty.shape[-2]), int(match.key.ty.shape[-1])
-        return np.broadcast_to(seen, np.broadcast_shapes(seen.shape, sizes))
+        sizes = match.query.ty.shape[-2], match.key.ty.shape[-1]
+        if not are_known(sizes):
+            return None
+        known = tuple(map(int, sizes))
+        return np.broadcast_to(seen, np.broadcast_shapes(seen.shape, known))
 
     def _is_only_causal(self, step: Step, seen: Array, offset: int) -> bool:
         """Whether a mask does nothing but hide the keys behind ``i + offset``."""
@@ -174,6 +192,7 @@ class _Replacer(PyExprMutator):
         if fusion is None:
             super().visit_var_binding_(binding)
             return
-        kernel = self.builder_.add_func(fusion.function(), "attention")
-        call = relax.call_tir(kernel, fusion.arguments, out_ty=binding.var.ty)
+        function, sizes = fusion.function()
+        kernel = self.builder_.add_func(function, "attention")
+        call = relax.call_tir(kernel, [*fusion.arguments, *sizes], out_ty=binding.var.ty)
         super().visit_var_binding_(relax.VarBinding(binding.var, call))

@@ -13,7 +13,10 @@ from typing import Any
 
 import tvm
 from tvm import te, tirx
+from tvm.s_tir import renew_defs
+from tvm.tirx.analysis import undefined_vars
 
+from worker.layout.views import Shape, is_one
 from worker.schedules.annotations import ATTENTION, CAUSAL, OPAQUE, PATTERN, SAFE
 
 Tensor = Any
@@ -60,15 +63,28 @@ class Attention:
     safe: bool
 
 
-def attention_function(attention: Attention, shapes: Sequence[tuple[tuple[int, ...], str]]) -> tirx.PrimFunc:
-    """The function of parameters of these shapes and dtypes, and of the result."""
-    parameters = [
-        te.placeholder([tirx.IntImm("int64", size) for size in shape], dtype, f"p{index}")
-        for index, (shape, dtype) in enumerate(shapes)
-    ]
+def attention_function(
+    attention: Attention, shapes: Sequence[tuple[Shape, str]]
+) -> tuple[tirx.PrimFunc, tuple[tirx.Var, ...]]:
+    """The function of parameters of these shapes and dtypes, of open sizes, and of the result.
+
+    Returns:
+        The function, and the open sizes that it takes after the parameters.
+    """
+    parameters = [te.placeholder(shape, dtype, f"p{index}") for index, (shape, dtype) in enumerate(shapes)]
     result = _attend(attention, parameters)
-    function = te.create_prim_func([*parameters, result]).without_attr("global_symbol")
-    return function.with_attr(PATTERN, OPAQUE).with_attr("tirx.noalias", True)
+    sizes = _open_sizes([*parameters, result])
+    function = te.create_prim_func([*parameters, *sizes, result]).without_attr("global_symbol")
+    function = renew_defs(function.with_attr(PATTERN, OPAQUE).with_attr("tirx.noalias", True))
+    return function, sizes
+
+
+def _open_sizes(tensors: Sequence[Tensor]) -> tuple[tirx.Var, ...]:
+    """The variables in the tensors' sizes that are no size of a parameter by themselves."""
+    sizes = [size for tensor in tensors for size in tensor.shape]
+    alone = {size for tensor in tensors[:-1] for size in tensor.shape if isinstance(size, tirx.Var)}
+    used = dict.fromkeys(variable for size in sizes for variable in undefined_vars(size, []))
+    return tuple(variable for variable in used if variable not in alone)
 
 
 def _attend(attention: Attention, parameters: list[Tensor]) -> Tensor:
@@ -90,7 +106,7 @@ def _viewed(operand: Operand, parameters: list[Tensor]) -> Tensor:
 def _element(tensor: Tensor, place: Sequence[Expression]) -> Expression:
     """The element at a place of what the tensor broadcasts to."""
     own = place[len(place) - len(tensor.shape) :]
-    return tensor(*(0 if int(size) == 1 else index for index, size in zip(own, tensor.shape, strict=True)))
+    return tensor(*(0 if is_one(size) else index for index, size in zip(own, tensor.shape, strict=True)))
 
 
 def _steps(extent: Any, name: str) -> Any:
@@ -111,7 +127,7 @@ def _scores(query: Tensor, key: Tensor) -> Tensor:
 def _broadcast(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
     longer, shorter = sorted((list(one), list(other)), key=len, reverse=True)
     padded = [tirx.IntImm("int64", 1)] * (len(longer) - len(shorter)) + shorter
-    return [a if int(b) == 1 else b for a, b in zip(longer, padded, strict=True)]
+    return [a if is_one(b) else b for a, b in zip(longer, padded, strict=True)]
 
 
 def _edited(scores: Tensor, attention: Attention, parameters: list[Tensor]) -> Tensor:

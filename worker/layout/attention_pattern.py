@@ -6,16 +6,25 @@ chosen by, caps. Nothing else may read what the function will no longer have in 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 
-from worker.layout.views import Lookup, operator_of, read_through, scalar_of, static_shape
+from worker.layout.graph import Graph
+from worker.layout.views import (
+    Lookup,
+    Shape,
+    are_known,
+    operator_of,
+    read_through,
+    same_shape,
+    scalar_of,
+    shape_of,
+)
 
 Apply = Callable[[Any, Any], Any]
 
@@ -64,45 +73,6 @@ class Match:
     safe: bool
 
 
-@dataclass
-class Graph:
-    """A function's bindings, and who reads them."""
-
-    values: dict[relax.Var, relax.Expr]
-    readers: dict[relax.Var, list[relax.Var]] = field(default_factory=dict)
-    outputs: Counter[relax.Var] = field(default_factory=Counter)
-
-    def lookup(self, expression: relax.Expr) -> relax.Expr:
-        """What a variable is bound to; other expressions, and parameters, are themselves."""
-        while isinstance(expression, relax.Var) and expression in self.values:
-            expression = self.values[expression]
-        return expression
-
-    def only_reader(self, variable: relax.Var) -> relax.Var | None:
-        """The one binding that reads a variable, where nothing else does."""
-        readers = self.readers.get(variable, [])
-        return readers[0] if len(readers) == 1 and variable not in self.outputs else None
-
-    def are_read_within(self, variables: set[relax.Var], last: relax.Var) -> bool:
-        """Whether nothing but themselves and ``last`` reads variables."""
-        inside = variables | {last}
-        return all(
-            variable not in self.outputs and inside.issuperset(self.readers.get(variable, []))
-            for variable in variables
-        )
-
-
-def read_graph(function: relax.Function) -> Graph:
-    """The graph of a function."""
-    graph = Graph(dict(relax.analysis.get_var2val(function)))
-    for variable, value in graph.values.items():
-        for operand in _operands(value):
-            graph.readers.setdefault(operand, []).append(variable)
-    if isinstance(function.body, relax.SeqExpr) and isinstance(function.body.body, relax.Var):
-        graph.outputs[function.body.body] += 1
-    return graph
-
-
 def find_attentions(graph: Graph) -> Iterator[Match]:
     """Every attention of a graph."""
     for variable, value in graph.values.items():
@@ -110,17 +80,6 @@ def find_attentions(graph: Graph) -> Iterator[Match]:
             match = _Matcher(graph, variable, value).match()
             if match is not None:
                 yield match
-
-
-def _operands(value: relax.Expr) -> list[relax.Var]:
-    found: list[relax.Var] = []
-
-    def visit(expression: relax.Expr) -> None:
-        if isinstance(expression, relax.Var):
-            found.append(expression)
-
-    relax.analysis.post_order_visit(value, visit)
-    return found
 
 
 class _Matcher:
@@ -137,12 +96,14 @@ class _Matcher:
         softmax, safe = self._softmax(weights)
         if softmax is None or not _is_plain(self._product) or not _is_along_last(softmax):
             return None
-        found = self._scores(softmax.args[0], static_shape(softmax))
+        if not are_known([value.ty.shape[-1]]):
+            return None
+        found = self._scores(softmax.args[0], shape_of(softmax))
         if found is None or not self._graph.are_read_within(self._passed, self._variable):
             return None
         scores, steps = found
         query, key = scores.args
-        if _is_weight(key, self._graph.lookup) or _is_weight(value, self._graph.lookup):
+        if _is_weight(key, self._graph) or _is_weight(value, self._graph):
             return None
         return Match(self._variable, query, key, value, tuple(steps), safe)
 
@@ -183,16 +144,15 @@ class _Matcher:
             bound = self._bound(place)
         return tuple(names) in _NO_KEY and place.same_as(scores)
 
-    def _scores(
-        self, expression: relax.Expr, shape: tuple[int, ...] | None
-    ) -> tuple[relax.Call, list[Step]] | None:
+    def _scores(self, expression: relax.Expr, shape: Shape | None) -> tuple[relax.Call, list[Step]] | None:
         """The first product, and the steps from there to the expression."""
-        if shape is None or static_shape(expression) != shape:
+        own = shape_of(expression)
+        if shape is None or own is None or not same_shape(own, shape):
             return None
         passed = set(self._passed)
         bound = self._bound(expression)
         if operator_of(bound) == "matmul":
-            return (bound, []) if _is_plain(bound) else None
+            return (bound, []) if _is_plain(bound) and _is_depth_known(bound) else None
         for operand, step in _readings(bound, self._graph.lookup):
             found = self._scores(operand, shape)
             if found is not None:
@@ -238,15 +198,23 @@ _BINARY: dict[str, Apply] = {
 
 
 def _is_plain(product: relax.Call) -> bool:
-    """Whether a product has known sizes, at least two dimensions each and one dtype."""
+    """Whether a product has at least two dimensions each, something to compute and one dtype."""
     operands = [*product.args, product]
-    shapes = [static_shape(operand) for operand in operands]
+    shapes = [shape_of(operand) for operand in operands]
     kinds = {str(operand.ty.dtype) for operand in operands}
     return (
-        all(shape is not None and len(shape) >= _MIN_RANK and 0 not in shape for shape in shapes)
+        all(shape is not None and len(shape) >= _MIN_RANK and not _is_empty(shape) for shape in shapes)
         and len(kinds) == 1
         and kinds <= set(_DTYPES)
     )
+
+
+def _is_empty(shape: Shape) -> bool:
+    return any(are_known([size]) and int(size) == 0 for size in shape)
+
+
+def _is_depth_known(product: relax.Call) -> bool:
+    return are_known([product.args[0].ty.shape[-1]])
 
 
 def _is_along_last(softmax: relax.Call) -> bool:
@@ -263,9 +231,10 @@ def _is_along_last_kept(maximum: relax.Call) -> bool:
     )
 
 
-def _is_weight(operand: relax.Expr, lookup: Lookup) -> bool:
+def _is_weight(operand: relax.Expr, graph: Graph) -> bool:
     """Whether an operand is a constant: a product with it is a linear layer, whose weights are packed."""
-    return isinstance(lookup(read_through(operand, lookup)[0]), GenericConst)
+    base = graph.lookup(read_through(operand, graph.lookup)[0])
+    return isinstance(base, GenericConst) or base in graph.parameters
 
 
 def is_masked(values: Any) -> Any:

@@ -8,6 +8,7 @@ from tvm import relax
 
 from worker.layout.convolution_types import Array, Blocked, Image, Workbench, image_of
 from worker.layout.convolution_weights import pack_vector
+from worker.layout.views import Cut
 from worker.schedules.image_rows import rows_of
 
 ELEMENTWISE = (
@@ -74,6 +75,20 @@ def join(call: relax.Call, bench: Workbench) -> Blocked | None:
     variables = [part.variable for part in blocked if part is not None]
     joined = bench.emit(relax.op.concat(variables, axis=1))
     return Blocked(joined, output.channels, output.sizes)
+
+
+def cut(value: relax.Expr, part: Cut, bench: Workbench) -> Blocked | None:
+    """A slice of channels, or a part of a split, that begins and ends between blocks."""
+    data, output = bench.blocked(part.whole), image_of(value)
+    if data is None or output is None or part.axis != 1:
+        return None
+    lanes = bench.lanes(output.dtype)
+    end = part.first + output.channels
+    if part.first % lanes or (end % lanes and end != data.channels):
+        return None
+    bounds = (part.first // lanes, -(-end // lanes))
+    blocks = bench.emit(relax.op.strided_slice(data.variable, [1], *([bound] for bound in bounds)))
+    return Blocked(blocks, output.channels, output.sizes)
 
 
 def reshape(call: relax.Call, bench: Workbench) -> Blocked | None:

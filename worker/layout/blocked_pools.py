@@ -15,7 +15,7 @@ _LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 def pool(call: relax.Call, bench: Workbench) -> Blocked | None:
     """``nn.max_pool…`` and ``nn.avg_pool…`` of an image in blocks."""
-    data, window = bench.blocked(call.args[0]), _window(call)
+    data, window = bench.blocked(call.args[0]), window_of(call)
     if data is None or window is None:
         return None
     if "max_pool" in call.op.name:
@@ -58,7 +58,8 @@ def _pool_evenly(operand: relax.Expr, image: Image, output: Sizes, bench: Workbe
     return Blocked(bench.kernel(kernel, "avg_pool", data.variable), data.channels, output)
 
 
-def _window(call: relax.Call) -> Window | None:
+def window_of(call: relax.Call) -> Window | None:
+    """How a pool's window slides; None where the image has open sizes or another layout."""
     attributes, image, output = call.attrs, image_of(call.args[0]), image_of(call)
     if image is None or output is None or attributes.layout != _LAYOUTS[len(image.sizes)]:
         return None

@@ -15,10 +15,12 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from worker.layout.blocked_operators import cut
 from worker.layout.blocked_rules import RULES
 from worker.layout.convolution_kernels import from_blocks, to_blocks
 from worker.layout.convolution_types import Array, Blocked, image_of
 from worker.layout.convolution_window import Tensor
+from worker.layout.views import cut_of
 from worker.schedules.annotations import FUSES_OUTPUT, INJECTIVE, PATTERN
 from worker.schedules.machine import Machine, machine_of
 
@@ -47,8 +49,10 @@ class _Blocker(PyExprMutator):
         self._machine = machine
         self._blocked: dict[relax.Var, Blocked] = {}
         self._plain: set[relax.Var] = set()
+        self._values: dict[relax.Var, relax.Expr] = {}
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        self._values[binding.var] = binding.value
         blocked = self._apply_rule(binding.value)
         if blocked is None:
             super().visit_var_binding_(binding)
@@ -113,10 +117,16 @@ class _Blocker(PyExprMutator):
         return self.visit_expr(operand)
 
     def _apply_rule(self, value: relax.Expr) -> Blocked | None:
+        part = cut_of(value, self._bound)
+        if part is not None:
+            return cut(value, part, self)
         if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
             return None
         rule = RULES.get(value.op.name)
         return None if rule is None else rule(value, self)
+
+    def _bound(self, expression: relax.Expr) -> relax.Expr:
+        return self._values.get(expression, expression) if isinstance(expression, relax.Var) else expression
 
     def _unblocked(self, blocked: Blocked) -> relax.Expr:
         batch, blocks, rows, columns, lanes = blocked.variable.ty.shape

@@ -1,9 +1,10 @@
-"""Weights of linear layers, packed at compile time into the panels that the kernels read.
+"""Weights of linear layers, packed into the panels that the kernels read.
 
 A product with a constant matrix ``[depth, columns]`` becomes a kernel that reads it as ``[panels, depth,
 panel columns]``: a panel lies contiguously, as wide as the register tile that the model of the machine
 chooses. Where the columns are no multiple of a panel's, the last panel overlaps its neighbor; a matrix
-narrower than one panel is filled up with zeros. Only the packed weights are stored.
+narrower than one panel is filled up with zeros. Of constants only the packed weights are stored; what is
+computed from separate parameters is packed when these are loaded.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from worker.layout.graph import resolve
+from worker.layout.views import static_shape
+from worker.layout.weights import Derivation, parameters_of
 from worker.schedules.annotations import FUSES_OUTPUT, PACKED, PATTERN
 from worker.schedules.blocks import guess
 from worker.schedules.machine import Machine, machine_of
@@ -33,8 +37,28 @@ def pack_linear_weights(module: tvm.IRModule, _context: tvm.transform.PassContex
     packer = _Packer(module, machine_of(tvm.target.Target.current()))
     for variable, function in module.functions_items():
         if isinstance(function, relax.Function):
-            packer.builder_.update_func(variable, packer.visit_expr(function))
+            packer.builder_.update_func(variable, packer.packed(function))
     return packer.builder_.get()
+
+
+def pack_panels_tensor(columns: int) -> Callable[[Any], Any]:
+    """As ``pack_panels``, of a tensor expression."""
+
+    def kernel(weights: Any) -> Any:
+        depth, width = map(int, weights.shape)
+        last = tirx.IntImm("int64", max(width - columns, 0))
+
+        def element(panel: Any, step: Any, column: Any) -> Any:
+            place = tirx.min(panel * columns, last) + column
+            if width >= columns:
+                return weights[step, place]
+            return tirx.if_then_else(place < width, weights[step, place], tirx.const(0, weights.dtype))
+
+        panels = tirx.IntImm("int64", ceil(width / columns))
+        shape = (panels, tirx.IntImm("int64", depth), tirx.IntImm("int64", columns))
+        return te.compute(shape, element, name="pack_weights")
+
+    return kernel
 
 
 def pack_panels(weights: NDArray[Any], columns: int) -> NDArray[Any]:
@@ -51,45 +75,54 @@ class _Packer(PyExprMutator):
     def __init__(self, module: tvm.IRModule, machine: Machine) -> None:
         super().__init__(module)
         self._machine = machine
+        self._derivation = Derivation((), self.lookup_binding)
+
+    def packed(self, function: relax.Function) -> relax.Function:
+        """The function with its products replaced."""
+        self._derivation = Derivation(parameters_of(function), self.lookup_binding)
+        return self.visit_expr(function)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
-        weights = self._weights(call)
-        if weights is None:
+        shape = self._shape_of_weights(call)
+        if shape is None:
             return call
         data, out_dtype = call.args[0], str(call.ty.dtype)
         sizes = MatmulShape(
             rows=prod(map(guess, list(data.ty.shape)[:-1])),
-            depth=weights.shape[0],
-            columns=weights.shape[1],
+            depth=shape[0],
+            columns=shape[1],
             bits=int(tvm.DataType(out_dtype).bits),
         )
         columns = plan_matmul(sizes, self._machine).tile.columns
         return self.builder_.call_te(
-            _kernel(weights, columns, out_dtype),
+            _kernel(shape[1], columns, out_dtype),
             data,
-            relax.const(pack_panels(weights, columns), str(weights.dtype)),
+            self._pack(call.args[1], columns),
             primfunc_name_hint="linear",
             primfunc_attrs={PATTERN: FUSES_OUTPUT},
         )
 
-    def _weights(self, call: relax.Call) -> NDArray[Any] | None:
-        """The constant matrix that a call multiplies with, where the depth is known."""
+    def _pack(self, weights: relax.Expr, columns: int) -> relax.Expr:
+        constant = resolve(weights, self.lookup_binding)
+        if isinstance(constant, GenericConst):
+            values = constant.value.numpy()
+            return relax.const(pack_panels(values, columns), str(values.dtype))
+        kernel = pack_panels_tensor(columns)
+        return self.builder_.emit_te(kernel, weights, primfunc_name_hint="pack_weights")
+
+    def _shape_of_weights(self, call: relax.Call) -> tuple[int, ...] | None:
+        """The shape of the matrix that a call multiplies with in every run, where the depth is known."""
         if call.op != _MATMUL:
             return None
-        data, weights = call.args[0], self._bound(call.args[1])
-        if not isinstance(weights, GenericConst) or "bfloat" in str(weights.value.dtype):
+        data, weights = call.args
+        shape = static_shape(weights)
+        is_constant = isinstance(resolve(weights, self.lookup_binding), GenericConst)
+        if not is_constant and (self._derivation.is_empty or not self._derivation.holds(weights)):
             return None
-        values = weights.value.numpy()
-        return values if values.ndim == 2 and values.size and _is_known(data) else None
-
-    def _bound(self, expression: relax.Expr) -> relax.Expr:
-        while isinstance(expression, relax.Var):
-            bound = self.lookup_binding(expression)
-            if bound is None:
-                return expression
-            expression = bound
-        return expression
+        if shape is None or len(shape) != 2 or 0 in shape or "bfloat" in str(weights.ty.dtype):
+            return None
+        return shape if _is_known(data) else None
 
 
 def _is_known(data: relax.Expr) -> bool:
@@ -100,9 +133,8 @@ def _is_known(data: relax.Expr) -> bool:
     return all(int(size) > 0 for size in sizes if isinstance(size, tirx.IntImm))
 
 
-def _kernel(weights: NDArray[Any], columns: int, out_dtype: str) -> Callable[[Any, Any], Any]:
-    """``data [..., depth]`` times packed weights, to ``[..., columns]``."""
-    width = weights.shape[1]
+def _kernel(width: int, columns: int, out_dtype: str) -> Callable[[Any, Any], Any]:
+    """``data [..., depth]`` times packed weights, to ``[..., width]``."""
 
     def kernel(data: Any, packed: Any) -> Any:
         step = te.reduce_axis((tirx.IntImm("int64", 0), data.shape[-1]), "k")

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from math import prod
+from typing import Any, NamedTuple
 
+import tvm
 from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst
+from tvm_ffi import structural_equal
 
 Tensor = Any
 View = Callable[[Tensor], Tensor]
 Lookup = Callable[[relax.Expr], relax.Expr]
 """What a variable is bound to; other expressions are themselves."""
+Shape = tuple[Any, ...]
+"""Sizes as expressions, of which some may be open until run time."""
+
+
+class Cut(NamedTuple):
+    """A part of a tensor, all of it but along ``axis``, where it begins at ``first``."""
+
+    whole: relax.Expr
+    axis: int
+    first: int
 
 
 def read_through(operand: relax.Expr, lookup: Lookup) -> tuple[relax.Expr, tuple[View, ...]]:
@@ -25,13 +38,43 @@ def read_through(operand: relax.Expr, lookup: Lookup) -> tuple[relax.Expr, tuple
         views.append(view)
 
 
-def static_shape(operand: relax.Expr) -> tuple[int, ...] | None:
-    """The sizes of a tensor, where all of them are known."""
+def shape_of(operand: relax.Expr) -> Shape | None:
+    """The sizes of a tensor, of which some may be open; None where even their number is unknown."""
     kind = operand.ty
     if not isinstance(kind, relax.TensorType) or not isinstance(kind.shape, relax.ShapeExpr):
         return None
-    sizes = list(kind.shape)
-    return tuple(map(int, sizes)) if all(isinstance(size, tirx.IntImm) for size in sizes) else None
+    return tuple(kind.shape)
+
+
+def static_shape(operand: relax.Expr) -> tuple[int, ...] | None:
+    """The sizes of a tensor, where all of them are known."""
+    sizes = shape_of(operand)
+    return tuple(map(int, sizes)) if sizes is not None and are_known(sizes) else None
+
+
+def element_bytes(tensor: relax.Expr) -> int:
+    """The size of one element of a tensor."""
+    return -(-int(tvm.DataType(str(tensor.ty.dtype)).bits) // 8)
+
+
+def bytes_of(tensor: relax.Expr) -> int:
+    """The size of a tensor of known sizes."""
+    return prod(map(int, tensor.ty.shape)) * element_bytes(tensor)
+
+
+def are_known(sizes: Sequence[Any]) -> bool:
+    """Whether no size is open."""
+    return all(isinstance(size, int | tirx.IntImm) for size in sizes)
+
+
+def is_one(size: Any) -> bool:
+    """Whether a dimension broadcasts; an open one does not."""
+    return are_known([size]) and int(size) == 1
+
+
+def same_shape(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether sizes are the same expressions."""
+    return len(one) == len(other) and all(map(structural_equal, one, other))
 
 
 def scalar_of(operand: relax.Expr, lookup: Lookup) -> float | None:
@@ -57,18 +100,14 @@ def _is_operator_call(expression: relax.Expr) -> bool:
 
 
 def _step(value: relax.Expr, lookup: Lookup) -> tuple[relax.Expr, View] | None:
-    """One view back, where an expression is one of known sizes."""
+    """One view back, where an expression is one."""
     if isinstance(value, relax.TupleGetItem):
         return _part_of_split(value, lookup)
     rule = _RULES.get(operator_of(value))
-    if rule is None or static_shape(value) is None or static_shape(value.args[0]) is None:
+    if rule is None or shape_of(value) is None or shape_of(value.args[0]) is None:
         return None
     view = rule(value, lookup)
     return None if view is None else (value.args[0], view)
-
-
-def _sizes(shape: Sequence[int]) -> list[tirx.IntImm]:
-    return [tirx.IntImm("int64", size) for size in shape]
 
 
 def _permuted(call: relax.Call, _lookup: Lookup) -> View:
@@ -77,28 +116,73 @@ def _permuted(call: relax.Call, _lookup: Lookup) -> View:
     return lambda tensor: topi.transpose(tensor, axes)
 
 
-def _reshaped(call: relax.Call, _lookup: Lookup) -> View:
-    shape = static_shape(call) or ()
-    return lambda tensor: topi.reshape(tensor, _sizes(shape))
+def _reshaped(call: relax.Call, _lookup: Lookup) -> View | None:
+    shape, old = shape_of(call) or (), shape_of(call.args[0]) or ()
+    if are_known(shape) and are_known(old):
+        return lambda tensor: topi.reshape(tensor, shape)
+    first, last = _common(old, shape), _common(old[::-1], shape[::-1])
+    last = min(last, min(len(old), len(shape)) - first)
+    inner, places = old[first : len(old) - last], slice(first, len(shape) - last)
+    # Divisions by open sizes would not be simplified away.
+    if not are_known(inner[1:]) or (not are_known(shape[places][1:]) and len(inner) > 1):
+        return None
+
+    def view(tensor: Tensor) -> Tensor:
+        def element(*place: Any) -> Any:
+            within = _split(_joined(place[places], shape[places]), inner)
+            return tensor(*place[:first], *within, *place[places.stop :])
+
+        return te.compute(shape, element)
+
+    return view
+
+
+def _common(old: Shape, new: Shape) -> int:
+    """How many sizes two shapes begin with alike."""
+    pairs = zip(old, new, strict=False)
+    return next(
+        (count for count, (one, other) in enumerate(pairs) if not structural_equal(one, other)),
+        min(len(old), len(new)),
+    )
+
+
+def _joined(place: Sequence[Any], sizes: Sequence[Any]) -> Any:
+    """A place as one number, in row order."""
+    number: Any = tirx.IntImm("int64", 0)
+    for index, size in zip(place, sizes, strict=True):
+        number = number * size + index
+    return number
+
+
+def _split(number: Any, sizes: Sequence[Any]) -> list[Any]:
+    """The place that a number names, in row order; the first size is not needed."""
+    place: list[Any] = []
+    for size in reversed(sizes[1:]):
+        place.append(number % size)
+        number = number // size
+    return [number, *reversed(place)] if sizes else []
 
 
 def _broadcast(call: relax.Call, _lookup: Lookup) -> View:
-    shape = static_shape(call) or ()
+    shape = shape_of(call) or ()
 
     def view(tensor: Tensor) -> Tensor:
         def element(*place: Any) -> Any:
             own = place[len(place) - len(tensor.shape) :]
-            return tensor(*(0 if int(size) == 1 else at for at, size in zip(own, tensor.shape, strict=True)))
+            return tensor(*(0 if is_one(size) else at for at, size in zip(own, tensor.shape, strict=True)))
 
-        return te.compute(_sizes(shape), element)
+        return te.compute(shape, element)
 
     return view
 
 
 def _sliced(call: relax.Call, lookup: Lookup) -> View | None:
-    axes, begin, end, *strides = (_integers(argument, lookup) for argument in call.args[1:])
+    axes, begin, end, *strides = (integers_of(argument, lookup) for argument in call.args[1:])
     steps = strides[0] if strides else [1] * len(axes or ())
     if axes is None or begin is None or end is None or steps is None or min(steps, default=1) < 1:
+        return None
+    sizes = shape_of(call.args[0]) or ()
+    if not all(first >= 0 or are_known([sizes[axis]]) for axis, first in zip(axes, begin, strict=True)):
         return None
     moves = zip(axes, zip(begin, steps, strict=True), strict=True)
     return _moved(call, dict(moves))
@@ -106,7 +190,7 @@ def _sliced(call: relax.Call, lookup: Lookup) -> View | None:
 
 def _moved(call: relax.Expr, moves: dict[int, tuple[int, int]]) -> View:
     """A part of a tensor: along an axis, from a first element in strides."""
-    shape = static_shape(call) or ()
+    shape = shape_of(call) or ()
 
     def view(tensor: Tensor) -> Tensor:
         starts = {
@@ -118,7 +202,7 @@ def _moved(call: relax.Expr, moves: dict[int, tuple[int, int]]) -> View:
             steps = (starts.get(axis, (0, 1)) for axis in range(len(place)))
             return tensor(*(at * stride + first for at, (first, stride) in zip(place, steps, strict=True)))
 
-        return te.compute(_sizes(shape), element)
+        return te.compute(shape, element)
 
     return view
 
@@ -127,29 +211,50 @@ def _taken(call: relax.Call, lookup: Lookup) -> View | None:
     index = lookup(call.args[1])
     if not isinstance(index, GenericConst) or index.value.numpy().shape != ():
         return None
-    shape, old = static_shape(call) or (), static_shape(call.args[0]) or ()
+    shape, old = shape_of(call) or (), shape_of(call.args[0]) or ()
     axis, place = int(call.attrs.axis) % len(old), int(index.value.numpy())
-    if not 0 <= place < old[axis]:
+    if not are_known([old[axis]]) or not 0 <= place < int(old[axis]):
         return None
-    return lambda tensor: te.compute(_sizes(shape), lambda *at: tensor(*at[:axis], place, *at[axis:]))
+    return lambda tensor: te.compute(shape, lambda *at: tensor(*at[:axis], place, *at[axis:]))
 
 
-def _part_of_split(item: relax.TupleGetItem, lookup: Lookup) -> tuple[relax.Expr, View] | None:
+def cut_of(value: relax.Expr, lookup: Lookup) -> Cut | None:
+    """What a slice in steps of one along one axis, or a part of a split, is cut from; None for others."""
+    if isinstance(value, relax.TupleGetItem):
+        return _cut_of_split(value, lookup)
+    whole = static_shape(value.args[0]) if operator_of(value) == "strided_slice" else None
+    if whole is None or static_shape(value) is None:
+        return None
+    axes, begin, _, *steps = (integers_of(argument, lookup) for argument in value.args[1:])
+    if axes is None or begin is None or len(axes) != 1 or (steps and steps[0] != [1]):
+        return None
+    axis = axes[0] % len(whole)
+    first = begin[0] if begin[0] >= 0 else max(0, begin[0] + whole[axis])
+    return Cut(value.args[0], axis, first)
+
+
+def _cut_of_split(item: relax.TupleGetItem, lookup: Lookup) -> Cut | None:
     call = lookup(item.tuple_value)
-    if operator_of(call) != "split" or static_shape(item) is None:
+    if operator_of(call) != "split" or shape_of(item) is None:
         return None
-    whole, sections = static_shape(call.args[0]), call.attrs.indices_or_sections
+    whole, sections = shape_of(call.args[0]), call.attrs.indices_or_sections
     if whole is None:
         return None
     axis = int(call.attrs.axis) % len(whole)
     if isinstance(sections, int | tirx.IntImm):
-        first = item.index * -(-whole[axis] // int(sections))
-    else:
-        first = 0 if item.index == 0 else int(sections[item.index - 1])
-    return call.args[0], _moved(item, {axis: (first, 1)})
+        if not are_known([whole[axis]]):
+            return None
+        return Cut(call.args[0], axis, item.index * -(-int(whole[axis]) // int(sections)))
+    return Cut(call.args[0], axis, 0 if item.index == 0 else int(sections[item.index - 1]))
 
 
-def _integers(argument: relax.Expr, lookup: Lookup) -> list[int] | None:
+def _part_of_split(item: relax.TupleGetItem, lookup: Lookup) -> tuple[relax.Expr, View] | None:
+    cut = _cut_of_split(item, lookup)
+    return None if cut is None else (cut.whole, _moved(item, {cut.axis: (cut.first, 1)}))
+
+
+def integers_of(argument: relax.Expr, lookup: Lookup) -> list[int] | None:
+    """The numbers of a tuple or a shape, where all of them are known."""
     bound = lookup(argument)
     values = getattr(bound, "fields", None) or getattr(bound, "values", None)
     if values is None:

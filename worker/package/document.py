@@ -67,6 +67,7 @@ def make_report(
         operators=counted.operators if counted else {},
         passes=optimized.passes if optimized else (),
         rewrites=optimized.rewrites if optimized else (),
+        kernels=optimized.kernels if optimized else (),
         tune=tuned.result if tuned else None,
         benchmark=benchmarked.result if benchmarked else None,
         stages=workshop.finished_stages(),
@@ -80,12 +81,14 @@ def make_report(
 def make_manifest(benchmarked: Benchmarked, files: tuple[BundleFile, ...], created_at: datetime) -> Manifest:
     """What the runner needs to know, and every file beside the manifest."""
     captured = benchmarked.captured
+    parameters = benchmarked.verified.built.parameters
     return Manifest(
         model=captured.upload.request.model,
         target=captured.upload.target,
         inputs=captured.input_specs,
         outputs=captured.output_specs,
         dynamic=captured.dynamic,
+        parameters=None if parameters is None else parameters.document,
         runtime_libraries=runtime_libraries(benchmarked.verified.built.imports),
         tolerances=tuple(
             OutputTolerance(

@@ -58,6 +58,8 @@ _PROGRAM = """\
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
 
+#include <vector>
+
 namespace ffi = tvm::ffi;
 
 int main() {{
@@ -67,9 +69,25 @@ int main() {{
   ffi::Function allocate = ffi::Function::GetGlobalRequired("runtime.TVMTensorAllocWithScope");
   DLDevice cpu{{kDLCPU, 0}};
 {inputs}
-  ffi::Any result = machine->GetFunction("{entry}").value()({names});  // {outputs}
+{call}  // {outputs}
 }}
 """
+
+_CALL = """\
+  ffi::Any result = machine->GetFunction("{entry}").value()({names});"""
+
+_CALL_WITH_PARAMETERS = """\
+  ffi::Array<ffi::Tensor> parameters;  // fill with the tensors of {file}, in the order of manifest.json
+  auto prepared = machine->GetFunction("{prepare}").value()(parameters).cast<ffi::Array<ffi::Tensor>>();
+  std::vector<ffi::AnyView> arguments{{{names}}};
+  for (const ffi::Tensor& tensor : prepared) arguments.push_back(tensor);
+  ffi::Any result;
+  machine->GetFunction("{entry}").value().CallPacked(arguments.data(), arguments.size(), &result);"""
+
+_PARAMETERS = """\
+Parameters: {count}, in `{file}`, under the model's own names. Other weights of the same shapes need no
+other library: replace the file, or name another with `python run.py --parameters FILE.safetensors`. Loading
+prepares them once, by the library's function `{prepare}`: it packs and folds them as the code wants them."""
 
 
 def readme(manifest: Manifest) -> str:
@@ -91,6 +109,9 @@ def readme(manifest: Manifest) -> str:
 def _paragraphs(manifest: Manifest) -> Iterator[str]:
     yield _tensors("Inputs", manifest.inputs, manifest.dynamic.inputs)
     yield _tensors("Outputs", manifest.outputs, manifest.dynamic.outputs)
+    separate = manifest.parameters
+    if separate is not None:
+        yield _PARAMETERS.format(count=len(separate.tensors), file=separate.file, prepare=separate.prepare)
     if manifest.dynamic.dimensions:
         yield f"Each run may choose {', '.join(map(str, manifest.dynamic.dimensions))}."
 
@@ -106,9 +127,18 @@ def _link_flag(path: str) -> str:
 def _program(manifest: Manifest) -> str:
     return _PROGRAM.format(
         inputs="\n".join(_allocation(index, spec) for index, spec in enumerate(manifest.inputs)),
-        names=", ".join(f"input{index}" for index in range(len(manifest.inputs))),
-        entry=manifest.entry_point,
+        call=_call(manifest),
         outputs=", ".join(map(str, manifest.outputs)),
+    )
+
+
+def _call(manifest: Manifest) -> str:
+    names = ", ".join(f"input{index}" for index in range(len(manifest.inputs)))
+    separate = manifest.parameters
+    if separate is None:
+        return _CALL.format(entry=manifest.entry_point, names=names)
+    return _CALL_WITH_PARAMETERS.format(
+        entry=manifest.entry_point, names=names, file=separate.file, prepare=separate.prepare
     )
 
 

@@ -14,6 +14,7 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTime
 from bessemer.contract.request import Baseline
 from worker.candidates.client import Library, LibraryCrashedError
+from worker.candidates.side import LibrarySide
 from worker.errors import failure_of, short_message
 from worker.measure.rounds import Rounds, Side, alternate, rest_of_this_process
 from worker.measure.timed import timed
@@ -40,21 +41,6 @@ def benchmark(verified: Verified, workshop: Workshop) -> Benchmarked:
     except LibraryCrashedError as error:
         raise failure_of(ErrorCode.BENCHMARK_FAILED, error, str(error)) from error
     return Benchmarked(verified=verified, result=result)
-
-
-@dataclass(frozen=True)
-class LibrarySide:
-    """The library, in its own process, which is stopped between two turns."""
-
-    library: Library
-    rest_seconds: float = 0.0
-
-    def time(self, runs: int) -> tuple[float, ...]:
-        """See ``Side.time``."""
-        return self.library.time(runs)
-
-    def rest(self) -> None:
-        """See ``Side.rest``: it rests already."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +72,7 @@ class EagerSide:
 def _measure(verified: Verified, workshop: Workshop, captured: Captured) -> BenchmarkResult:
     options, threads = captured.upload.request.benchmark, captured.upload.target.cores
     path = verified.built.library
-    with workshop.candidates.open_library(path, threads) as library:
+    with workshop.candidates.open_library(path, threads, verified.built.parameters) as library:
         library.run(captured.inputs)
         sides = (LibrarySide(library), *(_side(name, captured) for name in options.baselines))
         rounds = alternate(sides, options.seconds, lambda done, of: workshop.advance(done, of, "rounds"))

@@ -16,28 +16,31 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from worker.layout.graph import count_reads, resolve
+from worker.layout.views import operator_of
+
 Array = NDArray[Any]
 
 EVALUATORS: dict[str, Callable[..., Array]] = {
-    "relax.permute_dims": lambda attrs, x: np.transpose(x, _integers(attrs.axes)),
-    "relax.reshape": lambda _attrs, x, shape: np.reshape(x, shape),
-    "relax.broadcast_to": lambda _attrs, x, shape: np.broadcast_to(x, shape),
-    "relax.expand_dims": lambda attrs, x: np.expand_dims(x, _integers(attrs.axis) or ()),
-    "relax.add": lambda _attrs, x, y: x + y,
-    "relax.subtract": lambda _attrs, x, y: x - y,
-    "relax.multiply": lambda _attrs, x, y: x * y,
+    "permute_dims": lambda attrs, x: np.transpose(x, _integers(attrs.axes)),
+    "reshape": lambda _attrs, x, shape: np.reshape(x, shape),
+    "broadcast_to": lambda _attrs, x, shape: np.broadcast_to(x, shape),
+    "expand_dims": lambda attrs, x: np.expand_dims(x, _integers(attrs.axis) or ()),
+    "add": lambda _attrs, x, y: x + y,
+    "subtract": lambda _attrs, x, y: x - y,
+    "multiply": lambda _attrs, x, y: x * y,
 }
 """Operators that parameters commonly pass through; numpy computes them as TVM does, bit by bit."""
 
-_WEIGHT_CHANNEL_AXIS = {
-    "relax.nn.conv1d": 0,
-    "relax.nn.conv2d": 0,
-    "relax.nn.conv3d": 0,
-    "relax.matmul": 1,
+WEIGHT_CHANNEL_AXIS = {
+    "nn.conv1d": 0,
+    "nn.conv2d": 0,
+    "nn.conv3d": 0,
+    "matmul": 1,
 }
 """Which axis of the weights runs over the output's channels (the importer's layouts: OI…, and (K, N))."""
 
-_CHANNEL_AXIS = 1
+CHANNEL_AXIS = 1
 
 
 class Affine(NamedTuple):
@@ -65,7 +68,7 @@ def fold_batch_norm(
     reads, the scale goes into the weights and the shift into the bias. Elsewhere one multiplication and one
     addition stay.
     """
-    folded = _BatchNormFolder(module, _reads(function)).visit_expr(function)
+    folded = _BatchNormFolder(module, reads_by_name(function)).visit_expr(function)
     return relax.analysis.remove_all_unused(folded)
 
 
@@ -73,12 +76,7 @@ class _Mutator(PyExprMutator):
     """A rewriter that sees through variables to what they are bound to."""
 
     def binding(self, expression: relax.Expr) -> relax.Expr:
-        while isinstance(expression, relax.Var):
-            bound = self.lookup_binding(expression)
-            if bound is None:
-                return expression
-            expression = bound
-        return expression
+        return resolve(expression, self.lookup_binding)
 
     def constant(self, expression: relax.Expr) -> Array | tuple[int, ...] | None:
         """The value of a tensor or a shape, where it is known and numpy has its type."""
@@ -95,7 +93,7 @@ class _Mutator(PyExprMutator):
 class _ConstantEvaluator(_Mutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
-        evaluate = EVALUATORS.get(_operator(call))
+        evaluate = EVALUATORS.get(operator_of(call))
         values = [self.constant(argument) for argument in call.args]
         if evaluate is None or any(value is None for value in values):
             return call
@@ -115,11 +113,7 @@ class _BatchNormFolder(_Mutator):
         return item if affine is None else self._applied(norm.args[0], affine)
 
     def _affine(self, norm: relax.Expr) -> Affine | None:
-        if (
-            _operator(norm) != "relax.nn.batch_norm"
-            or norm.attrs.training
-            or norm.attrs.axis != _CHANNEL_AXIS
-        ):
+        if operator_of(norm) != "nn.batch_norm" or norm.attrs.training or norm.attrs.axis != CHANNEL_AXIS:
             return None
         values = [self.constant(argument) for argument in norm.args[1:]]
         if any(value is None for value in values):
@@ -140,7 +134,7 @@ class _BatchNormFolder(_Mutator):
     def _without_bias(self, data: relax.Expr) -> tuple[relax.Expr, Array | None]:
         """What computes ``data``, and the bias per channel that is added to it, where there is one."""
         call = self.binding(data)
-        if _operator(call) != "relax.add":
+        if operator_of(call) != "add":
             return data, None
         for term, other in (call.args, reversed(call.args)):
             value = self.constant(other)
@@ -150,7 +144,7 @@ class _BatchNormFolder(_Mutator):
 
     def _scaled_weights(self, producer: relax.Expr, scale: Array) -> relax.Call | None:
         call = self.binding(producer)
-        axis = _WEIGHT_CHANNEL_AXIS.get(_operator(call))
+        axis = WEIGHT_CHANNEL_AXIS.get(operator_of(call))
         weights = None if axis is None else self.constant(call.args[1])
         if not isinstance(weights, np.ndarray) or axis is None or not self._alone(producer):
             return None
@@ -164,29 +158,12 @@ class _BatchNormFolder(_Mutator):
         return isinstance(variable, relax.Var) and self._reads_of[variable.name] == 1
 
 
-def _reads(function: relax.Function) -> Counter[str]:
+def reads_by_name(function: relax.Function) -> Counter[str]:
+    """How often each variable is read; a rewriter makes others, of the same names."""
     counts: Counter[str] = Counter()
-
-    def visit(expression: relax.Expr) -> None:
-        match expression:
-            case relax.Call():
-                operands = expression.args
-            case relax.Tuple():
-                operands = expression.fields
-            case relax.TupleGetItem():
-                operands = [expression.tuple_value]
-            case _:
-                return
-        counts.update(operand.name for operand in operands if isinstance(operand, relax.Var))
-
-    relax.analysis.post_order_visit(function, visit)
+    for variable, count in count_reads(function).items():
+        counts[variable.name] += count
     return counts
-
-
-def _operator(expression: relax.Expr) -> str:
-    if isinstance(expression, relax.Call) and isinstance(expression.op, tvm.ir.Op):
-        return str(expression.op.name)
-    return ""
 
 
 def _integers(values: Any) -> tuple[int, ...] | None:
@@ -195,11 +172,11 @@ def _integers(values: Any) -> tuple[int, ...] | None:
 
 def _is_per_channel(shape: tuple[int, ...], rank: int) -> bool:
     padded = (1,) * (rank - len(shape)) + shape
-    return all(size == 1 for axis, size in enumerate(padded) if axis != _CHANNEL_AXIS)
+    return all(size == 1 for axis, size in enumerate(padded) if axis != CHANNEL_AXIS)
 
 
 def _per_channel(values: Array, data: relax.Expr) -> relax.Expr:
-    shape = (-1, *(1 for _ in range(data.ty.ndim - _CHANNEL_AXIS - 1)))
+    shape = (-1, *(1 for _ in range(data.ty.ndim - CHANNEL_AXIS - 1)))
     return _constant(values.reshape(shape).astype(str(data.ty.dtype)))
 
 

@@ -1,12 +1,10 @@
 """Our own TensorIR for operators whose form in TVM loses accuracy or is not vectorized.
 
-TVM's group and instance norm subtract the squared mean from the mean of squares, which cancels; its arg-max
-reduces pairs, its running sums go through memory element by element.
+TVM's arg-max reduces pairs, its running sums go through memory element by element.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from math import prod
 from typing import Any
@@ -17,125 +15,12 @@ from tvm.ir import GenericConst
 
 from worker.layout.extremes import Reduce, extreme
 from worker.layout.views import static_shape
+from worker.pipeline.bounds import BOUNDS
+from worker.pipeline.legalize_norms import group_norm, instance_norm
+from worker.pipeline.legalize_rows import argsort, scatter, topk
 from worker.rewrites.legalizations import Legalization, Rule
-from worker.schedules.annotations import OPAQUE, PATTERN
 from worker.schedules.families.resize import find_taps, write_resize
 from worker.schedules.families.scan import PRODUCT, SUM, Join, write_scan
-
-_WIDE = {"float16": "float32", "bfloat16": "float32"}
-
-
-def _normalize_groups(bb: relax.BlockBuilder, call: relax.Call, groups: int) -> relax.Expr | None:
-    """A norm over groups of channels and all that follow, as ``[N * groups, C / groups, rest]``."""
-    data, gamma, beta = call.args
-    shape, axis = static_shape(data), int(call.attrs.channel_axis)
-    if shape is None or axis % len(shape) != 1 or not _reduces_what_follows(shape, call.attrs.axes):
-        return None
-    channels, rest = shape[1] // groups, prod(shape[2:])
-    strips = bb.emit(relax.op.reshape(data, (shape[0] * groups, channels, rest)))
-
-    def norm(x: te.Tensor, gamma: te.Tensor, beta: te.Tensor) -> te.Tensor:
-        return _norm_of_strips(x, gamma, beta, groups, float(call.attrs.epsilon))
-
-    normal = bb.emit(bb.call_te(norm, strips, gamma, beta, primfunc_name_hint="group_norm"))
-    return relax.op.reshape(normal, shape)
-
-
-def _reduces_what_follows(shape: tuple[int, ...], axes: Any) -> bool:
-    """Whether axes are those after the channels, as far as they matter."""
-    reduced = {int(axis) % len(shape) for axis in axes}
-    return {axis for axis in reduced if shape[axis] > 1} == {
-        axis for axis in range(2, len(shape)) if shape[axis] > 1
-    }
-
-
-def _norm_of_strips(
-    x: te.Tensor, gamma: te.Tensor, beta: te.Tensor, groups: int, epsilon: float
-) -> te.Tensor:
-    """Rows of mean 0 and variance 1, scaled; ``x`` is ``[rows, channels, rest]``."""
-    rows, channels, rest = x.shape
-    dtype = _WIDE.get(str(x.dtype), str(x.dtype))
-    count = tirx.const(float(int(channels) * int(rest)), dtype)
-
-    def total(value: Callable[..., Any], name: str) -> te.Tensor:
-        c, s = te.reduce_axis((0, channels), "c"), te.reduce_axis((0, rest), "s")
-        return te.compute((rows,), lambda r: te.sum(value(r, c, s), axis=(c, s)), name=name)
-
-    def read(r: Any, c: Any, s: Any) -> Any:
-        return x[r, c, s].astype(dtype)
-
-    sums = total(read, "sums")
-    means = te.compute((rows,), lambda r: sums[r] / count, name="means")
-    squares = total(lambda *at: (read(*at) - means[at[0]]) * (read(*at) - means[at[0]]), "squares")
-    scales = te.compute(
-        (rows,), lambda r: tirx.rsqrt(squares[r] / count + tirx.const(epsilon, dtype)), name="scales"
-    )
-
-    def scaled(r: Any, c: Any, s: Any) -> Any:
-        channel = r % groups * channels + c
-        unit = (read(r, c, s) - means[r]) * scales[r]
-        value = unit * gamma[channel].astype(dtype) + beta[channel].astype(dtype)
-        return value.astype(x.dtype)
-
-    return te.compute((rows, channels, rest), scaled, name="normal")
-
-
-def _group_norm(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    return _normalize_groups(bb, call, int(call.attrs.num_groups))
-
-
-def _instance_norm(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    shape = static_shape(call.args[0])
-    if shape is None:
-        return None
-    own = _normalize_groups(bb, call, shape[1])
-    return _normalize_batch(bb, call, shape) if own is None else own
-
-
-def _normalize_batch(bb: relax.BlockBuilder, call: relax.Call, shape: tuple[int, ...]) -> relax.Expr | None:
-    """Statistics of each channel over the batch too: three passes, as each needs all of the one before."""
-    data, gamma, beta = call.args
-    axes = sorted(int(axis) % len(shape) for axis in call.attrs.axes)
-    if int(call.attrs.channel_axis) % len(shape) != 1 or axes != [0, *range(2, len(shape))]:
-        return None
-    batch, channels, rest = shape[0], shape[1], prod(shape[2:])
-    dtype = _WIDE.get(str(data.ty.dtype), str(data.ty.dtype))
-    count, epsilon = tirx.const(float(batch * rest), dtype), tirx.const(float(call.attrs.epsilon), dtype)
-
-    def total(value: Callable[..., Any], name: str) -> te.Tensor:
-        n, s = te.reduce_axis((0, batch), "n"), te.reduce_axis((0, rest), "s")
-        return te.compute((channels,), lambda c: te.sum(value(n, c, s), axis=(n, s)), name=name)
-
-    def means(x: te.Tensor) -> te.Tensor:
-        sums = total(lambda *at: x[at].astype(dtype), "sums")
-        return te.compute((channels,), lambda c: sums[c] / count, name="means")
-
-    def scales(x: te.Tensor, mean: te.Tensor) -> te.Tensor:
-        def square(n: Any, c: Any, s: Any) -> Any:
-            return (x[n, c, s].astype(dtype) - mean[c]) * (x[n, c, s].astype(dtype) - mean[c])
-
-        squares = total(square, "squares")
-        return te.compute((channels,), lambda c: tirx.rsqrt(squares[c] / count + epsilon), name="scales")
-
-    def scaled(x: te.Tensor, mean: te.Tensor, scale: te.Tensor, g: te.Tensor, b: te.Tensor) -> te.Tensor:
-        def element(n: Any, c: Any, s: Any) -> Any:
-            unit = (x[n, c, s].astype(dtype) - mean[c]) * scale[c]
-            return (unit * g[c].astype(dtype) + b[c].astype(dtype)).astype(x.dtype)
-
-        return te.compute((batch, channels, rest), element, name="normal")
-
-    strips = bb.emit(relax.op.reshape(data, (batch, channels, rest)))
-    mean = bb.emit(bb.call_te(means, strips, primfunc_name_hint="means"))
-    scale = bb.emit(_alone(bb, bb.call_te(scales, strips, mean, primfunc_name_hint="scales")))
-    normal = bb.emit(bb.call_te(scaled, strips, mean, scale, gamma, beta, primfunc_name_hint="batch_norm"))
-    return relax.op.reshape(normal, shape)
-
-
-def _alone(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
-    """The call of a function with which nothing is fused."""
-    name = call.args[0]
-    bb.update_func(name, bb.get()[name].with_attr(PATTERN, OPAQUE))
-    return call
 
 
 def _extreme(is_largest: bool) -> Rule:
@@ -279,16 +164,20 @@ def _resize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
 
 
 _RULES: dict[str, Rule] = {
+    **BOUNDS,
     "relax.argmax": _extreme(is_largest=True),
     "relax.argmin": _extreme(is_largest=False),
+    "relax.argsort": argsort,
     "relax.cumprod": _running(PRODUCT),
     "relax.cumsum": _running(SUM),
     "relax.image.resize2d": _resize,
     "relax.max": _extremes(is_largest=True),
     "relax.min": _extremes(is_largest=False),
-    "relax.nn.group_norm": _group_norm,
-    "relax.nn.instance_norm": _instance_norm,
+    "relax.nn.group_norm": group_norm,
+    "relax.nn.instance_norm": instance_norm,
+    "relax.scatter_elements": scatter,
     "relax.take": _take,
+    "relax.topk": topk,
 }
 
 LEGALIZATIONS = tuple(Legalization(operator, rule) for operator, rule in _RULES.items())

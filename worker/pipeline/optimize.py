@@ -11,6 +11,7 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import PassTime
 from bessemer.contract.stage import Stage
 from worker.errors import JobError, failure_of, short_message
+from worker.pipeline.kernels import KernelStep
 from worker.pipeline.passes import OPTIMIZATION, Phase, plan_passes
 from worker.pipeline.translate import blame_open_sizes
 from worker.pipeline.types import Optimized, Translated, Workshop
@@ -21,16 +22,20 @@ from worker.targets import tvm_target
 def optimize(translated: Translated, workshop: Workshop) -> Optimized:
     """Run the phases of ``OPTIMIZATION``, with the rewrites and the fusion that the request wants.
 
-    Before: ``main`` is in Relax, its parameters bound. After: it calls primitive TensorIR functions and views
-    only; every function is reached from ``main``, fused with its neighbors, and not yet scheduled.
+    Before: ``main`` is in Relax. After: it calls primitive TensorIR functions and views only; every function
+    is reached from ``main``, or from the function that prepares separate parameters for it, fused with its
+    neighbors, and not yet scheduled.
 
     Raises:
-        JobError: ``rewrite-unknown`` where the request names one; ``optimize-failed`` with the phase and the
-            pass, or ``dynamic-shapes-unsupported`` where sizes are open; ``build-failed`` for a target that
-            LLVM does not know.
+        JobError: ``rewrite-unknown``, ``kernel-unknown`` or ``kernel-unavailable``; ``optimize-failed`` with
+            the phase and the pass, or ``dynamic-shapes-unsupported`` where sizes are open; ``build-failed``
+            for a target that LLVM does not know.
     """
     module = translated.module
-    phases, rewrites = plan_passes(OPTIMIZATION, translated.captured.upload.request.optimize)
+    upload = translated.captured.upload
+    kernels = KernelStep(upload, workshop)
+    planned, rewrites = plan_passes(OPTIMIZATION, upload.request.optimize)
+    phases = kernels.added_to(planned)
     total = sum(len(phase.passes) for phase in phases)
     times: list[PassTime] = []
     with tvm_target(translated.captured.upload.target), tvm.transform.PassContext(opt_level=3):
@@ -50,6 +55,8 @@ def optimize(translated: Translated, workshop: Workshop) -> Optimized:
         module=module,
         passes=tuple(times),
         rewrites=tuple(report_rewrite(rewrite, translated.places) for rewrite in rewrites),
+        parameters=translated.parameters,
+        kernels=kernels.choices,
     )
 
 

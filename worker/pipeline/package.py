@@ -11,7 +11,9 @@ from bessemer.bundle.manifest import (
     ARCHIVE,
     CHECKSUMS,
     LIBRARY,
+    LICENSES_FOLDER,
     MANIFEST,
+    PARAMETERS,
     README,
     RECORDS_FOLDER,
     REFERENCE_INPUTS,
@@ -23,6 +25,8 @@ from bessemer.bundle.manifest import (
 from bessemer.contract.base import Document, now
 from bessemer.contract.problem import ErrorCode
 from worker.errors import failure_of
+from worker.kernels.kernel import SharedLibrary
+from worker.kernels.linking import bundle_paths, kernels_among, libraries_of
 from worker.machine import remember
 from worker.package.archive import checksums, describe, write_archive
 from worker.package.arrays import write_arrays
@@ -31,7 +35,7 @@ from worker.package.licenses import license_sources
 from worker.package.linkage import check_linkage
 from worker.package.readme import readme
 from worker.package.runtime import runtime_sources
-from worker.pipeline.types import Benchmarked, Packaged, Workshop
+from worker.pipeline.types import Benchmarked, Built, Packaged, Workshop
 from worker.report.render import render
 
 ARTIFACTS = (ARCHIVE, LIBRARY, MANIFEST, REPORT, REPORT_PAGE, RUNNER, CHECKSUMS)
@@ -64,7 +68,8 @@ def package(benchmarked: Benchmarked, workshop: Workshop) -> Packaged:
 def write_bundle(benchmarked: Benchmarked, workshop: Workshop, created_at: datetime) -> None:
     """Write every file of the bundle, and the archive of them. The same arguments give the same bytes."""
     folder = workshop.output
-    check_linkage(benchmarked.verified.built.library)
+    built = benchmarked.verified.built
+    check_linkage(built.library, (library.path.name for library in _kernel_libraries(built)))
     paths = (
         *_copy_parts(benchmarked, folder),
         *_write_references(benchmarked, folder),
@@ -78,9 +83,12 @@ def _copy_parts(benchmarked: Benchmarked, folder: Path) -> tuple[str, ...]:
     built = benchmarked.verified.built
     sources = {
         LIBRARY: built.library,
+        **({} if built.parameters is None else {PARAMETERS: built.parameters.path}),
         RUNNER: _RUNNER_SOURCE,
         **runtime_sources(built.imports),
+        **bundle_paths(_kernel_libraries(built)),
         **license_sources(),
+        **_kernel_licenses(built),
         **_record_sources(built.tuned.records),
     }
     for path, source in sources.items():
@@ -91,10 +99,22 @@ def _copy_parts(benchmarked: Benchmarked, folder: Path) -> tuple[str, ...]:
     return tuple(sources)
 
 
+def _kernel_libraries(built: Built) -> tuple[SharedLibrary, ...]:
+    return libraries_of(kernels_among(built.imports))
+
+
+def _kernel_licenses(built: Built) -> dict[str, Path]:
+    return {
+        f"{LICENSES_FOLDER}/{library.path.stem}/{text.name}": text
+        for library in _kernel_libraries(built)
+        for text in library.licenses
+    }
+
+
 def _record_sources(records: Path | None) -> dict[str, Path]:
     if records is None:
         return {}
-    files = sorted(records.glob("*.json")) if records.is_dir() else [records]
+    files = sorted((*records.glob("*.json"), *records.glob("*.py"))) if records.is_dir() else [records]
     return {f"{RECORDS_FOLDER}/{path.name}": path for path in files}
 
 

@@ -8,11 +8,19 @@ from tvm.relax import backend, transform
 from bessemer.contract.request import Fusion, OptimizeOptions
 from worker.layout.convolution import block_convolutions
 from worker.layout.linear import pack_linear_weights
+from worker.layout.sharing import share_memory
+from worker.layout.weights import PREPARE, keep_results
 from worker.pipeline.fold import evaluate_constants, fold_batch_norm
+from worker.pipeline.fold_parameters import fold_parameter_batch_norm
 from worker.rewrites.engine import Application
 from worker.rewrites.grouping import lift_constants
 from worker.rewrites.legalizations import legalization_map
 from worker.rewrites.registry import rewrite_book
+
+REWRITE, KERNELS = "rewrite", "kernels"
+"""The phases that a request fills."""
+
+_FUSE_OPS = transform.FuseOps()
 
 
 class Phase(NamedTuple):
@@ -22,8 +30,11 @@ class Phase(NamedTuple):
     passes: tuple[tvm.transform.Pass, ...]
 
 
-REWRITE = "rewrite"
-_FUSE_OPS = transform.FuseOps()
+@tvm.transform.module_pass(opt_level=0, name="RemoveUnreached")
+def remove_unreached(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    """Keep what is reached from ``main``, or from what prepares its parameters."""
+    names = {str(variable.name_hint) for variable in module.get_global_vars()}
+    return transform.DeadCodeElimination([name for name in ("main", PREPARE) if name in names])(module)
 
 
 @tvm.transform.module_pass(opt_level=0, name="LegalizeOps")
@@ -39,6 +50,7 @@ OPTIMIZATION: tuple[Phase, ...] = (
         (
             evaluate_constants,
             fold_batch_norm,
+            fold_parameter_batch_norm,
             transform.DecomposeOpsForInference(),
             evaluate_constants,
             transform.FoldConstant(),
@@ -55,8 +67,10 @@ OPTIMIZATION: tuple[Phase, ...] = (
     ),
     # What a request switches on, each under its own name: see ``plan_passes``.
     Phase(REWRITE, ()),
+    # What the request leaves to kernel libraries: ``optimize`` fills it in.
+    Phase(KERNELS, ()),
     # Regions of the graph get the layouts that their kernels read; weights are packed for them.
-    Phase("layout", (block_convolutions, pack_linear_weights)),
+    Phase("layout", (block_convolutions, pack_linear_weights, share_memory)),
     # Every operator becomes a call of a TensorIR function. Sorts know what the target offers.
     Phase(
         "legalize",
@@ -68,6 +82,8 @@ OPTIMIZATION: tuple[Phase, ...] = (
             transform.FoldConstant(),
         ),
     ),
+    # What depends on separate parameters only is computed when they are loaded, by a function of its own.
+    Phase("lift", (keep_results, transform.LiftTransformParams())),
     # Elementwise functions join what feeds them, as far as the request lets them.
     Phase(
         "fuse",
@@ -83,7 +99,7 @@ OPTIMIZATION: tuple[Phase, ...] = (
         "clean",
         (
             transform.RewriteDataflowReshape(),
-            transform.DeadCodeElimination(["main"]),
+            remove_unreached,
         ),
     ),
 )

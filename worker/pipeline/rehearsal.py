@@ -10,8 +10,10 @@ import tvm
 from torch import nn
 
 from worker.executable import compile_module
+from worker.kernels.registry import kernel_book
 from worker.pipeline.passes import default_phases
 from worker.pipeline.translate import decomposition_table
+from worker.spaces.registry import space_book
 from worker.targets import host_mcpu
 from worker.translation.importer import Importer
 
@@ -30,7 +32,9 @@ class _Rehearsed(nn.Module):
 
 
 def rehearse() -> None:
-    """Export, translate, optimize and compile a tiny model in memory."""
+    """Export, translate, optimize and compile a tiny model in memory; load what packages add."""
+    space_book()
+    kernel_book()
     program = torch.export.export(_Rehearsed().eval(), (torch.zeros(1, 1, 4, 4),))
     program = program.run_decompositions(decomposition_table())
     module = Importer().from_exported_program(program, False, False, False, None)

@@ -10,15 +10,18 @@ import torch
 import tvm
 from tvm import relax
 
+from bessemer.bundle.manifest import PARAMETERS
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.request import TranslationLevel
+from bessemer.contract.request import Parameters, TranslationLevel
 from bessemer.contract.tensor import TensorSpec
 from worker.errors import JobError, OperatorsUnsupportedError, failure_of, short_message
+from worker.layout.weights import INPUTS
+from worker.parameters import ParameterFile, separable, write_parameters
 from worker.pipeline.types import Captured, Translated, Workshop
 from worker.places import describe_place, place_of
 from worker.rewrites.legalizations import legalization_map
 from worker.targets import tvm_target
-from worker.translation.importer import Importer
+from worker.translation.importer import Importer, unbound
 from worker.translation.registry import rule_book
 from worker.translation.template import rule_template
 
@@ -52,7 +55,8 @@ def translate(captured: Captured, workshop: Workshop) -> Translated:
     Before: the program is exported and has run on its inputs. After: the module's ``main`` takes the inputs,
     under their names and in their order, and returns the outputs as one flat tuple of their shapes and
     dtypes; parameters, buffers and constants are bound. At the level of tensor expressions it calls TensorIR
-    functions, and only operators that have no expression.
+    functions, and only operators that have no expression. Where the request wants parameters separate, those
+    and the persistent buffers are arguments behind the inputs, and ``workshop.output`` has their file.
 
     Raises:
         OperatorsUnsupportedError: the importer lacks operators; all of them are listed with their places.
@@ -65,20 +69,38 @@ def translate(captured: Captured, workshop: Workshop) -> Translated:
     try:
         program = decomposed(captured.program)
         refuse_unsupported(program, importer)
+        separate = _separate(captured, program)
         with tvm_target(upload.target):
-            module = _import(importer, program)
-        main = _named_parameters(module["main"], captured.input_specs)
+            module = _import(importer, unbound(program, frozenset(separate)))
+        main = _named_parameters(module["main"], captured.input_specs, len(separate))
         _check_outputs(main, captured)
     except JobError as error:
         raise blame_open_sizes(error, captured) from error
     module.update_func(module.get_global_var("main"), main)
-    places = {name: place_of(node) for name, node in importer.nodes.items()}
-    return Translated(captured, module, count_operators(module), places)
+    return Translated(
+        captured=captured,
+        module=module,
+        operators=count_operators(module),
+        places={name: place_of(node) for name, node in importer.nodes.items()},
+        parameters=_write(separate, workshop),
+    )
 
 
 def _expressions(level: TranslationLevel) -> Mapping[str, Express] | None:
     """The tensor expressions to emit: those that legalizing makes of operators at the other level, later."""
     return legalization_map() if level is TranslationLevel.TENSOR_EXPRESSIONS else None
+
+
+def _separate(captured: Captured, program: ExportedProgram) -> dict[str, torch.Tensor]:
+    wanted = captured.upload.request.parameters is Parameters.SEPARATE
+    return separable(program) if wanted else {}
+
+
+def _write(separate: dict[str, torch.Tensor], workshop: Workshop) -> ParameterFile | None:
+    try:
+        return write_parameters(workshop.output / PARAMETERS, separate) if separate else None
+    except ValueError as error:
+        raise failure_of(ErrorCode.TRANSLATE_FAILED, error, f"its parameters: {error}") from error
 
 
 def decomposed(program: ExportedProgram) -> ExportedProgram:
@@ -167,14 +189,16 @@ def _import_failure(importer: Importer, error: Exception) -> JobError:
     return failure_of(ErrorCode.TRANSLATE_FAILED, error, f"{describe_place(place)}: {reason}", (place,))
 
 
-def _named_parameters(main: relax.Function, specs: tuple[TensorSpec, ...]) -> relax.Function:
-    if len(main.params) != len(specs):
-        raise JobError(
-            ErrorCode.TRANSLATE_FAILED, f"main takes {len(main.params)} inputs, the model {len(specs)}"
-        )
-    parameters = [relax.Var(spec.name, old.ty) for spec, old in zip(specs, main.params, strict=True)]
+def _named_parameters(main: relax.Function, specs: tuple[TensorSpec, ...], separate: int) -> relax.Function:
+    """Inputs under their own names; what follows them is said to be parameters."""
+    count = len(main.params) - separate
+    if count != len(specs):
+        raise JobError(ErrorCode.TRANSLATE_FAILED, f"main takes {count} inputs, the model {len(specs)}")
+    inputs = [relax.Var(spec.name, old.ty) for spec, old in zip(specs, main.params[:count], strict=True)]
+    parameters = [*inputs, *main.params[count:]]
     body = main.bind_params(dict(zip(main.params, parameters, strict=True))).body
-    return relax.Function(parameters, body, main.ret_ty, main.is_pure, main.attrs)
+    named = relax.Function(parameters, body, main.ret_ty, main.is_pure, main.attrs)
+    return named.with_attr(INPUTS, count) if separate else named
 
 
 def blame_open_sizes(error: JobError, captured: Captured) -> JobError:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import tvm
 from tvm import relax, tirx
+from tvm.relax.transform import DeadCodeElimination
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
@@ -21,11 +24,16 @@ from worker.pipeline.types import Optimized, Tuned, Workshop
 from worker.schedules.attempt import REFUSALS
 from worker.schedules.blocks import has_open_sizes
 from worker.schedules.default import plans_of, schedule_rest, unclaimed_functions
+from worker.spaces.registry import space_book
 from worker.targets import tvm_target
+from worker.tuning.assignment import OWN_SPACES, assign_spaces
 from worker.tuning.contest import measure_defaults, winners
+from worker.tuning.forcing import forced_records
 from worker.tuning.laboratory import EVALUATION, Laboratory, make_cost_model, open_database
 from worker.tuning.log import logging_to
+from worker.tuning.naming import names_of
 from worker.tuning.policy import best_so_far, next_task, round_size, share_seconds
+from worker.tuning.scripts import write_scripts
 from worker.tuning.search import TaskSearch
 from worker.tuning.whole_model import Entrants, Verdict, hold_contest
 
@@ -69,26 +77,49 @@ def _search_and_apply(
     records = workshop.scratch / "records"
     with logging_to(workshop.scratch / "tune.log"):
         laboratory = _open_laboratory(optimized, workshop, target)
-        tasks = _tasks_of(optimized.module, laboratory)
+        tasks = _named(_tasks_of(optimized.module, laboratory), optimized.module, options)
         measure_defaults(tasks, laboratory)
         _search(tasks, options.trials, deadline, workshop)
-        records_kept = winners(tasks, laboratory)
-        default = schedule_rest(optimized.module, target)
-        searched = apply_records(optimized.module, records_kept, target) if records_kept else default
-        verdict = Verdict(kept=Schedules.DEFAULT)
-        if records_kept:
-            entrants = Entrants(searched, default, target, optimized.captured)
-            verdict = hold_contest(entrants, workshop, budget.contest_seconds)
-    module = searched if verdict.kept is Schedules.SEARCH else default
-    result = _result(tasks, time.monotonic() - started, verdict)
+        write_scripts(tasks, records)
+        outcome = _settle(tasks, laboratory, optimized, workshop, budget.contest_seconds)
+    result = _with_unclaimed(_result(tasks, time.monotonic() - started, outcome), outcome.module)
     return Tuned(
         optimized=optimized,
-        module=module,
-        result=_with_unclaimed(result, module).model_copy(
-            update={"unsearched": count_open(optimized.module)}
-        ),
+        module=outcome.module,
+        result=result.model_copy(update={"unsearched": count_open(optimized.module)}),
         records=records,
     )
+
+
+class _Outcome(NamedTuple):
+    """The scheduled module, how it was decided, and the records that are in it."""
+
+    module: tvm.IRModule
+    verdict: Verdict
+    kept: Sequence[TuningRecord]
+
+
+def _settle(
+    tasks: Sequence[TaskSearch],
+    laboratory: Laboratory,
+    optimized: Optimized,
+    workshop: Workshop,
+    contest_seconds: float,
+) -> _Outcome:
+    """Keep what the request forces, or what wins, alone and in the whole model."""
+    is_forced, target = optimized.captured.upload.request.tune.force, laboratory.target
+    records = forced_records(tasks) if is_forced else winners(tasks, laboratory)
+    default = schedule_rest(optimized.module, target)
+    if not records:
+        return _Outcome(default, Verdict(kept=Schedules.SEARCH if is_forced else Schedules.DEFAULT), ())
+    searched = apply_records(optimized.module, records, target)
+    verdict = Verdict(kept=Schedules.SEARCH)
+    if not is_forced:
+        entrants = Entrants(searched, default, target, optimized.captured, optimized.parameters)
+        verdict = hold_contest(entrants, workshop, contest_seconds)
+    if verdict.kept is Schedules.SEARCH:
+        return _Outcome(searched, verdict, records)
+    return _Outcome(default, verdict, ())
 
 
 def count_open(module: tvm.IRModule) -> int:
@@ -124,8 +155,8 @@ def _open_laboratory(optimized: Optimized, workshop: Workshop, target: tvm.targe
 
 
 def _tasks_of(module: tvm.IRModule, laboratory: Laboratory) -> list[TaskSearch]:
-    """What can be searched; a function whose sizes are open cannot be measured."""
-    found = extract_tasks(module, laboratory.target)
+    """What each run computes and can be searched; a function whose sizes are open cannot be measured."""
+    found = extract_tasks(DeadCodeElimination(["main"])(module), laboratory.target)
     known = [task for task in found if not count_open(task.dispatched[0])]
     return [
         TaskSearch(
@@ -133,10 +164,22 @@ def _tasks_of(module: tvm.IRModule, laboratory: Laboratory) -> list[TaskSearch]:
             weight=int(task.weight),
             module=task.dispatched[0],
             plans=plans_of(task.dispatched[0]["main"], laboratory.target),
+            wanted=None,
             laboratory=laboratory,
             index=index,
         )
         for index, task in enumerate(known)
+    ]
+
+
+def _named(tasks: list[TaskSearch], module: tvm.IRModule, options: TuneOptions) -> list[TaskSearch]:
+    """The tasks that the request names, with their spaces; all where it names none."""
+    if not options.spaces:
+        return tasks
+    names = [names_of(task.module["main"], module) for task in tasks]
+    spaces = assign_spaces(names, options.spaces, {*OWN_SPACES, *space_book().spaces})
+    return [
+        replace(task, wanted=space) for task, space in zip(tasks, spaces, strict=True) if space is not None
     ]
 
 
@@ -145,10 +188,11 @@ def _search(tasks: Sequence[TaskSearch], trials: int, deadline: float | None, wo
     done = 0
     workshop.advance(done, trials, f"{len(tasks)} tasks")
     while done < trials and (deadline is None or time.monotonic() < deadline):
-        index = next_task([task.standing for task in tasks])
+        standings = [task.standing for task in tasks]
+        index = next_task(standings)
         if index is None:
             return
-        done += tasks[index].advance(round_size(trials - done))
+        done += tasks[index].advance(round_size(trials - done, standings))
         workshop.advance(done, trials, _news(tasks[index]))
 
 
@@ -170,24 +214,29 @@ def _news(task: TaskSearch) -> str:
     return f"{task.name}: nothing ran yet" if best is None else f"{task.name}: best {best * 1e3:.4g} ms"
 
 
-def _result(tasks: Sequence[TaskSearch], seconds: float, verdict: Verdict) -> TuneResult:
+def _result(tasks: Sequence[TaskSearch], seconds: float, outcome: _Outcome) -> TuneResult:
     return TuneResult(
         trials=sum(len(task.trial_seconds) for task in tasks),
         seconds=seconds,
-        tasks=tuple(_describe(task) for task in tasks),
-        kept=verdict.kept,
-        search_ms=verdict.search_ms,
-        default_ms=verdict.default_ms,
+        tasks=tuple(_describe(task, task.best_record in outcome.kept) for task in tasks),
+        kept=outcome.verdict.kept,
+        search_ms=outcome.verdict.search_ms,
+        default_ms=outcome.verdict.default_ms,
     )
 
 
-def _describe(task: TaskSearch) -> TuneTask:
-    best = task.standing.best_seconds
+def _describe(task: TaskSearch, kept: bool) -> TuneTask:
+    best, found, default = task.standing.best_seconds, task.best_seconds, task.default_seconds
     return TuneTask(
         name=task.name,
         weight=task.weight,
         trials=len(task.trial_seconds),
         failed=sum(seconds is None for seconds in task.trial_seconds),
         best_ms=None if best is None else best * 1e3,
-        history_ms=best_so_far(task.trial_seconds, task.default_seconds),
+        history_ms=best_so_far(task.trial_seconds, default),
+        space=task.space,
+        kept=kept,
+        found_ms=None if found is None else found * 1e3,
+        default_ms=None if default is None else default * 1e3,
+        failure=task.failure,
     )

@@ -12,6 +12,7 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import SourcePlace
 from bessemer.contract.report import (
     BenchmarkResult,
+    KernelChoice,
     OutputComparison,
     PassTime,
     RewriteResult,
@@ -22,7 +23,7 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.target import ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
-from worker.inspection.recorder import NoRecorder, Recorder
+from worker.inspection.snapshots import NoRecorder, Recorder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import tvm
 
     from worker.candidates.client import Candidates
+    from worker.parameters import ParameterFile
 
     Arrays = tuple[np.ndarray, ...]
 
@@ -96,7 +98,7 @@ class Captured:
 
 @dataclass(frozen=True)
 class Translated:
-    """The model in Relax, its parameters bound as constants. ``main`` takes the inputs in their order.
+    """The model in Relax. ``main`` takes the inputs in their order, then the parameters that are separate.
 
     ``places`` says where in the user's model a variable of ``main`` comes from, by its name.
     """
@@ -105,6 +107,7 @@ class Translated:
     module: tvm.IRModule
     operators: dict[str, int]
     places: Mapping[str, SourcePlace] = field(default_factory=dict)
+    parameters: ParameterFile | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,8 @@ class Optimized:
     module: tvm.IRModule
     passes: tuple[PassTime, ...]
     rewrites: tuple[RewriteResult, ...] = ()
+    parameters: ParameterFile | None = None
+    kernels: tuple[KernelChoice, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,11 @@ class Built:
     def captured(self) -> Captured:
         """The model that this was made from."""
         return self.tuned.captured
+
+    @property
+    def parameters(self) -> ParameterFile | None:
+        """The parameters that the library does not contain."""
+        return self.tuned.optimized.parameters
 
 
 @dataclass(frozen=True)

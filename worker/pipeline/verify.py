@@ -85,7 +85,7 @@ def _run(built: Built, workshop: Workshop, threads: int) -> list[Arrays]:
     inputs = (captured.inputs, *(sample.inputs for sample in captured.samples))
     done: list[Arrays] = []
     try:
-        with workshop.candidates.open_library(built.library, threads) as library:
+        with workshop.candidates.open_library(built.library, threads, built.parameters) as library:
             done.extend(map(library.run, inputs))
     except LibraryCrashedError as error:
         sizes = _shown_sizes(captured, len(done))

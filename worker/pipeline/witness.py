@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from bessemer.contract.stage import Stage
-from worker.inspection.recorder import Recorder
+from worker.inspection.snapshots import Recorder
 from worker.pipeline.types import Translated, Tuned
 
 

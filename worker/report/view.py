@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -125,12 +126,17 @@ def command_lines(request: CompilationRequest) -> tuple[str, ...]:
 def changed_options(request: CompilationRequest) -> tuple[tuple[str, str], ...]:
     """The options whose values are not the defaults, as (dotted name, value as the command line reads it)."""
     given: dict[str, Any] = request.model_dump(mode="json", exclude_defaults=True)
-    options: list[tuple[str, str]] = []
-    for name, value in given.items():
-        if name not in ("model", "inputs"):
-            fields = value.items() if isinstance(value, dict) else [(None, value)]
-            options += [(f"{name}.{field}" if field else name, _option_text(part)) for field, part in fields]
+    asked = {name: value for name, value in given.items() if name not in ("model", "inputs")}
+    options = ((name, _option_text(value)) for name, value in _leaves(asked, ""))
     return tuple(option for option in options if option[0] != "target.preset")
+
+
+def _leaves(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _option_text(value: Any) -> str:

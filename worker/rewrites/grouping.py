@@ -30,7 +30,7 @@ def primitive_of(match: Match) -> tuple[relax.Function, tuple[relax.Var, ...]]:
     outside: dict[relax.Var, relax.Var] = {}
     own = set(variables)
     for variable in variables:
-        for operand in _variables_of(match.bound[variable]):
+        for operand in relax.analysis.free_vars(match.bound[variable]):
             if operand not in own and operand not in outside:
                 outside[operand] = relax.Var(operand.name, operand.ty)
     return _function(match, variables, outside), tuple(outside)
@@ -40,23 +40,30 @@ def _function(
     match: Match, variables: list[relax.Var], outside: dict[relax.Var, relax.Var]
 ) -> relax.Function:
     builder = relax.BlockBuilder()
-    inner: dict[relax.Var, relax.Expr] = dict(outside)
+    inner = dict(outside)
+    renamer = _Renamer(inner)
     with builder.function("group", list(outside.values()), attrs={PRIMITIVE: True}, private=True):
         with builder.dataflow():
             for variable in variables[:-1]:
-                inner[variable] = builder.emit(_renamed(match.bound[variable], inner), variable.name)
-            result = builder.emit_output(_renamed(match.bound[variables[-1]], inner))
+                inner[variable] = builder.emit(renamer.visit_expr(match.bound[variable]), variable.name)
+            result = builder.emit_output(renamer.visit_expr(match.bound[match.root]))
         builder.emit_func_output(result)
     return builder.get()["group"]
 
 
-def _variables_of(value: relax.Expr) -> list[relax.Var]:
-    return [operand for operand in value.args if isinstance(operand, relax.Var)]
+@mutator
+class _Renamer(PyExprMutator):
+    """Puts the variables of a group in the place of those outside."""
 
+    def __init__(self, names: dict[relax.Var, relax.Var]) -> None:
+        super().__init__()
+        self._names = names
 
-def _renamed(call: relax.Call, names: dict[relax.Var, relax.Expr]) -> relax.Call:
-    operands = [names.get(one, one) if isinstance(one, relax.Var) else one for one in call.args]
-    return relax.Call(call.op, operands, call.attrs, call.ty_args)
+    def visit_var_(self, variable: relax.Var) -> relax.Expr:
+        return self._names.get(variable, variable)
+
+    def visit_dataflow_var_(self, variable: relax.DataflowVar) -> relax.Expr:
+        return self._names.get(variable, variable)
 
 
 @tvm.transform.module_pass(opt_level=0, name="LiftConstants")

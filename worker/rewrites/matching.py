@@ -9,7 +9,7 @@ from functools import cached_property
 from tvm import relax
 from tvm.relax.dpl import DFPattern
 
-from worker.layout.attention_pattern import read_graph
+from worker.layout.graph import read_graph
 from worker.layout.views import operator_of
 
 CHEAP = frozenset(
@@ -46,6 +46,8 @@ class Finder:
 
     def __init__(self, function: relax.Function) -> None:
         self.graph = read_graph(function)
+        # As TVM holds it: a dictionary would be copied at every match.
+        self._bound = relax.analysis.get_var2val(function)
 
     @cached_property
     def _variables(self) -> dict[relax.Expr, relax.Var]:
@@ -55,7 +57,7 @@ class Finder:
     def find(self, pattern: DFPattern) -> Iterator[Occurrence]:
         """Where a pattern matches and nobody needs what is inside, from the last to the first."""
         for variable, value in reversed(self.graph.values.items()):
-            captured = pattern.extract_matched_expr(value, self.graph.values)
+            captured = pattern.extract_matched_expr(value, self._bound)
             if captured is not None:
                 found = self._occurrence(variable, dict(captured))
                 if self._is_needless(found):
@@ -71,8 +73,8 @@ class Finder:
 
     def _collect(self, value: relax.Expr, matched: set[relax.Expr], inside: dict[relax.Var, None]) -> None:
         """The variables of a value whose own values were matched, producers first."""
-        for operand in getattr(value, "args", ()):
-            bound = self.graph.values.get(operand) if isinstance(operand, relax.Var) else None
+        for operand in relax.analysis.free_vars(value):
+            bound = self.graph.values.get(operand)
             if bound is not None and bound in matched and operand not in inside:
                 self._collect(bound, matched, inside)
                 inside[operand] = None

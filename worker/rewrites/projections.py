@@ -17,7 +17,8 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from worker.layout.attention_pattern import Graph, find_attentions, read_graph
+from worker.layout.attention_pattern import find_attentions
+from worker.layout.graph import Graph, read_graph
 from worker.layout.views import operator_of, read_through
 from worker.rewrites.grouping import is_primitive
 from worker.rewrites.rewrite import GraphRewrite

@@ -8,7 +8,7 @@ vectors of the value's size, each key one multiply-add per vector.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from worker.schedules.machine import Machine
@@ -32,13 +32,20 @@ _ROW_KEYS = 8
 _MAX_GROUPS = 8
 _MAX_WHOLE = 256
 _MIN_WINDOW = 32
+_GUESSED_SIZE = 256
+"""Queries, or keys, of which nothing is known."""
+
 _L2_SHARE = 8
 _L2_BYTES_PER_CYCLE = 24
 
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """``batches`` times ``queries`` by ``keys`` scores of ``depth`` products, ``width`` results per query."""
+    """``batches`` times ``queries`` by ``keys`` scores of ``depth`` products, ``width`` results per query.
+
+    Queries, or keys, of which nobody knows how many there are before the function runs, are open; their
+    number is a guess.
+    """
 
     batches: int
     queries: int
@@ -46,6 +53,8 @@ class AttentionShape:
     depth: int
     width: int
     bits: int
+    open_queries: bool = False
+    open_keys: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,8 @@ class AttentionPlan:
 
     Attributes:
         tile: what stays in registers.
-        window: keys whose scores are kept at a time.
+        window: keys whose scores are kept at a time; where their number is open, the last window takes the
+            rest too.
         groups: groups of queries that a task takes through the same window one after another.
         parallel: whether waking the other threads pays.
     """
@@ -95,14 +105,39 @@ class AttentionPlan:
     groups: int
     parallel: bool
 
+    @property
+    def needs(self) -> tuple[int, int]:
+        """The fewest queries and keys that it computes."""
+        return self.tile.queries, self.tile.keys
+
 
 def plan_attention(shape: AttentionShape, machine: Machine) -> AttentionPlan:
     """The plan that the model expects to be fastest."""
     tile = min(_tiles(shape, machine), key=lambda tile: _cycles(tile, shape, machine))
-    window = _window(tile, shape, machine)
+    window = _limit(shape, machine) if shape.open_keys else _window(tile, shape, machine)
     groups = ceil(shape.queries / tile.queries)
     parallel = machine.threads > 1 and _cycles(tile, shape, machine) >= MIN_PARALLEL_CYCLES
     return AttentionPlan(tile, window, _groups(groups, shape, machine, parallel), parallel)
+
+
+def attention_versions(shape: AttentionShape, machine: Machine) -> tuple[AttentionPlan, ...]:
+    """The plans of which the first whose needs are met computes a function; the last one has none.
+
+    Sizes that are known need one plan. Open queries get one for many and one for each on its own; open keys,
+    one that takes them singly. A plan between these would cost more time to compile than it saves.
+    """
+    many = replace(
+        shape,
+        queries=_GUESSED_SIZE if shape.open_queries else shape.queries,
+        keys=_GUESSED_SIZE if shape.open_keys else shape.keys,
+    )
+    sizes = [(many.queries, many.keys)]
+    if shape.open_queries:
+        sizes.append((1, many.keys))
+    if shape.open_keys:
+        sizes.append((1, 1))
+    plans = (plan_attention(replace(many, queries=queries, keys=keys), machine) for queries, keys in sizes)
+    return tuple({plan.needs: plan for plan in plans}.values())
 
 
 def _tiles(shape: AttentionShape, machine: Machine) -> Iterator[AttentionTile]:
@@ -166,13 +201,17 @@ def _window(tile: AttentionTile, shape: AttentionShape, machine: Machine) -> int
     """
     if shape.keys <= _MAX_WHOLE:
         return shape.keys
-    bytes_per_key = (shape.depth + shape.width) * shape.bits // 8
-    limit = min(_MAX_WHOLE, max(_MIN_WINDOW, machine.l2_bytes // _L2_SHARE // bytes_per_key))
-    parts = ceil(shape.keys / limit)
+    parts = ceil(shape.keys / _limit(shape, machine))
     window = ceil(shape.keys / parts)
     while 0 < shape.keys % window < tile.keys:
         window += 1
     return window
+
+
+def _limit(shape: AttentionShape, machine: Machine) -> int:
+    """The most keys of a window."""
+    bytes_per_key = (shape.depth + shape.width) * shape.bits // 8
+    return min(_MAX_WHOLE, max(_MIN_WINDOW, machine.l2_bytes // _L2_SHARE // bytes_per_key))
 
 
 def _groups(groups: int, shape: AttentionShape, machine: Machine, parallel: bool) -> int:

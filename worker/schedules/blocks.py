@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.sym import Analyzer
@@ -22,6 +23,7 @@ GUESSED_SIZE = 32
 """A batch, or a sequence, of which nothing is known."""
 
 _CALLS = re.compile(r"T\.(exp|erf|tanh|log|sqrt|rsqrt|pow|sigmoid|sin|cos|if_then_else|call_\w+)\w*\(")
+_IF = tvm.ir.Op.get("prim.if_then_else")
 _KINDS = (tirx.IterVar.DataPar, tirx.IterVar.CommReduce)
 
 
@@ -170,6 +172,28 @@ def is_expensive(body: s_tir.SBlock) -> bool:
 def has_branch(body: s_tir.SBlock) -> bool:
     """Whether the body branches, as padding does."""
     return "if_then_else" in str(body.body)
+
+
+def branches_along(block: Block, axis: Axis) -> bool:
+    """Whether which branch the body takes depends on an axis."""
+    return any(uses(condition, axis) for condition in conditions_of(block.body.body))
+
+
+def conditions_of(body: Any) -> list[Any]:
+    """The conditions of all branches in a statement or an expression."""
+    conditions: list[Any] = []
+
+    def read(call: Any) -> None:
+        if is_branch(call):
+            conditions.append(call.args[0])
+
+    tvm_ffi.structural_walk(body, (tvm.ir.Call, read))
+    return conditions
+
+
+def is_branch(call: Any) -> bool:
+    """Whether a call is an ``if_then_else``: condition, then, else."""
+    return bool(call.op.same_as(_IF))
 
 
 def uses(expression: Any, axis: Axis) -> bool:

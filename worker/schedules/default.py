@@ -16,7 +16,6 @@ from worker.schedules.annotations import SCHEDULED, UNCLAIMED
 from worker.schedules.attempt import REFUSALS, attempt
 from worker.schedules.blocks import block_names, read_block
 from worker.schedules.families import schedule_by_family
-from worker.schedules.families.written import write_by_family
 from worker.schedules.inline import inline_blocks
 from worker.schedules.machine import Machine, machine_of
 from worker.schedules.plans import NoSuchPlanError, Numbers, Scheduled, forget_plan, noted_plan
@@ -80,11 +79,6 @@ def is_scheduled(function: tirx.PrimFunc) -> bool:
     return bool(function.attrs and function.attrs.get(SCHEDULED, False))
 
 
-def count_unclaimed(module: tvm.IRModule) -> int:
-    """How many functions of a scheduled module no family knows."""
-    return len(unclaimed_functions(module))
-
-
 def unclaimed_functions(module: tvm.IRModule) -> tuple[str, ...]:
     """The names of the functions of a scheduled module that no family knows, in order."""
     names = (
@@ -132,7 +126,7 @@ def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> Scheduled:
 
 def _schedule_function(schedule: s_tir.Schedule, machine: Machine, wanted: Numbers | None) -> Scheduled:
     schedule = inline_blocks(schedule)
-    claimed = write_by_family(schedule, machine, wanted) or schedule_by_family(schedule, machine, wanted)
+    claimed = schedule_by_family(schedule, machine, wanted)
     if claimed is not None:
         return claimed
     return Scheduled(_schedule_by_rules(schedule, machine).mod[_NAME].with_attr(UNCLAIMED, True), ())

@@ -6,6 +6,7 @@ A loop of one iteration disappears. Index arithmetic keeps the dtype of its oper
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import tvm_ffi
@@ -59,13 +60,23 @@ def declare(buffer: Any) -> tirx.Stmt:
 
 
 def named(value: Any, name: str, body: Body) -> tirx.Stmt:
-    """A statement that reads a value by a name.
+    """A statement that reads a value from a register.
 
     Written out wherever it indexes, a division by an open size would be simplified and compiled again and
-    again, and computed in inner loops.
+    again, and computed in inner loops. A variable bound to it is no way out: TVM's code generator reasons
+    through variables, which took it a second for a product of open rows, LLVM's own work being a tenth.
     """
-    variable = tirx.Var(name, dtype_of(value))
-    return sequence(tirx.Bind(variable, value), body(variable))
+    register = registers((1,), dtype_of(value), name)
+    zero = constant(0, dtype_of(value))
+    return sequence(declare(register), store(register, value, zero), body(register[zero]))
+
+
+def all_named(values: Sequence[tuple[Any, str]], body: Callable[..., tirx.Stmt]) -> tirx.Stmt:
+    """A statement that reads several values, each given with its name, from registers."""
+    if not values:
+        return body()
+    (value, name), *others = values
+    return named(value, name, lambda first: all_named(others, partial(body, first)))
 
 
 def store(buffer: Any, value: Any, *indices: Index) -> tirx.Stmt:

@@ -6,7 +6,7 @@ from math import prod
 
 from tvm import s_tir
 
-from worker.schedules.blocks import Block, element_bits, has_branch, read_block, writes_axis
+from worker.schedules.blocks import Block, branches_along, element_bits, read_block, writes_axis
 from worker.schedules.machine import Machine, choose_tile
 
 MIN_PARALLEL_WORK = 32_768
@@ -34,7 +34,7 @@ def schedule_spatial(schedule: s_tir.Schedule, name: str, machine: Machine) -> N
 
 def _lanes(block: Block, machine: Machine) -> int:
     last = block.spatial[-1]
-    if last.is_open or writes_axis(block) is not last or has_branch(block.body):
+    if last.is_open or writes_axis(block) is not last or branches_along(block, last):
         return 1
     tile = choose_tile(last.extent, 1, element_bits(block), machine)
     return tile.lanes if tile else 1

@@ -181,12 +181,18 @@ def exp(x: Expression, doublings: int = 0) -> Expression:
 
     def scaled(x: Expression, n: Expression) -> Expression:
         r = x - n * form(form.log2[0]) - n * form(form.log2[1])
-        return let(r, lambda r: _times_power_of_two(form(1.0) + (r + r * r * horner(r, form.exp)), n + shift))
+        return let(r, lambda r: times_power_of_two(small_exp(r), n + shift))
 
     def reduced(x: Expression) -> Expression:
         return let(tirx.floor(x * form(_LOG2_E) + form(0.5)), lambda n: scaled(x, n))
 
     return let(x, lambda x: let(clamped(x, form.exp_lowest, form.exp_highest - doublings), reduced))
+
+
+def small_exp(r: Expression) -> Expression:
+    """``e ** r`` where ``|r|`` is at most half of ``log(2)``."""
+    form = format_of(r)
+    return form(1.0) + (r + r * r * horner(r, form.exp))
 
 
 def log(x: Expression) -> Expression:
@@ -320,7 +326,13 @@ def _to_float(whole: Expression, form: Format) -> Expression:
     return tirx.Cast(form.dtype, tirx.Cast("int32", whole))
 
 
-def _times_power_of_two(value: Expression, n: Expression) -> Expression:
+def below_zero(x: Expression) -> Expression:
+    """Whether a number has a sign, zero included."""
+    form = format_of(x)
+    return tirx.reinterpret(form.integer, x) < form.whole(0)
+
+
+def times_power_of_two(value: Expression, n: Expression) -> Expression:
     """``value * 2 ** n`` in two steps, each of which is a normal number."""
     form = format_of(value)
 

@@ -20,6 +20,8 @@ cos      3       3
 cosh     3       3
 erf      5       3
 exp      2       2
+exp2     2       2
+fmod     0       libm
 log      2       2
 log10    2       3
 log1p    4       4
@@ -45,7 +47,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, PrimType
@@ -53,13 +54,16 @@ from tvm.ir import Call, PrimType
 from worker.schedules import nest
 from worker.schedules import vector_powers as powers
 from worker.schedules import vector_trigonometry as trigonometry
+from worker.schedules.blocks import is_branch
 from worker.schedules.vector_functions import FLOAT32, FORMATS, Expression, erf, exp, log, sigmoid, tanh
 
 _NARROW = ("float16", "bfloat16")
-_IF_THEN_ELSE = tvm.ir.Op.get("prim.if_then_else")
 
 
-RULES: dict[str, Callable[..., Expression | None]] = {
+Rule = Callable[..., Expression | None]
+Rules = dict[str, Rule]
+
+RULES: Rules = {
     "tirx.acos": trigonometry.acos,
     "tirx.acosh": powers.acosh,
     "tirx.asin": trigonometry.asin,
@@ -71,6 +75,8 @@ RULES: dict[str, Callable[..., Expression | None]] = {
     "tirx.cosh": powers.cosh,
     "tirx.erf": erf,
     "tirx.exp": exp,
+    "tirx.exp2": powers.exp2,
+    "tirx.fmod": powers.fmod,
     "tirx.log": log,
     "tirx.log10": powers.log10,
     "tirx.log1p": powers.log1p,
@@ -83,6 +89,9 @@ RULES: dict[str, Callable[..., Expression | None]] = {
     "tirx.tanh": tanh,
 }
 """What replaces a call, by the operator's name; None leaves the call."""
+
+_IN_BRANCHES = {name: rule for name, rule in RULES.items() if name != "tirx.fmod"}
+"""Inside a branch terms stay in the expression, which must not be long."""
 
 
 def with_vector_math(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -129,13 +138,13 @@ class _Terms:
         terms: list[tirx.Stmt] = []
 
         def call(call: Call, mutator: Any) -> Expression:
-            if call.op.same_as(_IF_THEN_ELSE):
-                return tvm_ffi.structural_map(call, (Call, _rewritten))
+            if is_branch(call):
+                return tvm_ffi.structural_map(call, (Call, _within_branch))
             plain = mutator.default_mutate(call)
             return self._flat(_rewritten(plain), terms) if _rule(plain) is not None else plain
 
         def branch(select: tirx.Select, _mutator: Any) -> Expression:
-            return tvm_ffi.structural_map(select, (Call, _rewritten))
+            return tvm_ffi.structural_map(select, (Call, _within_branch))
 
         value = tvm_ffi.structural_mutate(store.value, ((Call, call), (tirx.Select, branch)))
         return nest.sequence(*terms, tirx.BufferStore(store.buffer, value, store.indices))
@@ -152,13 +161,17 @@ class _Terms:
         return tvm_ffi.structural_mutate(expression, (tirx.Let, bound))
 
 
-def _rule(call: Call) -> Callable[..., Expression | None] | None:
+def _rule(call: Call, rules: Rules = RULES) -> Rule | None:
     known = nest.dtype_of(call) in (*FORMATS, *_NARROW) if isinstance(call.ty, PrimType) else False
-    return RULES.get(str(getattr(call.op, "name", ""))) if known else None
+    return rules.get(str(getattr(call.op, "name", ""))) if known else None
 
 
-def _rewritten(call: Call) -> Expression:
-    rule = _rule(call)
+def _within_branch(call: Call) -> Expression:
+    return _rewritten(call, _IN_BRANCHES)
+
+
+def _rewritten(call: Call, rules: Rules = RULES) -> Expression:
+    rule = _rule(call, rules)
     if rule is None:
         return call
     dtype = nest.dtype_of(call)

@@ -13,11 +13,15 @@ from worker.schedules.vector_functions import (
     FLOAT64,
     Expression,
     absolute,
+    below_zero,
+    clamped,
     exp,
     format_of,
     horner,
     let,
     log,
+    small_exp,
+    times_power_of_two,
 )
 
 _PRODUCTS: dict[float, Callable[[Expression], Expression]] = {
@@ -47,6 +51,9 @@ _SINH = {
 _LARGE = {"float32": 1e4, "float64": 1e8}
 """Beyond, one more or less under a root makes no difference."""
 _LOG_2 = log_of_number(2.0)
+_DIGITS = 28
+_STEPS = 10
+"""Quotients of float32 are below ``2 ** 277``."""
 
 
 def power(base: Expression, exponent: Expression) -> Expression | None:
@@ -56,6 +63,32 @@ def power(base: Expression, exponent: Expression) -> Expression | None:
     if format_of(base) is not FLOAT32:
         return None
     return let(base, lambda base: let(exponent, lambda exponent: _power(base, exponent)))
+
+
+def exp2(x: Expression) -> Expression:
+    """A power of two times ``e ** (r * log(2))``, ``|r|`` at most one half."""
+    form = format_of(x)
+    lowest, highest = form.exp_lowest / _LOG_2, form.exp_highest / _LOG_2
+
+    def scaled(x: Expression, n: Expression) -> Expression:
+        return let((x - n) * form(_LOG_2), lambda r: times_power_of_two(small_exp(r), n))
+
+    def reduced(x: Expression) -> Expression:
+        return let(tirx.floor(x + form(0.5)), lambda n: scaled(x, n))
+
+    return let(x, lambda x: let(clamped(x, lowest, highest), reduced))
+
+
+def fmod(left: Expression, right: Expression) -> Expression | None:
+    """What whole quotients leave, exactly: of float32 through float64, where products are exact;
+    None elsewhere.
+
+    A long division: each step takes ``_DIGITS`` binary digits of the quotient, the highest first. A step's
+    digits may be one off, which the next one, and in the end a correction, makes good.
+    """
+    if format_of(left) is not FLOAT32:
+        return None
+    return let(left, lambda left: let(right, lambda right: _fmod(left, right)))
 
 
 def log2(x: Expression) -> Expression:
@@ -141,6 +174,30 @@ def atanh(x: Expression) -> Expression:
         return let(let(absolute(x), size), lambda value: tirx.Select(x < form(0.0), -value, value))
 
     return let(x, signed)
+
+
+def _fmod(left: Expression, right: Expression) -> Expression:
+    size, zero = absolute(tirx.Cast(FLOAT64.dtype, left)), FLOAT64(0.0)
+
+    def divided(rest: Expression, divisor: Expression, inverse: Expression, step: int) -> Expression:
+        if step < 0:
+            above = tirx.Select(rest < zero, rest + divisor, rest)
+            return let(above, lambda above: tirx.Select(above >= divisor, above - divisor, above))
+        unit = 2.0 ** (_DIGITS * step)
+        digits = tirx.floor(rest * (inverse * FLOAT64(1 / unit)))
+        left_over = rest - digits * (divisor * FLOAT64(unit))
+        return let(left_over, lambda rest: divided(rest, divisor, inverse, step - 1))
+
+    def whole(divisor: Expression) -> Expression:
+        inverse = FLOAT64(1.0) / divisor
+        rest = let(
+            inverse, lambda inverse: let(size, lambda size: divided(size, divisor, inverse, _STEPS - 1))
+        )
+        return let(tirx.Cast(FLOAT32.dtype, rest), lambda rest: tirx.Select(below_zero(left), -rest, rest))
+
+    value = let(absolute(tirx.Cast(FLOAT64.dtype, right)), whole)
+    stays = tirx.And(absolute(right) == FLOAT32(inf), absolute(left) < FLOAT32(inf))
+    return tirx.Select(stays, left, value)
 
 
 def _or_far(a: Expression, near: Expression) -> Expression:

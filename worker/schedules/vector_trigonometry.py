@@ -12,6 +12,7 @@ from worker.schedules.vector_functions import (
     FLOAT64,
     Expression,
     absolute,
+    below_zero,
     clamped,
     format_of,
     horner,
@@ -147,7 +148,7 @@ def atan2(y: Expression, x: Expression) -> Expression:
 
         def turned(angle: Expression) -> Expression:
             upright = tirx.Select(steep, form(2 * _QUARTER) - angle, angle)
-            return _with_sign(tirx.Select(_is_negative(x), form(4 * _QUARTER) - upright, upright), y)
+            return _with_sign(tirx.Select(below_zero(x), form(4 * _QUARTER) - upright, upright), y)
 
         return let(atan(quotient), turned)
 
@@ -164,12 +165,7 @@ def atan2(y: Expression, x: Expression) -> Expression:
 
 def _with_sign(size: Expression, number: Expression) -> Expression:
     """A number that is not negative, with another one's sign."""
-    return let(size, lambda size: tirx.Select(_is_negative(number), -size, size))
-
-
-def _is_negative(x: Expression) -> Expression:
-    form = format_of(x)
-    return tirx.reinterpret(form.integer, x) < form.whole(0)
+    return let(size, lambda size: tirx.Select(below_zero(number), -size, size))
 
 
 def _reduced(x: Expression, body: Callable[[Expression, Expression], Expression]) -> Expression:

@@ -8,15 +8,19 @@ compute quotients of integers as integers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tvm import relax, tirx
+from tvm.tirx.op import register_intrin_lowering
 
-from worker.translation.dtypes import common_dtype, is_floating, is_number
+from worker.translation.dtypes import common_dtype, is_floating, is_number, wide
 from worker.translation.emitter import Emitter, dtype_of
 from worker.translation.rule import Rules, Translate, rules_of
 
 Binary = Callable[[relax.Expr, relax.Expr], relax.Expr]
+Element = Callable[[Any, Any], Any]
+"""From an element of each operand to one of the result."""
 
 
 def _is_open(*operands: Any) -> bool:
@@ -83,33 +87,66 @@ def _divide_mode(emit: Emitter, left: Any, right: Any, *, rounding_mode: str | N
 
 
 def _floor_divide(emit: Emitter, left: Any, right: Any) -> Any:
-    if _is_open(left, right):
-        return emit.stock()
-    if not is_floating(emit.dtype):
-        return _arithmetic(relax.op.floor_divide)(emit, left, right)
-    return relax.op.floor(emit(_arithmetic(relax.op.divide)(emit, left, right)))
+    """Of floats by way of the exact remainder: a quotient that is rounded up to a whole number is not one."""
+    return _by_remainder(emit, left, right, relax.op.floor_divide, _floored_quotient)
 
 
 def _remainder(emit: Emitter, left: Any, right: Any) -> Any:
     """With the sign of the divisor."""
-    if _is_open(left, right):
-        return emit.stock()
-    dtype = emit.dtype
-    left, right = emit.cast(left, dtype), emit.cast(right, dtype)
-    if not is_floating(dtype):
-        return relax.op.floor_mod(left, right)
-    whole = emit(relax.op.floor(emit(relax.op.divide(left, right))))
-    return relax.op.subtract(left, emit(relax.op.multiply(whole, right)))
+    return _by_remainder(emit, left, right, relax.op.floor_mod, _signed_remainder)
 
 
 def _fmod(emit: Emitter, left: Any, right: Any) -> Any:
     """With the sign of the dividend."""
-    dtype = emit.dtype
-    left, right = emit.cast(left, dtype), emit.cast(right, dtype)
-    whole = emit(relax.op.divide(left, right))
-    if is_floating(dtype):
-        whole = emit(relax.op.trunc(whole))
-    return relax.op.subtract(left, emit(relax.op.multiply(whole, right)))
+    return _by_remainder(emit, left, right, partial(_truncated_remainder, emit), tirx.fmod)
+
+
+def _by_remainder(emit: Emitter, left: Any, right: Any, on_integers: Binary, on_floats: Element) -> Any:
+    if _is_open(left, right):
+        return emit.stock()
+    if not is_floating(emit.dtype):
+        return _arithmetic(on_integers)(emit, left, right)
+    compute = wide(emit.dtype)
+    operands = (emit.cast(operand, compute) for operand in (left, right))
+    return emit.cast(emit.tensor_expression(_broadcast(on_floats), *operands), emit.dtype)
+
+
+def _truncated_remainder(emit: Emitter, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    return relax.op.subtract(left, emit(relax.op.multiply(emit(relax.op.divide(left, right)), right)))
+
+
+def _signed_remainder(left: Any, right: Any) -> Any:
+    def signed(rest: Any) -> Any:
+        return tirx.Select(_has_other_sign(rest, right), rest + right, rest)
+
+    return _with_rest(left, right, signed)
+
+
+def _floored_quotient(left: Any, right: Any) -> Any:
+    """As torch's ``div_floor_floating``, which is Python's."""
+    zero, one, half = (tirx.const(number, left.ty.dtype) for number in (0, 1, 0.5))
+
+    def quotient(rest: Any) -> Any:
+        exact = (left - rest) / right
+        below = tirx.Select(_has_other_sign(rest, right), exact - one, exact)
+        floor = tirx.floor(below)
+        whole = tirx.Select(below - floor > half, floor + one, floor)
+        # A zero has the sign of the quotient.
+        signed = tirx.Select(below == zero, left / right * zero, whole)
+        return tirx.Select(right == zero, left / right, signed)
+
+    return _with_rest(left, right, quotient)
+
+
+def _has_other_sign(rest: Any, right: Any) -> Any:
+    zero = tirx.const(0, right.ty.dtype)
+    return tirx.Select(rest < zero, right > zero, tirx.all(rest > zero, right < zero))
+
+
+def _with_rest(left: Any, right: Any, body: Callable[[Any], Any]) -> Any:
+    """An expression that reads the remainder several times."""
+    rest = tirx.Var("rest", left.ty.dtype)
+    return tirx.Let(rest, tirx.fmod(left, right), body(rest))
 
 
 def _comparison(operation: Binary) -> Translate:
@@ -190,14 +227,14 @@ def _atan2(emit: Emitter, left: relax.Expr, right: relax.Expr) -> relax.Expr:
     )
 
 
-def _broadcast(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _broadcast(operation: Element) -> Callable[[Any, Any], Any]:
     """A tensor expression of an operation on elements, over shapes that broadcast."""
     from tvm import te, topi
 
     def compute(left: Any, right: Any) -> Any:
         shape = topi.add(left, right).shape
         left, right = topi.broadcast_to(left, shape), topi.broadcast_to(right, shape)
-        return te.compute(shape, lambda *index: operation(left[index], right[index]), name="binary")
+        return te.compute(shape, lambda *at: operation(left(*at), right(*at)), name="binary")
 
     return compute
 
@@ -220,6 +257,15 @@ _COMPARISONS = {
     "gt": relax.op.greater,
     "ge": relax.op.greater_equal,
 }
+
+
+def _call_library(call: tirx.Call) -> Any:
+    """TVM knows ``fmod``, but has no code for it on a processor."""
+    dtype = str(call.ty.dtype)
+    return tirx.call_pure_extern(dtype, "fmod" if dtype == "float64" else "fmodf", *call.args)
+
+
+register_intrin_lowering("tirx.fmod", target="llvm", f=_call_library)
 
 RULES: Rules = rules_of(
     {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 
 import torch
 
@@ -13,10 +13,6 @@ Operand = torch.Tensor | float
 
 def _erfc(x: torch.Tensor) -> torch.Tensor:
     return 1 - torch.erf(x)
-
-
-def _exp2(x: torch.Tensor) -> torch.Tensor:
-    return torch.exp(x * math.log(2))
 
 
 def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -55,18 +51,15 @@ def _right_shift(x: torch.Tensor, bits: int) -> torch.Tensor:
     return torch.div(x, 2**bits, rounding_mode="floor")
 
 
-RULES: Rules = tuple(
-    Decomposition(f"aten.{name}", compute)
-    for name, compute in {
-        "__lshift__.Scalar": _left_shift,
-        "__rshift__.Scalar": _right_shift,
-        "copysign.Tensor": _copysign,
-        "erfc.default": _erfc,
-        "exp2.default": _exp2,
-        "fmax.default": _fmax,
-        "fmin.default": _fmin,
-        "hypot.default": _hypot,
-        "ldexp.Tensor": _ldexp,
-        "signbit.default": _signbit,
-    }.items()
-)
+_FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
+    "__lshift__.Scalar": _left_shift,
+    "__rshift__.Scalar": _right_shift,
+    "copysign.Tensor": _copysign,
+    "erfc.default": _erfc,
+    "fmax.default": _fmax,
+    "fmin.default": _fmin,
+    "hypot.default": _hypot,
+    "ldexp.Tensor": _ldexp,
+    "signbit.default": _signbit,
+}
+RULES: Rules = tuple(Decomposition(f"aten.{name}", compute) for name, compute in _FUNCTIONS.items())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch.utils import _pytree as pytree
@@ -20,8 +21,9 @@ from worker.translation.registry import rule_book
 from worker.translation.symbols import Symbols
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from torch.export import ExportedProgram
     from torch.fx import Node
 
     from worker.translation.expressions import Express
@@ -70,7 +72,7 @@ class Importer(ExportedProgramImporter):
 
     def create_input_vars(self, exported_program: Any) -> Any:
         """The inputs, whose shapes name the symbols."""
-        found = super().create_input_vars(exported_program)
+        found = super().create_input_vars(getattr(exported_program, "program", exported_program))
         self._symbols = Symbols(found[1].values())
         return found
 
@@ -186,6 +188,31 @@ class Importer(ExportedProgramImporter):
             return None
         converter = self.convert_map.get(getattr(target, "__name__", str(target)))
         return None if converter is None else partial(converter)
+
+
+@dataclass(frozen=True)
+class _Unbound:
+    """A program some of whose tensors the importer does not find, and so leaves as arguments of ``main``."""
+
+    program: ExportedProgram
+    names: frozenset[str]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.program, name)
+
+    def named_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return self._bound(self.program.named_parameters())
+
+    def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return self._bound(self.program.named_buffers())
+
+    def _bound(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
+        return ((name, tensor) for name, tensor in tensors if name not in self.names)
+
+
+def unbound(program: ExportedProgram, names: frozenset[str]) -> ExportedProgram:
+    """A program for the importer, which does not bind the tensors of these names."""
+    return cast("ExportedProgram", _Unbound(program, names)) if names else program
 
 
 def operator_name(node: Node) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tvm import relax
+from tvm import relax, te, tirx
 
 from worker.translation.arithmetic import truth
 from worker.translation.dtypes import is_floating, wide
@@ -83,6 +83,14 @@ def _elu(emit: Emitter, data: relax.Expr, alpha: float, scale: float, input_scal
     return relax.op.multiply(scale_, unscaled)
 
 
+def _exp2(emit: Emitter, data: relax.Expr) -> relax.Expr:
+    return emit.tensor_expression(_power_of_two, emit.cast(data, emit.dtype))
+
+
+def _power_of_two(x: te.Tensor) -> te.Tensor:
+    return te.compute(x.shape, lambda *at: tirx.exp2(x(*at)), name="exp2")
+
+
 def _relu(emit: Emitter, data: relax.Expr) -> relax.Expr:
     return relax.op.nn.relu(data)
 
@@ -115,6 +123,7 @@ RULES: Rules = rules_of(
         "aten.log10.default": _logarithm(0.4342944819032518),
         "aten.log1p.default": _log1p,
         "aten.elu.default": _elu,
+        "aten.exp2.default": _exp2,
         "aten.relu.default": _relu,
         "aten._to_copy.default": _to,
     }

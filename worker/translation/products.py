@@ -26,6 +26,10 @@ def _matmul(emit: Emitter, left: relax.Expr, right: relax.Expr) -> relax.Expr:
     return biased(emit, relax.op.matmul(left, right, out_dtype=wide(dtype)), None, dtype)
 
 
+def _int_matmul(_emit: Emitter, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    return relax.op.matmul(left, right, out_dtype="int32")
+
+
 def _linear(emit: Emitter, data: relax.Expr, weight: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
     dtype = dtype_of(data)
     if len(weight.ty.shape) == 1:
@@ -54,6 +58,7 @@ def times(emit: Emitter, expression: relax.Expr, factor: float) -> relax.Expr:
 
 RULES: Rules = rules_of(
     {
+        "aten._int_mm.default": _int_matmul,
         "aten.addmm.default": _addmm,
         "aten.baddbmm.default": _addmm,
         "aten.bmm.default": _matmul,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
+from worker.extensions import collect
 from worker.translation.rule import Decomposition, Rule
 
 GROUP = "bessemer.translation_rules"
@@ -42,17 +43,12 @@ BUILT_IN: tuple[EntryPoint, ...] = tuple(
 )
 
 
-class RuleError(Exception):
-    """An entry point gives no rules, or two give one for the same operator."""
-
-
 @dataclass(frozen=True)
 class RuleBook:
-    """Rules by operator, and the entry point that each comes from."""
+    """Rules by operator."""
 
     rules: dict[str, Rule]
     decompositions: dict[str, Decomposition]
-    sources: dict[str, str]
 
 
 @lru_cache(maxsize=1)
@@ -62,14 +58,15 @@ def rule_book() -> RuleBook:
     Loading them imports the packages, so that the custom operators that they define are known to torch.
 
     Raises:
-        RuleError: an entry point gives no rules, or two packages give one for the same operator.
+        ExtensionError: an entry point gives no rules, or two packages give one for the same operator.
     """
     return make_rule_book(BUILT_IN, entry_points(group=GROUP))
 
 
 def make_rule_book(built_in: Iterable[EntryPoint], installed: Iterable[EntryPoint]) -> RuleBook:
     """The rules of entry points; see ``rule_book``."""
-    ours, theirs = _collect(built_in), _collect(installed)
+    kinds: tuple[type[Rule | Decomposition], ...] = (Rule, Decomposition)
+    ours, theirs = (collect(points, kinds, lambda one: one.operator) for points in (built_in, installed))
     chosen = {**ours, **theirs}
     rules = {operator: rule for operator, (rule, _) in chosen.items()}
     return RuleBook(
@@ -77,26 +74,4 @@ def make_rule_book(built_in: Iterable[EntryPoint], installed: Iterable[EntryPoin
         decompositions={
             operator: rule for operator, rule in rules.items() if isinstance(rule, Decomposition)
         },
-        sources={operator: source for operator, (_, source) in chosen.items()},
     )
-
-
-def _collect(points: Iterable[EntryPoint]) -> dict[str, tuple[Rule | Decomposition, str]]:
-    found: dict[str, tuple[Rule | Decomposition, str]] = {}
-    for point in points:
-        for rule in _load(point):
-            if rule.operator in found:
-                first = found[rule.operator][1]
-                raise RuleError(f"two rules for {rule.operator}: of {first} and of {point.value}")
-            found[rule.operator] = (rule, point.value)
-    return found
-
-
-def _load(point: EntryPoint) -> tuple[Rule | Decomposition, ...]:
-    try:
-        rules = point.load()
-    except Exception as error:
-        raise RuleError(f"{point.value} of {GROUP} does not load: {type(error).__name__}: {error}") from error
-    if not isinstance(rules, tuple) or not all(isinstance(rule, Rule | Decomposition) for rule in rules):
-        raise RuleError(f"{point.value} of {GROUP} is no tuple of rules")
-    return rules

@@ -31,13 +31,19 @@ def _nearest(emit: Emitter, data: relax.Expr, sizes: Sizes, factors: Factors) ->
 
 
 def _linear(emit: Emitter, data: relax.Expr, sizes: Sizes, align_corners: bool, factors: Factors) -> Any:
-    """Between the two nearest of each axis, at ``(i + 1/2) / factor - 1/2``."""
+    """Between the two nearest of each axis, at ``(i + 1/2) / factor - 1/2``.
+
+    Where corners are aligned, a single place is the first one; TVM divides by zero there.
+    """
     ours, theirs = _spatial(emit, data)
     ratios = _scales(ours, theirs, None)
-    if align_corners or np.allclose(_scales(ours, theirs, factors), ratios, rtol=1e-6):
+    has_factors = not np.allclose(_scales(ours, theirs, factors), ratios, rtol=1e-6)
+    if 1 not in theirs if align_corners else not has_factors:
         return emit.stock()
     for axis, scale in enumerate(_scales(ours, theirs, factors)):
         at = np.maximum((np.arange(theirs[axis], dtype="float32") + 0.5) * scale - 0.5, 0)
+        if align_corners:
+            at = np.linspace(0, ours[axis] - 1, theirs[axis], dtype="float32")
         low = np.minimum(np.floor(at), ours[axis] - 1)
         share = relax.const((at - low).reshape((-1,) + (1,) * (1 - axis)), dtype_of(data))
         below = _read(emit, data, 2 + axis, low.astype("int64"))

@@ -19,7 +19,8 @@ from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 from worker.candidates.requests import Evaluation
 
 _DEVICE = "cpu"
-_WARM_UP_SAMPLES = 16
+WARM_UP_SAMPLES = 16
+"""How many measurements the cost model needs before it predicts."""
 
 EVALUATION = Evaluation(repeats=8, repeat_seconds=0.0015)
 """How a candidate is timed in one round: in parts that fit between the turns of other processes."""
@@ -43,7 +44,7 @@ def make_cost_model(seed: int, threads: int) -> CostModel:
     """A gradient-boosted model that predicts from few samples on."""
     return XGBModel(
         config=XGBConfig(seed=seed, nthread=threads),
-        num_warmup_samples=_WARM_UP_SAMPLES,
+        num_warmup_samples=WARM_UP_SAMPLES,
         num_tuning_cores=threads,
     )
 

@@ -25,12 +25,16 @@ _CONTEST_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a task is. ``best_seconds`` is of one call; None until anything of the task ran."""
+    """How far a task is. ``best_seconds`` is of one call; None until anything of the task ran.
+
+    One that ``is_named`` is searched because the request names it.
+    """
 
     weight: int
     trials: int
     best_seconds: float | None
     exhausted: bool
+    is_named: bool = False
 
 
 class Budget(NamedTuple):
@@ -51,7 +55,8 @@ def share_seconds(seconds: float | None) -> Budget:
 def next_task(standings: Sequence[Standing]) -> int | None:
     """The task that the next round goes to: the one whose share of the model's time had the fewest trials.
 
-    Trials end up in proportion to the time that the model spends in each task.
+    Trials end up in proportion to the time that the model spends in each task. Tasks that the request names
+    come first as long as they had none.
 
     Returns:
         The task's index, or None where every task is exhausted.
@@ -60,9 +65,10 @@ def next_task(standings: Sequence[Standing]) -> int | None:
     return max(open_tasks, key=lambda index: _claim(standings[index]), default=None)
 
 
-def round_size(trials_left: int) -> int:
-    """How many candidates the next round measures."""
-    return min(ROUND_TRIALS, trials_left)
+def round_size(trials_left: int, standings: Sequence[Standing]) -> int:
+    """How many candidates the next round measures: named tasks share what is little."""
+    waiting = sum(_is_waiting(standing) for standing in standings)
+    return min(ROUND_TRIALS, max(1, trials_left // max(1, waiting)), trials_left)
 
 
 def next_plans(
@@ -125,7 +131,13 @@ def _distance(plan: Mapping[str, int], other: Mapping[str, int]) -> int:
     return sum(plan[name] != other[name] for name in plan)
 
 
+def _is_waiting(standing: Standing) -> bool:
+    return standing.is_named and standing.trials == 0 and not standing.exhausted
+
+
 def _claim(standing: Standing) -> float:
+    if _is_waiting(standing):
+        return inf
     if standing.best_seconds is None:
         return inf if standing.trials == 0 else 0.0
     return standing.weight * standing.best_seconds / (standing.trials + ROUND_TRIALS)

@@ -11,31 +11,38 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
-from worker.errors import ran_out_of_memory
+from bessemer.contract.problem import ErrorCode
+from worker.errors import JobError, ran_out_of_memory
 from worker.schedules.attempt import REFUSALS
+from worker.spaces.registry import space_book
+from worker.tuning.assignment import PLANS, STOCK
 from worker.tuning.laboratory import Laboratory, measure
 from worker.tuning.log import tuning_logger
 from worker.tuning.policy import MEASURED_ROUNDS, Standing
 from worker.tuning.proposals import FamilyProposals, Proposals, StockProposals
+from worker.tuning.space_proposals import SpaceProposals
 
 
 @dataclass
 class TaskSearch:
     """The search of one task; ``trial_seconds`` has an entry for every trial, None where it failed.
 
-    ``plans`` are those of the family that claims the function; None where none does.
+    ``plans`` are those of the family that claims the function; None where none does. ``wanted`` is the space
+    that the request names, if any.
     """
 
     name: str
     weight: int
     module: tvm.IRModule
     plans: Sequence[Any] | None
+    wanted: str | None
     laboratory: Laboratory
     index: int
     default_seconds: float | None = None
     exhausted: bool = False
     trial_seconds: list[float | None] = field(default_factory=list)
     best_record: TuningRecord | None = None
+    failure: str | None = None
     _proposals: Proposals | None = None
 
     @property
@@ -47,7 +54,13 @@ class TaskSearch:
             trials=len(self.trial_seconds),
             best_seconds=min(known, default=None),
             exhausted=self.exhausted,
+            is_named=self.wanted is not None,
         )
+
+    @property
+    def space(self) -> str:
+        """The name of the space that is searched."""
+        return self.wanted or (STOCK if self.plans is None else PLANS)
 
     @property
     def best_seconds(self) -> float | None:
@@ -86,14 +99,23 @@ class TaskSearch:
             return []
 
     def _open_space(self) -> Proposals:
-        if self.plans is None:
+        if self.space == STOCK:
             return StockProposals(self.module, self.laboratory, self.index)
-        return FamilyProposals(self.module, self.plans, self.default_seconds)
+        if self.space == PLANS:
+            return FamilyProposals(self.module, self._own_plans(), self.default_seconds)
+        space = space_book().spaces[self.space]
+        return SpaceProposals(self.name, self.module, space, self.laboratory)
+
+    def _own_plans(self) -> Sequence[Any]:
+        if self.plans is None:
+            raise JobError(ErrorCode.SPACE_FAILED, f"no family claims '{self.name}': it has no plans")
+        return self.plans
 
     def _record(self, candidate: MeasureCandidate, result: RunnerResult) -> None:
         if not result.run_secs:
             tuning_logger().info("%s: failed: %s", self.name, result.error_msg)
             self.trial_seconds.append(None)
+            self.failure = result.error_msg
             return
         database = self.laboratory.database
         seconds = min(float(value) for value in result.run_secs)

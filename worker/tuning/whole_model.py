@@ -18,6 +18,7 @@ from worker.statistics import latency, round_ratios
 from worker.tuning.log import tuning_logger
 
 if TYPE_CHECKING:
+    from worker.parameters import ParameterFile
     from worker.pipeline.types import Captured, Workshop
 
 
@@ -38,6 +39,7 @@ class Entrants:
     default: tvm.IRModule
     target: tvm.target.Target
     captured: Captured
+    parameters: ParameterFile | None = None
 
 
 def hold_contest(entrants: Entrants, workshop: Workshop, seconds: float) -> Verdict:
@@ -57,7 +59,7 @@ def hold_contest(entrants: Entrants, workshop: Workshop, seconds: float) -> Verd
     search = _build(entrants.search, entrants.target, workshop, Schedules.SEARCH)
     default = _build(entrants.default, entrants.target, workshop, Schedules.DEFAULT)
     try:
-        rounds = _alternate(search, default, entrants.captured, workshop, seconds)
+        rounds = _alternate(search, default, entrants, workshop, seconds)
     except EntrantCrashedError as crash:
         tuning_logger().warning("the model with the schedules of the %s crashed: %s", crash.schedules, crash)
         return Verdict(kept=Schedules.DEFAULT if crash.schedules is Schedules.SEARCH else Schedules.SEARCH)
@@ -100,21 +102,22 @@ def _build(module: tvm.IRModule, target: tvm.target.Target, workshop: Workshop, 
     return library
 
 
-def _alternate(search: Path, default: Path, captured: Captured, workshop: Workshop, seconds: float) -> Rounds:
+def _alternate(search: Path, default: Path, model: Entrants, workshop: Workshop, seconds: float) -> Rounds:
     with ExitStack() as stack:
         sides = (
-            _enter(stack, Schedules.SEARCH, search, captured, workshop),
-            _enter(stack, Schedules.DEFAULT, default, captured, workshop),
+            _enter(stack, Schedules.SEARCH, search, model, workshop),
+            _enter(stack, Schedules.DEFAULT, default, model, workshop),
         )
         return alternate(sides, seconds, lambda _done, _of: None)
 
 
 def _enter(
-    stack: ExitStack, schedules: Schedules, path: Path, captured: Captured, workshop: Workshop
+    stack: ExitStack, schedules: Schedules, path: Path, model: Entrants, workshop: Workshop
 ) -> _Entrant:
+    threads = model.captured.upload.target.cores
     with _blaming(schedules):
-        library = stack.enter_context(workshop.candidates.open_library(path, captured.upload.target.cores))
-        library.run(captured.inputs)
+        library = workshop.candidates.open_library(path, threads, model.parameters)
+        stack.enter_context(library).run(model.captured.inputs)
     return _Entrant(schedules, library)
 
 

@@ -84,7 +84,7 @@ def test_every_answer_in_json_has_an_example(document: dict[str, Any]) -> None:
 
 def test_requests_have_examples(document: dict[str, Any]) -> None:
     body = document["paths"]["/v1/compilations"]["post"]["requestBody"]
-    assert len(body["content"]["application/json"]["examples"]) == 2
+    assert len(body["content"]["application/json"]["examples"]) == 4
 
 
 @pytest.mark.parametrize(("path", "method"), [("/v1/models", "post"), ("/v1/models/{digest}", "put")])

@@ -16,6 +16,9 @@ queries (decoding), each is computed on its own, with the head's size and then t
 Groups of queries, and vectors of the result, overlap their neighbors where sizes are no multiples of the
 tile's. Under a causal mask the keys behind a group's last query are not read at all.
 
+Open numbers of queries and keys come in several versions, chosen when they run by how many of them there
+are. The last window takes the rest of the keys, so that none has fewer than a tile's.
+
 Sources: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al.,
 "FlashAttention", 2022; the tiles as in ``worker.schedules.families.matmul``.
 """
@@ -30,11 +33,11 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from worker.schedules import nest
-from worker.schedules.attention_plan import plan_attention
-from worker.schedules.families.attention_blocks import find_attention
+from worker.schedules.attention_plan import attention_versions
+from worker.schedules.families.attention_blocks import AttentionBlocks, find_attention
 from worker.schedules.families.attention_frame import Frame, Memory, Spot, Window
 from worker.schedules.families.attention_scores import Scores
-from worker.schedules.families.product import split_place
+from worker.schedules.families.product import Places, split_place
 from worker.schedules.machine import Machine
 from worker.schedules.plans import Chooser
 
@@ -46,8 +49,18 @@ def write_attention(schedule: s_tir.Schedule, machine: Machine, _choose: Chooser
     blocks = find_attention(schedule)
     if blocks is None:
         return None
-    plan = plan_attention(blocks.shape, machine)
-    return nest.with_loops(schedule.mod["main"], _Writer(blocks, plan, machine).tasks())
+    return nest.with_loops(schedule.mod["main"], _write(blocks, machine))
+
+
+def _write(blocks: AttentionBlocks, machine: Machine) -> tirx.Stmt:
+    """All loops, in as many versions as open sizes ask for."""
+    *others, last = attention_versions(blocks.shape, machine)
+    loops = _Writer(blocks, last, machine).tasks()
+    for plan in reversed(others):
+        queries, keys = plan.needs
+        enough = tirx.all(blocks.row.size >= queries, blocks.key.size >= keys)
+        loops = nest.either(enough, _Writer(blocks, plan, machine).tasks(), loops)
+    return loops
 
 
 @dataclass(frozen=True)
@@ -56,32 +69,48 @@ class _Writer(Frame):
 
     def tasks(self) -> tirx.Stmt:
         """All loops."""
-        chunks = ceil(self._groups / self.plan.groups)
-        tasks = self.shape.batches * chunks
-        loop = nest.parallel if self.plan.parallel and tasks > 1 else nest.serial
-        return loop(tasks, lambda index: self._task(index // chunks, index % chunks), self.index)
+        chunks = nest.ceil_div(self._groups, self.plan.groups)
+        tasks = self.blocks.batch_count * chunks
+        is_single = isinstance(tasks, int) and tasks == 1
+        loop = nest.parallel if self.plan.parallel and not is_single else nest.serial
+
+        def task(index: Any) -> tirx.Stmt:
+            return self.named((index // chunks, "batch"), (index % chunks, "chunk"), body=self._task)
+
+        return loop(tasks, task, self.index)
 
     @property
-    def _groups(self) -> int:
-        return ceil(self.shape.queries / self.plan.tile.queries)
+    def _groups(self) -> nest.Size:
+        return nest.ceil_div(self.blocks.row.size, self.plan.tile.queries)
 
     @property
     def _panels(self) -> int:
         return ceil(self.shape.width / self.plan.tile.width)
 
     def _task(self, batch: Any, chunk: Any) -> tirx.Stmt:
-        at = split_place(batch, self.blocks.axes)
-        memory = self._memory()
+        places, memory = split_place(batch, self.blocks.axes), self._memory()
 
-        def spot(number: Any) -> Spot:
-            first = (chunk * self.plan.groups + number) * self.plan.tile.queries
-            return Spot(at, number, tirx.Min(first, self.number(self.shape.queries - self.plan.tile.queries)))
+        def task(*at: Any) -> tirx.Stmt:
+            return self._of_batch(dict(zip(places, at, strict=True)), chunk, memory)
+
+        return self.named(*((place, "place") for place in places.values()), body=task)
+
+    def _of_batch(self, batch: Places, chunk: Any, memory: Memory) -> tirx.Stmt:
+        tile, groups = self.plan.tile, self.plan.groups
+        last = self._number(self.blocks.row.size - tile.queries)
 
         def of_groups(body: Callable[[Spot], tirx.Stmt]) -> tirx.Stmt:
-            return nest.serial(self.plan.groups, lambda number: body(spot(number)), self.index)
+            def of_group(number: Any) -> tirx.Stmt:
+                row = tirx.Min((chunk * groups + number) * tile.queries, last)
+                return self.named((row, "row"), body=lambda row: body(Spot(batch, number, row)))
+
+            count = groups
+            if self.shape.open_queries:
+                count = tirx.Min(self.number(groups), self._groups - chunk * groups)
+            return nest.serial(count, of_group, self.index)
 
         def window(number: Any) -> tirx.Stmt:
-            return of_groups(lambda spot: self._windowed(spot, number * self.plan.window, memory))
+            return of_groups(lambda spot: self._windowed(spot, number, memory))
 
         return nest.sequence(
             *(nest.declare(buffer) for buffer in vars(memory).values() if buffer is not None),
@@ -90,10 +119,14 @@ class _Writer(Frame):
             *([] if self.is_whole else [of_groups(lambda spot: self._finish(spot, memory))]),
         )
 
+    def _number(self, size: nest.Size) -> Any:
+        return self.number(size) if isinstance(size, int) else size
+
     def _memory(self) -> Memory:
         tile, groups, dtype = self.plan.tile, self.plan.groups, self.blocks.dtype
         states = (groups, tile.queries)
-        window = self.plan.window if tile.lanes > 1 else self.plan.window + self.lanes
+        window = self.plan.window * (2 if self.shape.open_keys else 1)
+        window += self.lanes if tile.lanes == 1 else 0
         result = (groups, self._panels, tile.queries, tile.width)
         return Memory(
             queries=nest.workspace((groups, self.shape.depth, tile.queries), dtype, "queries"),
@@ -104,13 +137,20 @@ class _Writer(Frame):
             result=None if self.is_whole else nest.workspace(result, dtype, "result"),
         )
 
+    @property
+    def _all_windows(self) -> Any:
+        """How many windows there are."""
+        if self.shape.open_keys:
+            return tirx.Max(self.blocks.key.size // self.plan.window, self.number(1))
+        return self.number(ceil(self.shape.keys / self.plan.window))
+
     def _windows(self, chunk: Any) -> Any:
         """How many windows the queries of a task see."""
-        size, windows = self.plan.window, self.number(ceil(self.shape.keys / self.plan.window))
+        size = self.plan.window
         if self.blocks.causal is None:
-            return windows
+            return self._all_windows
         end = (chunk + 1) * (self.plan.groups * self.plan.tile.queries) + self.blocks.causal
-        return tirx.Min((end + (size - 1)) // size, windows)
+        return tirx.Min((end + (size - 1)) // size, self._all_windows)
 
     def _begin(self, spot: Spot, memory: Memory) -> tirx.Stmt:
         """Transpose the queries of a group, and clear its state."""
@@ -131,15 +171,23 @@ class _Writer(Frame):
 
         return nest.sequence(nest.serial(self.plan.tile.queries, row, self.index), self.each_query(clear))
 
-    def _windowed(self, spot: Spot, start: Any, memory: Memory) -> tirx.Stmt:
+    def _windowed(self, spot: Spot, number: Any, memory: Memory) -> tirx.Stmt:
         """Take a group of queries through a window of keys."""
-        size = self.number(self.plan.window)
-        if self.shape.keys % self.plan.window:
+        size, start = self.number(self.plan.window), number * self.plan.window
+        if self.shape.open_keys:
+            is_last = number == self._all_windows - 1
+            size = tirx.Select(is_last, self.blocks.key.size - start, size)
+        elif self.shape.keys % self.plan.window:
             # One loop for all windows: with a second one for the rest LLVM keeps sums in memory.
             size = tirx.Min(size, self.shape.keys - start)
-        window = Window(start, size, self._seen(spot, start, size))
-        scores = Scores(self.blocks, self.plan, self.machine).of_window(spot, window, memory)
-        return nest.sequence(scores, self._results(spot, window, memory))
+
+        def of_seen(seen: Any, start: Any, size: Any) -> tirx.Stmt:
+            window = Window(start, size, seen)
+            scores = Scores(self.blocks, self.plan, self.machine).of_window(spot, window, memory)
+            return nest.sequence(scores, self._results(spot, window, memory))
+
+        seen = self._seen(spot, start, size)
+        return self.named((seen, "seen"), (start, "start"), (size, "size"), body=of_seen)
 
     def _seen(self, spot: Spot, start: Any, size: Any) -> Any:
         """How many keys of a window the last query of a group sees."""

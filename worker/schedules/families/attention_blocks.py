@@ -74,7 +74,19 @@ class AttentionBlocks:
             depth=self.step.extent,
             width=self.feature.extent,
             bits=element_bits(self.result),
+            open_queries=self.row.is_open,
+            open_keys=self.key.is_open,
         )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any size is known at run time only."""
+        return any(axis.is_open for axis in (*self.axes, self.row, self.key))
+
+    @property
+    def batch_count(self) -> nest.Size:
+        """How often queries meet keys."""
+        return prod(axis.size for axis in self.axes)
 
     def query(self, batch: Places, row: Any, step: Any) -> Expression:
         """A query's number."""
@@ -102,7 +114,9 @@ class AttentionBlocks:
 
 def find_attention(schedule: s_tir.Schedule) -> AttentionBlocks | None:
     """The attention that a function consists of."""
-    found = [read_block(schedule, schedule.get_sblock(name)) for name in block_names(schedule)]
+    found = [
+        read_block(schedule, schedule.get_sblock(name), may_be_open=True) for name in block_names(schedule)
+    ]
     blocks = [block for block in found if block is not None]
     reductions = [block for block in blocks if block.reduced]
     if len(blocks) != len(found) or len(reductions) != _REDUCTIONS:
@@ -115,6 +129,8 @@ def find_attention(schedule: s_tir.Schedule) -> AttentionBlocks | None:
     positions = list(map(int, order))
     *axes, row, feature = (result.spatial[positions.index(place)] for place in range(len(positions)))
     (key,), (step,) = result.reduced, scores.reduced
+    if step.is_open or feature.is_open:
+        return None
     return AttentionBlocks(
         result=result,
         scores=scores.body.writes[0].source,
@@ -146,7 +162,7 @@ class _Expander:
         ordered = (*block.spatial, *block.reduced) if axes is not block.axes else axes
         analyzer = Analyzer()
         for axis in axes:
-            analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
+            analyzer.bind(axis.var, tvm.ir.Range(0, axis.size))
         return analyzer.simplify(self._expanded(expression, _places(ordered, [axis.var for axis in axes])))
 
     def _expanded(self, expression: Expression, places: Places) -> Expression:

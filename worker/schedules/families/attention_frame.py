@@ -77,7 +77,7 @@ class Frame:
     @property
     def is_whole(self) -> bool:
         """Whether one window holds all keys."""
-        return self.plan.window == self.shape.keys
+        return not self.shape.open_keys and self.plan.window == self.shape.keys
 
     def each_query(self, statement: Callable[[Any, Any], tirx.Stmt]) -> tirx.Stmt:
         """A statement for every query of a group, at ``(vector, lane)``, written out."""
@@ -95,11 +95,12 @@ class Frame:
         return nest.vectorized(lanes, body, self.index)
 
     def times(self, count: Any, body: nest.Body) -> tirx.Stmt:
-        """A plain loop; under a causal mask the number of its turns is computed."""
-        if isinstance(count, tirx.IntImm):
-            return nest.serial(int(count), body, self.index)
-        variable = tirx.Var("i", self.index)
-        return tirx.For(variable, self.number(0), count, tirx.ForKind.SERIAL, body(variable))
+        """A plain loop; under a causal mask, or with open sizes, the number of its turns is computed."""
+        return nest.serial(int(count) if isinstance(count, tirx.IntImm) else count, body, self.index)
+
+    def named(self, *values: tuple[Any, str], body: Callable[..., tirx.Stmt]) -> tirx.Stmt:
+        """A statement that reads values by names, where open sizes make them long."""
+        return nest.all_named(values, body) if self.blocks.is_open else body(*(value for value, _ in values))
 
     def number(self, value: int) -> Any:
         """An integer."""

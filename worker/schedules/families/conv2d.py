@@ -138,11 +138,6 @@ def convolution_plans(shape: ConvolutionShape, machine: Machine) -> tuple[Convol
     )
 
 
-def choose_convolution_tile(shape: ConvolutionShape, machine: Machine) -> ConvolutionTile:
-    """The tile that the model expects to be fastest."""
-    return rank_convolution_tiles(shape, machine)[0]
-
-
 def rank_convolution_tiles(shape: ConvolutionShape, machine: Machine) -> tuple[ConvolutionTile, ...]:
     """All tiles that fit the registers, the fastest first.
 

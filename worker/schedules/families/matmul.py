@@ -92,20 +92,14 @@ class _Writer:
             if self.plan.chunks_outside:
                 chunk, panel = panel, chunk
             batch = index // (chunks * side_by_side)
-            if not self.product.is_open:
-                return self._task(chunk, panel, batch)
-            return nest.named(
-                chunk,
-                "chunk",
-                lambda chunk: nest.named(
-                    panel,
-                    "panel",
-                    lambda panel: nest.named(batch, "batch", lambda batch: self._task(chunk, panel, batch)),
-                ),
-            )
+            return self._named((chunk, "chunk"), (panel, "panel"), (batch, "batch"), body=self._task)
 
         loop = nest.parallel if self.plan.parallel else nest.serial
         return loop(tasks, task, self._index)
+
+    def _named(self, *values: tuple[Any, str], body: Callable[..., tirx.Stmt]) -> tirx.Stmt:
+        """A statement that reads values by names, where open sizes make them long."""
+        return nest.all_named(values, body) if self.product.is_open else body(*(value for value, _ in values))
 
     @property
     def _index(self) -> str:
@@ -134,9 +128,7 @@ class _Writer:
 
         def of_row(index: Any) -> tirx.Stmt:
             row = self._clamped(first + index, tile.rows, product.row_count)
-            if not product.is_open:
-                return tile_at(row)
-            return nest.named(row, "row", tile_at)
+            return self._named((row, "row"), body=tile_at)
 
         tiles = self.plan.chunk_tiles
         if not isinstance(self._row_tiles, int):

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import tvm
 from numpy.typing import NDArray
-from tvm import te, tirx
+from tvm import tirx
 
 from worker.schedules import nest
-from worker.schedules.families.scan import INDEX, as_scheduled
+from worker.schedules.families.standalone import INDEX, signature
 from worker.schedules.machine import Machine, machine_of
 from worker.schedules.spatial import MIN_PARALLEL_WORK
 
@@ -150,10 +150,11 @@ def _vectors(extent: int, dtype: str, machine: Machine, element: nest.Body) -> t
 def _signature(
     sizes: tuple[int, int, int], rows: Taps, columns: Taps, dtype: str, wide: str
 ) -> tirx.PrimFunc:
-    shapes = [(*taps.places.shape,) for taps in (columns, rows)]
-    x = te.placeholder(sizes, dtype, "planes")
-    tables = [te.placeholder(shape, kind) for shape in shapes for kind in ("int32", wide)]
-    result = te.compute(
-        (sizes[0], rows.outputs, columns.outputs), lambda *at: tirx.const(0.0, dtype), name="resized"
-    )
-    return as_scheduled(te.create_prim_func([x, *tables, result]))
+    inputs = {
+        "planes": (sizes, dtype),
+        "column_places": (columns.places.shape, "int32"),
+        "column_weights": (columns.places.shape, wide),
+        "row_places": (rows.places.shape, "int32"),
+        "row_weights": (rows.places.shape, wide),
+    }
+    return signature(inputs, {"resized": ((sizes[0], rows.outputs, columns.outputs), dtype)})

@@ -16,15 +16,13 @@ from math import ceil
 from typing import Any
 
 import tvm
-from tvm import te, tirx
+from tvm import tirx
 
 from worker.schedules import nest
-from worker.schedules.annotations import OPAQUE, PATTERN, SCHEDULED
 from worker.schedules.families.columns import chunk_vectors
+from worker.schedules.families.standalone import INDEX, signature
 from worker.schedules.machine import machine_of
 from worker.schedules.spatial import MIN_PARALLEL_WORK
-
-INDEX = "int64"
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ def write_scan(
     vectors = chunk_vectors(after, lanes, before, threads)
     chunk = vectors * lanes
     chunks = ceil(after / chunk)
-    function = _signature(sizes, dtype, result)
+    function = signature({"source": (sizes, dtype)}, {"scanned": (sizes, result)})
     source, scanned = function.params
 
     def task(number: Any) -> tirx.Stmt:
@@ -80,16 +78,3 @@ def write_scan(
 
     loop = nest.parallel if threads > 1 else nest.serial
     return nest.with_loops(function, loop(before * chunks, task, INDEX))
-
-
-def _signature(sizes: tuple[int, ...], dtype: str, result: str) -> tirx.PrimFunc:
-    """A function of these buffers, marked as scheduled; its loops do not matter."""
-    source = te.placeholder(sizes, dtype, "source")
-    copied = te.compute(sizes, lambda *at: source[at].astype(result), name="scanned")
-    return as_scheduled(te.create_prim_func([source, copied]))
-
-
-def as_scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A function that is called as it is: nothing is fused with it, and nobody schedules it."""
-    anonymous = function.without_attr("global_symbol")
-    return anonymous.with_attr(SCHEDULED, True).with_attr(PATTERN, OPAQUE).with_attr("tirx.noalias", True)

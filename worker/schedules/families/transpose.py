@@ -40,6 +40,8 @@ _GROUP_BITS = 128
 """The instructions that interleave two vectors do so within groups of this width."""
 _MAX_LANES = 16
 _MIN_LANES = 4
+_NOT_IN_VECTORS = frozenset({"bool", "bfloat16"})
+"""TVM stores bfloat16 as integers, but not where a variable holds a vector of it (0.27)."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ def _along(block: Block, loads: tuple[Any, ...]) -> Axis | None:
 def _lanes(found: Transposition, machine: Machine) -> int:
     """The lanes of the widest elements that are transposed, a power of two that both axes hold."""
     dtypes = {str(load.source.dtype) for load in found.loads}
-    if "bool" in dtypes:
+    if not dtypes.isdisjoint(_NOT_IN_VECTORS):
         return 0
     bits = max(int(tvm.DataType(dtype).bits) for dtype in dtypes)
     lanes = min(machine.lanes(bits), _MAX_LANES)

@@ -29,7 +29,7 @@ from worker.schedules import nest
 from worker.schedules.annotations import DILATION, GROUP_BLOCKS, OUTPUT, PADDING, STRIDES, TRANSPOSED
 from worker.schedules.blocks import Block, is_expensive, read_block
 from worker.schedules.families.conv2d import ConvolutionTile
-from worker.schedules.families.windows import MIN_PARALLEL_WORK, find_windows
+from worker.schedules.families.windows import MIN_PARALLEL_MULTIPLY_ADDS, find_windows
 from worker.schedules.image_rows import join_rows
 from worker.schedules.machine import Machine, divisors
 from worker.schedules.plans import Chooser
@@ -102,7 +102,7 @@ def write_transposed_convolution(
         return None
     dimensions = _phases(main)
     tile = choose_tile(int(main.body.annotations[GROUP_BLOCKS]), dimensions[-1], machine)
-    parallel = machine.threads > 1 and windows.work >= MIN_PARALLEL_WORK
+    parallel = machine.threads > 1 and windows.work >= MIN_PARALLEL_MULTIPLY_ADDS
     writer = _Writer(main, last, border, dimensions, tile, parallel, machine)
     return nest.with_loops(trial.mod["main"], writer.loops())
 

@@ -15,8 +15,8 @@ from worker.schedules.machine import Machine
 from worker.schedules.reduction import find_epilogue
 
 _AXES = 5
-MIN_PARALLEL_WORK = 16_384
-"""Multiply-adds of vectors; fewer are done before another thread is awake."""
+MIN_PARALLEL_MULTIPLY_ADDS = 16_384
+"""Of vectors; fewer are done before another thread is awake."""
 PARTITION = "pragma_loop_partition_hint"
 """TVM's wish to compile a loop's last turn apart, where only that one is shorter."""
 
@@ -107,7 +107,7 @@ def join_rows(schedule: s_tir.Schedule, windows: Windows, joined: int) -> Window
 
 def run_parallel(schedule: s_tir.Schedule, windows: Windows, loop: LoopRV, machine: Machine) -> None:
     """Run a loop around the windows on all threads, where they have enough to do."""
-    if machine.threads > 1 and windows.work >= MIN_PARALLEL_WORK:
+    if machine.threads > 1 and windows.work >= MIN_PARALLEL_MULTIPLY_ADDS:
         schedule.parallel(loop)
 
 

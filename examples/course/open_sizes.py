@@ -1,0 +1,40 @@
+"""One library for every batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from bessemer.client import Client
+from examples.course.session import logits_of, run, run_bundle
+from examples.models import EXAMPLES
+
+LARGEST = 64
+
+
+def show(client: Client, folder: Path) -> None:
+    """The MLP with an open batch takes one image, seven, sixty-four, and names a batch that is too large."""
+    network = EXAMPLES["mlp"].build()
+    batch = torch.export.Dim("batch", min=1, max=LARGEST)
+    program = torch.export.export(network, (torch.randn(4, 784),), dynamic_shapes=({0: batch},))
+    torch.export.save(program, folder / "mlp.pt2")
+
+    job = client.submit(folder / "mlp.pt2", target="host").wait()
+    bundle = job.download(folder / "bundle")
+    for size in (1, 7, LARGEST):
+        images = torch.randn(size, 784)
+        logits = logits_of(bundle, images, folder)
+        print(f"batch {size}: logits of shape {logits.shape}")
+        with torch.inference_mode():
+            np.testing.assert_allclose(logits, network(images).numpy(), rtol=1e-4, atol=1e-4)
+
+    refused = run_bundle(bundle, torch.randn(LARGEST + 1, 784), folder)
+    print(refused.stderr.strip())
+    assert refused.returncode == 2
+    assert str(LARGEST + 1) in refused.stderr
+
+
+if __name__ == "__main__":
+    run(show)

@@ -1,0 +1,144 @@
+"""Search spaces by hand, from the request's names to the schedules in the module."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+from space_samples import DIVIDE_ROWS, RAISES, divide_rows, installed
+from test_tune_search import HOST, check_outputs, computing, run_tune
+
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import Schedules
+from bessemer.contract.request import TuneOptions
+from worker.candidates.client import CandidateClient
+from worker.errors import JobError
+from worker.extensions import ExtensionError
+from worker.pipeline import tune as stage
+from worker.pipeline.types import Tuned
+from worker.schedules.default import follow_plans
+from worker.spaces.registry import BUILT_IN, SpaceBook, make_space_book, register_intrinsics
+from worker.spaces.space import Space
+from worker.targets import tvm_target
+from worker.tuning import search, space_proposals
+from worker.tuning.laboratory import open_database
+from worker.warmup import import_everything
+
+
+@pytest.fixture(scope="module", autouse=True)
+def book() -> SpaceBook:
+    """The built-in spaces and those of a package."""
+    import_everything()
+    with installed(DIVIDE_ROWS, RAISES) as point:
+        found = make_space_book([*BUILT_IN, point])
+    register_intrinsics(found)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def use_book(book: SpaceBook, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (stage, search):
+        monkeypatch.setattr(module, "space_book", lambda: book)
+
+
+def asking(**spaces: str) -> TuneOptions:
+    return TuneOptions(trials=4, spaces=spaces, force=True)
+
+
+def test_a_users_space_is_searched_recorded_scripted_and_put_back(
+    server: CandidateClient, tmp_path: Path
+) -> None:
+    tuned, _ = run_tune(server, tmp_path, asking(matmul="divide-rows"))
+
+    (task,) = tuned.result.tasks
+    assert (task.name, task.space, task.trials, task.kept) == ("matmul", "divide-rows", 4, True)
+    assert task.found_ms is not None
+    assert tuned.result.kept is Schedules.SEARCH
+    assert tuned.records is not None
+    records = open_database(tuned.records).get_all_tuning_records()
+    assert len(records) == 4
+    check_outputs(server, tuned.module, tmp_path)
+    assert runs_as_script(tuned, tuned.records / "matmul.py")
+
+
+def runs_as_script(tuned: Tuned, script: Path) -> bool:
+    """Whether the script makes of the function what the module has."""
+    assert "sch.sample_perfect_tile(loop=" in script.read_text()
+    scheduled = runpy.run_path(str(script))["scheduled"]()
+    return computing(tuned.module, follow_plans(scheduled, tvm_target(HOST))["main"].body) == 1
+
+
+def test_without_force_the_library_has_it_only_where_it_is_faster(
+    server: CandidateClient, tmp_path: Path
+) -> None:
+    options = TuneOptions(trials=2, spaces={"matmul": "divide-rows"})
+    tuned, _ = run_tune(server, tmp_path, options)
+
+    (task,) = tuned.result.tasks
+    assert task.found_ms is not None
+    assert task.default_ms is not None
+    assert task.kept is (tuned.result.kept is Schedules.SEARCH)
+    assert not task.kept or task.found_ms < task.default_ms
+
+
+@pytest.mark.parametrize(
+    ("spaces", "code", "said"),
+    [
+        ({"matmul": "course-matmull"}, ErrorCode.SPACE_UNKNOWN, "course-matmul, "),
+        ({"conv*": "course-matmul"}, ErrorCode.FUNCTION_UNKNOWN, "fused_matmul1_relu, matmul"),
+        ({"matmul": "raises"}, ErrorCode.SPACE_FAILED, "KeyError: 'no such thing'"),
+        ({"matmul": "dot-avx2"}, ErrorCode.SPACE_FAILED, "tensorize: The stmt"),
+        ({"fused*": "course-micro-kernel-c"}, ErrorCode.SPACE_FAILED, "no multiples of 16 by 16 by 16"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_with_what_there_is(
+    spaces: dict[str, str], code: ErrorCode, said: str, server: CandidateClient, tmp_path: Path
+) -> None:
+    with pytest.raises(JobError) as caught:
+        run_tune(server, tmp_path, asking(**spaces))
+    assert caught.value.code is code
+    assert said in caught.value.detail
+
+
+def test_a_name_is_taken_once() -> None:
+    twice = Space("course-matmul", divide_rows, "")
+    with installed(twice) as point, pytest.raises(ExtensionError, match="'course-matmul' is in "):
+        make_space_book([*BUILT_IN, point])
+
+
+def test_an_entry_point_gives_spaces_and_intrinsics_only() -> None:
+    with (
+        installed(divide_rows) as point,
+        pytest.raises(ExtensionError, match="is no tuple of Space or Intrinsic"),
+    ):
+        make_space_book([point])
+
+
+def test_each_function_has_its_own_space(server: CandidateClient, tmp_path: Path) -> None:
+    spaces = {"matmul": "course-micro-kernel-c", "*": "course-matmul"}
+    tuned, _ = run_tune(server, tmp_path, TuneOptions(trials=2, spaces=spaces, force=True))
+
+    assert {task.name: (task.space, task.trials, task.kept) for task in tuned.result.tasks} == {
+        "matmul": ("course-micro-kernel-c", 1, True),
+        "fused_matmul1_relu": ("course-matmul", 1, True),
+    }
+    assert tuned.records is not None
+    assert 'tensor_intrin="course-update-16x16-c"' in (tuned.records / "matmul.py").read_text()
+    check_outputs(server, tuned.module, tmp_path)
+
+
+def test_a_longer_search_asks_the_cost_model_and_measures_nothing_twice(
+    server: CandidateClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(space_proposals, "WARM_UP_SAMPLES", 8)
+    options = TuneOptions(trials=10, spaces={"matmul": "course-matmul"}, force=True)
+    tuned, _ = run_tune(server, tmp_path, options)
+
+    assert tuned.records is not None
+    lines = (tuned.records / "database_tuning_record.json").read_text().splitlines()
+    traces = [json.dumps(json.loads(line)[1][0]) for line in lines]
+    (task,) = tuned.result.tasks
+    assert task.trials == 10
+    assert len(set(traces)) == len(traces) == task.trials - task.failed

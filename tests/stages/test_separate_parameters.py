@@ -1,0 +1,144 @@
+"""Libraries whose parameters lie beside them: one library, the weights of any training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from stage_samples import Function, Perceptron, capture_module, optimized
+from torch import nn
+from tvm import relax
+
+from worker.candidates.client import LibraryCrashedError
+from worker.layout.weights import PREPARE
+from worker.parameters import ParameterFile, write_parameters
+from worker.pipeline.build import build
+from worker.pipeline.tune import tune
+from worker.pipeline.types import Built, Workshop
+from worker.pipeline.verify import compare_outputs, verify
+
+
+def randomized(module: nn.Module, seed: int) -> nn.Module:
+    """The module with other parameters and statistics."""
+    torch.manual_seed(seed)
+    for name, tensor in module.state_dict().items():
+        if tensor.is_floating_point():
+            tensor.copy_(torch.rand(tensor.shape) + 0.5 if "var" in name else torch.randn(tensor.shape) / 2)
+    return module.eval()
+
+
+def convolutional() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 40, 3),
+        nn.BatchNorm2d(40),
+        nn.ReLU(),
+        nn.Conv2d(40, 40, 3, groups=40, bias=False),
+        nn.BatchNorm2d(40),
+        nn.Conv2d(40, 24, 1),
+        nn.Flatten(),
+        nn.Linear(24 * 16, 45),
+        nn.BatchNorm1d(45),
+        nn.Linear(45, 5),
+    )
+
+
+def attentive() -> nn.Module:
+    attention = nn.MultiheadAttention(16, 2, batch_first=True)
+    return Function(lambda self, x: self.attend(x, x, x, need_weights=False)[0], attend=attention)
+
+
+def tied() -> nn.Module:
+    first, second = nn.Linear(16, 16), nn.Linear(16, 16)
+    second.weight = first.weight
+    model = Function(lambda self, x: self.b(self.a(x)) + self.c, a=first, b=second)
+    model.register_buffer("c", torch.ones(16))
+    return model
+
+
+def by_parameters(self: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.zeros_like(x[0]) + self.layer.weight, self.layer.bias
+
+
+MODELS = {
+    "perceptron": (Perceptron, (3, 16)),
+    "convolutional": (convolutional, (1, 3, 8, 8)),
+    "attentive": (attentive, (2, 5, 16)),
+    "tied": (tied, (3, 16)),
+    "results of parameters alone": (lambda: Function(by_parameters, layer=nn.Linear(16, 8)), (3, 16)),
+}
+
+
+def built_separately(module: nn.Module, shape: tuple[int, ...], workshop: Workshop) -> Built:
+    captured = capture_module(module, torch.randn(shape), parameters="separate")
+    return build(tune(optimized(captured, workshop), workshop), workshop)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_other_weights_change_the_result_without_another_library(name: str, workshop: Workshop) -> None:
+    make, shape = MODELS[name]
+    built = built_separately(randomized(make(), 1), shape, workshop)
+    assert verify(built, workshop).comparisons[0].mismatches == 0
+
+    other = randomized(make(), 2)
+    expected = capture_module(other, *map(torch.from_numpy, built.captured.inputs)).references
+    swapped = write_parameters(workshop.scratch / "other.safetensors", other.state_dict())
+    assert built.parameters is not None
+    assert {spec.name for spec in built.parameters.tensors} == set(other.state_dict())
+    parameters = replace(built.parameters, path=swapped.path)
+    with workshop.candidates.open_library(built.library, 2, parameters) as library:
+        compare_outputs(library.run(built.captured.inputs), built.captured, expected)
+
+
+def test_a_run_packs_no_weights(workshop: Workshop) -> None:
+    captured = capture_module(randomized(convolutional(), 1), torch.randn(1, 3, 8, 8), parameters="separate")
+
+    module = optimized(captured, workshop).module
+
+    def calls(name: str) -> set[str]:
+        found: set[str] = set()
+
+        def visit(node: relax.Expr) -> None:
+            if isinstance(node, relax.Call) and getattr(node.op, "name", "") == "relax.call_tir":
+                found.add(str(node.args[0].name_hint))
+
+        relax.analysis.post_order_visit(module[name], visit)
+        return found
+
+    assert not any("pack" in name or "transpose" in name or "sqrt" in name for name in calls("main"))
+    assert len(calls("main")) == 6
+    assert calls(PREPARE)
+
+
+def test_a_model_without_parameters_has_none_beside_it(workshop: Workshop) -> None:
+    built = built_separately(Function(lambda _, x: x + 1), (2, 3), workshop)
+
+    assert built.parameters is None
+    assert verify(built, workshop).comparisons[0].mismatches == 0
+
+
+def test_a_file_that_does_not_fit_is_refused_in_words(workshop: Workshop) -> None:
+    built = built_separately(Perceptron().eval(), (1, 16), workshop)
+    assert built.parameters is not None
+    state = Perceptron().state_dict()
+    state["second.bias"] = state["second.bias"].double()
+    other: ParameterFile = write_parameters(workshop.scratch / "other.safetensors", state)
+
+    with pytest.raises(LibraryCrashedError, match=r"it has second.bias=4:float64, expected second.bias=4:f"):
+        workshop.candidates.open_library(built.library, 1, replace(built.parameters, path=other.path))
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "words"),
+    [
+        ("__metadata__", torch.ones(2), "cannot hold a tensor of the name '__metadata__'"),
+        ("n" * 1025, torch.ones(2), "cannot hold a tensor of the name 'nnn"),
+        ("mask", torch.ones(2, dtype=torch.uint16), "'mask' is of uint16, which Bessemer writes to no file"),
+    ],
+)
+def test_what_a_file_cannot_hold_is_refused(
+    tmp_path: Path, name: str, tensor: torch.Tensor, words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        write_parameters(tmp_path / "params.safetensors", {name: tensor})

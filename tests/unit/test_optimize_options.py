@@ -1,0 +1,30 @@
+"""What a request may say of rewriting."""
+
+import pytest
+from pydantic import ValidationError
+
+from bessemer.cli.options import request_fields
+from bessemer.contract.request import CompilationRequest, Fusion, OptimizeOptions
+
+
+def test_the_command_line_names_rewrites_and_fusion() -> None:
+    options = ("optimize.enable=linear,ewise_fma", "disable=attention", "fusion=patterns")
+
+    request = CompilationRequest(model="0" * 64, **request_fields(None, (), options))
+
+    assert request.optimize == OptimizeOptions(
+        enable=("linear", "ewise_fma"), disable=("attention",), fusion=Fusion.PATTERNS
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"enable": ("linear",), "disable": ("linear",)}, "both switched on and off: linear"),
+        ({"enable": ("Not a name",)}, "should match pattern"),
+        ({"fusion": "some"}, "should be 'automatic', 'patterns' or 'none'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(options: dict[str, object], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        OptimizeOptions.model_validate(options)

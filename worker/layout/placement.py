@@ -1,0 +1,98 @@
+"""Which tensors lie in one another: the parts of a joined tensor, the slices of a larger one.
+
+Parts that follow each other in memory need no copy to be joined: who makes one writes it where it belongs.
+The joined tensor is such a part of a still larger one, or the beginning of one to which more is appended
+(as the features of a dense block are); a slice is a part of what it is cut from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+ALIGNMENT_BYTES = 64
+"""What kernels may expect of a tensor's first byte: TVM's alignment of all allocations."""
+
+
+class Part(NamedTuple):
+    """A tensor, and where in another it begins."""
+
+    tensor: Hashable
+    offset_bytes: int
+    size_bytes: int
+
+
+def in_a_row(sized: Iterable[tuple[Hashable, int]]) -> list[Part]:
+    """Tensors, each with its size in bytes, as parts one after another."""
+    parts, offset = [], 0
+    for tensor, size_bytes in sized:
+        parts.append(Part(tensor, offset, size_bytes))
+        offset += size_bytes
+    return parts
+
+
+@dataclass
+class Region:
+    """Memory that tensors share, and where in it each begins."""
+
+    start_bytes: int
+    end_bytes: int
+    offsets: dict[Hashable, int] = field(default_factory=dict)
+
+
+class Placement:
+    """Where tensors lie, as far as joins and slices have been accepted."""
+
+    def __init__(self) -> None:
+        self._region_of: dict[Hashable, Region] = {}
+
+    def region(self, tensor: Hashable) -> Region | None:
+        """The memory that a tensor lies in; None where it has its own."""
+        return self._region_of.get(tensor)
+
+    def join(self, joined: Hashable, parts: Sequence[Part]) -> bool:
+        """Make parts lie in the joined tensor, one after another; False where they cannot, nothing changed.
+
+        Parts that no region holds are appended behind those that one does.
+        """
+        if any(part.offset_bytes % ALIGNMENT_BYTES or not part.size_bytes for part in parts):
+            return False
+        if joined in self._region_of or len({part.tensor for part in parts}) != len(parts):
+            return False
+        regions = [self._region_of.get(part.tensor) for part in parts]
+        held = [(part, region) for part, region in zip(parts, regions, strict=True) if region is not None]
+        if not held:
+            return self._place(joined, parts, Region(0, 0), 0)
+        region = held[0][1]
+        start = region.offsets[held[0][0].tensor] - held[0][0].offset_bytes
+        if any(
+            other is not region or region.offsets[part.tensor] != start + part.offset_bytes
+            for part, other in held
+        ):
+            return False
+        new = [part for part in parts if part.tensor not in self._region_of]
+        if start < region.start_bytes or any(start + part.offset_bytes < region.end_bytes for part in new):
+            return False
+        return self._place(joined, parts, region, start)
+
+    def cut(self, whole: Hashable, whole_bytes: int, part: Part) -> bool:
+        """Make a tensor lie in the one that it is a slice of; False where it cannot."""
+        if part.offset_bytes % ALIGNMENT_BYTES or not part.size_bytes or part.tensor in self._region_of:
+            return False
+        region = self._region_of.get(whole)
+        if region is None:
+            region = Region(0, whole_bytes, {whole: 0})
+            self._region_of[whole] = region
+        region.offsets[part.tensor] = region.offsets[whole] + part.offset_bytes
+        self._region_of[part.tensor] = region
+        return True
+
+    def _place(self, joined: Hashable, parts: Sequence[Part], region: Region, start: int) -> bool:
+        for part in parts:
+            region.offsets[part.tensor] = start + part.offset_bytes
+            region.end_bytes = max(region.end_bytes, start + part.offset_bytes + part.size_bytes)
+            self._region_of[part.tensor] = region
+        region.offsets[joined] = start
+        self._region_of[joined] = region
+        return True

@@ -1,0 +1,84 @@
+"""Parameters that a library does not contain: which they are, and the file that holds them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from bessemer.bundle.manifest import ParameterSpec, SeparateParameters
+from bessemer.bundle.run import SAFETENSORS_DTYPES
+from bessemer.contract.tensor import DType
+from worker.layout.weights import PREPARE
+
+_TAGS = {name: tag for tag, name in SAFETENSORS_DTYPES.items()}
+_ALIGNMENT_BYTES = 64
+_RESERVED_NAME = "__metadata__"
+_MAX_NAME_CHARACTERS = 1024
+
+
+@dataclass(frozen=True)
+class ParameterFile:
+    """A ``.safetensors`` file, and its tensors in the order in which the library takes them."""
+
+    path: Path
+    tensors: tuple[ParameterSpec, ...]
+
+    @property
+    def document(self) -> SeparateParameters:
+        """As the manifest has it."""
+        return SeparateParameters(file=self.path.name, prepare=PREPARE, tensors=self.tensors)
+
+
+def separable(program: ExportedProgram) -> dict[str, torch.Tensor]:
+    """The tensors of the model's state that a program takes, by their names in the model, in its order."""
+    names = [
+        str(spec.target)
+        for spec in program.graph_signature.input_specs
+        if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)
+    ]
+    return {name: program.state_dict[name] for name in names if name in program.state_dict}
+
+
+def write_parameters(path: Path, tensors: dict[str, torch.Tensor]) -> ParameterFile:
+    """Write a ``.safetensors`` file: the header's length, the header as JSON, then the bytes of each tensor.
+
+    The format is https://github.com/huggingface/safetensors.
+
+    Raises:
+        OSError: it cannot be written.
+        ValueError: a tensor has a name or an element type that no such file can hold.
+    """
+    specs = tuple(_spec(name, tensor) for name, tensor in tensors.items())
+    sizes = [tensor.numel() * tensor.element_size() for tensor in tensors.values()]
+    header = json.dumps(dict(_entries(specs, sizes))).encode()
+    header += b" " * (-(8 + len(header)) % _ALIGNMENT_BYTES)
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little"))
+        file.write(header)
+        for tensor in tensors.values():
+            plain = tensor.detach().cpu().contiguous().reshape(-1)
+            file.write(plain.view(torch.uint8).numpy().data)
+    return ParameterFile(path, specs)
+
+
+def _spec(name: str, tensor: torch.Tensor) -> ParameterSpec:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if name == _RESERVED_NAME or len(name) > _MAX_NAME_CHARACTERS:
+        raise ValueError(f"a .safetensors file cannot hold a tensor of the name '{name[:40]}'")
+    if dtype not in _TAGS:
+        raise ValueError(f"'{name}' is of {dtype}, which Bessemer writes to no file")
+    return ParameterSpec(name=name, shape=tuple(tensor.shape), dtype=DType(dtype))
+
+
+def _entries(specs: Iterable[ParameterSpec], sizes: Iterable[int]) -> Iterable[tuple[str, dict[str, object]]]:
+    start = 0
+    for spec, size in zip(specs, sizes, strict=True):
+        place = {"data_offsets": [start, start + size]}
+        yield spec.name, {"dtype": _TAGS[spec.dtype.value], "shape": list(spec.shape), **place}
+        start += size

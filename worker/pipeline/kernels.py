@@ -1,0 +1,66 @@
+"""The pass that lets a module call kernel libraries, as the request wants it."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import tvm
+
+from bessemer.contract.report import KernelChoice
+from worker.executable import build_library
+from worker.kernels.choose import check_choices, choose_kernels
+from worker.kernels.linking import architecture_of
+from worker.kernels.measure import Contest
+from worker.kernels.registry import kernel_book
+from worker.pipeline.passes import KERNELS, Phase
+from worker.pipeline.types import Upload, Workshop
+from worker.schedules.default import schedule_rest
+from worker.targets import tvm_target
+
+
+class KernelStep:
+    """A pass of the phase ``kernels``, where the request names any; ``choices`` say what it did.
+
+    Raises:
+        JobError: ``kernel-unknown`` or ``kernel-unavailable``.
+    """
+
+    def __init__(self, upload: Upload, workshop: Workshop) -> None:
+        self._upload, self._workshop = upload, workshop
+        self.choices: tuple[KernelChoice, ...] = ()
+        if upload.request.kernels:
+            check_choices(upload.request.kernels, kernel_book(), architecture_of(upload.target.triple))
+
+    def added_to(self, phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
+        """The phases of the request, this one among them."""
+        if not self._upload.request.kernels:
+            return phases
+        contest = self._contest(phases)
+
+        @tvm.transform.module_pass(opt_level=0, name="CallKernels")
+        def call_kernels(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+            chosen = choose_kernels(module, self._upload.request.kernels, kernel_book(), contest.measure)
+            self.choices = chosen.choices
+            return chosen.module
+
+        return tuple(
+            phase._replace(passes=(call_kernels,)) if phase.name == KERNELS else phase for phase in phases
+        )
+
+    def _contest(self, phases: tuple[Phase, ...]) -> Contest:
+        target = self._upload.target
+
+        def compile_to(module: tvm.IRModule, path: Path) -> None:
+            for phase in phases:
+                module = tvm.transform.Sequential(phase.passes)(module)
+            machine = tvm_target(target)
+            build_library(schedule_rest(module, machine), machine, path, path.parent / "objects")
+
+        return Contest(
+            candidates=self._workshop.candidates,
+            folder=self._workshop.scratch / "kernels",
+            threads=target.cores,
+            compile=compile_to,
+            numbers=count(),
+        )

@@ -1,0 +1,1 @@
+"""Search spaces and tensor intrinsics by hand, which a request names for a function."""
