@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from functools import partial
 from typing import Any
 
@@ -272,6 +273,8 @@ class _First(nn.Module):
 
 def architectures() -> list[Architecture]:
     """All of them."""
+    # Defines an operator that the translation rules would define in its place, if they were imported first.
+    importlib.import_module("transformers.integrations.moe")
     made = [
         Architecture(f"transformers/{name}", partial(_make, name, options, "input_ids"), _forms(name))
         for group in (ENCODERS, DECODERS)
