@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -36,10 +36,11 @@ Measure = Callable[[Use], Times | None]
 
 @dataclass(frozen=True)
 class Chosen:
-    """The module that calls kernels, and what was decided."""
+    """The module that calls kernels, what was decided, and the workloads that a library could compute."""
 
     module: tvm.IRModule
     choices: tuple[KernelChoice, ...]
+    workloads: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,20 @@ def check_choices(choices: Mapping[str, str], book: KernelBook, architecture: st
                 raise JobError(ErrorCode.KERNEL_UNAVAILABLE, detail)
 
 
+def check_workloads(choices: Mapping[str, str], workloads: Sequence[str]) -> None:
+    """Refuse a choice for a workload that is not among these.
+
+    Raises:
+        JobError: ``kernel-unknown``.
+    """
+    for key in choices:
+        if key != named_operator(key) and key not in workloads:
+            there_are = (
+                f"there are {', '.join(workloads)}" if workloads else "there is none that a library has"
+            )
+            raise JobError(ErrorCode.KERNEL_UNKNOWN, f"the model has no workload '{key}'; {there_are}")
+
+
 def choose_kernels(
     module: tvm.IRModule, choices: Mapping[str, str], book: KernelBook, measure: Measure
 ) -> Chosen:
@@ -81,19 +96,16 @@ def choose_kernels(
         choices: a library's name, ``auto`` or ``none``, by operator or by workload.
         book: all kernels.
         measure: times a use both ways; asked once for each workload that is left to measurement.
-
-    Raises:
-        JobError: ``kernel-unknown`` for a workload that the module lacks.
     """
     uses = tuple(_uses(module["main"], choices, book))
-    _refuse_unknown_workloads(choices, uses)
     wanted = [use for use in uses if _wish(use, choices) in (AUTO, use.kernel.name)]
     timed: dict[tuple[str, str], Times | None] = {}
     verdicts = [_decide(use, choices, timed, measure) for use in wanted]
     taken = list(_without_overlap(verdict for verdict in verdicts if verdict.takes_kernel))
     kept = [verdict if verdict in taken else replace(verdict, takes_kernel=False) for verdict in verdicts]
     changed = call_kernels(module, [verdict.use for verdict in taken]) if taken else module
-    return Chosen(changed, tuple(_summary(kept)))
+    workloads = tuple(dict.fromkeys(use.workload for use in uses))
+    return Chosen(changed, tuple(_summary(kept)), workloads)
 
 
 def named_operator(key: str) -> str:
@@ -116,14 +128,6 @@ def _uses(main: relax.Function, choices: Mapping[str, str], book: KernelBook) ->
     for operator in dict.fromkeys(map(named_operator, choices)):
         for name in book.names(operator):
             yield from find_uses(main, _kernels(book, operator, name))
-
-
-def _refuse_unknown_workloads(choices: Mapping[str, str], uses: Iterable[Use]) -> None:
-    known = dict.fromkeys(use.workload for use in uses)
-    for key in choices:
-        if key != named_operator(key) and key not in known:
-            there_are = f"there are {', '.join(known)}" if known else "there is none that a library has"
-            raise JobError(ErrorCode.KERNEL_UNKNOWN, f"the model has no workload '{key}'; {there_are}")
 
 
 def _decide(

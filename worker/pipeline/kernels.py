@@ -9,7 +9,7 @@ import tvm
 
 from bessemer.contract.report import KernelChoice
 from worker.executable import build_library
-from worker.kernels.choose import check_choices, choose_kernels
+from worker.kernels.choose import check_choices, check_workloads, choose_kernels
 from worker.kernels.linking import architecture_of
 from worker.kernels.measure import Contest
 from worker.kernels.registry import kernel_book
@@ -20,7 +20,7 @@ from worker.targets import tvm_target
 
 
 class KernelStep:
-    """A pass of the phase ``kernels``, where the request names any; ``choices`` say what it did.
+    """A pass of the phase ``kernels``, where the request names any; ``finish`` says what it did.
 
     Raises:
         JobError: ``kernel-unknown`` or ``kernel-unavailable``.
@@ -28,7 +28,8 @@ class KernelStep:
 
     def __init__(self, upload: Upload, workshop: Workshop) -> None:
         self._upload, self._workshop = upload, workshop
-        self.choices: tuple[KernelChoice, ...] = ()
+        self._choices: tuple[KernelChoice, ...] = ()
+        self._workloads: tuple[str, ...] = ()
         if upload.request.kernels:
             check_choices(upload.request.kernels, kernel_book(), architecture_of(upload.target.triple))
 
@@ -41,12 +42,21 @@ class KernelStep:
         @tvm.transform.module_pass(opt_level=0, name="CallKernels")
         def call_kernels(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
             chosen = choose_kernels(module, self._upload.request.kernels, kernel_book(), contest.measure)
-            self.choices = chosen.choices
+            self._choices, self._workloads = chosen.choices, chosen.workloads
             return chosen.module
 
         return tuple(
             phase._replace(passes=(call_kernels,)) if phase.name == KERNELS else phase for phase in phases
         )
+
+    def finish(self) -> tuple[KernelChoice, ...]:
+        """What was decided.
+
+        Raises:
+            JobError: ``kernel-unknown`` for a workload that the model lacks. Within a pass it would be TVM's.
+        """
+        check_workloads(self._upload.request.kernels, self._workloads)
+        return self._choices
 
     def _contest(self, phases: tuple[Phase, ...]) -> Contest:
         target = self._upload.target

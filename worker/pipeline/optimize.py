@@ -56,7 +56,7 @@ def optimize(translated: Translated, workshop: Workshop) -> Optimized:
         passes=tuple(times),
         rewrites=tuple(report_rewrite(rewrite, translated.places) for rewrite in rewrites),
         parameters=translated.parameters,
-        kernels=kernels.choices,
+        kernels=kernels.finish(),
     )
 
 
