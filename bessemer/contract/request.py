@@ -212,8 +212,7 @@ class CompilationRequest(Document):
     inputs: Annotated[tuple[TensorSpec, ...], AfterValidator(_distinct_names)] = Field(
         default=(),
         max_length=MAX_INPUTS,
-        description="Matched to the model's arguments by name, or by order where no name fits. "
-        "A `.pt2` carries its own; others need them.",
+        description="Matched to the model's arguments by name. A `.pt2` carries its own; others need them.",
     )
     translate: TranslateOptions = TranslateOptions()
     optimize: OptimizeOptions = OptimizeOptions()

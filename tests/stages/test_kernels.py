@@ -185,9 +185,20 @@ def test_what_cannot_be_linked_is_refused_in_words(name: str) -> None:
     assert raised.value.code is code
 
 
-def test_a_request_for_an_unknown_kernel_ends_in_optimize(workshop: Workshop) -> None:
-    with pytest.raises(JobError, match="no kernel 'mkl' for 'linear'"):
-        optimized(capture_module(Perceptron(), torch.randn(1, 16), kernels={"linear": "mkl"}), workshop)
+@pytest.mark.parametrize(
+    ("kernels", "words"),
+    [
+        ({"linear": "mkl"}, "no kernel 'mkl' for 'linear'"),
+        ({"linear[9x9,9x9,9]": "none"}, r"no workload 'linear\[9x9,9x9,9\]'; there are linear\[1x16,16x8"),
+    ],
+)
+def test_a_request_for_an_unknown_kernel_ends_in_optimize(
+    kernels: dict[str, str], words: str, workshop: Workshop
+) -> None:
+    with pytest.raises(JobError, match=words) as raised:
+        optimized(capture_module(Perceptron(), torch.randn(1, 16), kernels=kernels), workshop)
+
+    assert raised.value.code is ErrorCode.KERNEL_UNKNOWN
 
 
 def test_every_built_in_kernel_is_compiled(tmp_path: Path) -> None:

@@ -81,9 +81,15 @@ def choose_kernels(
         choices: a library's name, ``auto`` or ``none``, by operator or by workload.
         book: all kernels.
         measure: times a use both ways; asked once for each workload that is left to measurement.
+
+    Raises:
+        JobError: ``kernel-unknown`` for a workload that the module lacks.
     """
+    uses = tuple(_uses(module["main"], choices, book))
+    _refuse_unknown_workloads(choices, uses)
+    wanted = [use for use in uses if _wish(use, choices) in (AUTO, use.kernel.name)]
     timed: dict[tuple[str, str], Times | None] = {}
-    verdicts = [_decide(use, choices, timed, measure) for use in _wanted_uses(module["main"], choices, book)]
+    verdicts = [_decide(use, choices, timed, measure) for use in wanted]
     taken = list(_without_overlap(verdict for verdict in verdicts if verdict.takes_kernel))
     kept = [verdict if verdict in taken else replace(verdict, takes_kernel=False) for verdict in verdicts]
     changed = call_kernels(module, [verdict.use for verdict in taken]) if taken else module
@@ -105,12 +111,19 @@ def _kernels(book: KernelBook, operator: str, name: str) -> tuple[Kernel, ...]:
     )
 
 
-def _wanted_uses(main: relax.Function, choices: Mapping[str, str], book: KernelBook) -> Iterator[Use]:
+def _uses(main: relax.Function, choices: Mapping[str, str], book: KernelBook) -> Iterator[Use]:
+    """What the libraries of the named operators could compute."""
     for operator in dict.fromkeys(map(named_operator, choices)):
         for name in book.names(operator):
-            for use in find_uses(main, _kernels(book, operator, name)):
-                if _wish(use, choices) in (AUTO, name):
-                    yield use
+            yield from find_uses(main, _kernels(book, operator, name))
+
+
+def _refuse_unknown_workloads(choices: Mapping[str, str], uses: Iterable[Use]) -> None:
+    known = dict.fromkeys(use.workload for use in uses)
+    for key in choices:
+        if key != named_operator(key) and key not in known:
+            there_are = f"there are {', '.join(known)}" if known else "there is none that a library has"
+            raise JobError(ErrorCode.KERNEL_UNKNOWN, f"the model has no workload '{key}'; {there_are}")
 
 
 def _decide(

@@ -8,8 +8,6 @@ import torch
 
 from worker.translation.rule import Decomposition, Rules
 
-Operand = torch.Tensor | float
-
 
 def _erfc(x: torch.Tensor) -> torch.Tensor:
     return 1 - torch.erf(x)
@@ -62,4 +60,5 @@ _FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "ldexp.Tensor": _ldexp,
     "signbit.default": _signbit,
 }
+
 RULES: Rules = tuple(Decomposition(f"aten.{name}", compute) for name, compute in _FUNCTIONS.items())
