@@ -59,7 +59,10 @@ def main() -> None:
 def write_results(outcomes: Iterable[Outcome]) -> None:
     """Write what was found, with the machine and the versions."""
     packages = tuple(package for package in SOURCES if importlib.util.find_spec(package) is not None)
-    survey = Survey(machine=describe(packages), outcomes=sort_outcomes(outcomes))
+    found = sort_outcomes(outcomes)
+    run = {one.name for one in found}
+    left = [one.name for one in _chosen([]) if one.name not in run]
+    survey = Survey(machine=describe(packages), outcomes=found, not_run=left)
     path = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-architectures.json"
     path.write_text(survey.model_dump_json(indent=1) + "\n")
 

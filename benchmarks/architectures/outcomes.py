@@ -71,10 +71,11 @@ class Outcome(BaseModel):
 
 
 class Survey(BaseModel):
-    """All outcomes of one survey."""
+    """All outcomes of one survey, and the architectures that it did not come to."""
 
     machine: Machine
     outcomes: list[Outcome]
+    not_run: list[str] = []
 
 
 Key = tuple[str, Form]

@@ -89,6 +89,11 @@ def _exceptions(survey: Survey) -> list[str]:
     ]
     left_out = [one for one in survey.outcomes if one.reached is Reached.NOT_MADE]
     lines = ["## Exceptions", ""]
+    if survey.not_run:
+        lines += [
+            f"{len(survey.not_run)} of the survey's architectures were not run: {', '.join(survey.not_run)}.",
+            "",
+        ]
     lines += (
         [*table(("model", "form", "reached", "what stopped it", "why"), rows), ""] if rows else ["None.", ""]
     )

@@ -87,13 +87,14 @@ def test_a_difference_as_small_as_torch_s_own_is_explained_by_rounding(
 
 
 def test_the_page_has_counts_every_exception_and_every_model(tmp_path: Path) -> None:
-    survey = Survey(machine=MACHINE, outcomes=[FINE, LACKING, UNMADE])
+    survey = Survey(machine=MACHINE, outcomes=[FINE, LACKING, UNMADE], not_run=["timm/late"])
     (tmp_path / "2026-01-02-architectures.json").write_text(survey.model_dump_json())
 
     page = str(architectures_page(tmp_path))
 
     assert "| timm | 2 | 1 | 1 | 1 | 1 |" in page
     assert "| timm/odd | pt2 | captured | operator-unsupported: unsupported: aten.a \\| aten.b |" in page
+    assert "1 of the survey's architectures were not run: timm/late." in page
     assert "- plain/branch (traced): RuntimeError: no trace" in page
     assert "| timm/resnet18 | pt2 | verified | 2.0e-07 | 8.5 |" in page
 
