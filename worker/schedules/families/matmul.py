@@ -148,7 +148,7 @@ class _Writer:
             return nest.sequence(
                 nest.declare(sums), self._sum(sums, 0, depth, spot), *self._stores(joined, spot)
             )
-        total = nest.registers((tile.rows, tile.vectors, tile.lanes), self.product.dtype, "total")
+        total = self._total()
         add = self._each(lambda *at: nest.store(total, total[at] + joined(*at), *at))
         whole, rest = depth // steps, depth % steps
         has_rest = not isinstance(rest, int) or rest > 0
@@ -162,8 +162,19 @@ class _Writer:
             self._each(lambda *at: nest.store(total, self._zero, *at)),
             nest.serial(whole, part, self._index),
             *([self._sum(sums, whole * steps, rest, spot), add] if has_rest else []),
-            *self._stores(lambda *at: total[at], spot),
+            self._looped(total, spot)
+            if self._stores_in_loops
+            else self._results(nest.unrolled, lambda *at: total[at], spot),
         )
+
+    def _total(self) -> Any:
+        """Where the parts of the depth are added up: in memory, if loops are to read it anyway.
+
+        In registers it would push the sums of the next part out of theirs.
+        """
+        tile = self.plan.tile
+        make = nest.workspace if self._stores_in_loops else nest.registers
+        return make((tile.rows, tile.vectors, tile.lanes), self.product.dtype, "total")
 
     @property
     def _zero(self) -> Any:
@@ -254,19 +265,29 @@ class _Writer:
 
         return value
 
-    def _stores(self, value: Element, spot: _Spot) -> list[tirx.Stmt]:
-        """Apply the epilogue to the tile and store it; a long epilogue is a loop, lest the code explode."""
-        tile, epilogue = self.plan.tile, self.product.epilogue
+    @property
+    def _stores_in_loops(self) -> bool:
+        """Whether results are computed in loops: written out, a long epilogue would make the code explode."""
+        epilogue = self.product.epilogue
         is_short = epilogue is None or not is_expensive(epilogue.body) or self._narrow
-        if is_short and not self.product.column.is_open:
+        return not is_short or self.product.column.is_open
+
+    def _stores(self, value: Element, spot: _Spot) -> list[tirx.Stmt]:
+        """Apply the epilogue to the tile and store it."""
+        if not self._stores_in_loops:
             return [self._results(nest.unrolled, value, spot)]
+        tile = self.plan.tile
         kept = nest.workspace((tile.rows, tile.vectors, tile.lanes), self.product.dtype, "kept")
         keep = self._each(lambda *at: nest.store(kept, value(*at), *at))
+        return [nest.declare(kept), keep, self._looped(kept, spot)]
+
+    def _looped(self, kept: Any, spot: _Spot) -> tirx.Stmt:
+        """The results in loops, from sums in memory."""
         results = self._results(nest.serial, lambda *at: kept[at], spot)
-        if self.product.column.is_open:
-            enough = self.product.column.size >= tile.columns
-            results = nest.either(enough, results, self._first_columns(lambda *at: kept[at], spot))
-        return [nest.declare(kept), keep, results]
+        if not self.product.column.is_open:
+            return results
+        enough = self.product.column.size >= self.plan.tile.columns
+        return nest.either(enough, results, self._first_columns(lambda *at: kept[at], spot))
 
     def _results(self, loop: Callable[..., tirx.Stmt], value: Element, spot: _Spot) -> tirx.Stmt:
         element, lanes = self._element(value, spot), self.plan.tile.lanes
