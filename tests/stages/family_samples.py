@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,21 @@ def run_compiled(
         return np.asarray(library.run(inputs)[0])
 
 
-def source_of(module: tvm.runtime.Module) -> str:
-    """The LLVM code of a module and those that it imports."""
-    own = module.inspect_source("ll") if module.kind == "llvm" else ""
-    return own + "".join(map(source_of, module.imports))
+def source_of(module: tvm.runtime.Module, kind: str = "ll") -> str:
+    """The LLVM code of a module and those that it imports, or their assembly (``s``)."""
+    own = module.inspect_source(kind) if module.kind == "llvm" else ""
+    return own + "".join(source_of(imported, kind) for imported in module.imports)
+
+
+def spills(assembly: str, pattern: str) -> list[str]:
+    """The lines of the inner loops of products that touch the stack, as ``pattern`` says it."""
+    blocks = re.split(r"^\.L\w+:|^\t(?:j\w+|b\.\w+)\b", assembly, flags=re.MULTILINE)
+    loops = [block.splitlines() for block in blocks if _is_inner_loop(block)]
+    assert loops
+    return [line for loop in loops for line in loop if re.search(pattern, line)]
+
+
+def _is_inner_loop(block: str) -> bool:
+    """Whether a third of it or more are multiply-adds to sums, of which there are a dozen."""
+    adds = len(re.findall(r"vfn?madd231\w+|fmla", block))
+    return adds >= 12 and 3 * adds >= len(block.splitlines())

@@ -6,12 +6,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from family_samples import TARGETS, Array, fuzz, main_of, run_compiled, scheduled, target_of
+from family_samples import (
+    TARGETS,
+    Array,
+    fuzz,
+    main_of,
+    run_compiled,
+    scheduled,
+    source_of,
+    spills,
+    target_of,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
 
 from worker.candidates.client import CandidateClient
+from worker.executable import compile_module
 from worker.layout.linear import pack_panels
 from worker.schedules.default import unclaimed_functions
 
@@ -162,6 +173,22 @@ def test_code_for_other_processors_is_generated(mcpu: str) -> None:
     module = scheduled(main_of(lambda x: op.nn.relu(op.matmul(x, weights)), data), target_of(mcpu))
 
     assert tvm.compile(module, target_of(mcpu)) is not None
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("depth", [256, 768])
+def test_the_inner_loop_keeps_all_sums_in_registers(depth: int, activation: str) -> None:
+    target = target_of("x86-64-v3")
+    data, weights = (
+        np.ones((128, depth), "float32"),
+        relax.const(np.ones((depth, 3072), "float32"), "float32"),
+    )
+    bias = relax.const(np.ones(3072, "float32"), "float32")
+    layer = main_of(lambda x: ACTIVATIONS[activation](op.add(op.matmul(x, weights), bias)), data)
+
+    code = compile_module(scheduled(layer, target), target).mod
+
+    assert not spills(source_of(code, "s"), r"ymm.*\(%rsp|\(%rsp.*ymm")
 
 
 def test_weights_are_stored_packed_only() -> None:

@@ -31,7 +31,6 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from worker.schedules import nest
-from worker.schedules.blocks import is_expensive
 from worker.schedules.families.panel import copy_panel, right_operand
 from worker.schedules.families.product import Places, Product, find_product, split_place
 from worker.schedules.machine import Machine
@@ -148,7 +147,7 @@ class _Writer:
             return nest.sequence(
                 nest.declare(sums), self._sum(sums, 0, depth, spot), *self._stores(joined, spot)
             )
-        total = self._total()
+        total = nest.registers((tile.rows, tile.vectors, tile.lanes), self.product.dtype, "total")
         add = self._each(lambda *at: nest.store(total, total[at] + joined(*at), *at))
         whole, rest = depth // steps, depth % steps
         has_rest = not isinstance(rest, int) or rest > 0
@@ -162,19 +161,8 @@ class _Writer:
             self._each(lambda *at: nest.store(total, self._zero, *at)),
             nest.serial(whole, part, self._index),
             *([self._sum(sums, whole * steps, rest, spot), add] if has_rest else []),
-            self._looped(total, spot)
-            if self._stores_in_loops
-            else self._results(nest.unrolled, lambda *at: total[at], spot),
+            *self._stores(lambda *at: total[at], spot),
         )
-
-    def _total(self) -> Any:
-        """Where the parts of the depth are added up: in memory, if loops are to read it anyway.
-
-        In registers it would push the sums of the next part out of theirs.
-        """
-        tile = self.plan.tile
-        make = nest.workspace if self._stores_in_loops else nest.registers
-        return make((tile.rows, tile.vectors, tile.lanes), self.product.dtype, "total")
 
     @property
     def _zero(self) -> Any:
@@ -193,15 +181,28 @@ class _Writer:
 
     def _each(self, statement: Element) -> tirx.Stmt:
         """A statement for every element of the tile, written out."""
-        return self._grid(nest.unrolled, statement)
-
-    def _grid(self, loop: Callable[..., tirx.Stmt], statement: Element) -> tirx.Stmt:
         tile, index = self.plan.tile, self._index
 
-        def vector(r: Any, v: Any) -> tirx.Stmt:
-            return nest.vectorized(tile.lanes, lambda lane: statement(r, v, lane), index)
+        def row(r: Any) -> tirx.Stmt:
+            return nest.unrolled(tile.vectors, lambda v: self._vector(r, v, statement), index)
 
-        return loop(tile.rows, lambda r: loop(tile.vectors, lambda v: vector(r, v), index), index)
+        return nest.unrolled(tile.rows, row, index)
+
+    def _in_one_loop(self, statement: Element) -> tirx.Stmt:
+        """The same in one loop over rows and vectors.
+
+        Of nested loops LLVM would take the inner one for hotter than the depth's, and give the registers of
+        the sums to the constants of the epilogue.
+        """
+        tile = self.plan.tile
+
+        def vector(number: Any) -> tirx.Stmt:
+            return self._vector(number // tile.vectors, number % tile.vectors, statement)
+
+        return nest.serial(tile.rows * tile.vectors, vector, self._index)
+
+    def _vector(self, r: Any, v: Any, statement: Element) -> tirx.Stmt:
+        return nest.vectorized(self.plan.tile.lanes, lambda lane: statement(r, v, lane), self._index)
 
     def _sum(self, sums: Any, start: Any, steps: nest.Size, spot: _Spot) -> tirx.Stmt:
         """Clear the sums, then sum up ``steps`` of the depth, the chains taking turns."""
@@ -265,17 +266,10 @@ class _Writer:
 
         return value
 
-    @property
-    def _stores_in_loops(self) -> bool:
-        """Whether results are computed in loops: written out, a long epilogue would make the code explode."""
-        epilogue = self.product.epilogue
-        is_short = epilogue is None or not is_expensive(epilogue.body) or self._narrow
-        return not is_short or self.product.column.is_open
-
     def _stores(self, value: Element, spot: _Spot) -> list[tirx.Stmt]:
-        """Apply the epilogue to the tile and store it."""
-        if not self._stores_in_loops:
-            return [self._results(nest.unrolled, value, spot)]
+        """Apply the epilogue to the tile and store it; where the columns are open, in a loop."""
+        if not self.product.column.is_open:
+            return [self._results(value, spot)]
         tile = self.plan.tile
         kept = nest.workspace((tile.rows, tile.vectors, tile.lanes), self.product.dtype, "kept")
         keep = self._each(lambda *at: nest.store(kept, value(*at), *at))
@@ -283,16 +277,14 @@ class _Writer:
 
     def _looped(self, kept: Any, spot: _Spot) -> tirx.Stmt:
         """The results in loops, from sums in memory."""
-        results = self._results(nest.serial, lambda *at: kept[at], spot)
-        if not self.product.column.is_open:
-            return results
+        results = self._in_one_loop(self._element(lambda *at: kept[at], spot))
         enough = self.product.column.size >= self.plan.tile.columns
         return nest.either(enough, results, self._first_columns(lambda *at: kept[at], spot))
 
-    def _results(self, loop: Callable[..., tirx.Stmt], value: Element, spot: _Spot) -> tirx.Stmt:
+    def _results(self, value: Element, spot: _Spot) -> tirx.Stmt:
         element, lanes = self._element(value, spot), self.plan.tile.lanes
         if not self._narrow:
-            return self._grid(loop, element)
+            return self._each(element)
         places = [divmod(column, lanes) for column in range(self.product.column.size)]
         numbers = [tuple(tirx.IntImm(self._index, number) for number in place) for place in places]
 
