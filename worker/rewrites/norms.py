@@ -16,6 +16,8 @@ _X = wildcard()
 _GAMMA, _BETA, _EPSILON = is_const(), is_const(), is_const()
 _TWO, _EXPONENT = is_const(), is_const()
 _MULTIPLY = "relax.multiply"
+_DTYPES = ("float32", "float16")
+"""Those that TVM's norms know; written out, they know all."""
 
 
 def _squared(value: DFPattern) -> DFPattern:
@@ -76,6 +78,8 @@ def _rms_norm(match: Match) -> relax.Expr | None:
 def _is_along_rows(match: Match, reductions: list[DFPattern]) -> bool:
     """Whether reductions run along the last axis and keep it, and the constants are a norm's."""
     if static_shape(match.root) is None or match.scalar(_EPSILON) is None:
+        return False
+    if str(match.root.ty.dtype) not in _DTYPES:
         return False
     exponents = {_TWO: 2.0, _EXPONENT: -0.5}
     if not all(match.is_close(part, value) for part, value in exponents.items() if part in match):
