@@ -214,5 +214,5 @@ class AsyncJob(JobView):
                         for event in follower.feed(chunk):
                             yield event
             except httpx.RequestError:
-                pass
+                pass  # the follower asks again, from the last event on
             await self._transport.run(follower.pause())

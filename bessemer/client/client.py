@@ -282,5 +282,5 @@ class Job(JobView):
                     for chunk in chunks:
                         yield from follower.feed(chunk)
             except httpx.RequestError:
-                pass
+                pass  # the follower asks again, from the last event on
             self._transport.run(follower.pause())

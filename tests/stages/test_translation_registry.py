@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
@@ -51,16 +49,7 @@ def as_torch(x: torch.Tensor, scale: float = 2.0, *, shift: float = 1.0) -> torc
     return torch.add(x * scale, shift)
 
 
-@pytest.fixture
-def package() -> Iterator[ModuleType]:
-    """An installed package of rules."""
-    module = ModuleType("sample_rules")
-    sys.modules[module.__name__] = module
-    yield module
-    del sys.modules[module.__name__]
-
-
-POINT = EntryPoint(name="sample", value="sample_rules:RULES", group=GROUP)
+POINT = EntryPoint(name="sample", value="sample_extension:RULES", group=GROUP)
 
 
 class Custom(nn.Module):
@@ -170,7 +159,9 @@ def test_every_built_in_rule_is_documented() -> None:
 
 
 def test_an_entry_point_that_does_not_load_is_named() -> None:
-    with pytest.raises(ExtensionError, match=r"sample_rules:RULES of .* does not load: ModuleNotFoundError"):
+    with pytest.raises(
+        ExtensionError, match=r"sample_extension:RULES of .* does not load: ModuleNotFoundError"
+    ):
         make_rule_book((), [POINT])
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tvm import s_tir
+from tvm import s_tir, tirx
 from tvm.script import tirx as T
 
 from worker.schedules.inline import inline_blocks
@@ -27,19 +27,23 @@ from worker.spaces.space import Intrinsic, Space
 _MOST_ROWS = 8
 
 
-@T.prim_func(s_tir=True)
-def describe_vnni(a: T.handle, b: T.handle, c: T.handle) -> None:
-    """Sixteen sums of four products of unsigned by signed bytes."""
-    left = T.match_buffer(a, (4,), "uint8", offset_factor=1)
-    right = T.match_buffer(b, (16, 4), "int8", offset_factor=1)
-    sums = T.match_buffer(c, (16,), "int32", offset_factor=1)
-    with T.sblock("root"):
-        T.reads(sums[0:16], left[0:4], right[0:16, 0:4])
-        T.writes(sums[0:16])
-        for i, k in T.grid(16, 4):
-            with T.sblock("update"):
-                v_i, v_k = T.axis.remap("SR", [i, k])
-                sums[v_i] = sums[v_i] + T.Cast("int32", left[v_k]) * T.Cast("int32", right[v_i, v_k])
+def describe(lanes: int, group: int, dtype: str) -> tirx.PrimFunc:
+    """``lanes`` sums of ``group`` products each, of ``dtype`` by int8."""
+
+    @T.prim_func(s_tir=True)
+    def update(a: T.handle, b: T.handle, c: T.handle) -> None:
+        left = T.match_buffer(a, (group,), dtype, offset_factor=1)
+        right = T.match_buffer(b, (lanes, group), "int8", offset_factor=1)
+        sums = T.match_buffer(c, (lanes,), "int32", offset_factor=1)
+        with T.sblock("root"):
+            T.reads(sums[0:lanes], left[0:group], right[0:lanes, 0:group])
+            T.writes(sums[0:lanes])
+            for i, k in T.grid(lanes, group):
+                with T.sblock("update"):
+                    v_i, v_k = T.axis.remap("SR", [i, k])
+                    sums[v_i] = sums[v_i] + T.Cast("int32", left[v_k]) * T.Cast("int32", right[v_i, v_k])
+
+    return update
 
 
 @T.prim_func(s_tir=True)
@@ -62,21 +66,6 @@ def update_by_vpdpbusd(a: T.handle, b: T.handle, c: T.handle) -> None:
 
 
 @T.prim_func(s_tir=True)
-def describe_sdot(a: T.handle, b: T.handle, c: T.handle) -> None:
-    """Four sums of four products of signed bytes."""
-    left = T.match_buffer(a, (4,), "int8", offset_factor=1)
-    right = T.match_buffer(b, (4, 4), "int8", offset_factor=1)
-    sums = T.match_buffer(c, (4,), "int32", offset_factor=1)
-    with T.sblock("root"):
-        T.reads(sums[0:4], left[0:4], right[0:4, 0:4])
-        T.writes(sums[0:4])
-        for i, k in T.grid(4, 4):
-            with T.sblock("update"):
-                v_i, v_k = T.axis.remap("SR", [i, k])
-                sums[v_i] = sums[v_i] + T.Cast("int32", left[v_k]) * T.Cast("int32", right[v_i, v_k])
-
-
-@T.prim_func(s_tir=True)
 def update_by_sdot(a: T.handle, b: T.handle, c: T.handle) -> None:
     """``sdot`` of the Arm dot product extension."""
     left = T.match_buffer(a, (4,), "int8", offset_factor=1)
@@ -94,21 +83,6 @@ def update_by_sdot(a: T.handle, b: T.handle, c: T.handle) -> None:
             right.vload([0, 0], "int8x16"),
             dtype="int32x4",
         )
-
-
-@T.prim_func(s_tir=True)
-def describe_pairs(a: T.handle, b: T.handle, c: T.handle) -> None:
-    """Eight sums of two products of signed bytes."""
-    left = T.match_buffer(a, (2,), "int8", offset_factor=1)
-    right = T.match_buffer(b, (8, 2), "int8", offset_factor=1)
-    sums = T.match_buffer(c, (8,), "int32", offset_factor=1)
-    with T.sblock("root"):
-        T.reads(sums[0:8], left[0:2], right[0:8, 0:2])
-        T.writes(sums[0:8])
-        for i, k in T.grid(8, 2):
-            with T.sblock("update"):
-                v_i, v_k = T.axis.remap("SR", [i, k])
-                sums[v_i] = sums[v_i] + T.Cast("int32", left[v_k]) * T.Cast("int32", right[v_i, v_k])
 
 
 @T.prim_func(s_tir=True)
@@ -170,9 +144,9 @@ def _packed_place(dot: Dot) -> Callable[[Any, Any, Any], tuple[Any, ...]]:
 
 
 SPACES = (
-    Intrinsic("dot-16x4-vnni", describe_vnni, update_by_vpdpbusd),
-    Intrinsic("dot-4x4-sdot", describe_sdot, update_by_sdot),
-    Intrinsic("dot-8x2-pmaddwd", describe_pairs, update_by_pmaddwd),
+    Intrinsic("dot-16x4-vnni", describe(16, 4, "uint8"), update_by_vpdpbusd),
+    Intrinsic("dot-4x4-sdot", describe(4, 4, "int8"), update_by_sdot),
+    Intrinsic("dot-8x2-pmaddwd", describe(8, 2, "int8"), update_by_pmaddwd),
     Space(
         "dot-vnni",
         partial(schedule_dots, dot=Dot("dot-16x4-vnni", lanes=16, group=4)),
