@@ -25,6 +25,7 @@ NoProductError                a search space does not fit a function            
 ScriptRaisedError             the model itself raised                             torchscript/primitives.py
 ScriptConversionError         neither way led to an exported program              torchscript/convert.py
 UnknownOperatorError          nothing here or in torch computes a node            torchscript/operators.py
+UntranslatableError           a rule does not know these arguments           translation/untranslatable.py
 ```
 Foreign exceptions are turned into these where they are caught: in the stage that knows what it was doing.
 """
@@ -51,11 +52,16 @@ class JobError(Exception):
 
 
 class OperatorsUnsupportedError(JobError):
-    """The importer lacks operators; ``places`` lists all of them, ``template`` is a rule to fill in."""
+    """The importer lacks operators; ``places`` lists all of them.
 
-    def __init__(self, places: tuple[SourcePlace, ...], template: str) -> None:
+    ``advice`` says what to do about those that no rule can translate; ``template`` is a rule to fill in for
+    others.
+    """
+
+    def __init__(self, places: tuple[SourcePlace, ...], template: str, advice: tuple[str, ...] = ()) -> None:
         names = sorted({place.operator for place in places if place.operator})
-        detail = f"unsupported: {', '.join(names)}\n\nA rule adds an operator:\n\n{template}"
+        rule = (f"A rule adds an operator:\n\n{template}",) if template else ()
+        detail = "\n\n".join((f"unsupported: {', '.join(names)}", *advice, *rule))
         super().__init__(ErrorCode.OPERATOR_UNSUPPORTED, detail, places)
 
 

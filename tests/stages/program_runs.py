@@ -15,6 +15,7 @@ from bessemer.contract.target import LINUX_X86_64
 from worker.candidates.link import link_shared
 from worker.candidates.server import fork_server
 from worker.pipeline.translate import decomposition_table
+from worker.rewrites.lowerings import register_lowerings
 from worker.translation.importer import Importer
 
 Tensors = tuple[torch.Tensor, ...]
@@ -25,6 +26,7 @@ def run_program(program: torch.export.ExportedProgram, *calls: Tensors) -> list[
 
     Nothing runs in this process: a parallel region would hang whatever it forks later.
     """
+    register_lowerings()
     program = program.run_decompositions(decomposition_table())
     module = Importer().from_exported_program(program, False, False, False, None)
     target = tvm.target.Target({"kind": "llvm", "mtriple": LINUX_X86_64, "num-cores": 1})

@@ -122,7 +122,7 @@ def test_what_no_stage_expected_is_the_stages_own_failure(
 def test_places_reach_the_problem(
     tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = SourcePlace(operator="aten.i0.default", module_path="inner")
+    place = SourcePlace(operator="aten.special_airy_ai.default", module_path="inner")
 
     def refuses(_value: object, _workshop: Workshop) -> object:
         raise OperatorsUnsupportedError((place,), "")

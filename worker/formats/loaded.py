@@ -70,6 +70,9 @@ def tensor_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
     try:
         return TensorSpec(name=name, shape=shape, dtype=DType(dtype))
     except ValueError as error:
+        if 0 in shape:
+            detail = f"'{name}' has no elements, shape {shape}: leave it out, or give other inputs"
+            raise JobError(ErrorCode.CAPTURE_FAILED, detail) from error
         detail = f"'{name}' has shape {shape} and dtype {dtype}, which Bessemer does not take"
         raise JobError(ErrorCode.CAPTURE_FAILED, detail) from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,16 +21,18 @@ from worker.pipeline.types import Captured, Translated, Workshop
 from worker.places import describe_place, place_of
 from worker.rewrites.legalizations import legalization_map
 from worker.targets import tvm_target
-from worker.translation.importer import Importer, unbound
+from worker.translation.importer import Importer, operator_name, unbound
 from worker.translation.registry import rule_book
 from worker.translation.template import rule_template
+from worker.translation.untranslatable import UntranslatableError, advice_on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch.export import ExportedProgram
     from torch.fx import Node
 
+    from bessemer.contract.problem import SourcePlace
     from worker.translation.expressions import Express
 
 MAX_PLACES = 200
@@ -107,10 +109,25 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
     """The program in core operators; torch cannot decompose some whose sizes are open and related."""
     try:
         return program.run_decompositions(decomposition_table())
+    except UntranslatableError as error:
+        place = _first_place(program, error.operator)
+        raise _untranslatable(error, place) from error
     except Exception as error:
         raise failure_of(
             ErrorCode.TRANSLATE_FAILED, error, f"torch cannot decompose it: {short_message(error)}"
         ) from error
+
+
+def _first_place(program: ExportedProgram, operator: str | None) -> SourcePlace | None:
+    """Where a program first calls an operator; None where it is a part of others."""
+    calls = (node for node in calls_of(program) if operator_name(node) == operator)
+    return next(map(place_of, calls), None)
+
+
+def _untranslatable(error: UntranslatableError, place: SourcePlace | None) -> JobError:
+    where = error.operator if place is None else describe_place(place)
+    detail = f"{where} cannot be translated: {error.reason}"
+    return JobError(ErrorCode.TRANSLATE_FAILED, detail, () if place is None else (place,))
 
 
 @lru_cache(maxsize=1)
@@ -123,8 +140,22 @@ def decomposition_table() -> dict[Any, Any]:
     for operator in KEPT_WHOLE:
         table.pop(operator, None)
     for name, rule in rule_book().decompositions.items():
-        table[_overload(name)] = rule.compute
+        table[_overload(name)] = _named(name, rule.compute)
     return table
+
+
+def _named(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition that says whose it is where it raises."""
+
+    @wraps(compute)
+    def decompose(*arguments: Any, **named: Any) -> Any:
+        try:
+            return compute(*arguments, **named)
+        except UntranslatableError as error:
+            error.operator = error.operator or name
+            raise
+
+    return decompose
 
 
 def _overload(name: str) -> torch._ops.OpOverload:
@@ -139,12 +170,19 @@ def refuse_unsupported(program: ExportedProgram, importer: Importer) -> None:
 
     Raises:
         OperatorsUnsupportedError: with the distinct places of all of them, in the order of the program, and a
-            rule to fill in.
+            rule to fill in, or what to do where no rule can help.
     """
     missing = [node for node in calls_of(program) if not importer.can_translate(node)]
     if missing:
         places = tuple(dict.fromkeys(map(place_of, missing)))
-        raise OperatorsUnsupportedError(places[:MAX_PLACES], rule_template(missing))
+        open_to_rules = [node for node in missing if advice_on(node) is None]
+        template = rule_template(open_to_rules) if open_to_rules else ""
+        raise OperatorsUnsupportedError(places[:MAX_PLACES], template, _advice(missing))
+
+
+def _advice(missing: list[Node]) -> tuple[str, ...]:
+    found = {operator_name(node): advice_on(node) for node in missing}
+    return tuple(f"{name} {advice}" for name, advice in sorted(found.items()) if advice)
 
 
 def count_operators(module: tvm.IRModule) -> dict[str, int]:
@@ -186,6 +224,8 @@ def _import_failure(importer: Importer, error: Exception) -> JobError:
     if importer.reached is None:
         return failure_of(ErrorCode.TRANSLATE_FAILED, error, reason)
     place = place_of(importer.reached)
+    if isinstance(error, UntranslatableError):
+        return _untranslatable(error, place)
     return failure_of(ErrorCode.TRANSLATE_FAILED, error, f"{describe_place(place)}: {reason}", (place,))
 
 

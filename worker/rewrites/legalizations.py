@@ -15,6 +15,7 @@ import tvm
 from tvm import relax
 
 from worker.extensions import ExtensionError, collect
+from worker.rewrites.lowerings import register_lowerings
 
 GROUP = "bessemer.legalizations"
 
@@ -42,12 +43,13 @@ class Legalization:
 
 @lru_cache(maxsize=1)
 def legalization_map() -> dict[str, Callable[[relax.BlockBuilder, relax.Call], relax.Expr]]:
-    """For ``LegalizeOps``: the rules in force, by operator.
+    """For ``LegalizeOps``: the rules in force, by operator. What they write with has lowerings from then on.
 
     Raises:
         ExtensionError: an entry point gives no rules, two packages give one for the same operator, or there
             is no such operator.
     """
+    register_lowerings()
     return make_legalization_map(BUILT_IN, entry_points(group=GROUP))
 
 

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from tvm import relax, tirx
-from tvm.tirx.op import register_intrin_lowering
 
 from worker.translation.dtypes import common_dtype, is_floating, is_number, wide
 from worker.translation.emitter import Emitter, dtype_of
@@ -108,7 +107,7 @@ def _by_remainder(emit: Emitter, left: Any, right: Any, on_integers: Binary, on_
         return _arithmetic(on_integers)(emit, left, right)
     compute = wide(emit.dtype)
     operands = (emit.cast(operand, compute) for operand in (left, right))
-    return emit.cast(emit.tensor_expression(_broadcast(on_floats), *operands), emit.dtype)
+    return emit.cast(emit.tensor_expression(broadcast(on_floats), *operands), emit.dtype)
 
 
 def _truncated_remainder(emit: Emitter, left: relax.Expr, right: relax.Expr) -> relax.Expr:
@@ -150,11 +149,16 @@ def _with_rest(left: Any, right: Any, body: Callable[[Any], Any]) -> Any:
 
 
 def _comparison(operation: Binary) -> Translate:
+    """Of a tensor with itself, it asks for NaN: TVM takes every number to be equal to itself."""
+
     def translate(emit: Emitter, left: Any, right: Any) -> Any:
         if (is_number(left) and is_number(right)) or _is_open(left, right):
             return emit.stock()
         dtype = common_dtype(emit.operands())
         dtype = "int8" if dtype == "bool" else dtype
+        if left is right and operation in (relax.op.equal, relax.op.not_equal) and is_floating(dtype):
+            is_nan = emit(relax.op.isnan(emit.cast(left, wide(dtype))))
+            return is_nan if operation is relax.op.not_equal else relax.op.logical_not(is_nan)
         return operation(emit.cast(left, dtype), emit.cast(right, dtype))
 
     return translate
@@ -223,11 +227,11 @@ def _clamp(emit: Emitter, data: relax.Expr, low: Any, high: Any) -> relax.Expr:
 
 def _atan2(emit: Emitter, left: relax.Expr, right: relax.Expr) -> relax.Expr:
     return emit.tensor_expression(
-        _broadcast(tirx.atan2), emit.cast(left, emit.dtype), emit.cast(right, emit.dtype)
+        broadcast(tirx.atan2), emit.cast(left, emit.dtype), emit.cast(right, emit.dtype)
     )
 
 
-def _broadcast(operation: Element) -> Callable[[Any, Any], Any]:
+def broadcast(operation: Element) -> Callable[[Any, Any], Any]:
     """A tensor expression of an operation on elements, over shapes that broadcast."""
     from tvm import te, topi
 
@@ -258,14 +262,6 @@ _COMPARISONS = {
     "ge": relax.op.greater_equal,
 }
 
-
-def _call_library(call: tirx.Call) -> Any:
-    """TVM knows ``fmod``, but has no code for it on a processor."""
-    dtype = str(call.ty.dtype)
-    return tirx.call_pure_extern(dtype, "fmod" if dtype == "float64" else "fmodf", *call.args)
-
-
-register_intrin_lowering("tirx.fmod", target="llvm", f=_call_library)
 
 RULES: Rules = rules_of(
     {

@@ -15,6 +15,7 @@ from tvm import relax
 from worker.translation.dtypes import dtype_name, is_number
 from worker.translation.emitter import Emitter, axis_of, dtype_of, fixed, shape_of
 from worker.translation.rule import Rules, rules_of
+from worker.translation.untranslatable import UntranslatableError
 
 OF_COMPLEX = " of complex numbers"
 
@@ -110,7 +111,7 @@ def _added(sign: int) -> Any:
 def _divide(emit: Emitter, left: Any, right: Any) -> relax.Expr:
     (a, b), (c, d) = _operand(emit, 0, left), _operand(emit, 1, right)
     if d is not None:
-        raise NotImplementedError("division by complex numbers")
+        raise UntranslatableError("division by complex numbers")
     return join(emit, emit(relax.op.divide(a, c)), emit(relax.op.divide(b, c)))
 
 

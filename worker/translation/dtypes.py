@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
+from worker.translation.untranslatable import UntranslatableError
+
 NARROW_FLOATS = frozenset({"float16", "bfloat16"})
 
 
@@ -14,11 +16,11 @@ def dtype_name(dtype: torch.dtype) -> str:
     """A dtype of torch as TVM names it.
 
     Raises:
-        NotImplementedError: a complex or quantized dtype.
+        UntranslatableError: a complex or quantized dtype.
     """
     name = str(dtype).removeprefix("torch.")
     if not name.startswith(("bool", "int", "uint", "float", "bfloat")):
-        raise NotImplementedError(f"tensors of {name}")
+        raise UntranslatableError(f"tensors of {name}")
     return name
 
 

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 from tvm import relax
 
 from worker.translation.dtypes import dtype_name, is_number
+from worker.translation.untranslatable import UntranslatableError
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
@@ -53,10 +54,10 @@ class Emitter:
         """What TVM's own converter makes of the node.
 
         Raises:
-            NotImplementedError: it has none.
+            UntranslatableError: it has none.
         """
         if self._stock is None:
-            raise NotImplementedError(f"TVM has no converter of {self.node.target}")
+            raise UntranslatableError(f"TVM has no converter of {self.node.target}")
         return self._stock(self.node)
 
     def inlined(self, graph: GraphModule, operands: list[Any]) -> tuple[Any, ...]:
@@ -79,7 +80,7 @@ class Emitter:
         """The shape of the first result.
 
         Raises:
-            NotImplementedError: a size is open.
+            UntranslatableError: a size is open.
         """
         return fixed(tuple(self.results[0].shape), str(self.node.target))
 
@@ -115,10 +116,10 @@ def fixed(sizes: tuple[Any, ...], what: str) -> tuple[int, ...]:
     """Sizes that are all fixed.
 
     Raises:
-        NotImplementedError: one is open; the message names ``what`` needs it.
+        UntranslatableError: one is open; the message names ``what`` needs it.
     """
     if not all(isinstance(size, int) for size in sizes):
-        raise NotImplementedError(f"{what} with open sizes {sizes}")
+        raise UntranslatableError(f"{what} with open sizes {sizes}")
     return tuple(int(size) for size in sizes)
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from worker.translation.rule import Decomposition, Rules
-
-
-def _erfc(x: torch.Tensor) -> torch.Tensor:
-    return 1 - torch.erf(x)
 
 
 def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -26,7 +24,17 @@ def _signbit(x: torch.Tensor) -> torch.Tensor:
 
 
 def _copysign(x: torch.Tensor, sign: torch.Tensor) -> torch.Tensor:
-    return torch.where(_signbit(sign), -x.abs(), x.abs())
+    size = x.abs() if x.is_floating_point() else x.abs().to(torch.get_default_dtype())
+    return torch.where(_signbit(sign), -size, size)
+
+
+def _copysign_of_number(x: torch.Tensor, sign: float) -> torch.Tensor:
+    return _copysign(x, torch.full((), sign, dtype=torch.float32))
+
+
+def _angle(x: torch.Tensor) -> torch.Tensor:
+    """Of real numbers: 0, or π for those below zero."""
+    return torch.where(x.isnan(), x, torch.where(x < 0, math.pi, 0.0))
 
 
 def _fmax(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -49,15 +57,31 @@ def _right_shift(x: torch.Tensor, bits: int) -> torch.Tensor:
     return torch.div(x, 2**bits, rounding_mode="floor")
 
 
-_FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
+def _randomized_relu(
+    x: torch.Tensor,
+    noise: torch.Tensor,
+    lower: float = 0.125,
+    upper: float = 1 / 3,
+    training: bool = False,
+    generator: torch.Generator | None = None,
+) -> Any:
+    """Its slope is the middle one where nothing is trained."""
+    if training:
+        return NotImplemented
+    return torch.nn.functional.leaky_relu(x, (lower + upper) / 2), noise
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "__lshift__.Scalar": _left_shift,
     "__rshift__.Scalar": _right_shift,
     "copysign.Tensor": _copysign,
-    "erfc.default": _erfc,
+    "angle.default": _angle,
+    "copysign.Scalar": _copysign_of_number,
     "fmax.default": _fmax,
     "fmin.default": _fmin,
     "hypot.default": _hypot,
     "ldexp.Tensor": _ldexp,
+    "rrelu_with_noise_functional.default": _randomized_relu,
     "signbit.default": _signbit,
 }
 

@@ -19,6 +19,7 @@ from worker.translation.expressions import ExpressionBuilder
 from worker.translation.naming import NamingBuilder
 from worker.translation.registry import rule_book
 from worker.translation.symbols import Symbols
+from worker.translation.untranslatable import UntranslatableError, is_random
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -86,7 +87,7 @@ class Importer(ExportedProgramImporter):
         if rule is not None:
             return self._by_rule(rule, Emitter(self.block_builder, node, stock, self.import_inline))
         if stock is None:
-            raise NotImplementedError(f"{rule_name(node)} has no rule")
+            raise UntranslatableError(f"{rule_name(node)} has no rule")
         return stock(node)
 
     def value_of(self, argument: Any) -> Any:
@@ -182,7 +183,7 @@ class Importer(ExportedProgramImporter):
 
     def _stock_of(self, node: Node) -> Callable[[Node], Any] | None:
         target = node.target
-        if is_complex(node):
+        if is_complex(node) or is_random(node):
             return None
         if isinstance(target, torch._ops.OpOverload) and target.namespace not in STOCK_NAMESPACES:
             return None

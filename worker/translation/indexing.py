@@ -11,6 +11,7 @@ from tvm import relax, topi
 from worker.translation.dtypes import is_floating
 from worker.translation.emitter import Emitter, axis_of, dtype_of, fixed, shape_of
 from worker.translation.rule import Decomposition, Rules, Translate, rules_of
+from worker.translation.untranslatable import UntranslatableError
 
 
 def look_up(emit: Emitter, table: relax.Expr, indices: relax.Expr, axis: int) -> relax.Expr:
@@ -148,12 +149,17 @@ def _index_put(
 def _masked_put(
     data: torch.Tensor, indices: list[torch.Tensor | None], values: torch.Tensor, accumulate: bool
 ) -> torch.Tensor:
-    """``data[mask] = value``."""
-    mask = indices[0]
-    if mask is None or len(indices) > 1 or accumulate or values.numel() != 1:
-        raise NotImplementedError("index_put by a mask, of more than one value")
-    shaped = mask.reshape(*mask.shape, *[1] * (data.dim() - mask.dim()))
-    return torch.where(shaped, values.reshape(()).to(data.dtype), data)
+    """``data[:, mask] = value``, of one value or of one for each place of the axes behind the mask's."""
+    axis = next(place for place, index in enumerate(indices) if index is not None)
+    mask = indices[axis]
+    assert mask is not None
+    behind = data.dim() - axis - mask.dim()
+    is_alone = all(index is None for index in indices[axis + 1 :])
+    if accumulate or not is_alone or (values.numel() != 1 and values.dim() > behind):
+        raise UntranslatableError("index_put by a mask, of a value for each place that it names")
+    shaped = mask.reshape(*mask.shape, *[1] * behind)
+    written = values.reshape(()) if values.numel() == 1 else values
+    return torch.where(shaped, written.to(data.dtype), data)
 
 
 _TRANSLATIONS: dict[str, Translate] = {

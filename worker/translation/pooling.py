@@ -2,44 +2,157 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
 import torch
 from tvm import relax, te, tirx
 
-from worker.translation.emitter import Emitter, fixed, shape_of
+from worker.translation.emitter import Emitter, dtype_of, fixed, shape_of
 from worker.translation.rule import Decomposition, Rules, Translate, rules_of
+from worker.translation.untranslatable import UntranslatableError
+
+Places = Callable[[int, Any, Any], Any]
+"""Where an axis is read: from the axis, a place of the result and a step within its window."""
 
 
 def _adaptive_max(rank: int) -> Translate:
-    """The values; nobody's eyes see the places but a later unpooling's, which is refused."""
+    """From ``floor(i * given / wanted)`` to before ``ceil((i + 1) * given / wanted)``.
 
-    def translate(emit: Emitter, data: relax.Expr, sizes: list[int]) -> tuple[Any, None]:
-        unbatched = len(shape_of(data)) == rank + 1
-        batched = emit(relax.op.expand_dims(data, 0)) if unbatched else data
-        given = fixed(shape_of(batched)[2:], "pooling")
-        pooled = emit.tensor_expression(_adaptive_max_pool, batched, given, sizes)
-        return (emit(relax.op.squeeze(pooled, [0])) if unbatched else pooled), None
+    All windows have the length of the longest; shorter ones meet their last element again.
+    """
+
+    def translate(emit: Emitter, data: relax.Expr, sizes: list[int]) -> tuple[Any, Any]:
+        given = fixed(shape_of(data)[-rank:], "pooling")
+        pairs = list(zip(given, sizes, strict=True))
+        lengths = [max(_end(i, *pair) - _start(i, *pair) for i in range(pair[1])) for pair in pairs]
+        return _pooled(emit, data, rank, lengths, lambda axis, i, tap: _within(i, tap, *pairs[axis]))
 
     return translate
 
 
-def _adaptive_max_pool(x: te.Tensor, given: tuple[int, ...], wanted: list[int]) -> te.Tensor:
-    """The largest from ``floor(i * given / wanted)`` to before ``ceil((i + 1) * given / wanted)``.
+def _max_with_places(rank: int) -> Translate:
+    """TVM knows the values only."""
 
-    All windows have the length of the longest; shorter ones meet their last element again.
-    """
-    pairs = list(zip(given, wanted, strict=True))
-    lengths = [max(_end(i, *pair) - _start(i, *pair) for i in range(pair[1])) for pair in pairs]
+    def translate(
+        emit: Emitter,
+        data: relax.Expr,
+        window: list[int],
+        strides: list[int],
+        padding: list[int],
+        dilation: list[int],
+        is_ceiled: bool,
+    ) -> Any:
+        if not _reads_places(emit) and strides:
+            return emit.stock()
+        windows, steps, before, apart = (
+            _sizes(one, rank) for one in (window, strides or window, padding, dilation)
+        )
+
+        def place(axis: int, i: Any, tap: Any) -> Any:
+            return i * steps[axis] - before[axis] + tap * apart[axis]
+
+        return _pooled(emit, data, rank, windows, place)
+
+    return translate
+
+
+def _reads_places(emit: Emitter) -> bool:
+    return any(user.args[1:] == (1,) for user in emit.node.users)
+
+
+def _sizes(values: list[int], rank: int) -> list[int]:
+    return [*values] * rank if len(values) == 1 else [*values]
+
+
+def _pooled(
+    emit: Emitter, data: relax.Expr, rank: int, lengths: list[int], places: Places
+) -> tuple[Any, Any]:
+    """The largest of each window, and where it is in the flattened plane or volume."""
+    shape = tuple(emit.results[0].shape)[-rank:]
+    unbatched = len(shape_of(data)) == rank + 1
+    batched = emit(relax.op.expand_dims(data, 0)) if unbatched else data
+
+    def compute(tensor: te.Tensor) -> list[te.Tensor]:
+        return _largest(tensor, shape, lengths, places)
+
+    if not _reads_places(emit):
+        values = emit.tensor_expression(lambda tensor: _largest_only(tensor, shape, lengths, places), batched)
+        return (emit(relax.op.squeeze(values, [0])) if unbatched else values), None
+    pair = emit.tensor_expression(compute, batched)
+    values, found = emit(relax.TupleGetItem(pair, 0)), emit(relax.TupleGetItem(pair, 1))
+    if unbatched:
+        return emit(relax.op.squeeze(values, [0])), emit(relax.op.squeeze(found, [0]))
+    return values, found
+
+
+def _largest(x: te.Tensor, shape: tuple[int, ...], lengths: list[int], places: Places) -> list[te.Tensor]:
+    """The first of equal elements, NaN before all; what lies beyond the edges counts for nothing."""
+    taps = [te.reduce_axis((0, length), "tap") for length in lengths]
+    given = x.shape[2:]
+
+    def join(left: Any, right: Any) -> tuple[Any, Any]:
+        is_larger = tirx.Or(right[0] > left[0], tirx.all(tirx.isnan(right[0]), tirx.Not(tirx.isnan(left[0]))))
+        is_same = tirx.Or(right[0] == left[0], tirx.all(tirx.isnan(right[0]), tirx.isnan(left[0])))
+        is_first = tirx.all(is_same, right[1] < left[1])
+        keeps = tirx.Not(tirx.Or(is_larger, is_first))
+        return tirx.Select(keeps, left[0], right[0]), tirx.Select(keeps, left[1], right[1])
+
+    def identity(value: str, place: str) -> tuple[Any, Any]:
+        return _least(value), tirx.max_value(place)
+
+    reducer = te.comm_reducer(join, identity, name="largest")
+
+    def element(n: Any, c: Any, *at: Any) -> Any:
+        where = [places(axis, i, tap.var) for axis, (i, tap) in enumerate(zip(at, taps, strict=True))]
+        flat = tirx.const(0, "int64")
+        for place, size in zip(where, given, strict=True):
+            flat = flat * size + place
+        inside = _inside(where, given)
+        clamped = [tirx.max(tirx.min(place, size - 1), 0) for place, size in zip(where, given, strict=True)]
+        value = tirx.Select(inside, x(n, c, *clamped), _least(str(x.dtype)))
+        return reducer((value, tirx.Select(inside, flat.astype("int64"), tirx.max_value("int64"))), axis=taps)
+
+    return list(te.compute([*x.shape[:2], *shape], element, name="largest"))
+
+
+def _largest_only(x: te.Tensor, shape: tuple[int, ...], lengths: list[int], places: Places) -> te.Tensor:
     taps = [te.reduce_axis((0, length), "tap") for length in lengths]
     largest = te.comm_reducer(lambda one, other: tirx.max(one, other), _least)
 
-    def element(n: Any, c: Any, *place: Any) -> Any:
-        at = [_within(i, tap, *pair) for i, tap, pair in zip(place, taps, pairs, strict=True)]
-        return largest(x(n, c, *at), axis=taps)
+    def element(n: Any, c: Any, *at: Any) -> Any:
+        where = [places(axis, i, tap) for axis, (i, tap) in enumerate(zip(at, taps, strict=True))]
+        inside = _inside(where, x.shape[2:])
+        return largest(tirx.if_then_else(inside, x(n, c, *where), _least(str(x.dtype))), axis=taps)
 
-    return te.compute([*x.shape[:2], *wanted], element, name="adaptive_max_pool")
+    return te.compute([*x.shape[:2], *shape], element, name="largest")
+
+
+def _inside(places: list[Any], sizes: Any) -> Any:
+    bounds = [tirx.all(place >= 0, place < size) for place, size in zip(places, sizes, strict=True)]
+    return tirx.all(*bounds)
+
+
+def _mean(
+    emit: Emitter,
+    data: relax.Expr,
+    window: list[int],
+    strides: list[int],
+    padding: list[int],
+    is_ceiled: bool,
+    counts_padding: bool,
+    divisor: int | None,
+) -> Any:
+    """TVM knows no divisor but the number of elements."""
+    if divisor is None:
+        return emit.stock()
+    if is_ceiled:
+        raise UntranslatableError("a mean with a divisor of its own and windows beyond the edge")
+    windows, steps, before = (_sizes(one, 2) for one in (window, strides or window, padding))
+    mean = relax.op.nn.avg_pool2d(data, windows, steps, before, count_include_pad=True)
+    share = relax.const(windows[0] * windows[1] / divisor, dtype_of(data))
+    return relax.op.multiply(emit(mean), share)
 
 
 def _least(dtype: str) -> Any:
@@ -69,6 +182,9 @@ def _from_torch(operator: torch._ops.OpOverload) -> Decomposition:
 RULES: Rules = (
     *rules_of(
         {
+            "aten.avg_pool2d.default": _mean,
+            "aten.max_pool2d_with_indices.default": _max_with_places(2),
+            "aten.max_pool3d_with_indices.default": _max_with_places(3),
             "aten.adaptive_max_pool1d.default": _adaptive_max(1),
             "aten.adaptive_max_pool2d.default": _adaptive_max(2),
             "aten.adaptive_max_pool3d.default": _adaptive_max(3),

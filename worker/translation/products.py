@@ -6,11 +6,13 @@ float32.
 
 from __future__ import annotations
 
+import torch
+from torch import Tensor
 from tvm import relax
 
 from worker.translation.dtypes import wide
 from worker.translation.emitter import Emitter, dtype_of
-from worker.translation.rule import Rules, rules_of
+from worker.translation.rule import Decomposition, Rules, Translate, rules_of
 
 
 def biased(emit: Emitter, product: relax.Expr, bias: relax.Expr | None, dtype: str) -> relax.Expr:
@@ -56,16 +58,48 @@ def times(emit: Emitter, expression: relax.Expr, factor: float) -> relax.Expr:
     return emit(relax.op.multiply(expression, relax.const(factor, dtype_of(expression))))
 
 
-RULES: Rules = rules_of(
-    {
-        "aten._int_mm.default": _int_matmul,
-        "aten.addmm.default": _addmm,
-        "aten.baddbmm.default": _addmm,
-        "aten.bmm.default": _matmul,
-        "aten.linear.default": _linear,
-        "aten.matmul.default": _matmul,
-        "aten.mm.default": _matmul,
-        "aten.mv.default": _matmul,
-        "aten.dot.default": _matmul,
-    }
+def _addmv(bias: Tensor, matrix: Tensor, vector: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    product = alpha * (matrix @ vector)
+    return product if beta == 0 else beta * bias + product
+
+
+def _addbmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    product = alpha * (left @ right).sum(0)
+    return product if beta == 0 else beta * bias + product
+
+
+def _bilinear(left: Tensor, right: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``y[o] = left · W[o] · right``: one product with all matrices side by side."""
+    count, rows, columns = weight.shape
+    halfway = (left @ weight.permute(1, 0, 2).reshape(rows, count * columns)).unflatten(-1, (count, columns))
+    product = (halfway * right.unsqueeze(-2)).sum(-1)
+    return product if bias is None else product + bias
+
+
+def _distance(left: Tensor, right: Tensor, p: float = 2) -> Tensor:
+    return torch.linalg.vector_norm(left - right, p)
+
+
+_DECOMPOSITIONS = {
+    "addbmm.default": _addbmm,
+    "addmv.default": _addmv,
+    "bilinear.default": _bilinear,
+    "dist.default": _distance,
+}
+
+_TRANSLATIONS: dict[str, Translate] = {
+    "aten._int_mm.default": _int_matmul,
+    "aten.addmm.default": _addmm,
+    "aten.baddbmm.default": _addmm,
+    "aten.bmm.default": _matmul,
+    "aten.linear.default": _linear,
+    "aten.matmul.default": _matmul,
+    "aten.mm.default": _matmul,
+    "aten.mv.default": _matmul,
+    "aten.dot.default": _matmul,
+}
+
+RULES: Rules = (
+    *rules_of(_TRANSLATIONS),
+    *(Decomposition(f"aten.{name}", compute) for name, compute in _DECOMPOSITIONS.items()),
 )

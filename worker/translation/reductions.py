@@ -6,13 +6,15 @@ An absent or empty list of axes stands for all of them; sums of booleans and sma
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from tvm import relax
 
 from worker.translation.arithmetic import truth
 from worker.translation.dtypes import wide
-from worker.translation.emitter import Emitter, axis_of, dtype_of, shape_of
+from worker.translation.emitter import Emitter, axis_of, dtype_of, fixed, shape_of
+from worker.translation.orders import from_keys, keys
 from worker.translation.rule import Rules, Translate, rules_of
 
 Reduce = Callable[..., relax.Expr]
@@ -43,12 +45,17 @@ def _of_sums(operation: Reduce) -> Translate:
 
 
 def _extreme(operation: Reduce) -> Translate:
+    """By keys, so that NaN is the extreme of whatever it is among."""
+
     def translate(emit: Emitter, data: relax.Expr, axes: Axes = None, keep: bool = False) -> relax.Expr:
-        if dtype_of(data) != "bool":
-            return reduce(emit, operation, data, axes, keep)
-        return emit.cast(reduce(emit, operation, emit.cast(data, "int8"), axes, keep), "bool")
+        found = reduce(emit, operation, _keys(emit, operation, data), axes, keep)
+        return from_keys(emit, found, dtype_of(data))
 
     return translate
+
+
+def _keys(emit: Emitter, operation: Reduce, data: relax.Expr) -> relax.Expr:
+    return keys(emit, data, nan_is_highest=operation in (relax.op.max, relax.op.argmax))
 
 
 def _of_truths(operation: Reduce) -> Translate:
@@ -61,15 +68,18 @@ def _of_truths(operation: Reduce) -> Translate:
     return translate
 
 
-def _with_index(operation: Reduce, argument: Reduce) -> Translate:
-    """The extreme along one axis, and where it is."""
+def _with_index(argument: Reduce) -> Translate:
+    """The extreme along one axis, and where it is first."""
 
     def translate(emit: Emitter, data: relax.Expr, axis: int, keep: bool = False) -> tuple[Any, Any]:
         if not shape_of(data):
             return data, emit(relax.op.zeros((), "int64"))
         axis = axis_of(axis, len(shape_of(data)))
-        place = emit(argument(_comparable(emit, data), axis, keep))
-        return _extreme(operation)(emit, data, axis, keep), emit.cast(place, "int64")
+        place = emit.cast(emit(argument(_keys(emit, argument, data), axis, True)), "int64")
+        found = emit(relax.op.gather_elements(data, place, axis))
+        if keep:
+            return found, place
+        return emit(relax.op.squeeze(found, [axis])), emit(relax.op.squeeze(place, [axis]))
 
     return translate
 
@@ -79,7 +89,7 @@ def _argument(operation: Reduce) -> Translate:
         rank = len(shape_of(data))
         if not rank:
             return relax.op.zeros((), "int64")
-        data = _comparable(emit, data)
+        data = _keys(emit, operation, data)
         if axis is None:
             place = emit(operation(emit(relax.op.reshape(data, (-1,))), 0, False))
             place = emit(relax.op.reshape(place, (1,) * rank)) if keep else place
@@ -88,10 +98,6 @@ def _argument(operation: Reduce) -> Translate:
         return emit.cast(place, "int64")
 
     return translate
-
-
-def _comparable(emit: Emitter, data: relax.Expr) -> relax.Expr:
-    return emit.cast(data, "int8") if dtype_of(data) == "bool" else data
 
 
 def _variance(
@@ -106,9 +112,7 @@ def _variance(
     squared = emit(relax.op.multiply(distance, distance))
     if correction == 0:
         return emit.cast(reduce(emit, relax.op.mean, squared, chosen, keepdim), dtype)
-    count = 1
-    for axis in chosen:
-        count *= shape_of(data)[axis]
+    count = prod(fixed(tuple(shape_of(data)[axis] for axis in chosen), "a variance over axes"))
     total = reduce(emit, relax.op.sum, squared, chosen, keepdim)
     left = max(count - (1 if correction is None else correction), 0)
     return emit.cast(emit(relax.op.divide(total, relax.const(float(left), dtype_of(total)))), dtype)
@@ -118,6 +122,16 @@ def _deviation(
     emit: Emitter, data: relax.Expr, axes: Axes, *, correction: float | None, keepdim: bool
 ) -> relax.Expr:
     return relax.op.sqrt(emit(_variance(emit, data, axes, correction=correction, keepdim=keepdim)))
+
+
+def _with_mean(moment: Translate) -> Translate:
+    def translate(
+        emit: Emitter, data: relax.Expr, axes: Axes, *, correction: float | None, keepdim: bool
+    ) -> tuple[relax.Expr, relax.Expr]:
+        mean = _of_sums(relax.op.mean)(emit, data, axes, keepdim)
+        return emit(moment(emit, data, axes, correction=correction, keepdim=keepdim)), mean
+
+    return translate
 
 
 def _norm(emit: Emitter, data: relax.Expr, order: float, axes: Axes, keep: bool) -> relax.Expr:
@@ -160,8 +174,8 @@ RULES: Rules = rules_of(
         "aten.amin.default": _extreme(relax.op.min),
         "aten.max.default": _extreme(relax.op.max),
         "aten.min.default": _extreme(relax.op.min),
-        "aten.max.dim": _with_index(relax.op.max, relax.op.argmax),
-        "aten.min.dim": _with_index(relax.op.min, relax.op.argmin),
+        "aten.max.dim": _with_index(relax.op.argmax),
+        "aten.min.dim": _with_index(relax.op.argmin),
         "aten.argmax.default": _argument(relax.op.argmax),
         "aten.argmin.default": _argument(relax.op.argmin),
         "aten.any.default": _of_truths(relax.op.max),
@@ -170,7 +184,9 @@ RULES: Rules = rules_of(
         "aten.all.default": _of_truths(relax.op.min),
         "aten.all.dim": _of_truths(relax.op.min),
         "aten.all.dims": _of_truths(relax.op.min),
+        "aten.std_mean.correction": _with_mean(_deviation),
         "aten.var.correction": _variance,
+        "aten.var_mean.correction": _with_mean(_variance),
         "aten.std.correction": _deviation,
         "aten.linalg_vector_norm.default": _norm,
     }

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import tvm
-from tvm import relax, te, tirx
+from tvm import relax, tirx
+from tvm.script.ir_builder import tirx as T
 
+from worker.translation.dtypes import wide
 from worker.translation.emitter import Emitter, axis_of, dtype_of, fixed, shape_of
+from worker.translation.matrix_loops import Cell, Part, Result, each_matrix, partial_named, when
+from worker.translation.orders import from_keys, keys
 from worker.translation.rule import Rules, Translate, rules_of
 
 
@@ -23,53 +26,75 @@ def _running(operation: Callable[..., relax.Expr]) -> Translate:
     return translate
 
 
-def _running_extreme(is_better: Callable[[Any, Any], Any]) -> Translate:
-    """The extreme so far, and where it was last found."""
+def _running_extreme(is_maximum: bool) -> Translate:
+    """The extreme so far, and where it was last found; NaN is the extreme of whatever follows it."""
 
     def translate(emit: Emitter, data: relax.Expr, axis: int) -> tuple[Any, Any]:
-        shape = fixed(shape_of(data), "a running extreme")
-        if not shape:
+        compared = keys(emit, data, nan_is_highest=is_maximum)
+        body = partial_named(_extremes, is_maximum=is_maximum)
+        found = _along(emit, body, compared, axis, (dtype_of(compared), "int64"))
+        if found is None:
             return data, emit(relax.op.zeros((), "int64"))
-        compared = emit.cast(data, "int8") if dtype_of(data) == "bool" else data
-        axis = axis_of(axis, len(shape))
-        pair = emit.tensor_expression(lambda tensor: _scan(tensor, axis, is_better), compared)
-        values, places = emit(relax.TupleGetItem(pair, 0)), emit(relax.TupleGetItem(pair, 1))
-        return emit.cast(values, dtype_of(data)), places
+        return from_keys(emit, found[0], dtype_of(data)), found[1]
 
     return translate
 
 
-def _scan(data: te.Tensor, axis: int, is_better: Callable[[Any, Any], Any]) -> list[te.Tensor]:
-    """For each element, a reduction over what precedes it along the axis, itself included."""
-    size = data.shape[axis]
+def _log_sum(emit: Emitter, data: relax.Expr, axis: int) -> relax.Expr:
+    """The logarithm of the sum of the exponentials so far."""
+    widened = emit.cast(data, wide(dtype_of(data)))
+    found = _along(emit, _log_sums, widened, axis, (dtype_of(widened),))
+    return data if found is None else emit.cast(found[0], dtype_of(data))
 
-    def combine(left: Any, right: Any) -> tuple[Any, Any]:
-        better = tirx.Or(is_better(right[0], left[0]), tirx.EQ(right[0], left[0]))
-        later = tirx.And(better, right[1] >= 0)
-        keep = tirx.Or(left[1] < 0, later)
-        return tirx.Select(keep, right[0], left[0]), tirx.Select(keep, right[1], left[1])
 
-    def identity(value: str, place: str) -> tuple[Any, Any]:
-        return tirx.const(0, value), tirx.const(-1, place)
+def _along(
+    emit: Emitter, body: Callable[..., None], data: relax.Expr, axis: int, dtypes: tuple[str, ...]
+) -> list[relax.Expr] | None:
+    """What a body makes of the rows along an axis; None of a tensor without axes."""
+    shape = fixed(shape_of(data), "a running extreme or sum")
+    if not shape:
+        return None
+    order = [*(place for place in range(len(shape)) if place != axis_of(axis, len(shape)))]
+    order.append(axis_of(axis, len(shape)))
+    back = sorted(range(len(shape)), key=order.__getitem__)
+    moved = emit(relax.op.permute_dims(data, order))
+    results = [Result((shape[order[-1]],), dtype) for dtype in dtypes]
+    return [
+        emit(relax.op.permute_dims(part, back)) for part in each_matrix(emit, body, [moved], results, rank=1)
+    ]
 
-    reducer = te.comm_reducer(combine, identity, name="running_extreme")
-    step = te.reduce_axis((0, size), name="step")
 
-    def element(*index: Any) -> Any:
-        at = [*index[:axis], step, *index[axis + 1 :]]
-        seen = step <= index[axis]
-        place = tvm.tirx.Select(seen, step.var.astype("int64"), tirx.const(-1, "int64"))
-        return reducer((data(*at), place), axis=step)
+def _extremes(row: Part, values: Part, places: Part, is_maximum: bool) -> None:
+    best, place = Cell(row[0], row.dtype), Cell(0, "int64")
+    with T.serial(0, row.sizes[0]) as i:
+        is_better = row[i] >= best.value if is_maximum else row[i] <= best.value
+        with when(is_better):
+            best.set(row[i])
+            place.set(i)
+        values[i] = best.value
+        places[i] = place.value
 
-    values, places = te.compute(data.shape, element, name="running_extreme")
-    return [values, places]
+
+def _log_sums(row: Part, sums: Part) -> None:
+    """The larger of both plus ``log(1 + exp(-distance))``; infinities have no distance."""
+    total = Cell(row[0], row.dtype)
+    sums[0] = row[0]
+    with T.serial(1, row.sizes[0]) as i:
+        higher, lower = tirx.max(total.value, row[i]), tirx.min(total.value, row[i])
+        joined = higher + tirx.log(tirx.const(1, row.dtype) + tirx.exp(lower - higher))
+        is_finite = tirx.abs(higher) < tirx.const(float("inf"), row.dtype)
+        number = tirx.if_then_else(is_finite, joined, higher)
+        is_nan = tirx.Or(tirx.isnan(total.value), tirx.isnan(row[i]))
+        total.set(tirx.if_then_else(is_nan, total.value + row[i], number))
+        sums[i] = total.value
 
 
 RULES: Rules = rules_of(
     {
         "aten.cumsum.default": _running(relax.op.cumsum),
         "aten.cumprod.default": _running(relax.op.cumprod),
-        "aten.cummax.default": _running_extreme(lambda left, right: left > right),
-        "aten.cummin.default": _running_extreme(lambda left, right: left < right),
+        "aten.cummax.default": _running_extreme(is_maximum=True),
+        "aten.cummin.default": _running_extreme(is_maximum=False),
+        "aten.logcumsumexp.default": _log_sum,
     }
 )

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from tvm import relax
 
-from worker.translation.dtypes import largest, smallest
+from worker.translation.dtypes import is_floating, is_number, largest, smallest
 from worker.translation.emitter import Emitter, axis_of, dtype_of, fixed, shape_of
 from worker.translation.rule import Decomposition, Rules, rules_of
 
+_OLD_REDUCTIONS = {"add": "add", "multiply": "mul"}
 _REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
 
 
@@ -54,14 +55,40 @@ def _scatter_reduce(
     include_self: bool,
 ) -> relax.Expr:
     """``include_self`` false: what is written to starts at what changes nothing."""
-    if reduction not in _REDUCTIONS:
-        raise NotImplementedError(f"scatter_reduce by {reduction}")
     source = _as_large_as(emit, source, index)
+    if reduction == "mean":
+        return _scatter_mean(emit, data, axis, index, source, include_self)
     if not include_self:
         start = _start(reduction, dtype_of(data))
         blank = emit.full(shape_of(index), start, dtype_of(data))
         data = _scattered(emit, data, axis, index, blank, "update")
     return _scattered(emit, data, axis, index, source, _REDUCTIONS[reduction])
+
+
+def _scatter_mean(
+    emit: Emitter, data: relax.Expr, axis: int, index: relax.Expr, source: relax.Expr, include_self: bool
+) -> relax.Expr:
+    """The sum over how many were added; what nothing is written to stays."""
+    dtype = dtype_of(data)
+    counts = emit.full(shape_of(data), 1 if include_self else 0, "int64")
+    ones = emit.full(shape_of(index), 1, "int64")
+    counts = _scattered(emit, counts, axis, index, ones, "add")
+    if not include_self:
+        blank = emit.full(shape_of(index), 0, dtype)
+        data = _scattered(emit, data, axis, index, blank, "update")
+        counts = emit(relax.op.maximum(counts, relax.const(1, "int64")))
+    total = _scattered(emit, data, axis, index, source, "add")
+    divide = relax.op.divide if is_floating(dtype) else relax.op.floor_divide
+    return emit(divide(total, emit.cast(counts, dtype)))
+
+
+def _scatter_joined(
+    emit: Emitter, data: relax.Expr, axis: int, index: relax.Expr, source: Any, *, reduce: str
+) -> relax.Expr:
+    """An older form of ``scatter_reduce``."""
+    if is_number(source):
+        source = emit.full(shape_of(index), source, dtype_of(data))
+    return _scattered(emit, data, axis, index, _as_large_as(emit, source, index), _OLD_REDUCTIONS[reduce])
 
 
 def _start(reduction: str, dtype: str) -> Any:
@@ -129,8 +156,10 @@ RULES: Rules = (
         {
             "aten.cat.default": _cat,
             "aten.constant_pad_nd.default": _pad,
+            "aten.scatter.reduce": _scatter_joined,
             "aten.scatter.src": _scatter,
             "aten.scatter.value": _scatter_value,
+            "aten.scatter.value_reduce": _scatter_joined,
             "aten.scatter_add.default": _scatter_add,
             "aten.scatter_reduce.two": _scatter_reduce,
         }

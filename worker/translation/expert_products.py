@@ -1,6 +1,6 @@
-"""Triangular systems, and products with one matrix for each group of rows.
+"""Products with one matrix for each group of rows.
 
-Experts of transformers models call the latter by a name of that package's own, which is defined here where
+Experts of transformers models call them by a name of that package's own, which is defined here where
 the package is not installed, so that exported programs that call it load.
 """
 
@@ -9,29 +9,7 @@ from __future__ import annotations
 import torch
 
 from worker.translation.rule import Decomposition, Rules
-
-
-def _solve_triangular(
-    matrix: torch.Tensor,
-    right: torch.Tensor,
-    *,
-    upper: bool,
-    left: bool = True,
-    unitriangular: bool = False,
-) -> torch.Tensor:
-    """Row by row: each unknown from those before it; an upper triangle is a lower one from the end."""
-    if not left:
-        return _solve_triangular(matrix.mT, right.mT, upper=not upper, unitriangular=unitriangular).mT
-    if upper:
-        flipped = matrix.flip((-2, -1)), right.flip(-2)
-        return _solve_triangular(*flipped, upper=False, unitriangular=unitriangular).flip(-2)
-    rows: list[torch.Tensor] = []
-    for place in range(matrix.shape[-1]):
-        row = right[..., place : place + 1, :]
-        if rows:
-            row = row - matrix[..., place : place + 1, :place] @ torch.cat(rows, -2)
-        rows.append(row if unitriangular else row / matrix[..., place : place + 1, place : place + 1])
-    return torch.cat(rows, -2)
+from worker.translation.untranslatable import UntranslatableError
 
 
 def _grouped_mm(
@@ -47,7 +25,7 @@ def _grouped_mm(
     multiplied with all matrices, and each keeps the product of its own.
     """
     if offs is None or rows.dim() != 2 or matrices.dim() != 3 or bias is not None:
-        raise NotImplementedError("groups of other than rows")
+        raise UntranslatableError("groups of other than rows")
     group = (torch.arange(rows.shape[0]).unsqueeze(1) >= offs.unsqueeze(0)).sum(1)
     if rows.shape[0] <= matrices.shape[0]:
         chosen = (rows.unsqueeze(1) @ matrices.index_select(0, group)).squeeze(1)
@@ -76,7 +54,6 @@ _LIBRARY = _define_for_experts()
 """What it defines lives as long as it does."""
 
 RULES: Rules = (
-    Decomposition("aten.linalg_solve_triangular.default", _solve_triangular),
     Decomposition("aten._grouped_mm.default", _grouped_mm),
     Decomposition("transformers.grouped_mm_fallback.default", _grouped_mm),
 )

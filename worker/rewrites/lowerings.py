@@ -1,0 +1,20 @@
+"""What LLVM is given for TensorIR's functions that it has no code for on a processor."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.op import register_intrin_lowering
+
+
+@cache
+def register_lowerings() -> None:
+    """Make TVM know them, in this process and those that are forked from it; TVM refuses a second time."""
+    register_intrin_lowering("tirx.fmod", target="llvm", f=_call_library)
+
+
+def _call_library(call: tirx.Call) -> Any:
+    dtype = str(call.ty.dtype)
+    return tirx.call_pure_extern(dtype, "fmod" if dtype == "float64" else "fmodf", *call.args)

@@ -1,0 +1,237 @@
+"""Special functions of one element, each as one tensor expression.
+
+Sources: M. Giles, "Approximating the erfinv function", and two of Newton's steps, for ``erfinv``;
+NIST's Digital Library of Mathematical Functions, 5.11 (digamma), 25.11 (Hurwitz's zeta), 10.25 and 10.40
+(modified Bessel functions) and 7.9 (the scaled complement of erf).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax, te, tirx
+
+from worker.translation.arithmetic import broadcast
+from worker.translation.dtypes import wide
+from worker.translation.emitter import Emitter
+from worker.translation.rule import Rules, Translate, rules_of
+
+Element = Callable[[Any], Any]
+
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
+_SHIFT = 10
+"""Beyond it the series of Bernoulli's numbers are exact to float64's last digits."""
+_NEAR = 15.0
+"""Below it the Bessel functions are computed by their power series, above by the asymptotic one."""
+_FRACTIONS = 40
+"""Levels of the continued fraction, which is read from 3 on."""
+
+
+def _elementwise(compute: Element, dtype: str | None = None) -> Translate:
+    """A function of elements, in the result's dtype or in another one."""
+
+    def translate(emit: Emitter, data: relax.Expr) -> relax.Expr:
+        given = emit.cast(data, dtype or wide(emit.dtype))
+        return emit.cast(emit.tensor_expression(_each(compute), given), emit.dtype)
+
+    return translate
+
+
+def _each(compute: Element) -> Callable[[te.Tensor], te.Tensor]:
+    def whole(data: te.Tensor) -> te.Tensor:
+        return te.compute(data.shape, lambda *at: _named(data(*at), compute), name="special")
+
+    return whole
+
+
+def _named(value: Any, body: Element) -> Any:
+    """An expression that reads a value several times, which is computed once."""
+    if isinstance(value, tirx.Var):
+        return body(value)
+    variable = tirx.Var("x", value.ty.dtype)
+    return tirx.Let(variable, value, body(variable))
+
+
+def _of_library(name: str) -> Element:
+    """A function of the C library."""
+
+    def call(*values: Any) -> Any:
+        dtype = str(values[0].ty.dtype)
+        return tirx.call_pure_extern(dtype, name if dtype == "float64" else f"{name}f", *values)
+
+    return call
+
+
+def _next_after(emit: Emitter, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    operands = (emit.cast(one, emit.dtype) for one in (left, right))
+    return emit.tensor_expression(broadcast(_of_library("nextafter")), *operands)
+
+
+def _number(value: float, like: Any) -> Any:
+    return tirx.const(value, like.ty.dtype)
+
+
+def _polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
+    """By Horner's scheme, the highest power first."""
+    total = _number(coefficients[0], x)
+    for coefficient in coefficients[1:]:
+        total = total * x + _number(coefficient, x)
+    return total
+
+
+_NEAR_ZERO = (
+    (-0.140543331, 0.914624893, -1.645349621, 0.886226899),
+    (0.012229801, -0.329097515, 1.442710462, -2.118377725, 1.0),
+)
+_NEAR_ONE = ((1.641345311, 3.429567803, -1.624906493, -1.970840454), (1.637067800, 3.543889200, 1.0))
+
+
+def _erfinv(y: Any) -> Any:
+    magnitude = tirx.abs(y)
+    square = y * y
+    inner = y * _polynomial(square, _NEAR_ZERO[0]) / _polynomial(square, _NEAR_ZERO[1])
+    depth = tirx.sqrt(-tirx.log((_number(1, y) - magnitude) * 0.5))
+
+    def outer(depth: Any) -> Any:
+        size = _polynomial(depth, _NEAR_ONE[0]) / _polynomial(depth, _NEAR_ONE[1])
+        return tirx.Select(y < 0, -size, size)
+
+    first = tirx.Select(magnitude <= 0.7, inner, _named(depth, outer))
+    refined = _named(first, lambda x: _named(_newton(x, y), lambda x: _newton(x, y)))
+    infinite = tirx.Select(y < 0, _number(-math.inf, y), _number(math.inf, y))
+    beyond = tirx.Select(magnitude == 1, infinite, _number(math.nan, y))
+    return tirx.Select(magnitude < 1, refined, beyond)
+
+
+def _newton(x: Any, y: Any) -> Any:
+    return x - (tirx.erf(x) - y) / (_number(2 / math.sqrt(math.pi), x) * tirx.exp(-x * x))
+
+
+def _digamma(x: Any) -> Any:
+    """By reflection below zero, ``ψ(1 - x) - π / tan(π x)``."""
+    one, pi = _number(1, x), _number(math.pi, x)
+    rest = x - tirx.trunc(x)
+    reflected = _named(one - x, _digamma_of_positive) - pi / tirx.tan(pi * rest)
+    below = tirx.Select(rest == 0, _number(math.nan, x), reflected)
+    at_zero = -one / x
+    return tirx.Select(x == 0, at_zero, tirx.Select(x < 0, below, _digamma_of_positive(x)))
+
+
+def _digamma_of_positive(x: Any) -> Any:
+    """``ψ(x + 10)`` less what lies between."""
+    total = _number(0, x)
+    for step in range(_SHIFT):
+        total = total + _number(1, x) / (x + _number(step, x))
+
+    def series(far: Any) -> Any:
+        square = _number(1, x) / (far * far)
+        terms = tuple(number / (2 * place) for place, number in enumerate(_BERNOULLI, 1))
+        return tirx.log(far) - _number(0.5, x) / far - square * _polynomial(square, terms[::-1])
+
+    is_far = x > _SHIFT
+    shifted = _named(x + _number(_SHIFT, x), series) - total
+    return tirx.Select(is_far, series(x), shifted)
+
+
+def _zeta(order: Any, x: Any) -> Any:
+    """Hurwitz's zeta for orders above 1 and positive ``x``, by Euler and Maclaurin."""
+    far = x + _number(_SHIFT, x)
+    total = _number(0, x)
+    for step in range(_SHIFT):
+        total = total + tirx.power(x + _number(step, x), -order)
+
+    def rest(power: Any) -> Any:
+        """From the power ``far ** -order``."""
+        sum_ = power * far / (order - 1) + power * 0.5
+        factor = power * order / far
+        for place, number in enumerate(_BERNOULLI, 1):
+            sum_ = sum_ + factor * (number / math.factorial(2 * place))
+            factor = factor * (order + (2 * place - 1)) * (order + 2 * place) / (far * far)
+        return sum_
+
+    found = total + _named(tirx.power(far, -order), rest)
+    is_known = tirx.all(order > 1, x > 0)
+    return tirx.Select(is_known, found, _number(math.nan, x))
+
+
+def _zeta_of(emit: Emitter, order: Any, x: Any) -> relax.Expr:
+    operands = (emit.cast(one, emit.dtype) for one in (order, x))
+    return emit.tensor_expression(broadcast(_zeta), *operands)
+
+
+def _polygamma(emit: Emitter, order: int, data: relax.Expr) -> relax.Expr:
+    """``(-1)^(n + 1) n! ζ(n + 1, x)``."""
+    if order == 0:
+        return _elementwise(_digamma)(emit, data)
+    sign = (-1) ** (order + 1) * float(math.factorial(order))
+    return _elementwise(lambda x: _zeta(_number(order + 1, x), x) * _number(sign, x))(emit, data)
+
+
+def _bessel(order: int, is_scaled: bool) -> Element:
+    """The modified function of the first kind of order 0 or 1; scaled, times ``exp(-|x|)``."""
+
+    def compute(x: Any) -> Any:
+        magnitude = tirx.abs(x)
+        near, far = _near_series(x, order), _far_series(magnitude, order)
+        if order:
+            far = tirx.Select(x < 0, -far, far)
+        if is_scaled:
+            near = near * tirx.exp(-magnitude)
+        else:
+            half = tirx.exp(magnitude * 0.5)
+            far = _named(half, lambda half: half * far * half)
+        return tirx.Select(magnitude <= _NEAR, near, far)
+
+    return compute
+
+
+def _near_series(x: Any, order: int) -> Any:
+    """``(x / 2)^n Σ (x² / 4)^k / (k! (k + n)!)``."""
+    quarter = x * x * 0.25
+    total = _number(1, x)
+    for k in range(40, 0, -1):
+        total = _number(1, x) + quarter * total * _number(1 / (k * (k + order)), x)
+    return total * x * 0.5 if order else total
+
+
+def _far_series(x: Any, order: int) -> Any:
+    """Scaled: ``(1 - (m - 1) / (8 x) (1 - (m - 9) / (16 x) (…))) / √(2 π x)`` with ``m = 4 n²``."""
+    near = tirx.max(x, _number(_NEAR, x))
+    total = _number(1, x)
+    for k in range(24, 0, -1):
+        share = (4 * order * order - (2 * k - 1) ** 2) / (8 * k)
+        total = _number(1, x) - total * _number(share, x) / near
+    return total / tirx.sqrt(near * _number(2 * math.pi, x))
+
+
+def _erfcx(x: Any) -> Any:
+    """``exp(x²) erfc(x)``; beyond 3, where the one overflows in time, by a continued fraction."""
+    direct = tirx.exp(x * x) * _of_library("erfc")(x)
+    far = tirx.max(x, _number(3, x))
+    total = far
+    for level in range(_FRACTIONS, 0, -1):
+        total = far + _number(level / 2, x) / total
+    fraction = _number(1 / math.sqrt(math.pi), x) / total
+    return tirx.Select(x > 3, fraction, direct)
+
+
+_FUNCTIONS: dict[str, Translate] = {
+    "digamma": _elementwise(_digamma),
+    "erfc": _elementwise(_of_library("erfc")),
+    "erfinv": _elementwise(_erfinv),
+    "i0": _elementwise(_bessel(0, is_scaled=False)),
+    "lgamma": _elementwise(_of_library("lgamma")),
+    "nextafter": _next_after,
+    "polygamma": _polygamma,
+    "special_erfcx": _elementwise(_erfcx, "float64"),
+    "special_i0e": _elementwise(_bessel(0, is_scaled=True)),
+    "special_i1": _elementwise(_bessel(1, is_scaled=False)),
+    "special_i1e": _elementwise(_bessel(1, is_scaled=True)),
+    "special_modified_bessel_i0": _elementwise(_bessel(0, is_scaled=False)),
+    "special_modified_bessel_i1": _elementwise(_bessel(1, is_scaled=False)),
+    "special_zeta": _zeta_of,
+}
+
+RULES: Rules = rules_of({f"aten.{name}.default": translate for name, translate in _FUNCTIONS.items()})
