@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -110,22 +113,21 @@ def _pseudo_inverse(
     return (right.mT * inverses.unsqueeze(-2)) @ left.mT
 
 
-RULES: Rules = tuple(
-    Decomposition(f"aten.{name}", compute)
-    for name, compute in {
-        "_linalg_det.default": _determinant,
-        "_linalg_slogdet.default": _log_determinant,
-        "_linalg_solve_ex.default": _solve_ex,
-        "cholesky_inverse.default": _cholesky_inverse,
-        "cholesky_solve.default": _cholesky_solve,
-        "inverse.default": _inverse,
-        "linalg_cholesky.default": _cholesky,
-        "linalg_inv.default": _inverse,
-        "linalg_inv_ex.default": _inverse_ex,
-        "linalg_lu.default": _lu,
-        "linalg_lu_factor.default": _lu_factor,
-        "linalg_pinv.atol_rtol_tensor": _pseudo_inverse,
-        "linalg_solve.default": _solve,
-        "triangular_solve.default": _triangular_solve,
-    }.items()
-)
+_DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
+    "_linalg_det.default": _determinant,
+    "_linalg_slogdet.default": _log_determinant,
+    "_linalg_solve_ex.default": _solve_ex,
+    "cholesky_inverse.default": _cholesky_inverse,
+    "cholesky_solve.default": _cholesky_solve,
+    "inverse.default": _inverse,
+    "linalg_cholesky.default": _cholesky,
+    "linalg_inv.default": _inverse,
+    "linalg_inv_ex.default": _inverse_ex,
+    "linalg_lu.default": _lu,
+    "linalg_lu_factor.default": _lu_factor,
+    "linalg_pinv.atol_rtol_tensor": _pseudo_inverse,
+    "linalg_solve.default": _solve,
+    "triangular_solve.default": _triangular_solve,
+}
+
+RULES: Rules = tuple(Decomposition(f"aten.{name}", compute) for name, compute in _DECOMPOSITIONS.items())

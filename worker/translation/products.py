@@ -6,6 +6,9 @@ float32.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 from tvm import relax
@@ -80,7 +83,7 @@ def _distance(left: Tensor, right: Tensor, p: float = 2) -> Tensor:
     return torch.linalg.vector_norm(left - right, p)
 
 
-_DECOMPOSITIONS = {
+_DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "addbmm.default": _addbmm,
     "addmv.default": _addmv,
     "bilinear.default": _bilinear,

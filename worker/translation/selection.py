@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -112,7 +113,7 @@ def _histogram(data: Tensor, bins: int = 100, min: float = 0, max: float = 0) ->
     return hits.sum(1).to(data.dtype)
 
 
-_DECOMPOSITIONS = {
+_DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "histc.default": _histogram,
     "kthvalue.default": _kth_value,
     "mode.default": _mode,

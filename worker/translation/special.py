@@ -54,7 +54,7 @@ def _named(value: Any, body: Element) -> Any:
     return tirx.Let(variable, value, body(variable))
 
 
-def _of_library(name: str) -> Element:
+def _of_library(name: str) -> Callable[..., Any]:
     """A function of the C library."""
 
     def call(*values: Any) -> Any:

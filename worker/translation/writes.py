@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -106,7 +107,7 @@ def _as_strided_scatter(
     return flat.reshape(data.shape)
 
 
-_DECOMPOSITIONS = {
+_DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "as_strided_scatter.default": _as_strided_scatter,
     "diagonal_scatter.default": _diagonal_scatter,
     "index_reduce.default": _index_reduce,
