@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from app import documentation, problems, reference
-from app.routes import artifacts, compilations, events, health, ir, models, targets
+from app.routes import artifacts, compilations, events, health, ir, models, submissions, targets
 from app.service import Service
 from app.settings import AppSettings
 from app.sweeper import sweep_forever
@@ -51,7 +51,7 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
     app.state.settings = settings or AppSettings()
     app.state.stopping = asyncio.Event()
     problems.install(app)
-    for module in (models, compilations, events, artifacts, ir, targets, health):
+    for module in (models, submissions, compilations, events, artifacts, ir, targets, health):
         app.include_router(module.router)
     app.add_api_route("/", _root, include_in_schema=False)
     documentation.install(app)
