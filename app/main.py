@@ -11,7 +11,9 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from app import documentation, problems, reference
-from app.routes import artifacts, compilations, events, health, ir, models, submissions, targets
+from app.metering import Metering
+from app.metrics import AppMetrics
+from app.routes import artifacts, compilations, events, health, ir, metrics, models, submissions, targets
 from app.service import Service
 from app.settings import AppSettings
 from app.sweeper import sweep_forever
@@ -50,8 +52,10 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
     )
     app.state.settings = settings or AppSettings()
     app.state.stopping = asyncio.Event()
+    app.state.metrics = AppMetrics()
+    app.add_middleware(Metering, metrics=app.state.metrics)
     problems.install(app)
-    for module in (models, submissions, compilations, events, artifacts, ir, targets, health):
+    for module in (models, submissions, compilations, events, artifacts, ir, targets, health, metrics):
         app.include_router(module.router)
     app.add_api_route("/", _root, include_in_schema=False)
     documentation.install(app)
@@ -66,7 +70,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     try:
         queue = await run_in_threadpool(open_queue, settings)
         try:
-            service = Service(settings, store, queue, app.state.stopping)
+            service = Service(settings, store, queue, app.state.stopping, app.state.metrics)
             app.state.service = service
             async with _sweeping(service):
                 yield

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from app.metrics import AppMetrics
 from app.settings import AppSettings
 from bessemer.contract.base import Digest, JobId
 from bessemer.store.errors import StoreError
@@ -24,6 +25,7 @@ class Service:
     store: Store
     queue: Queue
     stopping: asyncio.Event
+    metrics: AppMetrics
 
     def enqueue_compilation(self, job_id: JobId) -> None:
         """Hand a job to the workers. Blocks.

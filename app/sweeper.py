@@ -37,6 +37,7 @@ def hand_over_lost(service: Service) -> int:
     for worker_id in service.store.workers.lost(service.settings.worker_lost_seconds):
         tasks = service.queue.hand_over(worker_id)
         service.store.workers.leave(worker_id)
+        service.metrics.workers_lost.inc()
         log.warning("worker %s is lost; %d of its tasks go to others", worker_id, tasks)
         count += tasks
     return count

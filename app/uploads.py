@@ -1,6 +1,7 @@
 """Models on their way in: streamed to the store while they are hashed, then registered and inspected."""
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
@@ -33,9 +34,10 @@ async def receive_model(
     """
     settings = service.settings
     try:
-        blob = await service.store.artifacts.put_stream(
-            chunks, expected, settings.max_upload_bytes, DEFAULT_TENANT, settings.upload_idle_seconds
-        )
+        async with aclosing(service.metrics.counted(chunks)) as counted:
+            blob = await service.store.artifacts.put_stream(
+                counted, expected, settings.max_upload_bytes, DEFAULT_TENANT, settings.upload_idle_seconds
+            )
     except ClientDisconnect as error:
         raise refuse(ErrorCode.UPLOAD_INCOMPLETE, "The connection ended before the body did.") from error
     return await run_in_threadpool(_register, service, blob)

@@ -7,6 +7,7 @@ JobError                      one job ends, with a stable code
 └─ StageFailedError           the same, with the stage in which the job ended      pipeline/pipeline.py
 
 WorkerError                   the worker itself cannot work
+├─ MetricsPortError           the port for metrics cannot be listened on
 ├─ SandboxIncompleteError     a required layer of the confinement does not hold
 ├─ WorkplaceError             the work folder cannot be used
 └─ ZygoteLostError            the zygote could not be started, or ended before it answered
@@ -68,6 +69,10 @@ class MisbehavedError(JobError):
 
 class WorkerError(Exception):
     """The worker itself cannot work; the message says why."""
+
+
+class MetricsPortError(WorkerError):
+    """The port of ``BESSEMER_METRICS_PORT`` is taken, or may not be used."""
 
 
 class SandboxIncompleteError(WorkerError):

@@ -14,6 +14,7 @@ from worker.errors import MisbehavedError, ZygoteLostError
 from worker.job_folder import JobFolder
 from worker.journal import Journal
 from worker.messages import Compiled, Confined, Failed, Inspected
+from worker.observing import UNOBSERVED, Observer
 from worker.order import StartJob
 from worker.running_job import RunningJob
 from worker.watch import Limits, watch
@@ -36,7 +37,12 @@ class Heard:
 
 
 async def run_job(
-    zygote: Zygote, order: StartJob, folder: JobFolder, limits: Limits, journal: Journal
+    zygote: Zygote,
+    order: StartJob,
+    folder: JobFolder,
+    limits: Limits,
+    journal: Journal,
+    observer: Observer = UNOBSERVED,
 ) -> Ending:
     """Have the zygote run a job, write down what it says, and end it where it passes a limit.
 
@@ -48,9 +54,9 @@ async def run_job(
         ZygoteLostError: the zygote ended; the job is not to blame.
     """
     async with await zygote.start_job(order) as job, _cancel_flag(journal) as cancelled:
-        listening = asyncio.ensure_future(_listen(job, journal))
+        listening = asyncio.ensure_future(_listen(job, journal, observer))
         try:
-            verdict = await watch(job, limits, cancelled.is_set)
+            verdict = await watch(job, limits, cancelled.is_set, observer.used)
             exit_ = await job.exited
             await job.kill()
             heard = await asyncio.wait_for(listening, LAST_WORDS_SECONDS)
@@ -69,7 +75,7 @@ async def run_job(
         )
 
 
-async def _listen(job: RunningJob, journal: Journal) -> Heard:
+async def _listen(job: RunningJob, journal: Journal, observer: Observer) -> Heard:
     last: Last = None
     confined = False
     try:
@@ -81,6 +87,7 @@ async def _listen(job: RunningJob, journal: Journal) -> Heard:
                 last = message
             else:
                 await asyncio.to_thread(journal.write, message)
+                observer.heard(message)
     except MisbehavedError as error:
         await job.kill()
         return Heard(last=None, violation=error.detail)

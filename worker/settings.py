@@ -84,6 +84,15 @@ class WorkerSettings(BaseSettings):
         default=1024, ge=64, description="Descriptors that one process of a job may have open."
     )
 
+    metrics_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="The port at which Prometheus reads this worker's metrics, another for each worker of a "
+        "host; 0 takes any that is free. Default: none.",
+    )
+    metrics_host: str = Field(default="127.0.0.1", description="The address on which `metrics_port` listens.")
+
     def confinement(self, uid: int | None) -> Confinement:
         """What a job's child is ordered to do.
 

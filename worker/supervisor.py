@@ -30,6 +30,7 @@ from worker.job import run_job
 from worker.job_folder import JobFolder, make_job_folder, remove_job_folder, seal_model
 from worker.journal import CompilationJournal, Journal, SilentJournal
 from worker.messages import Compiled, Confined, Inspected, Message
+from worker.metrics import WorkerMetrics, served
 from worker.order import CompileWork, InspectWork, ProbeWork, StartJob, Work
 from worker.presence import Presence, default_worker_id
 from worker.settings import WorkerSettings
@@ -46,12 +47,20 @@ log = logging.getLogger(__name__)
 class Supervisor:
     """One worker: two slots, one zygote."""
 
-    def __init__(self, settings: WorkerSettings, store: Store, place: Workplace, zygote: Zygote) -> None:
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        store: Store,
+        place: Workplace,
+        zygote: Zygote,
+        metrics: WorkerMetrics | None = None,
+    ) -> None:
         self.worker_id = settings.worker_id or default_worker_id(place.folder)
         self._settings = settings
         self._store = store
         self._place = place
         self._zygote = zygote
+        self._metrics = metrics or WorkerMetrics()
 
     async def probe(self) -> SandboxStatus:
         """Which layers hold for this worker's jobs, told by a child that does nothing else.
@@ -69,20 +78,22 @@ class Supervisor:
 
     async def handle(self, task: Task) -> None:
         """Do one task and write its result."""
-        if task.kind is TaskKind.INSPECT:
-            await self._inspect(task.id)
-        else:
-            await self._compile(task.id, SLOTS[task.kind])
+        with self._metrics.task(task.kind):
+            if task.kind is TaskKind.INSPECT:
+                await self._inspect(task.id)
+            else:
+                await self._compile(task)
 
-    async def _compile(self, job_id: str, slot: int) -> None:
+    async def _compile(self, task: Task) -> None:
+        job_id = task.id
         attempt = await asyncio.to_thread(self._store.jobs.start, job_id, self.worker_id)
         if attempt is None:
             return
         try:
-            await self._attempt(job_id, attempt, slot)
+            await self._attempt(task, attempt)
         except ZygoteLostError as error:
             log.warning("job %s attempt %d lost its zygote: %s", job_id, attempt, error)
-            await self._compile(job_id, slot)
+            await self._compile(task)
         except FencedError:
             log.warning("job %s was taken over by another worker", job_id)
         except StoreUnavailableError:
@@ -92,18 +103,21 @@ class Supervisor:
             problem = self._own_fault(error, f"on attempt {attempt} of job {job_id}")
             with contextlib.suppress(FencedError):  # the fault came after the job's end
                 await asyncio.to_thread(self._store.jobs.fail, job_id, attempt, problem)
+                self._metrics.ended(task.kind, problem)
 
-    async def _attempt(self, job_id: str, attempt: int, slot: int) -> None:
-        jobs = self._store.jobs
+    async def _attempt(self, task: Task, attempt: int) -> None:
+        jobs, job_id, slot = self._store.jobs, task.id, SLOTS[task.kind]
         job = await asyncio.to_thread(jobs.get, job_id)
         if job is None:
             raise FencedError(job_id, attempt)
         if attempt > MAX_ATTEMPTS:
             await asyncio.to_thread(jobs.fail, job_id, attempt, _lost())
+            self._metrics.ended(task.kind, _lost())
             return
         async with self._folder(job_id, slot) as folder:
             result = await self._result(job, attempt, folder, slot)
-            await asyncio.to_thread(self._write, job_id, attempt, folder, result)
+            problem = await asyncio.to_thread(self._write, job_id, attempt, folder, result)
+        self._metrics.ended(task.kind, problem)
 
     async def _result(
         self, job: Compilation, attempt: int, folder: JobFolder, slot: int
@@ -117,7 +131,10 @@ class Supervisor:
         ending = await self._run(job.id, slot, folder, work, journal, timeout)
         return refuse_early_end(conclude(ending), job.request)
 
-    def _write(self, job_id: str, attempt: int, folder: JobFolder, result: Message | Problem) -> None:
+    def _write(
+        self, job_id: str, attempt: int, folder: JobFolder, result: Message | Problem
+    ) -> Problem | None:
+        """Write how a job ended, and return the problem, if there is one."""
         jobs, artifacts = self._store.jobs, self._store.artifacts
         if isinstance(result, Compiled):
             try:
@@ -126,13 +143,14 @@ class Supervisor:
                 result = error.problem(None)
             else:
                 jobs.succeed(job_id, attempt, result.target, result.verified, result.figures, files)
-                return
+                return None
         problem = _as_problem(result)
         if problem.code is ErrorCode.CANCELLED:
             jobs.cancel_finished(job_id, attempt)
         else:
             left = collect_left(folder.path, artifacts, self._settings.limit_disk_bytes)
             jobs.fail(job_id, attempt, problem, left)
+        return problem
 
     async def _inspect(self, digest: str) -> None:
         model = await asyncio.to_thread(self._store.models.get, digest)
@@ -146,6 +164,7 @@ class Supervisor:
             log.exception("the inspection of %s failed by our own fault", digest)
             found = self._own_fault(error, f"during the inspection of {digest}")
         await asyncio.to_thread(self._store.models.finish_inspection, digest, found)
+        self._metrics.ended(TaskKind.INSPECT, found if isinstance(found, Problem) else None)
 
     async def _inspection(self, digest: str) -> Inspection | Problem:
         for attempt in range(1, MAX_ATTEMPTS + 1):
@@ -195,7 +214,9 @@ class Supervisor:
             cores=self._settings.cores,
             work=work,
         )
-        return await run_job(self._zygote, order, folder, self._settings.limits(timeout_seconds), journal)
+        limits = self._settings.limits(timeout_seconds)
+        with self._metrics.job() as meter:
+            return await run_job(self._zygote, order, folder, limits, journal, meter)
 
     @asynccontextmanager
     async def _folder(self, name: str, slot: int) -> AsyncIterator[JobFolder]:
@@ -233,11 +254,12 @@ async def run_supervisor(settings: WorkerSettings, store_settings: StoreSettings
     store = await asyncio.to_thread(open_store, store_settings)
     try:
         with claim_workplace(settings.work_dir) as place:
-            zygote = Zygote(place.groups)
+            metrics = WorkerMetrics()
+            zygote = Zygote(place.groups, metrics.zygote_restarts.inc)
+            supervisor = Supervisor(settings, store, place, zygote, metrics)
             try:
-                await _work(
-                    Supervisor(settings, store, place, zygote), settings, store, store_settings, zygote
-                )
+                with served(metrics, settings.metrics_host, settings.metrics_port):
+                    await _work(supervisor, settings, store, store_settings, zygote)
             finally:
                 await asyncio.shield(zygote.stop())
     finally:

@@ -88,6 +88,7 @@ class Fusion(StrEnum):
 
 
 RewriteName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=64)]
+MAX_TRIALS = 100_000
 MAX_REWRITES = 64
 
 
@@ -122,7 +123,7 @@ class TuneOptions(Document):
     """How much MetaSchedule may search."""
 
     trials: int = Field(
-        default=0, ge=0, le=100_000, description="Candidates to measure in all; 0 searches nothing."
+        default=0, ge=0, le=MAX_TRIALS, description="Candidates to measure in all; 0 searches nothing."
     )
     seconds: float | None = Field(
         default=None,

@@ -242,7 +242,12 @@ class Jobs:
             "figures": figures.model_dump(mode="json") if figures else None,
             "artifacts": _documents(artifacts),
         }
-        values = {**shown, "target": target.model_dump(mode="json"), **_end(JobState.SUCCEEDED)}
+        values = {
+            **shown,
+            **_sizes(artifacts),
+            "target": target.model_dump(mode="json"),
+            **_end(JobState.SUCCEEDED),
+        }
         self._advance(job_id, attempt, values, EventType.SUCCEEDED, shown)
 
     def fail(
@@ -250,7 +255,8 @@ class Jobs:
     ) -> None:
         """End the job with a problem, keeping what it made until then."""
         shown = {"problem": problem.model_dump(mode="json"), "artifacts": _documents(artifacts)}
-        self._advance(job_id, attempt, {**shown, **_end(JobState.FAILED)}, EventType.FAILED, shown)
+        values = {**shown, **_sizes(artifacts), **_end(JobState.FAILED)}
+        self._advance(job_id, attempt, values, EventType.FAILED, shown)
 
     def cancel_finished(self, job_id: JobId, attempt: int) -> None:
         """End the job as cancelled, once its processes are gone."""
@@ -304,3 +310,10 @@ def _end(state: JobState) -> dict[str, Any]:
 
 def _documents(artifacts: tuple[Artifact, ...]) -> list[dict[str, Any]]:
     return [artifact.model_dump(mode="json") for artifact in artifacts]
+
+
+def _sizes(artifacts: tuple[Artifact, ...]) -> dict[str, int]:
+    return {
+        "artifact_count": len(artifacts),
+        "artifact_bytes": sum(artifact.size_bytes for artifact in artifacts),
+    }

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from bessemer.store.artifacts import Artifacts, open_artifacts
+from bessemer.store.census import Census, take_census
 from bessemer.store.database import Database
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.jobs import Jobs
@@ -32,6 +33,10 @@ class Store:
         except StoreUnavailableError:
             return False
         return True
+
+    def census(self, liveness_seconds: float) -> Census:
+        """How much there is of everything. Raises as ``take_census`` does."""
+        return take_census(self.database, liveness_seconds)
 
     def close(self) -> None:
         """Close every connection."""

@@ -50,12 +50,16 @@ JOBS = sa.Table(
     sa.Column("figures", _document()),
     sa.Column("problem", _document()),
     sa.Column("artifacts", _document(), nullable=False),
+    sa.Column("artifact_count", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("artifact_bytes", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("traceparent", sa.String(55)),
     sa.Column("created_at", Moment, nullable=False),
     sa.Column("enqueued_at", Moment),
     sa.Column("started_at", Moment),
     sa.Column("finished_at", Moment),
     sa.Index("jobs_newest", "created_at", "id"),
     sa.Index("jobs_newest_by_state", "state", "created_at", "id"),
+    sa.Index("jobs_artifact_sizes", "artifact_count", "artifact_bytes"),
 )
 
 EVENTS = sa.Table(

@@ -25,6 +25,7 @@ PATHS = {
     "/v1/targets": {"get"},
     "/healthz": {"get"},
     "/readyz": {"get"},
+    "/metrics": {"get"},
 }
 REQUEST_MODELS = (
     "CompilationRequest",

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -30,9 +31,7 @@ PATIENCE_SECONDS = 60
 @pytest.fixture
 def eager(front: Service) -> Service:
     """Sweeps what was lost a moment ago."""
-    return Service(
-        front.settings.model_copy(update={"sweep_age_seconds": 0}), front.store, front.queue, front.stopping
-    )
+    return replace(front, settings=front.settings.model_copy(update={"sweep_age_seconds": 0}))
 
 
 @asynccontextmanager

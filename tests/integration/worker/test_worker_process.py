@@ -1,17 +1,21 @@
 """The worker as a process: what it refuses to start with, and what outlives its death."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from worker_process import PLAINLY, Premises, premises
 from worker_samples import groups_noted, members, submit, upload, wait_until
 
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.sandbox import Layer
+from bessemer.contract.stage import Stage
 from worker.zygote_handle import CHECKOUT
 
 WITHOUT_LANDLOCK = """
@@ -88,6 +92,26 @@ def test_the_supervisor_maps_neither_torch_nor_tvm(succession: Succession) -> No
     compilers = ("libtorch", "libtvm")
     assert all(name in Path(f"/proc/{zygote}/maps").read_text() for name in compilers)
     assert not any(name in (succession.process / "maps").read_text() for name in compilers)
+
+
+def scraped(address: str) -> dict[tuple[str, ...], float]:
+    """Every sample by its name and the values of its labels, these in the order of the labels' names."""
+    page = httpx.get(address).raise_for_status().text
+    return {
+        (sample.name, *(text for _, text in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+
+
+def test_a_workers_metrics_tell_of_its_jobs(prepared: Premises, succession: Succession) -> None:
+    announced = re.search(r"metrics are served at (\S+)", prepared.log.read_text())
+    assert announced is not None
+    address = announced[1]
+    wait_until(lambda: ("bessemer_tasks_total", "", "compile", "succeeded") in scraped(address))
+    samples = scraped(address)
+    assert all(samples["bessemer_stage_duration_seconds_count", stage] == 1 for stage in Stage)
+    assert samples["bessemer_zygote_restarts_total",] == 0
 
 
 def test_a_required_layer_that_is_missing_keeps_the_worker_from_starting(tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ def premises(folder: Path) -> Iterator[Premises]:
         "BESSEMER_DATA": str(settings.data),
         "BESSEMER_WORK_DIR": str(work),
         "BESSEMER_SLOT_UID_BASE": str(SLOT_UID_BASE),
+        "BESSEMER_METRICS_PORT": "0",
     }
     store, queue = open_store(settings), open_queue(settings)
     try:
