@@ -1,12 +1,12 @@
 """Pydantic's complaints about a request as field errors that a person can act upon."""
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.problem import FieldError
 from bessemer.contract.request import CompilationRequest
 
@@ -49,10 +49,7 @@ def _message(detail: Mapping[str, Any], place: Path) -> str:
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:
-    if len(word) > MAX_NAME_LENGTH:
-        return ""
-    near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.5)
-    return f"; did you mean '{near[0]}'?" if near else ""
+    return "" if len(word) > MAX_NAME_LENGTH else did_you_mean(word, sorted(known))
 
 
 def _known_fields(place: Path) -> set[str]:

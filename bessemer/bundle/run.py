@@ -41,7 +41,7 @@ __all__ = [
     "Latency",
     "Model",
     "Outcome",
-    "Parameters",
+    "ParameterReader",
     "Sizes",
     "Spec",
     "execute",
@@ -269,7 +269,7 @@ class Outcome:
             yield f"{name:<10}{value if name == 'runs' else format(value, '.4f')}"
 
 
-class Parameters:
+class ParameterReader:
     """The weights that a library takes from a file, as ``parameters`` in the manifest says it."""
 
     def __init__(self, entry: Mapping[str, Any]) -> None:
@@ -467,7 +467,7 @@ def _entry_point(
         if other is not None:
             raise BundleError("the library contains its parameters: it takes no others")
         return function
-    wanted = Parameters(entry)
+    wanted = ParameterReader(entry)
     return wanted.bind(function, machine[wanted.prepare], Path(other or folder / wanted.file))
 
 

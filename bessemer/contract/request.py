@@ -1,12 +1,12 @@
 """What a client asks for. A field exists when something implements it."""
 
-import difflib
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from bessemer.contract.base import Digest, Document
+from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PRESETS_BY_NAME, PresetTarget, Target
 from bessemer.contract.tensor import MAX_INPUTS, DType, TensorSpec
@@ -190,8 +190,7 @@ def _named_target(value: Any) -> Any:
 
 def _known_preset(target: Target) -> Target:
     if isinstance(target, PresetTarget) and target.preset not in PRESETS_BY_NAME:
-        near = difflib.get_close_matches(target.preset, PRESETS_BY_NAME, n=1, cutoff=0.3)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
+        hint = did_you_mean(target.preset, PRESETS_BY_NAME)
         raise ValueError(f"unknown target '{target.preset}'{hint} (known: {', '.join(PRESETS_BY_NAME)})")
     return target
 

@@ -10,22 +10,12 @@ from pathlib import Path
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from worker_process import PLAINLY, Premises, premises
+from worker_process import PLAINLY, WITHOUT_LANDLOCK, Premises, premises
 from worker_samples import groups_noted, members, submit, upload, wait_until
 
 from bessemer.contract.job import Compilation, JobState
-from bessemer.contract.sandbox import Layer
 from bessemer.contract.stage import Stage
 from worker.zygote_handle import CHECKOUT
-
-WITHOUT_LANDLOCK = """
-import errno, os, pyseccomp, sys
-rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
-rules.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "landlock_create_ruleset")
-rules.load()
-os.execv(sys.executable, [sys.executable, "-m", "worker"])
-"""
-ON_SUCH_A_KERNEL = (sys.executable, "-c", WITHOUT_LANDLOCK)
 
 
 @pytest.fixture(scope="module")
@@ -115,20 +105,12 @@ def test_a_workers_metrics_tell_of_its_jobs(prepared: Premises, succession: Succ
 
 
 def test_a_required_layer_that_is_missing_keeps_the_worker_from_starting(tmp_path: Path) -> None:
-    with premises(tmp_path) as prepared, prepared.worker(ON_SUCH_A_KERNEL) as worker:
+    with premises(tmp_path) as prepared, prepared.worker((sys.executable, *WITHOUT_LANDLOCK)) as worker:
         assert worker.wait() == 1
         last = prepared.log.read_text().splitlines()[-1]
         assert last.startswith("the worker cannot work: required layers do not hold: ")
         assert "landlock" in last
         assert not prepared.store.workers.live(60)
-
-
-def test_at_best_effort_the_loss_of_a_layer_is_reported(tmp_path: Path) -> None:
-    with premises(tmp_path) as prepared, prepared.worker(ON_SUCH_A_KERNEL, "best-effort"):
-        sandbox = prepared.live().sandbox
-    assert Layer.LANDLOCK in sandbox.lost
-    assert Layer.SECCOMP not in sandbox.lost
-    assert not sandbox.complete
 
 
 def test_a_wrong_setting_is_named_in_one_line() -> None:

@@ -22,6 +22,15 @@ from worker.zygote_handle import CHECKOUT
 LIVE_SECONDS = 10.0
 SLOT_UID_BASE = 67_000
 PLAINLY = (sys.executable, "-m", "worker")
+ON_AN_OLD_KERNEL = """
+import errno, os, pyseccomp, sys
+rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+rules.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "landlock_create_ruleset")
+rules.load()
+os.execv(sys.executable, [sys.executable, "-m", "worker"])
+"""
+WITHOUT_LANDLOCK = ("-c", ON_AN_OLD_KERNEL)
+"""What Python is given to run a worker that cannot have that layer."""
 
 
 @dataclass(frozen=True)
