@@ -13,10 +13,22 @@ from starlette.concurrency import run_in_threadpool
 from app import documentation, problems, reference
 from app.metering import Metering
 from app.metrics import AppMetrics
-from app.routes import artifacts, compilations, events, health, ir, metrics, models, submissions, targets
+from app.routes import (
+    artifacts,
+    compilations,
+    events,
+    health,
+    ir,
+    metrics,
+    models,
+    submissions,
+    targets,
+    workers,
+)
 from app.service import Service
 from app.settings import AppSettings
 from app.sweeper import sweep_forever
+from app.waiting import WaitingLine
 from bessemer.store.dbos_queue import open_queue
 from bessemer.store.store import open_store
 
@@ -28,6 +40,7 @@ TAGS = [
     {"name": "compilations", "description": "Turning a model into a library."},
     {"name": "artifacts", "description": "What a compilation made."},
     {"name": "targets", "description": "What can be compiled for."},
+    {"name": "workers", "description": "Who compiles."},
     {"name": "health", "description": "The service itself."},
 ]
 
@@ -55,7 +68,18 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
     app.state.metrics = AppMetrics()
     app.add_middleware(Metering, metrics=app.state.metrics)
     problems.install(app)
-    for module in (models, submissions, compilations, events, artifacts, ir, targets, health, metrics):
+    for module in (
+        models,
+        submissions,
+        compilations,
+        events,
+        artifacts,
+        ir,
+        targets,
+        workers,
+        health,
+        metrics,
+    ):
         app.include_router(module.router)
     app.add_api_route("/", _root, include_in_schema=False)
     documentation.install(app)
@@ -70,7 +94,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     try:
         queue = await run_in_threadpool(open_queue, settings)
         try:
-            service = Service(settings, store, queue, app.state.stopping, app.state.metrics)
+            line = WaitingLine(store, settings.worker_liveness_seconds)
+            service = Service(settings, store, queue, line, app.state.stopping, app.state.metrics)
             app.state.service = service
             async with _sweeping(service):
                 yield

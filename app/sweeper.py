@@ -62,7 +62,7 @@ def revive_given_up(service: Service) -> int:
     age_seconds = service.settings.sweep_age_seconds
     jobs, models = service.store.jobs, service.store.models
     tasks = [
-        *map(service.compilation_task, jobs.enqueued(age_seconds)),
+        *jobs.enqueued(age_seconds),
         *(Task(TaskKind.INSPECT, digest) for digest in models.enqueued(age_seconds)),
     ]
     marks: dict[TaskKind, Callable[[str], None]] = {

@@ -1,6 +1,7 @@
 """Where the supervisor writes down what a job's child says."""
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from bessemer.contract.job import Progress
@@ -47,10 +48,17 @@ class SilentJournal:
         return False
 
 
+def _unheard(_job_id: str, _stage: Stage) -> None:
+    pass
+
+
 class CompilationJournal:
     """For compilations: each message becomes an event and a column of the job's row."""
 
-    def __init__(self, jobs: Jobs, job_id: str, attempt: int) -> None:
+    def __init__(
+        self, jobs: Jobs, job_id: str, attempt: int, begin: Callable[[str, Stage], None] = _unheard
+    ) -> None:
+        self._begin = begin
         self.stage: Stage | None = None
         self._jobs = jobs
         self._job = (job_id, attempt)
@@ -64,6 +72,7 @@ class CompilationJournal:
                 self._jobs.confined(*self._job, sandbox)
             case StageStarted(stage=stage):
                 self.stage = stage
+                self._begin(self._job[0], stage)
                 self._jobs.stage_started(*self._job, stage)
             case StageFinished(stage=stage, seconds=seconds):
                 self._jobs.stage_finished(*self._job, StageTime(stage=stage, seconds=seconds))

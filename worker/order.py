@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from bessemer.contract.base import Document
+from bessemer.contract.capability import Capability
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode
 
@@ -83,6 +84,7 @@ class Ready(Document):
     seconds: float
     mcpu: str = Field(description="LLVM's name of the processor.")
     versions: dict[str, str]
+    capability: Capability
 
 
 class Started(Document):

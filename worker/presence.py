@@ -12,6 +12,7 @@ from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.service import Worker
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.workers import Workers
+from worker.hands import Hands
 from worker.machine import processor
 from worker.order import Ready
 
@@ -28,6 +29,7 @@ class Presence:
     ready: Ready
     sandbox: SandboxStatus
     cores: int
+    hands: Hands
 
     async def beat(self, workers: Workers) -> None:
         """Say so every two seconds, until cancelled. While the store is away, nobody hears it."""
@@ -47,6 +49,8 @@ class Presence:
             cores=self.cores,
             versions=self.ready.versions,
             sandbox=self.sandbox,
+            running=self.hands.tasks(),
+            capability=self.ready.capability,
             seen_at=now(),
         )
 

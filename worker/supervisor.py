@@ -8,7 +8,9 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
+from bessemer.contract.capability import Capability, Needs, lacks
 from bessemer.contract.job import Compilation
 from bessemer.contract.model import Inspection, ModelState
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
@@ -26,6 +28,7 @@ from bessemer.store.store import Store, open_store
 from worker.collect import collect, collect_left
 from worker.ending import Ending, conclude, refuse_early_end
 from worker.errors import MisbehavedError, SandboxIncompleteError, ZygoteLostError
+from worker.hands import Hands
 from worker.job import run_job
 from worker.job_folder import JobFolder, make_job_folder, remove_job_folder, seal_model
 from worker.journal import CompilationJournal, Journal, SilentJournal
@@ -61,6 +64,7 @@ class Supervisor:
         self._place = place
         self._zygote = zygote
         self._metrics = metrics or WorkerMetrics()
+        self.hands = Hands()
 
     async def probe(self) -> SandboxStatus:
         """Which layers hold for this worker's jobs, told by a child that does nothing else.
@@ -78,7 +82,7 @@ class Supervisor:
 
     async def handle(self, task: Task) -> None:
         """Do one task and write its result."""
-        with self._metrics.task(task.kind):
+        with self._metrics.task(task.kind), self.hands.holding(task):
             if task.kind is TaskKind.INSPECT:
                 await self._inspect(task.id)
             else:
@@ -125,7 +129,7 @@ class Supervisor:
         damage = await self._fetch(job.request.model, folder, slot)
         if damage is not None:
             return damage
-        journal = CompilationJournal(self._store.jobs, job.id, attempt)
+        journal = CompilationJournal(self._store.jobs, job.id, attempt, self.hands.begin)
         work = CompileWork(request=job.request)
         timeout = job.request.timeout_seconds
         ending = await self._run(job.id, slot, folder, work, journal, timeout)
@@ -278,14 +282,18 @@ async def _work(
     _announce(sandbox)
     if sandbox.mode is SandboxMode.REQUIRED and not sandbox.complete:
         raise SandboxIncompleteError(f"required layers do not hold: {', '.join(sandbox.lost)}")
-    presence = Presence(supervisor.worker_id, ready, sandbox, settings.cores)
-    consumer = open_consumer(store_settings, supervisor.worker_id)
+    presence = Presence(supervisor.worker_id, ready, sandbox, settings.cores, supervisor.hands)
+    consumer = open_consumer(store_settings, supervisor.worker_id, partial(_can_take, ready.capability))
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(presence.beat(store.workers))
             group.create_task(consumer.run(supervisor.handle))
     finally:
         await asyncio.shield(asyncio.to_thread(_leave, store, supervisor.worker_id))
+
+
+def _can_take(capability: Capability, needs: str) -> bool:
+    return not lacks(capability, Needs.parse(needs))
 
 
 def _leave(store: Store, worker_id: str) -> None:

@@ -31,7 +31,8 @@ def list_compilations(
     state: Annotated[JobState | None, Query(description="Only compilations in this state.")] = None,
 ) -> CompilationPage:
     """Pass a page's `next` as `cursor` to read on; compilations that arrive meanwhile disturb nothing."""
-    return service.store.jobs.page(limit, cursor, state)
+    page = service.store.jobs.page(limit, cursor, state)
+    return page.model_copy(update={"items": tuple(map(service.line.placed, page.items))})
 
 
 @router.get(
@@ -40,9 +41,9 @@ def list_compilations(
     responses=documentation.answer(200, "The compilation.", documentation.COMPILATION)
     | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
 )
-async def get_compilation(job: CompilationDep) -> Compilation:
+def get_compilation(service: ServiceDep, job: CompilationDep) -> Compilation:
     """Where it is, what it found, and what it made."""
-    return job
+    return service.line.placed(job)
 
 
 @router.post(

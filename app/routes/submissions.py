@@ -90,7 +90,7 @@ def submit_compilation(
     if job.state is JobState.QUEUED:
         service.try_enqueue_compilation(job_id)
     response.headers["Location"] = f"/v1/compilations/{job_id}"
-    return job
+    return service.line.placed(job)
 
 
 def compilation_id(idempotency_key: str | None, tenant: str) -> JobId:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import bessemer
-from bessemer.cli import checking, compiling, jobs, models, running, serving, snapshots
+from bessemer.cli import checking, compiling, jobs, models, running, serving, snapshots, workers
 
 __all__ = ["application"]
 
@@ -42,5 +42,6 @@ application.command("cancel")(jobs.cancel)
 application.command("download")(jobs.download)
 application.command("ir")(snapshots.ir)
 application.command("targets")(models.targets)
+application.command("workers")(workers.workers)
 application.command("inspect")(models.inspect)
 application.command("run")(running.run)

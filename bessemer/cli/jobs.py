@@ -96,12 +96,19 @@ def _show(document: Compilation, json: bool) -> None:
         show_lines(results, problem_lines(document.problem))
 
 
+def _standing(document: Compilation) -> str:
+    """How far a compilation is that has not ended."""
+    if document.queue:
+        return "no worker" if document.queue.waiting_for else f"place {document.queue.position}"
+    return document.stage.value if document.stage and not document.state.final else ""
+
+
 def _row(document: Compilation) -> tuple[str, ...]:
     latency = f"{document.figures.latency.p50_ms:.4g} ms" if document.figures else ""
     return (
         document.id,
         document.state.value,
-        document.stage.value if document.stage and not document.state.final else "",
+        _standing(document),
         document.target.name if document.target else "",
         latency,
         f"{document.created_at.astimezone():%Y-%m-%d %H:%M:%S}",

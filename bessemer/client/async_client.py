@@ -31,7 +31,7 @@ from bessemer.contract.request import (
     TuneOptions,
     VerifyOptions,
 )
-from bessemer.contract.service import Readiness, TargetList
+from bessemer.contract.service import Readiness, TargetList, WorkerList
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import HOST, Target
 
@@ -91,6 +91,7 @@ class AsyncClient:
         benchmark: BenchmarkOptions | None = None,
         inspect: InspectOptions | None = None,
         stop_after: Stage | None = None,
+        priority: int | None = None,
         timeout_seconds: float | None = None,
         progress: Progress | None = None,
     ) -> "AsyncJob":
@@ -108,6 +109,7 @@ class AsyncClient:
             benchmark=benchmark,
             inspect=inspect,
             stop_after=stop_after,
+            priority=priority,
             timeout_seconds=timeout_seconds,
         )
         return AsyncJob(self._transport, await self._transport.run(submission.submit(wanted, progress)))
@@ -134,6 +136,10 @@ class AsyncClient:
     async def targets(self) -> TargetList:
         """As ``Client.targets``."""
         return await self._transport.run(operations.get_targets())
+
+    async def workers(self) -> WorkerList:
+        """As ``Client.workers``."""
+        return await self._transport.run(operations.get_workers())
 
     async def readiness(self) -> Readiness:
         """As ``Client.readiness``."""

@@ -30,7 +30,7 @@ from bessemer.contract.request import (
     TuneOptions,
     VerifyOptions,
 )
-from bessemer.contract.service import Readiness, TargetList
+from bessemer.contract.service import Readiness, TargetList, WorkerList
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import HOST, Target
 
@@ -113,6 +113,7 @@ class Client:
         benchmark: BenchmarkOptions | None = None,
         inspect: InspectOptions | None = None,
         stop_after: Stage | None = None,
+        priority: int | None = None,
         timeout_seconds: float | None = None,
         progress: Progress | None = None,
     ) -> "Job":
@@ -134,6 +135,7 @@ class Client:
             benchmark: how long to measure, and against what.
             inspect: what of the work in between is kept.
             stop_after: the last stage to run; ``Stage.TRANSLATE`` says what would not compile.
+            priority: of two queued jobs the one of higher priority is taken first; 0 by default.
             timeout_seconds: of the job.
             progress: told the bytes sent and the bytes in all.
 
@@ -155,6 +157,7 @@ class Client:
             benchmark=benchmark,
             inspect=inspect,
             stop_after=stop_after,
+            priority=priority,
             timeout_seconds=timeout_seconds,
         )
         return Job(self._transport, self._transport.run(submission.submit(wanted, progress)))
@@ -180,6 +183,10 @@ class Client:
     def targets(self) -> TargetList:
         """The presets that a request may name."""
         return self._transport.run(operations.get_targets())
+
+    def workers(self) -> WorkerList:
+        """The live workers, and what each of them runs."""
+        return self._transport.run(operations.get_workers())
 
     def readiness(self) -> Readiness:
         """Whether the server takes requests, which of its stores it reaches, and which workers live."""

@@ -13,7 +13,7 @@ from bessemer.client.unpacking import unpack
 from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
 from bessemer.contract.report import Report
-from bessemer.contract.service import Readiness, TargetList
+from bessemer.contract.service import Readiness, TargetList, WorkerList
 from bessemer.errors import (
     BundleError,
     CompilationCancelledError,
@@ -32,6 +32,7 @@ __all__ = [
     "get_readiness",
     "get_report",
     "get_targets",
+    "get_workers",
     "page",
 ]
 
@@ -60,6 +61,12 @@ def get_targets() -> Flow[TargetList]:
     """The presets."""
     reply = yield from exchange(Call("GET", "/v1/targets"))
     return parse(TargetList, reply.body)
+
+
+def get_workers() -> Flow[WorkerList]:
+    """The workers that live."""
+    reply = yield from exchange(Call("GET", "/v1/workers"))
+    return parse(WorkerList, reply.body)
 
 
 def get_readiness() -> Flow[Readiness]:

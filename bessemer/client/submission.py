@@ -57,6 +57,7 @@ class Submission:
     benchmark: BenchmarkOptions | None = None
     inspect: InspectOptions | None = None
     stop_after: Stage | None = None
+    priority: int | None = None
     timeout_seconds: float | None = None
 
     def request(self, digest: Digest, inputs: tuple[TensorSpec, ...]) -> CompilationRequest:
@@ -77,6 +78,7 @@ class Submission:
             "benchmark": self.benchmark,
             "inspect": self.inspect,
             "stop_after": self.stop_after,
+            "priority": self.priority,
             "timeout_seconds": self.timeout_seconds,
         }
         fields = {name: value for name, value in given.items() if value is not None}

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from bessemer.contract.base import Digest, Document, JobId
 from bessemer.contract.problem import Problem
+from bessemer.contract.queue import QueuePlace
 from bessemer.contract.report import BaselineResult, Latency, StageTime
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
@@ -101,6 +102,7 @@ class Compilation(Document):
     id: JobId
     state: JobState
     request: CompilationRequest
+    queue: QueuePlace | None = Field(default=None, description="Where it stands while it is queued.")
     target: ResolvedTarget | None = Field(default=None, description="Known once a worker has taken the job.")
     stage: Stage | None = Field(
         default=None,

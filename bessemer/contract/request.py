@@ -27,6 +27,7 @@ class Parameters(StrEnum):
 
 AUTO, OURS = "auto", "none"
 MAX_KERNELS = 256
+MAX_PRIORITY = 100
 
 KernelKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\[[0-9x?,a-z]+\])?$", max_length=128)]
 KernelName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=64)]
@@ -236,6 +237,13 @@ class CompilationRequest(Document):
         default=None,
         description="The last stage to run: the compilation succeeds with what exists by then. "
         "`translate` is the preflight: the report says what would not compile.",
+    )
+    priority: int = Field(
+        default=0,
+        ge=-MAX_PRIORITY,
+        le=MAX_PRIORITY,
+        description="Of two queued compilations the one of higher priority is taken first; of equals, the "
+        "one that came first.",
     )
     timeout_seconds: float | None = Field(
         default=None,

@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from bessemer.contract.base import DEFAULT_TENANT, JobId, now
+from bessemer.contract.capability import needs_of
 from bessemer.contract.job import (
     Artifact,
     Compilation,
@@ -36,8 +37,10 @@ from bessemer.store.job_rows import (
     to_event,
     update_with_event,
 )
+from bessemer.store.queue import Task, job_kind
 from bessemer.store.tables import EVENTS, JOBS
 from bessemer.store.transitions import sources
+from bessemer.store.waiting import TASK_COLUMNS, to_task
 
 _FRESH_ATTEMPT: dict[str, Any] = {"stage": None, "progress": None, "sandbox": None, "stages": []}
 
@@ -138,11 +141,11 @@ class Jobs:
         with self._database.read() as connection:
             return tuple(connection.execute(query).scalars())
 
-    def enqueued(self, older_than_seconds: float) -> tuple[JobId, ...]:
+    def enqueued(self, older_than_seconds: float) -> tuple[Task, ...]:
         """Jobs that are not final, and that the queue was given at least so long ago, oldest first."""
         going_on = [state.value for state in JobState if not state.final]
         query = (
-            sa.select(JOBS.c.id)
+            sa.select(*TASK_COLUMNS)
             .where(
                 JOBS.c.state.in_(going_on),
                 JOBS.c.enqueued_at <= now() - timedelta(seconds=older_than_seconds),
@@ -150,7 +153,7 @@ class Jobs:
             .order_by(JOBS.c.created_at)
         )
         with self._database.read() as connection:
-            return tuple(connection.execute(query).scalars())
+            return tuple(to_task(row) for row in connection.execute(query))
 
     # what the worker that owns an attempt does
 
@@ -275,6 +278,7 @@ class Jobs:
                 raise FencedError(job_id, attempt)
 
     def _insert(self, job_id: JobId, request: CompilationRequest, tenant: str) -> None:
+        needs = needs_of(request.target)
         values = {
             **_FRESH_ATTEMPT,
             "id": job_id,
@@ -283,6 +287,9 @@ class Jobs:
             "attempt": 0,
             "last_seq": 1,
             "request": request.model_dump(mode="json"),
+            "kind": job_kind(request).value,
+            "priority": request.priority,
+            "needs": None if needs is None else str(needs),
             "cancel_requested": False,
             "artifacts": [],
             "created_at": now(),

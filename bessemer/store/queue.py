@@ -5,34 +5,14 @@ row's to say (``Jobs.start`` gives a fenced attempt), so a task that is handed o
 """
 
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from bessemer.contract.queue import QUEUES, QueueName, TaskKind
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 
-
-class TaskKind(StrEnum):
-    """What is to be done."""
-
-    COMPILE = "compile"
-    PREFLIGHT = "preflight"
-    INSPECT = "inspect"
-
-
-class QueueName(StrEnum):
-    """The queues; every worker takes one task at a time from each, so an hour's tuning starves nobody."""
-
-    COMPILE = "compile"
-    QUICK = "quick"
-
-
-QUEUES: dict[TaskKind, QueueName] = {
-    TaskKind.COMPILE: QueueName.COMPILE,
-    TaskKind.PREFLIGHT: QueueName.QUICK,
-    TaskKind.INSPECT: QueueName.QUICK,
-}
+__all__ = ["QUEUES", "CanTake", "Consumer", "Handle", "Queue", "QueueName", "Task", "TaskKind", "job_kind"]
 
 
 def job_kind(request: CompilationRequest) -> TaskKind:
@@ -48,10 +28,17 @@ def stopping_kind(stop_after: Stage | None) -> TaskKind:
 
 @dataclass(frozen=True)
 class Task:
-    """One thing to do: a job by its id, or a model by its digest."""
+    """One thing to do: a job by its id, or a model by its digest. Kind and id make its identity.
+
+    Attributes:
+        priority: tasks of a higher one are taken first; of equals, the one that was asked for first.
+        needs: what it needs of a worker, as ``contract.capability.Needs`` writes it; None: nothing.
+    """
 
     kind: TaskKind
     id: str
+    priority: int = field(default=0, compare=False)
+    needs: str | None = field(default=None, compare=False)
 
     @property
     def key(self) -> str:
@@ -60,6 +47,8 @@ class Task:
 
 
 Handle = Callable[[Task], Awaitable[None]]
+CanTake = Callable[[str], bool]
+"""Whether a worker can take tasks with such needs."""
 
 
 class Queue(Protocol):

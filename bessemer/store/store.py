@@ -12,6 +12,7 @@ from bessemer.store.jobs import Jobs
 from bessemer.store.migrate import migrate
 from bessemer.store.models import Models
 from bessemer.store.settings import StoreSettings
+from bessemer.store.waiting import Waiting
 from bessemer.store.workers import Workers
 
 
@@ -21,6 +22,7 @@ class Store:
 
     database: Database
     jobs: Jobs
+    waiting: Waiting
     models: Models
     workers: Workers
     artifacts: Artifacts
@@ -56,6 +58,7 @@ def open_store(settings: StoreSettings) -> Store:
         return Store(
             database=database,
             jobs=Jobs(database),
+            waiting=Waiting(database),
             models=Models(database),
             workers=Workers(database),
             artifacts=open_artifacts(settings.artifacts),

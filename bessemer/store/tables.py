@@ -39,6 +39,9 @@ JOBS = sa.Table(
     sa.Column("attempt", sa.Integer, nullable=False),
     sa.Column("last_seq", sa.Integer, nullable=False),
     sa.Column("request", _document(), nullable=False),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("priority", sa.Integer, nullable=False),
+    sa.Column("needs", sa.Text),
     sa.Column("worker", sa.String(200)),
     sa.Column("cancel_requested", sa.Boolean, nullable=False),
     sa.Column("target", _document()),
@@ -58,6 +61,8 @@ JOBS = sa.Table(
     sa.Column("started_at", Moment),
     sa.Column("finished_at", Moment),
     sa.Index("jobs_newest", "created_at", "id"),
+    sa.Index("jobs_waiting", "kind", "priority", "created_at", "id", "needs"),
+    sa.Index("jobs_ended", "kind", "finished_at"),
     sa.Index("jobs_newest_by_state", "state", "created_at", "id"),
     sa.Index("jobs_artifact_sizes", "artifact_count", "artifact_bytes"),
 )

@@ -23,6 +23,7 @@ PATHS = {
     "/v1/compilations/{id}/ir/{step}/diff": {"get"},
     "/v1/compilations/{id}/cancel": {"post"},
     "/v1/targets": {"get"},
+    "/v1/workers": {"get"},
     "/healthz": {"get"},
     "/readyz": {"get"},
     "/metrics": {"get"},
