@@ -9,11 +9,13 @@ from pydantic import BaseModel
 
 from app.problems import PROBLEM_MEDIA_TYPE
 from bessemer.contract.capability import Capability
+from bessemer.contract.invocation import OUTPUTS, Invocation, InvocationPage
 from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText
-from bessemer.contract.job import Compilation, CompilationPage, JobState
+from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
 from bessemer.contract.model import Inspection, Model, ModelFormat, ModelState, Signature
 from bessemer.contract.problem import ERRORS, ErrorCode, make_problem
 from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
+from bessemer.contract.report import Latency
 from bessemer.contract.request import CompilationRequest, TuneOptions
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.service import RunningTask, Worker, WorkerList
@@ -70,6 +72,26 @@ IR = IrListing(
     )
 )
 PAGE = CompilationPage(items=(COMPILATION,))
+INVOCATION = Invocation(
+    id="fcde2b2edba56bf408601fb721fe9b5c",
+    compilation=COMPILATION.id,
+    state=JobState.SUCCEEDED,
+    inputs=_DIGEST,
+    inputs_bytes=3386,
+    runs=10,
+    attempt=1,
+    worker="host-1",
+    threads=2,
+    latency=Latency(
+        runs=10, min_ms=0.008, p50_ms=0.009, p90_ms=0.01, p99_ms=0.012, mean_ms=0.0092, stddev_ms=0.001
+    ),
+    outputs=(TensorSpec(name="output", shape=(1, 10), dtype=DType.FLOAT32),),
+    artifact=Artifact(name=OUTPUTS, digest=_DIGEST, size_bytes=296, media_type="application/zip"),
+    created_at=_AT,
+    started_at=_AT,
+    finished_at=_AT,
+)
+INVOCATIONS = InvocationPage(items=(INVOCATION,))
 MODEL = Model(
     digest=_DIGEST,
     size_bytes=408_576,

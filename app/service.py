@@ -51,6 +51,24 @@ class Service:
         self.queue.revive((task,))
         self.store.models.mark_enqueued(digest)
 
+    def enqueue_invocation(self, invocation_id: JobId) -> None:
+        """Hand an invocation to the workers. Blocks.
+
+        Raises:
+            StoreError: the queue or the database cannot be reached; the sweeper tries again.
+        """
+        task = self.store.invocations.task(invocation_id)
+        if task is not None:
+            self.queue.enqueue(task)
+            self.store.invocations.mark_enqueued(invocation_id)
+
+    def try_enqueue_invocation(self, invocation_id: JobId) -> None:
+        """Like ``enqueue_invocation``; a failure is left to the sweeper, since the row is already kept."""
+        try:
+            self.enqueue_invocation(invocation_id)
+        except StoreError as error:
+            log.warning("invocation %s is not in the queue yet: %s", invocation_id, error)
+
     def try_enqueue_compilation(self, job_id: JobId) -> None:
         """Like ``enqueue_compilation``; a failure is left to the sweeper, since the row is already kept."""
         try:

@@ -17,6 +17,9 @@ class AppSettings(StoreSettings):
     max_upload_bytes: int = Field(
         default=16 * GIBIBYTE, ge=1, description="The largest model that is accepted, in bytes."
     )
+    max_inputs_bytes: int = Field(
+        default=GIBIBYTE, ge=1, description="The largest inputs of an invocation that are accepted, in bytes."
+    )
     upload_idle_seconds: float = Field(
         default=60.0, gt=0, description="An upload of which nothing arrives for this long is given up."
     )

@@ -48,27 +48,33 @@ def enqueue_kept(service: Service) -> int:
     age_seconds = service.settings.sweep_age_seconds
     jobs = service.store.jobs.unenqueued(age_seconds)
     models = service.store.models.unenqueued(age_seconds)
+    invocations = service.store.invocations.unenqueued(age_seconds)
     for job_id in jobs:
         service.enqueue_compilation(job_id)
     for digest in models:
         service.enqueue_inspection(digest)
-    if jobs or models:
-        log.warning("enqueued %d tasks that had never reached the queue", len(jobs) + len(models))
-    return len(jobs) + len(models)
+    for invocation in invocations:
+        service.enqueue_invocation(invocation.id)
+    count = len(jobs) + len(models) + len(invocations)
+    if count:
+        log.warning("enqueued %d tasks that had never reached the queue", count)
+    return count
 
 
 def revive_given_up(service: Service) -> int:
     """Enqueue again what the queue is done with although its row is not final: a store was away for long."""
     age_seconds = service.settings.sweep_age_seconds
-    jobs, models = service.store.jobs, service.store.models
+    jobs, models, invocations = service.store.jobs, service.store.models, service.store.invocations
     tasks = [
         *jobs.enqueued(age_seconds),
         *(Task(TaskKind.INSPECT, digest) for digest in models.enqueued(age_seconds)),
+        *invocations.enqueued(age_seconds),
     ]
     marks: dict[TaskKind, Callable[[str], None]] = {
         TaskKind.COMPILE: jobs.mark_enqueued,
         TaskKind.PREFLIGHT: jobs.mark_enqueued,
         TaskKind.INSPECT: models.mark_enqueued,
+        TaskKind.INVOKE: invocations.mark_enqueued,
     }
     revived = service.queue.revive(tasks)
     for task in revived:

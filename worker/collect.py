@@ -71,6 +71,20 @@ def collect_left(folder: Path, artifacts: Artifacts, max_bytes: int) -> tuple[Ar
     return tuple(left)
 
 
+def collect_file(folder: Path, name: str, artifacts: Artifacts, max_bytes: int) -> Artifact:
+    """Store one file of a job's ``output`` folder.
+
+    Raises:
+        MisbehavedError: it is missing, a link, no regular file, or too large.
+    """
+    path = folder / "output" / name
+    _check(name, path)
+    size_bytes = path.lstat().st_size
+    if size_bytes > max_bytes:
+        raise MisbehavedError(f"{name!r} would take {size_bytes} bytes of {max_bytes}")
+    return _store(name, path, artifacts)
+
+
 def log_tail(folder: Path) -> str:
     """The end of what a job printed; nothing where its log is no plain file any more."""
     log = folder / LOG_NAME

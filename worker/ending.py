@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
-from worker.messages import Compiled, Failed, Inspected
+from worker.messages import Compiled, Failed, Inspected, Invoked
 from worker.signals import signal_name
 
-Result = Compiled | Inspected
+Result = Compiled | Inspected | Invoked
 
 SIGNAL_CODES: dict[int, ErrorCode] = {
     signal.SIGXCPU: ErrorCode.LIMIT_CPU,

@@ -13,7 +13,7 @@ from worker.ending import Ending
 from worker.errors import MisbehavedError, ZygoteLostError
 from worker.job_folder import JobFolder
 from worker.journal import Journal
-from worker.messages import Compiled, Confined, Failed, Inspected
+from worker.messages import Compiled, Confined, Failed, Inspected, Invoked
 from worker.observing import UNOBSERVED, Observer
 from worker.order import StartJob
 from worker.running_job import RunningJob
@@ -25,7 +25,7 @@ LAST_WORDS_SECONDS = 5.0
 
 log = logging.getLogger(__name__)
 
-Last = Compiled | Inspected | Failed | None
+Last = Compiled | Inspected | Invoked | Failed | None
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ async def _listen(job: RunningJob, journal: Journal, observer: Observer) -> Hear
             if isinstance(message, Confined) and confined:
                 raise MisbehavedError("it said twice how it is confined")
             confined = confined or isinstance(message, Confined)
-            if isinstance(message, Compiled | Inspected | Failed):
+            if isinstance(message, Compiled | Inspected | Invoked | Failed):
                 last = message
             else:
                 await asyncio.to_thread(journal.write, message)

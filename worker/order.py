@@ -10,6 +10,7 @@ from pydantic import Field, TypeAdapter
 
 from bessemer.contract.base import Document
 from bessemer.contract.capability import Capability
+from bessemer.contract.invocation import MAX_RUNS
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode
 
@@ -52,7 +53,14 @@ class CompileWork(Document):
     request: CompilationRequest
 
 
-Work = Annotated[ProbeWork | InspectWork | CompileWork, Field(discriminator="kind")]
+class InvokeWork(Document):
+    """Run the library of the bundle that lies in the upload's place on the inputs beside it."""
+
+    kind: Literal["invoke"] = "invoke"
+    runs: int = Field(ge=0, le=MAX_RUNS, description="How often to time it.")
+
+
+Work = Annotated[ProbeWork | InspectWork | CompileWork | InvokeWork, Field(discriminator="kind")]
 
 
 class StartJob(Document):

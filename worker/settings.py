@@ -74,6 +74,9 @@ class WorkerSettings(BaseSettings):
     limit_inspect_seconds: float = Field(
         default=120.0, gt=0, description="How long the inspection of an upload may run."
     )
+    limit_invoke_seconds: float = Field(
+        default=120.0, gt=0, description="How long an invocation of a library may run."
+    )
     limit_processes: int = Field(
         default=512, ge=16, description="Processes and threads of a job at one time."
     )

@@ -6,7 +6,7 @@ It imports neither torch nor TVM and never forks; the zygote is started by exec.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -29,6 +29,7 @@ from worker.collect import collect, collect_left
 from worker.ending import Ending, conclude, refuse_early_end
 from worker.errors import MisbehavedError, SandboxIncompleteError, ZygoteLostError
 from worker.hands import Hands
+from worker.invocations import Bench, Invoker
 from worker.job import run_job
 from worker.job_folder import JobFolder, make_job_folder, remove_job_folder, seal_model
 from worker.journal import CompilationJournal, Journal, SilentJournal
@@ -41,7 +42,7 @@ from worker.workplace import Workplace, claim_workplace
 from worker.zygote_handle import Zygote
 
 MAX_ATTEMPTS = 3
-SLOTS = {TaskKind.COMPILE: 0, TaskKind.PREFLIGHT: 1, TaskKind.INSPECT: 1}
+SLOTS = {TaskKind.COMPILE: 0, TaskKind.PREFLIGHT: 1, TaskKind.INSPECT: 1, TaskKind.INVOKE: 1}
 PROBE_SLOT = 2
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class Supervisor:
         self._zygote = zygote
         self._metrics = metrics or WorkerMetrics()
         self.hands = Hands()
+        self._invoker = self._make_invoker()
 
     async def probe(self) -> SandboxStatus:
         """Which layers hold for this worker's jobs, told by a child that does nothing else.
@@ -85,6 +87,8 @@ class Supervisor:
         with self._metrics.task(task.kind), self.hands.holding(task):
             if task.kind is TaskKind.INSPECT:
                 await self._inspect(task.id)
+            elif task.kind is TaskKind.INVOKE:
+                await self._invoker.handle(task.id)
             else:
                 await self._compile(task)
 
@@ -187,6 +191,20 @@ class Supervisor:
             limit = self._settings.limit_inspect_seconds
             result = conclude(await self._run(digest, slot, folder, InspectWork(), SilentJournal(), limit))
         return result.inspection if isinstance(result, Inspected) else _as_problem(result)
+
+    def _make_invoker(self) -> Invoker:
+        slot = SLOTS[TaskKind.INVOKE]
+
+        def run(name: str, folder: JobFolder, work: Work, seconds: float) -> Awaitable[Ending]:
+            return self._run(name, slot, folder, work, SilentJournal(), seconds)
+
+        bench = Bench(
+            folder=lambda name: self._folder(name, slot),
+            run=run,
+            ended=partial(self._metrics.ended, TaskKind.INVOKE),
+            uid=self._uid(slot),
+        )
+        return Invoker(self.worker_id, self._settings, self._store, bench)
 
     def _own_fault(self, error: Exception, when: str) -> Problem:
         problem = make_problem(ErrorCode.INTERNAL, f"{type(error).__name__} in the supervisor {when}")

@@ -11,7 +11,13 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-OURS = ("worker.child", "worker.compiling", "worker.pipeline.pipeline", "worker.formats.inspect")
+OURS = (
+    "worker.child",
+    "worker.compiling",
+    "worker.pipeline.pipeline",
+    "worker.formats.inspect",
+    "worker.invoke",
+)
 REHEARSAL = "worker.pipeline.rehearsal"
 LIBRARIES = (
     "numpy",

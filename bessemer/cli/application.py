@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import bessemer
-from bessemer.cli import checking, compiling, jobs, models, running, serving, snapshots, workers
+from bessemer.cli import checking, compiling, invoking, jobs, models, running, serving, snapshots, workers
 
 __all__ = ["application"]
 
@@ -40,6 +40,7 @@ application.command("show")(jobs.show)
 application.command("jobs")(jobs.list_jobs)
 application.command("cancel")(jobs.cancel)
 application.command("download")(jobs.download)
+application.command("invoke")(invoking.invoke)
 application.command("ir")(snapshots.ir)
 application.command("targets")(models.targets)
 application.command("workers")(workers.workers)

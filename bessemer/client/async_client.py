@@ -9,14 +9,16 @@ from typing import Self
 
 import httpx
 
-from bessemer.client import operations, submission
+from bessemer.client import invoking, operations, submission
 from bessemer.client.client import DEFAULT_TIMEOUT_SECONDS, PAGE_SIZE
 from bessemer.client.events import Follower
 from bessemer.client.inputs import Inputs
+from bessemer.client.invoking import Arrays
 from bessemer.client.sources import ModelSource, Progress
 from bessemer.client.steps import Flow
 from bessemer.client.transport import AsyncTransport, make_settings
 from bessemer.client.view import JobView
+from bessemer.contract.invocation import DEFAULT_RUNS, Invocation
 from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Compilation, Event, JobState
 from bessemer.contract.model import Model
@@ -204,6 +206,25 @@ class AsyncJob(JobView):
     async def download_artifact(self, name: str, path: str | os.PathLike[str]) -> Path:
         """As ``Job.download_artifact``."""
         return await self._run_finished(lambda: operations.download_artifact(self.document, name, Path(path)))
+
+    async def invoke(self, inputs: Arrays, runs: int = DEFAULT_RUNS) -> Invocation:
+        """As ``Job.invoke``."""
+        return await self._transport.run(invoking.invoke(self.id, inputs, runs))
+
+    async def invocations(self) -> AsyncIterator[Invocation]:
+        """As ``Job.invocations``."""
+        cursor: str | None = None
+        while True:
+            page = await self._transport.run(invoking.page(self.id, PAGE_SIZE, cursor))
+            for invocation in page.items:
+                yield invocation
+            cursor = page.next
+            if cursor is None:
+                return
+
+    async def download_outputs(self, invocation: Invocation, path: str | os.PathLike[str]) -> Path:
+        """As ``Job.download_outputs``."""
+        return await self._transport.run(invoking.download_outputs(invocation, Path(path)))
 
     async def _run_finished(self, flow: Callable[[], Flow[Path]]) -> Path:
         if not self.document.artifacts:

@@ -9,13 +9,15 @@ from typing import Self
 
 import httpx
 
-from bessemer.client import operations, submission
+from bessemer.client import invoking, operations, submission
 from bessemer.client.events import Follower
 from bessemer.client.inputs import Inputs
+from bessemer.client.invoking import Arrays
 from bessemer.client.sources import ModelSource, Progress
 from bessemer.client.steps import Flow
 from bessemer.client.transport import Transport, make_settings
 from bessemer.client.view import JobView
+from bessemer.contract.invocation import DEFAULT_RUNS, Invocation
 from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Compilation, Event, JobState
 from bessemer.contract.model import Model
@@ -274,6 +276,39 @@ class Job(JobView):
     def download_artifact(self, name: str, path: str | os.PathLike[str]) -> Path:
         """Fetch one artifact into a file and check its digest. Raises as ``download``."""
         return self._run_finished(lambda: operations.download_artifact(self.document, name, Path(path)))
+
+    def invoke(self, inputs: Arrays, runs: int = DEFAULT_RUNS) -> Invocation:
+        """Run the compiled library on a worker, confined as a job is, and wait for its end.
+
+        Args:
+            inputs: arrays by name, or paths of ``.npy`` files; or the path or the bytes of one ``.npz`` or
+                ``.safetensors`` file.
+            runs: how often to time it; 0 for the outputs alone.
+
+        Raises:
+            InvalidArgumentError: the inputs cannot be read.
+            ConflictError: the job has no bundle (yet).
+            InvocationFailedError: the inputs are not the library's, or it failed on them.
+        """
+        return self._transport.run(invoking.invoke(self.id, inputs, runs))
+
+    def invocations(self) -> Iterator[Invocation]:
+        """Every invocation, newest first, fetched page by page."""
+        cursor: str | None = None
+        while True:
+            page = self._transport.run(invoking.page(self.id, PAGE_SIZE, cursor))
+            yield from page.items
+            cursor = page.next
+            if cursor is None:
+                return
+
+    def download_outputs(self, invocation: Invocation, path: str | os.PathLike[str]) -> Path:
+        """Fetch an invocation's outputs as ``.npz`` and check their digest.
+
+        Raises:
+            InvalidArgumentError: it has none.
+        """
+        return self._transport.run(invoking.download_outputs(invocation, Path(path)))
 
     def _run_finished(self, flow: Callable[[], Flow[Path]]) -> Path:
         if not self.document.artifacts:

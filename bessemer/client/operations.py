@@ -23,8 +23,10 @@ from bessemer.errors import (
 
 __all__ = [
     "cancel",
+    "compilation_path",
     "download",
     "download_artifact",
+    "download_checked",
     "finished",
     "get_compilation",
     "get_ir",
@@ -39,7 +41,7 @@ __all__ = [
 
 def get_compilation(job_id: str) -> Flow[Compilation]:
     """A compilation as it stands."""
-    reply = yield from exchange(Call("GET", _compilation_path(job_id)))
+    reply = yield from exchange(Call("GET", compilation_path(job_id)))
     return parse(Compilation, reply.body)
 
 
@@ -53,7 +55,7 @@ def page(state: JobState | None, limit: int, cursor: str | None) -> Flow[Compila
 
 def cancel(job_id: str) -> Flow[Compilation]:
     """Ask for the end of a compilation."""
-    reply = yield from exchange(Call("POST", f"{_compilation_path(job_id)}/cancel"))
+    reply = yield from exchange(Call("POST", f"{compilation_path(job_id)}/cancel"))
     return parse(Compilation, reply.body)
 
 
@@ -91,15 +93,24 @@ def download_artifact(compilation: Compilation, name: str, path: Path) -> Flow[P
         BundleError: the bytes differ from the digest.
     """
     artifact = _artifact(compilation, name)
+    url = f"{compilation_path(compilation.id)}/artifacts/{quote(name)}"
+    return (yield from download_checked(url, artifact, path))
+
+
+def download_checked(url: str, artifact: Artifact, path: Path) -> Flow[Path]:
+    """Fetch a file and check its digest.
+
+    Raises:
+        BundleError: the bytes differ from the digest.
+    """
     partial = path.with_name(f"{path.name}.partial")
     yield Work(lambda: partial.parent.mkdir(parents=True, exist_ok=True))
     try:
         with partial.open("wb") as file:
             sink = _Sink(file)
-            url = f"{_compilation_path(compilation.id)}/artifacts/{quote(name)}"
             yield from exchange(Call("GET", url, sink=sink.write, started=sink.restart))
         if sink.digest() != artifact.digest:
-            raise BundleError(f"{name} was damaged on its way: its digest is not {artifact.digest}")
+            raise BundleError(f"{artifact.name} was damaged on its way: its digest is not {artifact.digest}")
         yield Work(lambda: partial.replace(path))
     finally:
         partial.unlink(missing_ok=True)
@@ -108,13 +119,13 @@ def download_artifact(compilation: Compilation, name: str, path: Path) -> Flow[P
 
 def get_ir(job_id: str) -> Flow[IrListing]:
     """The list of a compilation's snapshots."""
-    reply = yield from exchange(Call("GET", f"{_compilation_path(job_id)}/ir"))
+    reply = yield from exchange(Call("GET", f"{compilation_path(job_id)}/ir"))
     return parse(IrListing, reply.body)
 
 
 def get_ir_text(job_id: str, step: int, diff: bool) -> Flow[str]:
     """The module after a step, or what the step changed."""
-    path = f"{_compilation_path(job_id)}/ir/{step}" + ("/diff" if diff else "")
+    path = f"{compilation_path(job_id)}/ir/{step}" + ("/diff" if diff else "")
     reply = yield from exchange(Call("GET", path))
     return reply.body.decode(errors="replace")
 
@@ -122,7 +133,7 @@ def get_ir_text(job_id: str, step: int, diff: bool) -> Flow[str]:
 def get_report(job_id: str) -> Flow[Report]:
     """The report of a compilation."""
     headers = {"Accept": "application/json"}
-    reply = yield from exchange(Call("GET", f"{_compilation_path(job_id)}/report", headers=headers))
+    reply = yield from exchange(Call("GET", f"{compilation_path(job_id)}/report", headers=headers))
     return parse(Report, reply.body)
 
 
@@ -168,5 +179,6 @@ def _artifact(compilation: Compilation, name: str) -> Artifact:
     raise InvalidArgumentError(f"{where} has no artifact '{name}'; it has {names}")
 
 
-def _compilation_path(job_id: str) -> str:
+def compilation_path(job_id: str) -> str:
+    """The address of a compilation."""
     return f"/v1/compilations/{quote(job_id, safe='')}"

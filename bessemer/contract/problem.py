@@ -36,6 +36,10 @@ class ErrorCode(StrEnum):
     MODEL_RAISED = "model-raised"
     INPUTS_MISSING = "inputs-missing"
     INPUTS_MISMATCH = "inputs-mismatch"
+    # the invocation
+    INPUTS_TOO_LARGE = "inputs-too-large"
+    INPUTS_UNREADABLE = "inputs-unreadable"
+    INVOCATION_FAILED = "invocation-failed"
     # the compilation
     CAPTURE_FAILED = "capture-failed"
     DYNAMIC_SHAPES_UNSUPPORTED = "dynamic-shapes-unsupported"
@@ -156,6 +160,17 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         422,
         "The inputs do not fit the model",
         "Compare them with the model's signature (`bessemer inspect`).",
+    ),
+    ErrorCode.INPUTS_TOO_LARGE: ErrorText(
+        413, "The inputs are larger than this server accepts", "Ask the operator for a higher limit."
+    ),
+    ErrorCode.INPUTS_UNREADABLE: ErrorText(
+        422,
+        "The inputs are no file of arrays",
+        "Send one `.npz` file of `numpy.savez`, or one `.safetensors` file, as the body.",
+    ),
+    ErrorCode.INVOCATION_FAILED: ErrorText(
+        422, "The library failed on these inputs", "Run the bundle's `run.py` on the same inputs."
     ),
     ErrorCode.CAPTURE_FAILED: ErrorText(
         422,

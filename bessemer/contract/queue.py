@@ -13,6 +13,7 @@ class TaskKind(StrEnum):
     COMPILE = "compile"
     PREFLIGHT = "preflight"
     INSPECT = "inspect"
+    INVOKE = "invoke"
 
 
 class QueueName(StrEnum):
@@ -26,6 +27,7 @@ QUEUES: dict[TaskKind, QueueName] = {
     TaskKind.COMPILE: QueueName.COMPILE,
     TaskKind.PREFLIGHT: QueueName.QUICK,
     TaskKind.INSPECT: QueueName.QUICK,
+    TaskKind.INVOKE: QueueName.QUICK,
 }
 
 

@@ -14,7 +14,7 @@ from bessemer.contract.model import ModelState
 from bessemer.contract.stage import Stage
 from bessemer.store.database import Database
 from bessemer.store.queue import QUEUES, QueueName, TaskKind, stopping_kind
-from bessemer.store.tables import JOBS, MODELS, WORKERS
+from bessemer.store.tables import INVOCATIONS, JOBS, MODELS, WORKERS
 
 State = TypeVar("State", bound=StrEnum)
 
@@ -77,7 +77,11 @@ def take_census(database: Database, liveness_seconds: float) -> Census:
 
 def _waiting(connection: sa.Connection) -> dict[QueueName, Waiting]:
     waiting = dict.fromkeys(QueueName, Waiting())
-    for kind, found in (*_waiting_jobs(connection), (TaskKind.INSPECT, _waiting_models(connection))):
+    others = (
+        (TaskKind.INSPECT, _waiting_since(connection, MODELS, ModelState.INSPECTING)),
+        (TaskKind.INVOKE, _waiting_since(connection, INVOCATIONS, JobState.QUEUED)),
+    )
+    for kind, found in (*_waiting_jobs(connection), *others):
         waiting[QUEUES[kind]] = waiting[QUEUES[kind]].joined(found)
     return waiting
 
@@ -95,10 +99,8 @@ def _waiting_jobs(connection: sa.Connection) -> list[tuple[TaskKind, Waiting]]:
     ]
 
 
-def _waiting_models(connection: sa.Connection) -> Waiting:
-    query = sa.select(sa.func.count(), sa.func.min(MODELS.c.created_at)).where(
-        MODELS.c.state == ModelState.INSPECTING.value
-    )
+def _waiting_since(connection: sa.Connection, table: sa.Table, state: ModelState | JobState) -> Waiting:
+    query = sa.select(sa.func.count(), sa.func.min(table.c.created_at)).where(table.c.state == state.value)
     count, oldest = connection.execute(query).one()
     return Waiting(count, _age_seconds(oldest))
 

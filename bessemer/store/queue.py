@@ -28,7 +28,7 @@ def stopping_kind(stop_after: Stage | None) -> TaskKind:
 
 @dataclass(frozen=True)
 class Task:
-    """One thing to do: a job by its id, or a model by its digest. Kind and id make its identity.
+    """One thing to do: a job or invocation by its id, a model by its digest. Kind and id make its identity.
 
     Attributes:
         priority: tasks of a higher one are taken first; of equals, the one that was asked for first.

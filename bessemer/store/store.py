@@ -8,6 +8,7 @@ from bessemer.store.artifacts import Artifacts, open_artifacts
 from bessemer.store.census import Census, take_census
 from bessemer.store.database import Database
 from bessemer.store.errors import StoreUnavailableError
+from bessemer.store.invocations import Invocations
 from bessemer.store.jobs import Jobs
 from bessemer.store.migrate import migrate
 from bessemer.store.models import Models
@@ -23,6 +24,7 @@ class Store:
     database: Database
     jobs: Jobs
     waiting: Waiting
+    invocations: Invocations
     models: Models
     workers: Workers
     artifacts: Artifacts
@@ -59,6 +61,7 @@ def open_store(settings: StoreSettings) -> Store:
             database=database,
             jobs=Jobs(database),
             waiting=Waiting(database),
+            invocations=Invocations(database),
             models=Models(database),
             workers=Workers(database),
             artifacts=open_artifacts(settings.artifacts),

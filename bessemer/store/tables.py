@@ -91,6 +91,35 @@ MODELS = sa.Table(
     sa.Index("models_by_state", "state", "created_at"),
 )
 
+INVOCATIONS = sa.Table(
+    "invocations",
+    METADATA,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("tenant", sa.String(64), nullable=False),
+    sa.Column("compilation", sa.String(64), sa.ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("inputs", sa.String(64), nullable=False),
+    sa.Column("inputs_bytes", sa.BigInteger, nullable=False),
+    sa.Column("runs", sa.Integer, nullable=False),
+    sa.Column("needs", sa.Text),
+    sa.Column("worker", sa.String(200)),
+    sa.Column("threads", sa.Integer),
+    sa.Column("latency", _document()),
+    sa.Column("outputs", _document(), nullable=False),
+    sa.Column("artifact", _document()),
+    sa.Column("outputs_digest", sa.String(64)),
+    sa.Column("problem", _document()),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("enqueued_at", Moment),
+    sa.Column("started_at", Moment),
+    sa.Column("finished_at", Moment),
+    sa.Index("invocations_newest", "compilation", "created_at", "id"),
+    sa.Index("invocations_by_state", "state", "created_at"),
+    sa.Index("invocations_inputs", "inputs"),
+    sa.Index("invocations_outputs", "outputs_digest"),
+)
+
 WORKERS = sa.Table(
     "workers",
     METADATA,
