@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from app import documentation, problems, reference
 from app.metering import Metering
 from app.metrics import AppMetrics
+from app.request_ids import RequestIds
 from app.routes import (
     artifacts,
     compilations,
@@ -29,9 +30,11 @@ from app.routes import (
 from app.service import Service
 from app.settings import AppSettings
 from app.sweeper import sweep_forever
+from app.tracing import Tracing
 from app.waiting import WaitingLine
 from bessemer.store.dbos_queue import open_queue
 from bessemer.store.store import open_store
+from bessemer.telemetry.traces import open_tracer
 
 DESCRIPTION = """Upload a PyTorch model, name a target, and get a library that was checked and measured.
 
@@ -68,7 +71,10 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
     app.state.settings = settings or AppSettings()
     app.state.stopping = asyncio.Event()
     app.state.metrics = AppMetrics()
+    app.state.tracer = open_tracer("app")
     app.add_middleware(Metering, metrics=app.state.metrics)
+    app.add_middleware(Tracing, tracer=app.state.tracer)
+    app.add_middleware(RequestIds)  # the last that is added comes first
     problems.install(app)
     for module in (
         models,
@@ -106,6 +112,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             await run_in_threadpool(queue.close)
     finally:
         await run_in_threadpool(store.close)
+        await run_in_threadpool(app.state.tracer.close)
 
 
 @asynccontextmanager

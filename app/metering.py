@@ -1,5 +1,6 @@
-"""Counts and times requests, by route."""
+"""Counts and times requests, by route, and logs them where `BESSEMER_ACCESS_LOG` asks for it."""
 
+import logging
 import time
 from collections.abc import Sequence
 
@@ -13,6 +14,8 @@ OTHER_METHOD = "other"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 EVENT_STREAM = b"text/event-stream"
 BROKEN_STATUS = 500
+
+access = logging.getLogger("app.access")
 
 
 class Metering:
@@ -42,6 +45,8 @@ class Metering:
 
     def _count(self, scope: Scope, answer: "Answer", seconds: float) -> None:
         method, route = method_label(scope), route_label(scope)
+        fields = {"method": method, "route": route, "status": answer.status, "seconds": round(seconds, 4)}
+        access.info("%s %s", scope["method"], scope["path"], extra={"fields": fields})
         self._metrics.requests.labels(method, route, str(answer.status)).inc()
         if not answer.is_event_stream:
             self._metrics.durations.labels(method, route).observe(seconds)

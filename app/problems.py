@@ -9,6 +9,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from app.request_ids import HEADER
 from app.validation import field_errors
 from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_problem
 from bessemer.store.errors import (
@@ -137,7 +138,8 @@ async def _answer_store(request: Request, error: Exception) -> Response:
 
 
 async def _answer_unexpected(request: Request, error: Exception) -> Response:
-    return problem_response(request, internal_problem())
+    headers = {HEADER: request.state.request_id} if hasattr(request.state, "request_id") else None
+    return problem_response(request, internal_problem(), headers)
 
 
 def allowed_methods(request: Request) -> tuple[str, ...]:

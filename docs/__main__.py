@@ -13,6 +13,7 @@ from benchmarks.architectures.page import architectures_page
 from bessemer.contract.problem import ERRORS
 from bessemer.store.settings import StoreSettings
 from bessemer.telemetry import metrics
+from bessemer.telemetry.logs import LogSettings
 from worker.settings import WorkerSettings
 
 DOCS = Path(__file__).parent
@@ -52,6 +53,7 @@ def settings_page() -> str:
     """Every setting with its default and its meaning."""
     sections = [
         ("Store (app and worker)", StoreSettings, frozenset[str]()),
+        ("Logs (app and worker)", LogSettings, frozenset[str]()),
         ("App", AppSettings, frozenset(StoreSettings.model_fields)),
         ("Worker", WorkerSettings, frozenset(StoreSettings.model_fields)),
     ]

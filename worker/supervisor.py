@@ -25,6 +25,8 @@ from bessemer.store.errors import (
 from bessemer.store.queue import Task, TaskKind
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
+from bessemer.telemetry.logs import log_fields
+from bessemer.telemetry.traces import NoTracer, Tracer, open_tracer
 from worker.collect import collect, collect_left
 from worker.ending import Ending, conclude, refuse_early_end
 from worker.errors import MisbehavedError, SandboxIncompleteError, ZygoteLostError
@@ -35,9 +37,11 @@ from worker.job_folder import JobFolder, make_job_folder, remove_job_folder, sea
 from worker.journal import CompilationJournal, Journal, SilentJournal
 from worker.messages import Compiled, Confined, Inspected, Message
 from worker.metrics import WorkerMetrics, served
+from worker.observing import UNOBSERVED, Observer, Observers
 from worker.order import CompileWork, InspectWork, ProbeWork, StartJob, Work
 from worker.presence import Presence, default_worker_id
 from worker.settings import WorkerSettings
+from worker.tracing import JobTrace, traced_job
 from worker.workplace import Workplace, claim_workplace
 from worker.zygote_handle import Zygote
 
@@ -58,6 +62,7 @@ class Supervisor:
         place: Workplace,
         zygote: Zygote,
         metrics: WorkerMetrics | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.worker_id = settings.worker_id or default_worker_id(place.folder)
         self._settings = settings
@@ -66,6 +71,7 @@ class Supervisor:
         self._zygote = zygote
         self._metrics = metrics or WorkerMetrics()
         self.hands = Hands()
+        self._tracer = tracer or NoTracer()
         self._invoker = self._make_invoker()
 
     async def probe(self) -> SandboxStatus:
@@ -84,7 +90,11 @@ class Supervisor:
 
     async def handle(self, task: Task) -> None:
         """Do one task and write its result."""
-        with self._metrics.task(task.kind), self.hands.holding(task):
+        with (
+            self._metrics.task(task.kind),
+            self.hands.holding(task),
+            log_fields(worker=self.worker_id, **_named(task)),
+        ):
             if task.kind is TaskKind.INSPECT:
                 await self._inspect(task.id)
             elif task.kind is TaskKind.INVOKE:
@@ -111,7 +121,7 @@ class Supervisor:
             problem = self._own_fault(error, f"on attempt {attempt} of job {job_id}")
             with contextlib.suppress(FencedError):  # the fault came after the job's end
                 await asyncio.to_thread(self._store.jobs.fail, job_id, attempt, problem)
-                self._metrics.ended(task.kind, problem)
+                self._ended(task.kind, problem)
 
     async def _attempt(self, task: Task, attempt: int) -> None:
         jobs, job_id, slot = self._store.jobs, task.id, SLOTS[task.kind]
@@ -120,15 +130,16 @@ class Supervisor:
             raise FencedError(job_id, attempt)
         if attempt > MAX_ATTEMPTS:
             await asyncio.to_thread(jobs.fail, job_id, attempt, _lost())
-            self._metrics.ended(task.kind, _lost())
+            self._ended(task.kind, _lost())
             return
-        async with self._folder(job_id, slot) as folder:
-            result = await self._result(job, attempt, folder, slot)
-            problem = await asyncio.to_thread(self._write, job_id, attempt, folder, result)
-        self._metrics.ended(task.kind, problem)
+        with log_fields(attempt=attempt):
+            async with self._traced(job, attempt) as trace, self._folder(job_id, slot) as folder:
+                result = await self._result(job, attempt, folder, slot, trace)
+                trace.problem = await asyncio.to_thread(self._write, job_id, attempt, folder, result)
+            self._ended(task.kind, trace.problem)
 
     async def _result(
-        self, job: Compilation, attempt: int, folder: JobFolder, slot: int
+        self, job: Compilation, attempt: int, folder: JobFolder, slot: int, trace: JobTrace
     ) -> Message | Problem:
         damage = await self._fetch(job.request.model, folder, slot)
         if damage is not None:
@@ -136,7 +147,7 @@ class Supervisor:
         journal = CompilationJournal(self._store.jobs, job.id, attempt, self.hands.begin)
         work = CompileWork(request=job.request)
         timeout = job.request.timeout_seconds
-        ending = await self._run(job.id, slot, folder, work, journal, timeout)
+        ending = await self._run(job.id, slot, folder, work, journal, timeout, trace)
         return refuse_early_end(conclude(ending), job.request)
 
     def _write(
@@ -172,7 +183,7 @@ class Supervisor:
             log.exception("the inspection of %s failed by our own fault", digest)
             found = self._own_fault(error, f"during the inspection of {digest}")
         await asyncio.to_thread(self._store.models.finish_inspection, digest, found)
-        self._metrics.ended(TaskKind.INSPECT, found if isinstance(found, Problem) else None)
+        self._ended(TaskKind.INSPECT, found if isinstance(found, Problem) else None)
 
     async def _inspection(self, digest: str) -> Inspection | Problem:
         for attempt in range(1, MAX_ATTEMPTS + 1):
@@ -227,6 +238,7 @@ class Supervisor:
         work: Work,
         journal: Journal,
         timeout_seconds: float | None = None,
+        observer: Observer = UNOBSERVED,
     ) -> Ending:
         order = StartJob(
             job=name,
@@ -238,7 +250,24 @@ class Supervisor:
         )
         limits = self._settings.limits(timeout_seconds)
         with self._metrics.job() as meter:
-            return await run_job(self._zygote, order, folder, limits, journal, meter)
+            observers = Observers((meter, observer))
+            return await run_job(self._zygote, order, folder, limits, journal, observers)
+
+    @asynccontextmanager
+    async def _traced(self, job: Compilation, attempt: int) -> AsyncIterator[JobTrace]:
+        parent = await asyncio.to_thread(self._store.jobs.traceparent, job.id)
+        described: dict[str, str | int] = {
+            "bessemer.job": job.id,
+            "bessemer.attempt": attempt,
+            "bessemer.worker": self.worker_id,
+        }
+        with traced_job(self._tracer, parent, job.created_at, described) as trace:
+            yield trace
+
+    def _ended(self, kind: TaskKind, problem: Problem | None) -> None:
+        """Tell whoever watches the service of a result that was written."""
+        self._metrics.ended(kind, problem)
+        log.info("the task ended: %s", problem.code if problem else "succeeded")
 
     @asynccontextmanager
     async def _folder(self, name: str, slot: int) -> AsyncIterator[JobFolder]:
@@ -276,14 +305,15 @@ async def run_supervisor(settings: WorkerSettings, store_settings: StoreSettings
     store = await asyncio.to_thread(open_store, store_settings)
     try:
         with claim_workplace(settings.work_dir) as place:
-            metrics = WorkerMetrics()
+            metrics, tracer = WorkerMetrics(), open_tracer("worker")
             zygote = Zygote(place.groups, metrics.zygote_restarts.inc)
-            supervisor = Supervisor(settings, store, place, zygote, metrics)
+            supervisor = Supervisor(settings, store, place, zygote, metrics, tracer)
             try:
                 with served(metrics, settings.metrics_host, settings.metrics_port):
                     await _work(supervisor, settings, store, store_settings, zygote)
             finally:
                 await asyncio.shield(zygote.stop())
+                await asyncio.shield(asyncio.to_thread(tracer.close))
     finally:
         store.close()
 
@@ -312,6 +342,11 @@ async def _work(
 
 def _can_take(capability: Capability, needs: str) -> bool:
     return not lacks(capability, Needs.parse(needs))
+
+
+def _named(task: Task) -> dict[str, str]:
+    """What a task is about, for the log."""
+    return {"task": task.kind.value, "model" if task.kind is TaskKind.INSPECT else "job": task.id}
 
 
 def _leave(store: Store, worker_id: str) -> None:

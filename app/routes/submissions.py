@@ -16,6 +16,7 @@ from bessemer.contract.base import DEFAULT_TENANT, JobId
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest
+from bessemer.telemetry.traces import current_traceparent
 
 router = APIRouter(prefix="/v1/compilations", tags=["compilations"], route_class=SubmissionRoute)
 
@@ -86,7 +87,7 @@ def submit_compilation(
     job_id = compilation_id(idempotency_key, DEFAULT_TENANT)
     if idempotency_key is None or service.store.jobs.get(job_id) is None:
         _require_admissible(service, request)
-    job = service.store.jobs.submit(job_id, request, DEFAULT_TENANT)
+    job = service.store.jobs.submit(job_id, request, DEFAULT_TENANT, current_traceparent())
     if job.state is JobState.QUEUED:
         service.try_enqueue_compilation(job_id)
     response.headers["Location"] = f"/v1/compilations/{job_id}"

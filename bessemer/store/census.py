@@ -11,9 +11,8 @@ import sqlalchemy as sa
 from bessemer.contract.base import now
 from bessemer.contract.job import JobState
 from bessemer.contract.model import ModelState
-from bessemer.contract.stage import Stage
 from bessemer.store.database import Database
-from bessemer.store.queue import QUEUES, QueueName, TaskKind, stopping_kind
+from bessemer.store.queue import QUEUES, QueueName, TaskKind
 from bessemer.store.tables import INVOCATIONS, JOBS, MODELS, WORKERS
 
 State = TypeVar("State", bound=StrEnum)
@@ -87,15 +86,14 @@ def _waiting(connection: sa.Connection) -> dict[QueueName, Waiting]:
 
 
 def _waiting_jobs(connection: sa.Connection) -> list[tuple[TaskKind, Waiting]]:
-    stop_after = JOBS.c.request["stop_after"].as_string()
     query = (
-        sa.select(stop_after, sa.func.count(), sa.func.min(JOBS.c.created_at))
+        sa.select(JOBS.c.kind, sa.func.count(), sa.func.min(JOBS.c.created_at))
         .where(JOBS.c.state == JobState.QUEUED.value)
-        .group_by(stop_after)
+        .group_by(JOBS.c.kind)
     )
     return [
-        (stopping_kind(Stage(stage) if stage else None), Waiting(count, _age_seconds(oldest)))
-        for stage, count, oldest in connection.execute(query)
+        (TaskKind(kind), Waiting(count, _age_seconds(oldest)))
+        for kind, count, oldest in connection.execute(query)
     ]
 
 

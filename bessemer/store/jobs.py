@@ -53,14 +53,26 @@ class Jobs:
 
     # what clients do
 
-    def submit(self, job_id: JobId, request: CompilationRequest, tenant: str = DEFAULT_TENANT) -> Compilation:
+    def submit(
+        self,
+        job_id: JobId,
+        request: CompilationRequest,
+        tenant: str = DEFAULT_TENANT,
+        traceparent: str | None = None,
+    ) -> Compilation:
         """Insert a queued job; the same id with the same request gives the job that is there.
+
+        Args:
+            job_id: its id.
+            request: what is to be compiled, and how.
+            tenant: whose it is.
+            traceparent: the trace to which it belongs, in W3C's form; that of the first submission stays.
 
         Raises:
             IdempotencyConflictError: the id is taken by another request or another tenant.
         """
         try:
-            self._insert(job_id, request, tenant)
+            self._insert(job_id, request, tenant, traceparent)
         except sa.exc.IntegrityError:
             self._require_same(job_id, request, tenant)
         job = self.get(job_id)
@@ -187,6 +199,13 @@ class Jobs:
             record_event(connection, job_id, row.last_seq, EventType.STARTED, data)
             return int(row.attempt)
 
+    def traceparent(self, job_id: JobId) -> str | None:
+        """The trace that a job was submitted in."""
+        with self._database.read() as connection:
+            return connection.execute(
+                sa.select(JOBS.c.traceparent).where(JOBS.c.id == job_id)
+            ).scalar_one_or_none()
+
     def cancel_requested(self, job_id: JobId, attempt: int) -> bool:
         """Whether the job's user wants it stopped.
 
@@ -277,7 +296,9 @@ class Jobs:
             if not update_with_event(connection, job_id, _owned(attempt), values, event, data):
                 raise FencedError(job_id, attempt)
 
-    def _insert(self, job_id: JobId, request: CompilationRequest, tenant: str) -> None:
+    def _insert(
+        self, job_id: JobId, request: CompilationRequest, tenant: str, traceparent: str | None
+    ) -> None:
         needs = needs_of(request.target)
         values = {
             **_FRESH_ATTEMPT,
@@ -292,6 +313,7 @@ class Jobs:
             "needs": None if needs is None else str(needs),
             "cancel_requested": False,
             "artifacts": [],
+            "traceparent": traceparent,
             "created_at": now(),
         }
         with self._database.write() as connection:

@@ -17,12 +17,7 @@ __all__ = ["QUEUES", "CanTake", "Consumer", "Handle", "Queue", "QueueName", "Tas
 
 def job_kind(request: CompilationRequest) -> TaskKind:
     """A compilation that only looks at its model does not wait for those that search."""
-    return stopping_kind(request.stop_after)
-
-
-def stopping_kind(stop_after: Stage | None) -> TaskKind:
-    """The kind of a compilation that stops after a stage, or does not."""
-    is_quick = stop_after is not None and Stage.TRANSLATE.includes(stop_after)
+    is_quick = request.stop_after is not None and Stage.TRANSLATE.includes(request.stop_after)
     return TaskKind.PREFLIGHT if is_quick else TaskKind.COMPILE
 
 

@@ -15,12 +15,19 @@ from worker_samples import groups_noted, members, submit, upload, wait_until
 
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.stage import Stage
+from tests.integration.otlp_collector import Collector, collecting
 from worker.zygote_handle import CHECKOUT
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Premises]:
-    with premises(tmp_path_factory.mktemp("prepared")) as prepared:
+def collector() -> Iterator[Collector]:
+    with collecting() as collector:
+        yield collector
+
+
+@pytest.fixture(scope="module")
+def prepared(collector: Collector, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Premises]:
+    with premises(tmp_path_factory.mktemp("prepared"), collector.environment) as prepared:
         yield prepared
 
 
@@ -102,6 +109,14 @@ def test_a_workers_metrics_tell_of_its_jobs(prepared: Premises, succession: Succ
     samples = scraped(address)
     assert all(samples["bessemer_stage_duration_seconds_count", stage] == 1 for stage in Stage)
     assert samples["bessemer_zygote_restarts_total",] == 0
+
+
+def test_a_workers_spans_have_every_stage_of_the_job(collector: Collector, succession: Succession) -> None:
+    wait_until(lambda: any(span.name == "job" for span in collector.spans))
+    (job,) = (span for span in collector.spans if span.name == "job")
+    stages = [span.name for span in collector.spans if span.parent == job.id]
+    assert sorted(stages) == sorted(Stage)
+    assert (job.attributes["bessemer.job"], job.attributes["bessemer.attempt"]) == (succession.job.id, 2)
 
 
 def test_a_required_layer_that_is_missing_keeps_the_worker_from_starting(tmp_path: Path) -> None:

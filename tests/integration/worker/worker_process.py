@@ -5,10 +5,11 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from worker_samples import wait_until
 
@@ -21,6 +22,7 @@ from worker.zygote_handle import CHECKOUT
 
 LIVE_SECONDS = 10.0
 SLOT_UID_BASE = 67_000
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 PLAINLY = (sys.executable, "-m", "worker")
 ON_AN_OLD_KERNEL = """
 import errno, os, pyseccomp, sys
@@ -70,7 +72,7 @@ class Premises:
 
 
 @contextmanager
-def premises(folder: Path) -> Iterator[Premises]:
+def premises(folder: Path, variables: Mapping[str, str] = NO_VARIABLES) -> Iterator[Premises]:
     """A store in a folder, and a work folder that other users can pass through."""
     settings = StoreSettings(data=folder / "data")
     work = Path("/tmp") / f"bessemer-worker-{os.getpid()}-{folder.name}"
@@ -80,6 +82,7 @@ def premises(folder: Path) -> Iterator[Premises]:
         "BESSEMER_WORK_DIR": str(work),
         "BESSEMER_SLOT_UID_BASE": str(SLOT_UID_BASE),
         "BESSEMER_METRICS_PORT": "0",
+        **variables,
     }
     store, queue = open_store(settings), open_queue(settings)
     try:
