@@ -49,6 +49,7 @@ class Outcome(BaseModel):
         relative_error: the largest difference, as a share of the output's largest element; of the output
             where that is largest.
         own_error: where it differs too much, the same of torch's float32 result from torch's float64 result.
+        exact_error: and of ours from torch's float64 result.
         strict: whether every element also lies within the default tolerance of ``verify``.
     """
 
@@ -58,6 +59,7 @@ class Outcome(BaseModel):
     error: str = ""
     relative_error: float | None = None
     own_error: float | None = None
+    exact_error: float | None = None
     strict: bool | None = None
     seconds: float = 0.0
 

@@ -74,14 +74,14 @@ def test_differences_count_in_units_of_the_largest_element() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "own", "explained"),
+    ("exact", "own", "explained"),
     [(2e-3, 1e-3, True), (2e-3, 1e-6, False), (2e-3, None, False)],
 )
-def test_a_difference_as_small_as_torch_s_own_is_explained_by_rounding(
-    found: float, own: float | None, explained: bool
+def test_a_result_as_near_to_float64_s_as_torch_s_own_differs_by_rounding(
+    exact: float, own: float | None, explained: bool
 ) -> None:
     differing = outcome("timm/deep", Reached.BUILT, error="3 elements differ").model_copy(
-        update={"relative_error": found, "own_error": own}
+        update={"exact_error": exact, "own_error": own}
     )
     assert (explain(differing) != UNKNOWN) is explained
 
