@@ -23,6 +23,11 @@ class AppSettings(StoreSettings):
     upload_idle_seconds: float = Field(
         default=60.0, gt=0, description="An upload of which nothing arrives for this long is given up."
     )
+    upload_abandoned_seconds: float = Field(
+        default=24 * 3600.0,
+        gt=0,
+        description="What an upload has left is deleted once nothing was added to it for this long.",
+    )
     events_poll_seconds: float = Field(
         default=0.05,
         gt=0,
@@ -33,11 +38,6 @@ class AppSettings(StoreSettings):
     )
     worker_liveness_seconds: float = Field(
         default=15.0, gt=0, description="A worker that was not heard of for this long counts as gone."
-    )
-    worker_lost_seconds: float = Field(
-        default=45.0,
-        gt=0,
-        description="A worker that was not heard of for this long is given up: its tasks go to others.",
     )
     sweep_seconds: float = Field(
         default=5.0, gt=0, description="How often tasks that are not in the queue are looked for."

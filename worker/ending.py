@@ -14,8 +14,9 @@ Result = Compiled | Inspected | Invoked
 SIGNAL_CODES: dict[int, ErrorCode] = {
     signal.SIGXCPU: ErrorCode.LIMIT_CPU,
     signal.SIGXFSZ: ErrorCode.LIMIT_DISK,
+    signal.SIGKILL: ErrorCode.CHILD_KILLED,
 }
-"""Signals by which the kernel says that a limit was reached."""
+"""Signals by which the kernel says that a limit was reached, and that of whoever kills from outside."""
 
 LOG_TAIL_CHARACTERS = 400
 

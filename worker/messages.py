@@ -90,6 +90,8 @@ CODES = frozenset(
         ErrorCode.PACKAGE_FAILED,
         ErrorCode.SANDBOX_INCOMPLETE,
         ErrorCode.LIMIT_MEMORY,
+        ErrorCode.WORKER_DISK_FULL,
+        ErrorCode.CHILD_KILLED,
         ErrorCode.CHILD_CRASHED,
     }
 )

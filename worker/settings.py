@@ -16,6 +16,8 @@ GIBIBYTE = 1 << 30
 RESERVED_BYTES = 16 * GIBIBYTE
 RESERVED_BYTES_PER_CORE = GIBIBYTE // 2
 """Address space beyond its memory that a job reserves: libraries, stacks and arenas of its threads."""
+CPU_SLACK_SECONDS = 2
+"""By which the watch is before the kernel, whose SIGKILL looks like anybody's."""
 
 
 def _default_work_dir() -> Path:
@@ -54,6 +56,12 @@ class WorkerSettings(BaseSettings):
         le=2_000_000_000,
         description="The user of the first job slot, where the worker is root. No account may have these "
         "numbers; workers on one host take successive ones.",
+    )
+    store_patience_seconds: float = Field(
+        default=60.0,
+        ge=0,
+        description="How long a running job waits for a database or an artifact store that is away; then its "
+        "attempt ends, and the task is begun again later.",
     )
     limit_memory_bytes: int = Field(
         default=8 * GIBIBYTE, ge=256 * MEBIBYTE, description="Memory of all processes of a job together."
@@ -113,7 +121,7 @@ class WorkerSettings(BaseSettings):
             file_bytes=self.limit_file_bytes,
             open_files=self.limit_open_files,
             processes=self.limit_processes,
-            cpu_seconds=self.limit_cpu_seconds,
+            cpu_seconds=self.limit_cpu_seconds + CPU_SLACK_SECONDS,
         )
 
     def limits(self, timeout_seconds: float | None) -> Limits:

@@ -110,7 +110,11 @@ class Compilation(Document):
     )
     progress: Progress | None = None
     attempt: int = 0
-    worker: str | None = None
+    lost_attempts: int = Field(
+        default=0,
+        description="Attempts that ended without a word of their worker; after three the job fails.",
+    )
+    worker: str | None = Field(default=None, description="Who has it in hand, or had it last.")
     sandbox: SandboxStatus | None = None
     stages: tuple[StageTime, ...] = ()
     verified: bool | None = Field(default=None, description="Null until `verify` has run.")

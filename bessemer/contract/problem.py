@@ -71,6 +71,8 @@ class ErrorCode(StrEnum):
     CHILD_CRASHED = "child-crashed"
     CHILD_MISBEHAVED = "child-misbehaved"
     # the worker
+    CHILD_KILLED = "child-killed"
+    WORKER_DISK_FULL = "worker-disk-full"
     WORKER_LOST = "worker-lost"
     CANCELLED = "cancelled"
 
@@ -283,8 +285,23 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.CHILD_MISBEHAVED: ErrorText(
         422, "The job's process did what no job does", "The model may be hostile; the job was ended."
     ),
+    ErrorCode.CHILD_KILLED: ErrorText(
+        503,
+        "The job's processes were killed from outside, on every attempt",
+        "The worker's machine or container may be short of memory: see its log; then submit the job again.",
+        True,
+    ),
+    ErrorCode.WORKER_DISK_FULL: ErrorText(
+        503,
+        "The worker's disk was full, on every attempt",
+        "Free space where BESSEMER_WORK_DIR lies, then submit the job again.",
+        True,
+    ),
     ErrorCode.WORKER_LOST: ErrorText(
-        503, "The worker was lost while the job ran", "Submit the job again.", True
+        503,
+        "The worker was lost while the job ran, on every attempt",
+        "See the log of the workers that are named: the job may be what ended them. Then submit it again.",
+        True,
     ),
     ErrorCode.CANCELLED: ErrorText(409, "The compilation was cancelled", "Submit it again if you need it."),
 }

@@ -15,13 +15,13 @@ from bessemer.store.dbos_engine import consumer_config, prepare_engine
 from bessemer.store.dbos_queue import DbosQueue
 from bessemer.store.dbos_routing import claiming_only
 from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.queue import CanTake, Consumer, Handle, Task, TaskKind
+from bessemer.store.queue import CanTake, Consumer, Handle, PostponedError, Task, TaskKind
 from bessemer.store.settings import StoreSettings
 
 log = logging.getLogger(__name__)
 
 HANDLE_ATTEMPTS = 7
-"""How often a task is begun where the store is away: with waits of 1, 2, 4 … 32 seconds, for a minute.
+"""How often a task is begun where it cannot be done just now, with waits of 1, 2, 4 … 32 seconds.
 
 Then the engine is done with it, and ``Queue.revive`` brings it back.
 """
@@ -126,7 +126,7 @@ def _register(kind: TaskKind, bridge: _Bridge) -> None:
         preemptible=True,
         retries_allowed=True,
         max_attempts=HANDLE_ATTEMPTS,
-        should_retry=lambda error: isinstance(error, StoreUnavailableError),
+        should_retry=lambda error: isinstance(error, StoreUnavailableError | PostponedError),
     )(handle)
 
     async def workflow(task_id: str) -> None:

@@ -170,7 +170,9 @@ class Jobs:
     # what the worker that owns an attempt does
 
     def start(self, job_id: JobId, worker_id: str) -> int | None:
-        """Take a queued job, or a running one whose worker is lost: that worker is fenced out.
+        """Take a queued job, or a running one from whoever has it in hand: that worker is fenced out.
+
+        An attempt that its worker did not hand back counts as lost.
 
         Returns:
             The attempt, counted from 1; None where the job is final or unknown.
@@ -184,6 +186,7 @@ class Jobs:
                     **_FRESH_ATTEMPT,
                     "state": JobState.RUNNING.value,
                     "attempt": JOBS.c.attempt + 1,
+                    "lost_attempts": JOBS.c.lost_attempts + sa.case((_in_hand(), 1), else_=0),
                     "last_seq": JOBS.c.last_seq + 1,
                     "worker": worker_id,
                     "started_at": sa.func.coalesce(JOBS.c.started_at, now()),
@@ -205,6 +208,31 @@ class Jobs:
             return connection.execute(
                 sa.select(JOBS.c.traceparent).where(JOBS.c.id == job_id)
             ).scalar_one_or_none()
+
+    def hand_back(self, job_id: JobId, attempt: int) -> None:
+        """Let go of a job that could not be done just now: the attempt does not count as lost.
+
+        Raises:
+            FencedError: the attempt no longer owns the job.
+        """
+        with self._database.write() as connection:
+            let_go = sa.update(JOBS).where(JOBS.c.id == job_id, _owned(attempt)).values(worker=None)
+            if connection.execute(let_go).rowcount == 0:
+                raise FencedError(job_id, attempt)
+
+    def last_seq(self, job_id: JobId, attempt: int) -> int:
+        """The number of the job's last event.
+
+        Raises:
+            FencedError: the attempt no longer owns the job.
+        """
+        with self._database.read() as connection:
+            seq = connection.execute(
+                sa.select(JOBS.c.last_seq).where(JOBS.c.id == job_id, _owned(attempt))
+            ).scalar_one_or_none()
+        if seq is None:
+            raise FencedError(job_id, attempt)
+        return int(seq)
 
     def cancel_requested(self, job_id: JobId, attempt: int) -> bool:
         """Whether the job's user wants it stopped.
@@ -331,6 +359,10 @@ class Jobs:
 
 def _owned(attempt: int) -> sa.ColumnElement[bool]:
     return sa.and_(JOBS.c.attempt == attempt, JOBS.c.state == JobState.RUNNING.value)
+
+
+def _in_hand() -> sa.ColumnElement[bool]:
+    return sa.and_(JOBS.c.state == JobState.RUNNING.value, JOBS.c.worker.is_not(None))
 
 
 def _end(state: JobState) -> dict[str, Any]:

@@ -90,10 +90,40 @@ class Models:
         statement = (
             sa.update(MODELS)
             .where(_is(digest, tenant), MODELS.c.state == ModelState.REJECTED.value)
-            .values(state=ModelState.INSPECTING.value, problem=None, enqueued_at=None)
+            .values(
+                state=ModelState.INSPECTING.value,
+                problem=None,
+                enqueued_at=None,
+                inspector=None,
+                lost_attempts=0,
+            )
         )
         with self._database.write() as connection:
             return connection.execute(statement).rowcount == 1
+
+    def take(self, digest: Digest, worker_id: str, tenant: str = DEFAULT_TENANT) -> int | None:
+        """Take a model's inspection in hand; one that was in a worker's hand already was lost with it.
+
+        Returns:
+            How many inspections were lost so; None where the model is inspected or unknown.
+        """
+        taken = (
+            sa.update(MODELS)
+            .where(_is(digest, tenant), MODELS.c.state == ModelState.INSPECTING.value)
+            .values(
+                inspector=worker_id,
+                lost_attempts=MODELS.c.lost_attempts + sa.case((MODELS.c.inspector.is_not(None), 1), else_=0),
+            )
+            .returning(MODELS.c.lost_attempts)
+        )
+        with self._database.write() as connection:
+            return connection.execute(taken).scalar_one_or_none()
+
+    def hand_back(self, digest: Digest, worker_id: str, tenant: str = DEFAULT_TENANT) -> None:
+        """Let go of an inspection that could not be done just now: it does not count as lost."""
+        in_hand = sa.and_(_is(digest, tenant), MODELS.c.inspector == worker_id)
+        with self._database.write() as connection:
+            connection.execute(sa.update(MODELS).where(in_hand).values(inspector=None))
 
     def finish_inspection(
         self, digest: Digest, found: Inspection | Problem, tenant: str = DEFAULT_TENANT

@@ -41,6 +41,10 @@ class Task:
         return f"{self.kind.value}:{self.id}"
 
 
+class PostponedError(Exception):
+    """A worker cannot do a task just now, through no fault of the task's: it is begun again later."""
+
+
 Handle = Callable[[Task], Awaitable[None]]
 CanTake = Callable[[str], bool]
 """Whether a worker can take tasks with such needs."""
@@ -91,7 +95,8 @@ class Consumer(Protocol):
 
         A task that was in hand when this worker died is handled again when a consumer with the same worker
         id runs, or once ``Queue.hand_over`` was called; so is one that was in hand when ``run`` was
-        cancelled. ``handle`` is cancelled where it is to stop.
+        cancelled. ``handle`` is cancelled where it is to stop; where it raises ``StoreUnavailableError`` or
+        ``PostponedError``, it is called again after a while.
 
         Raises:
             StoreUnavailableError: the queue cannot be reached at the start.

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy.engine import make_url
 from worker_samples import wait_until
 
+from bessemer.contract.capability import Capability
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.store.database import Database
 from bessemer.store.errors import StoreUnavailableError
@@ -15,11 +16,13 @@ from bessemer.store.jobs import Jobs
 from bessemer.store.workers import Workers
 from tests.integration.malicious_models import malicious_model
 from worker.ending import Ending
+from worker.hands import Hands
 from worker.job import run_job
 from worker.job_folder import make_job_folder, remove_job_folder, seal_model
 from worker.journal import CompilationJournal, Journal, SilentJournal
 from worker.messages import Inspected
 from worker.order import InspectWork, Ready, StartJob
+from worker.patience import Patience
 from worker.presence import Presence
 
 Rig = Any
@@ -62,7 +65,7 @@ def run(rig: Rig, body: str, journal: Journal) -> Ending:
 
     async def running() -> Ending:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            return await run_job(rig.zygote, order, folder, settings.limits(None), journal)
+            return await run_job(rig.zygote, order, folder, settings.limits(None), journal, Patience(0))
 
     try:
         return rig.runner.run(running())
@@ -74,15 +77,17 @@ async def test_a_heartbeat_that_nobody_hears_is_not_the_last(
     away: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     sandbox = SandboxStatus(mode=SandboxMode.OFF, layers=())
-    presence = Presence("lonely", Ready(seconds=1, mcpu="generic", versions={}), sandbox, 1)
-    beating = asyncio.create_task(presence.beat(Workers(away)))
+    able = Capability(architecture="x86_64", foreign=(), processors={}, lacking=())
+    ready = Ready(seconds=1, mcpu="generic", versions={}, capability=able)
+    presence = Presence("lonely", ready, sandbox, 1, Hands())
+    beating = asyncio.create_task(presence.keep(Workers(away), lease_seconds=1))
     await asyncio.to_thread(wait_until, lambda: bool(caplog.messages) or beating.done())
     assert not beating.done()
     assert "cannot say that it is alive" in caplog.text
     beating.cancel()
 
 
-def test_a_job_whose_words_cannot_be_written_down_is_ended_at_once(rig: Rig, away: Database) -> None:
+def test_a_job_whose_words_cannot_be_written_down_is_ended_once_patience_is(rig: Rig, away: Database) -> None:
     with pytest.raises(StoreUnavailableError):
         run(rig, "import time; time.sleep(600)", CompilationJournal(Jobs(away), "unheard", 1))
 
