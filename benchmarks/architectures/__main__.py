@@ -1,5 +1,7 @@
 """Surveys architectures: ``python -m benchmarks.architectures [--until translated] [NAME-PART…]``.
 
+Until ``translated`` it takes seconds for each, as a preflight does, and says what lacks rules.
+
 Each goes through the stages in a process of its own. What is done is kept in ``build/architectures.jsonl``,
 so that an interrupted survey goes on where it was; the whole survey ends with
 ``benchmarks/results/<date>-architectures.json``.
@@ -52,7 +54,8 @@ def main() -> None:
     _run_all(tasks, options)
     outcomes = read_outcomes(options.progress)
     _print_summary(outcomes.values())
-    if not options.names and not options.forms and options.until is Reached.VERIFIED:
+    is_whole = not options.names and not options.forms and options.until is Reached.VERIFIED
+    if is_whole or options.write:
         write_results(outcomes.values())
 
 
@@ -76,6 +79,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--until", type=Reached, default=Reached.VERIFIED, help="the last stage")
     parser.add_argument("--again", action="store_true", help="those too that are done")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    parser.add_argument("--write", action="store_true", help="the results, of a part of the survey too")
     parser.add_argument("--progress", type=Path, default=PROGRESS, help="the file of lines to extend")
     return parser.parse_args()
 
@@ -143,7 +147,7 @@ def _wait(running: dict[int, Task], progress: Path) -> None:
 
 
 def _print_summary(outcomes: Iterable[Outcome]) -> None:
-    _, saved, *reached, strict = count_row("", list(outcomes))
+    _, saved, *reached, strict, _ = count_row("", list(outcomes))
     stages = ", ".join(f"{count} {stage.value}" for count, stage in zip(reached, STAGES, strict=True))
     print(f"of {saved} saved: {stages}, {strict} strictly")
 

@@ -67,6 +67,11 @@ class Outcome(BaseModel):
         """Whether it got at least as far."""
         return ORDER.index(self.reached) >= ORDER.index(stage)
 
+    @property
+    def may_go_on(self) -> bool:
+        """Whether nothing stopped it, and stages are left that it was not taken through."""
+        return not self.error and self.reached is not Reached.VERIFIED
+
     def is_done(self, until: Reached) -> bool:
         """Whether there is nothing left to do on the way to a stage."""
         return bool(self.error) or self.got_to(until)
