@@ -20,6 +20,8 @@ from bessemer.store.errors import (
     EmptyUploadError,
     FencedError,
     IdempotencyConflictError,
+    JobNotFinalError,
+    ModelInUseError,
     StoreError,
     StoreUnavailableError,
     TooLargeError,
@@ -34,6 +36,8 @@ ERRORS_SHOWN_IN_DETAIL = 3
 STORE_CODES: dict[type[StoreError], ErrorCode] = {
     FencedError: ErrorCode.STATE_CONFLICT,
     IdempotencyConflictError: ErrorCode.IDEMPOTENCY_CONFLICT,
+    JobNotFinalError: ErrorCode.STATE_CONFLICT,
+    ModelInUseError: ErrorCode.MODEL_IN_USE,
     CursorInvalidError: ErrorCode.REQUEST_INVALID,
     TooLargeError: ErrorCode.MODEL_TOO_LARGE,
     EmptyUploadError: ErrorCode.MODEL_EMPTY,

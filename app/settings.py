@@ -45,6 +45,23 @@ class AppSettings(StoreSettings):
     sweep_age_seconds: float = Field(
         default=5.0, ge=0, description="A task that is not in the queue after this long is enqueued again."
     )
+    retention_days: float | None = Field(
+        default=None,
+        ge=0,
+        description="Compilations and invocations that ended so many days ago are deleted; default: never.",
+    )
+    model_retention_days: float | None = Field(
+        default=None,
+        ge=0,
+        description="Models that were neither uploaded nor compiled for so many days are deleted, unless a "
+        "compilation that has not ended needs them; default: never.",
+    )
+    blob_grace_seconds: float = Field(
+        default=86_400.0,
+        ge=0,
+        description="Files in the artifact store that nothing refers to go to its trash when they are so "
+        "old, and are deleted after as long again. More than any upload takes.",
+    )
     stop_seconds: int = Field(
         default=5, ge=0, description="How long running requests may take to end when the server stops."
     )

@@ -11,11 +11,13 @@ from functools import partial
 
 from starlette.concurrency import run_in_threadpool
 
+from app.retention import keep_house
 from app.service import Service
 from bessemer.store.queue import Task, TaskKind
 from bessemer.store.reaper import LOOKS_PER_LEASE, Leases, Reaper
 
 LONGEST_UPLOADS_SWEEP_SECONDS = 3600.0
+HOUSE_SECONDS = 3600.0
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +90,7 @@ def sweep_uploads(service: Service) -> int:
 
 
 async def sweep_forever(service: Service) -> None:
-    """Sweep until cancelled: lost workers several times per lease, tasks often, uploads every hour."""
+    """Sweep until cancelled: lost workers several times per lease, tasks often, the rest every hour."""
     settings = service.settings
     leases = Leases(settings.worker_lost_seconds)
     reaper = Reaper(service.store.workers, service.queue, leases, service.metrics.workers_lost.inc)
@@ -97,6 +99,7 @@ async def sweep_forever(service: Service) -> None:
         group.create_task(_repeat(reaper.reap, settings.worker_lost_seconds / LOOKS_PER_LEASE))
         group.create_task(_repeat(partial(sweep, service), settings.sweep_seconds))
         group.create_task(_repeat(partial(sweep_uploads, service), uploads_seconds))
+        group.create_task(_repeat(partial(keep_house, service), HOUSE_SECONDS))
 
 
 async def _repeat(sweeping: Callable[[], int], seconds: float) -> None:

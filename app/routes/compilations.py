@@ -46,6 +46,19 @@ def get_compilation(service: ServiceDep, job: CompilationDep) -> Compilation:
     return service.line.placed(job)
 
 
+@router.delete(
+    "/{id}",
+    status_code=204,
+    summary="Delete a compilation",
+    responses=documentation.described(204, "It is deleted.")
+    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID, ErrorCode.STATE_CONFLICT),
+)
+def delete_compilation(service: ServiceDep, job: CompilationDep) -> None:
+    """With its events, artifacts and invocations, once it has ended; cancel it first where it has not."""
+    if not service.store.removal.delete_job(job.id):
+        raise refuse(ErrorCode.NOT_FOUND, f"There is no compilation '{job.id}'.")
+
+
 @router.post(
     "/{id}/cancel",
     status_code=202,

@@ -88,6 +88,19 @@ def head_model(service: ServiceDep, digest: PathDigest) -> Response:
     return Response(_found(service, digest).model_dump_json(), media_type="application/json")
 
 
+@router.delete(
+    "/{digest}",
+    status_code=204,
+    summary="Delete a model",
+    responses=documentation.described(204, "It is deleted.")
+    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID, ErrorCode.MODEL_IN_USE),
+)
+def delete_model(service: ServiceDep, digest: PathDigest) -> None:
+    """Refused while a compilation that has not ended needs it; those that have ended stay as they are."""
+    if not service.store.removal.delete_model(digest):
+        raise refuse(ErrorCode.NOT_FOUND, f"No model has the digest {digest}.")
+
+
 async def _receive(service: Service, request: Request, response: Response, expected: Digest | None) -> Model:
     refuse_if_too_large(request, service.settings.max_upload_bytes)
     async with aclosing(request.stream()) as chunks:

@@ -89,6 +89,7 @@ def submit_compilation(
         _require_admissible(service, request)
     job = service.store.jobs.submit(job_id, request, DEFAULT_TENANT, current_traceparent())
     if job.state is JobState.QUEUED:
+        _require_model(service, job)
         service.try_enqueue_compilation(job_id)
     response.headers["Location"] = f"/v1/compilations/{job_id}"
     return service.line.placed(job)
@@ -99,6 +100,15 @@ def compilation_id(idempotency_key: str | None, tenant: str) -> JobId:
     if idempotency_key is None:
         return uuid.uuid4().hex
     return hashlib.sha256(f"{tenant}\0{idempotency_key}".encode()).hexdigest()[:32]
+
+
+def _require_model(service: Service, job: Compilation) -> None:
+    """Take back a job whose model was deleted after it was found admissible; none can be from here on."""
+    if not service.store.models.touch(job.request.model):
+        service.store.removal.withdraw(job.id)
+        problem = refusal(job.request, None)
+        assert problem is not None
+        raise ProblemError(problem)
 
 
 def _require_admissible(service: Service, request: CompilationRequest) -> None:

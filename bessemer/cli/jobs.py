@@ -18,9 +18,10 @@ from bessemer.cli.output import (
     show_lines,
 )
 from bessemer.cli.views import compilation_lines
+from bessemer.client.sources import is_digest
 from bessemer.contract.job import Compilation, CompilationPage, JobState
 
-__all__ = ["cancel", "download", "list_jobs", "show"]
+__all__ = ["cancel", "delete", "download", "list_jobs", "show"]
 
 HEADINGS = ("id", "state", "stage", "target", "p50", "created")
 
@@ -58,6 +59,22 @@ def cancel(job_id: IdArgument, json: JsonOption = False, url: UrlOption = None) 
             return
         done = document.state is JobState.CANCELLED
         results.print(f"{job_id}: {'cancelled' if done else 'asked to cancel'}", markup=False)
+
+
+def delete(
+    names: Annotated[
+        list[str], typer.Argument(metavar="ID|DIGEST...", help="Compilations that have ended; models.")
+    ],
+    url: UrlOption = None,
+) -> None:
+    """Delete compilations with all that they made, or uploaded models."""
+    with connected(url) as client:
+        for name in names:
+            if is_digest(name):
+                client.delete_model(name)
+            else:
+                client.job(name).delete()
+            results.print(f"{name}: deleted", markup=False)
 
 
 def download(

@@ -78,6 +78,10 @@ class AsyncClient:
         """As ``Client.model``."""
         return await self._transport.run(submission.get_model(digest))
 
+    async def delete_model(self, digest: str) -> None:
+        """As ``Client.delete_model``."""
+        await self._transport.run(operations.delete_model(digest))
+
     async def submit(
         self,
         model: ModelSource,
@@ -164,6 +168,10 @@ class AsyncJob(JobView):
         """As ``Job.cancel``."""
         self.document = await self._transport.run(operations.cancel(self.id))
         return self
+
+    async def delete(self) -> None:
+        """As ``Job.delete``."""
+        await self._transport.run(operations.delete(self.id))
 
     def events(self, after: int = 0) -> AsyncIterator[Event]:
         """As ``Job.events``."""

@@ -100,6 +100,10 @@ class Client:
         """An uploaded model. Raises ``NotFoundError``."""
         return self._transport.run(submission.get_model(digest))
 
+    def delete_model(self, digest: str) -> None:
+        """Delete a model. Raises ``NotFoundError``; ``ConflictError`` where a job that goes on needs it."""
+        self._transport.run(operations.delete_model(digest))
+
     def submit(
         self,
         model: ModelSource,
@@ -211,6 +215,10 @@ class Job(JobView):
         """Ask for the job's end; a running job ends a little later."""
         self.document = self._transport.run(operations.cancel(self.id))
         return self
+
+    def delete(self) -> None:
+        """Delete the job with all that it made. Raises ``ConflictError`` where it has not ended."""
+        self._transport.run(operations.delete(self.id))
 
     def events(self, after: int = 0) -> Iterator[Event]:
         """The job's events from its start, or those after a number, as they happen, until it ends.

@@ -24,6 +24,8 @@ from bessemer.errors import (
 __all__ = [
     "cancel",
     "compilation_path",
+    "delete",
+    "delete_model",
     "download",
     "download_artifact",
     "download_checked",
@@ -57,6 +59,16 @@ def cancel(job_id: str) -> Flow[Compilation]:
     """Ask for the end of a compilation."""
     reply = yield from exchange(Call("POST", f"{compilation_path(job_id)}/cancel"))
     return parse(Compilation, reply.body)
+
+
+def delete(job_id: str) -> Flow[None]:
+    """Delete a compilation that has ended."""
+    yield from exchange(Call("DELETE", compilation_path(job_id)))
+
+
+def delete_model(digest: str) -> Flow[None]:
+    """Delete a model that no compilation needs any more."""
+    yield from exchange(Call("DELETE", f"/v1/models/{quote(digest, safe='')}"))
 
 
 def get_targets() -> Flow[TargetList]:

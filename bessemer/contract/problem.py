@@ -27,6 +27,7 @@ class ErrorCode(StrEnum):
     MODEL_EMPTY = "model-empty"
     UPLOAD_INCOMPLETE = "upload-incomplete"
     MODEL_MISSING = "model-missing"
+    MODEL_IN_USE = "model-in-use"
     # the model
     MODEL_NOT_RECOGNIZED = "model-not-recognized"
     MODEL_DAMAGED = "model-damaged"
@@ -130,6 +131,11 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ),
     ErrorCode.MODEL_MISSING: ErrorText(
         422, "The model was never uploaded", "Upload it with `PUT /v1/models/{digest}` first."
+    ),
+    ErrorCode.MODEL_IN_USE: ErrorText(
+        409,
+        "Compilations that have not ended need the model",
+        "Cancel them, or wait for their end; then delete it.",
     ),
     ErrorCode.MODEL_NOT_RECOGNIZED: ErrorText(
         422,

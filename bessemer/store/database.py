@@ -52,6 +52,11 @@ class Database:
         """The moment, by the database's clock: those of the hosts that use it may differ."""
         return sa.literal_column(_SQLITE_CLOCK if self.is_sqlite else "clock_timestamp()")
 
+    def hold_still(self, connection: sa.Connection, table: sa.Table) -> None:
+        """Let nobody else write a table until the transaction ends; on SQLite nobody can anyway."""
+        if not self.is_sqlite:
+            connection.exec_driver_sql(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE")
+
     def close(self) -> None:
         """Close every connection."""
         self.engine.dispose()

@@ -38,7 +38,7 @@ from bessemer.store.job_rows import (
     update_with_event,
 )
 from bessemer.store.queue import Task, job_kind
-from bessemer.store.tables import EVENTS, JOBS
+from bessemer.store.tables import EVENTS, JOB_BLOBS, JOBS
 from bessemer.store.transitions import sources
 from bessemer.store.waiting import TASK_COLUMNS, to_task
 
@@ -298,7 +298,7 @@ class Jobs:
             "target": target.model_dump(mode="json"),
             **_end(JobState.SUCCEEDED),
         }
-        self._advance(job_id, attempt, values, EventType.SUCCEEDED, shown)
+        self._advance(job_id, attempt, values, EventType.SUCCEEDED, shown, artifacts)
 
     def fail(
         self, job_id: JobId, attempt: int, problem: Problem, artifacts: tuple[Artifact, ...] = ()
@@ -306,7 +306,7 @@ class Jobs:
         """End the job with a problem, keeping what it made until then."""
         shown = {"problem": problem.model_dump(mode="json"), "artifacts": _documents(artifacts)}
         values = {**shown, **_sizes(artifacts), **_end(JobState.FAILED)}
-        self._advance(job_id, attempt, values, EventType.FAILED, shown)
+        self._advance(job_id, attempt, values, EventType.FAILED, shown, artifacts)
 
     def cancel_finished(self, job_id: JobId, attempt: int) -> None:
         """End the job as cancelled, once its processes are gone."""
@@ -319,10 +319,13 @@ class Jobs:
         values: Mapping[str, Any],
         event: EventType,
         data: Mapping[str, Any],
+        artifacts: tuple[Artifact, ...] = (),
     ) -> None:
         with self._database.write() as connection:
             if not update_with_event(connection, job_id, _owned(attempt), values, event, data):
                 raise FencedError(job_id, attempt)
+            for digest in {artifact.digest for artifact in artifacts}:
+                connection.execute(sa.insert(JOB_BLOBS).values(job=job_id, digest=digest))
 
     def _insert(
         self, job_id: JobId, request: CompilationRequest, tenant: str, traceparent: str | None
@@ -336,6 +339,7 @@ class Jobs:
             "attempt": 0,
             "last_seq": 1,
             "request": request.model_dump(mode="json"),
+            "model": request.model,
             "kind": job_kind(request).value,
             "priority": request.priority,
             "needs": None if needs is None else str(needs),

@@ -28,12 +28,13 @@ class Models:
             "size_bytes": size_bytes,
             "state": ModelState.INSPECTING.value,
             "created_at": now(),
+            "used_at": now(),
         }
         try:
             with self._database.write() as connection:
                 connection.execute(sa.insert(MODELS).values(values))
         except sa.exc.IntegrityError:
-            pass  # somebody uploaded it before
+            self.touch(digest, tenant)  # somebody uploaded it before
         model = self.get(digest, tenant)
         assert model is not None
         return model
@@ -43,6 +44,12 @@ class Models:
         with self._database.read() as connection:
             row = connection.execute(sa.select(*_SHOWN_COLUMNS).where(_is(digest, tenant))).one_or_none()
         return None if row is None else Model.model_validate(dict(row._mapping))
+
+    def touch(self, digest: Digest, tenant: str = DEFAULT_TENANT) -> bool:
+        """Note that a model is used, so that it is kept; False where there is none."""
+        statement = sa.update(MODELS).where(_is(digest, tenant)).values(used_at=now())
+        with self._database.write() as connection:
+            return connection.execute(statement).rowcount == 1
 
     def mark_enqueued(self, digest: Digest, tenant: str = DEFAULT_TENANT) -> None:
         """Note that the queue has the inspection."""

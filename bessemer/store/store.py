@@ -12,6 +12,7 @@ from bessemer.store.invocations import Invocations
 from bessemer.store.jobs import Jobs
 from bessemer.store.migrate import migrate
 from bessemer.store.models import Models
+from bessemer.store.removal import Removal
 from bessemer.store.settings import StoreSettings
 from bessemer.store.waiting import Waiting
 from bessemer.store.workers import Workers
@@ -27,6 +28,7 @@ class Store:
     invocations: Invocations
     models: Models
     workers: Workers
+    removal: Removal
     artifacts: Artifacts
 
     def ping(self) -> bool:
@@ -64,6 +66,7 @@ def open_store(settings: StoreSettings) -> Store:
             invocations=Invocations(database),
             models=Models(database),
             workers=Workers(database),
+            removal=Removal(database),
             artifacts=open_artifacts(settings.artifacts),
         )
     except BaseException:

@@ -40,6 +40,7 @@ JOBS = sa.Table(
     sa.Column("lost_attempts", sa.Integer, nullable=False, server_default="0"),
     sa.Column("last_seq", sa.Integer, nullable=False),
     sa.Column("request", _document(), nullable=False),
+    sa.Column("model", sa.String(64), nullable=False, server_default=""),
     sa.Column("kind", sa.String(16), nullable=False),
     sa.Column("priority", sa.Integer, nullable=False),
     sa.Column("needs", sa.Text),
@@ -65,7 +66,17 @@ JOBS = sa.Table(
     sa.Index("jobs_waiting", "kind", "priority", "created_at", "id", "needs"),
     sa.Index("jobs_ended", "kind", "finished_at"),
     sa.Index("jobs_newest_by_state", "state", "created_at", "id"),
+    sa.Index("jobs_newest_by_model", "model", "created_at", "id"),
+    sa.Index("jobs_finished", "finished_at"),
     sa.Index("jobs_artifact_sizes", "artifact_count", "artifact_bytes"),
+)
+
+JOB_BLOBS = sa.Table(
+    "job_blobs",
+    METADATA,
+    sa.Column("job", sa.String(64), sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("digest", sa.String(64), primary_key=True),
+    sa.Index("job_blobs_digest", "digest"),
 )
 
 EVENTS = sa.Table(
@@ -91,7 +102,9 @@ MODELS = sa.Table(
     sa.Column("problem", _document()),
     sa.Column("created_at", Moment, nullable=False),
     sa.Column("enqueued_at", Moment),
+    sa.Column("used_at", Moment),
     sa.Index("models_by_state", "state", "created_at"),
+    sa.Index("models_used", "used_at"),
 )
 
 INVOCATIONS = sa.Table(

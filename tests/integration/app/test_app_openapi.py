@@ -11,9 +11,9 @@ from app.settings import AppSettings
 
 PATHS = {
     "/v1/models": {"post"},
-    "/v1/models/{digest}": {"put", "get", "head"},
+    "/v1/models/{digest}": {"put", "get", "head", "delete"},
     "/v1/compilations": {"post", "get"},
-    "/v1/compilations/{id}": {"get"},
+    "/v1/compilations/{id}": {"get", "delete"},
     "/v1/compilations/{id}/events": {"get"},
     "/v1/compilations/{id}/artifacts": {"get"},
     "/v1/compilations/{id}/artifacts/{name}": {"get", "head"},
