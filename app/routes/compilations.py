@@ -11,11 +11,10 @@ from app.problems import refuse
 from app.routes.bodies import DocumentRoute
 from app.service import ServiceDep
 from bessemer.contract.job import Compilation, CompilationPage, JobState
+from bessemer.contract.listing import CompilationQuery
 from bessemer.contract.problem import ErrorCode
 
 router = APIRouter(prefix="/v1/compilations", tags=["compilations"], route_class=DocumentRoute)
-
-MAX_PAGE = 200
 
 
 @router.get(
@@ -24,14 +23,9 @@ MAX_PAGE = 200
     responses=documentation.answer(200, "A page of compilations.", documentation.PAGE)
     | problems(ErrorCode.REQUEST_INVALID),
 )
-def list_compilations(
-    service: ServiceDep,
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="The most compilations of one page.")] = 50,
-    cursor: Annotated[str | None, Query(max_length=512, description="`next` of the page before.")] = None,
-    state: Annotated[JobState | None, Query(description="Only compilations in this state.")] = None,
-) -> CompilationPage:
+def list_compilations(service: ServiceDep, query: Annotated[CompilationQuery, Query()]) -> CompilationPage:
     """Pass a page's `next` as `cursor` to read on; compilations that arrive meanwhile disturb nothing."""
-    page = service.store.jobs.page(limit, cursor, state)
+    page = service.store.jobs.page(query.limit, query.cursor, query)
     return page.model_copy(update={"items": tuple(map(service.line.placed, page.items))})
 
 

@@ -8,7 +8,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bessemer.cli.options import ANY_MODEL, FieldsOption, InputsOption, ModelArgument, request_fields
+from bessemer.cli.options import (
+    ANY_MODEL,
+    FieldsOption,
+    InputsOption,
+    LabelsOption,
+    ModelArgument,
+    request_fields,
+)
 from bessemer.cli.output import (
     ExitStatus,
     JsonOption,
@@ -43,6 +50,7 @@ def compile_model(
     ] = None,
     inputs: InputsOption = None,
     options: FieldsOption = None,
+    labels: LabelsOption = None,
     output: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Unpack the bundle there.", file_okay=False)
     ] = None,
@@ -53,7 +61,7 @@ def compile_model(
     """Compile a model for a target and wait for the verified library."""
     console = errors if json else results
     with connected(url) as client:
-        fields = request_fields(target, inputs or (), options or ())
+        fields = request_fields(target, inputs or (), options or (), labels or ())
         request = CompilationRequest.model_validate({"model": ANY_MODEL, **fields})
         if output is not None and not request.makes_bundle:
             detail = f"--output needs a bundle, and stop_after={request.stop_after} makes none"

@@ -1,11 +1,13 @@
 """``bessemer show``, ``jobs``, ``cancel`` and ``download``."""
 
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from bessemer.cli.options import LabelsOption, read_labels
 from bessemer.cli.output import (
     JsonOption,
     UrlOption,
@@ -36,13 +38,32 @@ def show(job_id: IdArgument, json: JsonOption = False, url: UrlOption = None) ->
 
 def list_jobs(
     state: Annotated[JobState | None, typer.Option(help="Only those in this state.")] = None,
+    labels: LabelsOption = None,
+    model: Annotated[str | None, typer.Option(metavar="DIGEST", help="Only those of this model.")] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only those for this preset or mcpu.")
+    ] = None,
+    after: Annotated[
+        datetime | None, typer.Option(help="Only those submitted after this moment, local time.")
+    ] = None,
+    before: Annotated[
+        datetime | None, typer.Option(help="Only those submitted before this moment, local time.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="The newest so many.")] = 20,
     json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:
     """List compilations, newest first."""
     with connected(url) as client:
-        documents = tuple(job.document for job in islice(client.jobs(state), limit))
+        found = client.jobs(
+            state,
+            labels=read_labels(labels or ()),
+            model=model,
+            target=target,
+            created_after=after.astimezone() if after else None,
+            created_before=before.astimezone() if before else None,
+        )
+        documents = tuple(job.document for job in islice(found, limit))
         if json:
             print_json(CompilationPage(items=documents))
             return

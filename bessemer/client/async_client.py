@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -14,6 +15,7 @@ from bessemer.client.client import DEFAULT_TIMEOUT_SECONDS, PAGE_SIZE
 from bessemer.client.events import Follower
 from bessemer.client.inputs import Inputs
 from bessemer.client.invoking import Arrays
+from bessemer.client.operations import NO_LABELS
 from bessemer.client.sources import ModelSource, Progress
 from bessemer.client.steps import Flow
 from bessemer.client.transport import AsyncTransport, make_settings
@@ -97,6 +99,7 @@ class AsyncClient:
         benchmark: BenchmarkOptions | None = None,
         inspect: InspectOptions | None = None,
         stop_after: Stage | None = None,
+        labels: Mapping[str, str] | None = None,
         priority: int | None = None,
         timeout_seconds: float | None = None,
         progress: Progress | None = None,
@@ -115,6 +118,7 @@ class AsyncClient:
             benchmark=benchmark,
             inspect=inspect,
             stop_after=stop_after,
+            labels=labels,
             priority=priority,
             timeout_seconds=timeout_seconds,
         )
@@ -128,16 +132,25 @@ class AsyncClient:
         """As ``Client.job``."""
         return AsyncJob(self._transport, await self._transport.run(operations.get_compilation(job_id)))
 
-    async def jobs(self, state: JobState | None = None) -> AsyncIterator["AsyncJob"]:
+    async def jobs(
+        self,
+        state: JobState | None = None,
+        *,
+        labels: Mapping[str, str | None] = NO_LABELS,
+        model: str | None = None,
+        target: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> AsyncIterator["AsyncJob"]:
         """As ``Client.jobs``."""
-        cursor: str | None = None
+        query = operations.make_query(state, labels, model, target, created_after, created_before)
         while True:
-            page = await self._transport.run(operations.page(state, PAGE_SIZE, cursor))
+            page = await self._transport.run(operations.page(query))
             for document in page.items:
                 yield AsyncJob(self._transport, document)
-            cursor = page.next
-            if cursor is None:
+            if page.next is None:
                 return
+            query = query.model_copy(update={"cursor": page.next})
 
     async def targets(self) -> TargetList:
         """As ``Client.targets``."""

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,6 +14,7 @@ from bessemer.client import invoking, operations, submission
 from bessemer.client.events import Follower
 from bessemer.client.inputs import Inputs
 from bessemer.client.invoking import Arrays
+from bessemer.client.operations import NO_LABELS
 from bessemer.client.sources import ModelSource, Progress
 from bessemer.client.steps import Flow
 from bessemer.client.transport import Transport, make_settings
@@ -119,6 +121,7 @@ class Client:
         benchmark: BenchmarkOptions | None = None,
         inspect: InspectOptions | None = None,
         stop_after: Stage | None = None,
+        labels: Mapping[str, str] | None = None,
         priority: int | None = None,
         timeout_seconds: float | None = None,
         progress: Progress | None = None,
@@ -141,6 +144,7 @@ class Client:
             benchmark: how long to measure, and against what.
             inspect: what of the work in between is kept.
             stop_after: the last stage to run; ``Stage.TRANSLATE`` says what would not compile.
+            labels: what the job is found by in a list.
             priority: of two queued jobs the one of higher priority is taken first; 0 by default.
             timeout_seconds: of the job.
             progress: told the bytes sent and the bytes in all.
@@ -163,6 +167,7 @@ class Client:
             benchmark=benchmark,
             inspect=inspect,
             stop_after=stop_after,
+            labels=labels,
             priority=priority,
             timeout_seconds=timeout_seconds,
         )
@@ -176,15 +181,36 @@ class Client:
         """A job by its identifier. Raises ``NotFoundError``."""
         return Job(self._transport, self._transport.run(operations.get_compilation(job_id)))
 
-    def jobs(self, state: JobState | None = None) -> Iterator["Job"]:
-        """Every job, newest first, fetched page by page."""
-        cursor: str | None = None
+    def jobs(
+        self,
+        state: JobState | None = None,
+        *,
+        labels: Mapping[str, str | None] = NO_LABELS,
+        model: str | None = None,
+        target: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> Iterator["Job"]:
+        """The jobs that are all that is given, newest first, fetched page by page.
+
+        Args:
+            state: where they are.
+            labels: which they have; None stands for any value.
+            model: the digest of their model.
+            target: a preset's name, or an mcpu.
+            created_after: submitted after this moment, which knows its time zone.
+            created_before: submitted before this moment.
+
+        Raises:
+            InvalidArgumentError: a value is not valid.
+        """
+        query = operations.make_query(state, labels, model, target, created_after, created_before)
         while True:
-            page = self._transport.run(operations.page(state, PAGE_SIZE, cursor))
+            page = self._transport.run(operations.page(query))
             yield from (Job(self._transport, document) for document in page.items)
-            cursor = page.next
-            if cursor is None:
+            if page.next is None:
                 return
+            query = query.model_copy(update={"cursor": page.next})
 
     def targets(self) -> TargetList:
         """The presets that a request may name."""

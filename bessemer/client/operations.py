@@ -2,16 +2,23 @@
 
 import hashlib
 import tempfile
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO
 from urllib.parse import quote
 
+from pydantic import ValidationError
+
 from bessemer.bundle.manifest import ARCHIVE
+from bessemer.client.inputs import validation_message
 from bessemer.client.replies import parse
 from bessemer.client.steps import Call, Flow, Work, exchange
 from bessemer.client.unpacking import unpack
 from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
+from bessemer.contract.listing import CompilationQuery
 from bessemer.contract.report import Report
 from bessemer.contract.service import Readiness, TargetList, WorkerList
 from bessemer.errors import (
@@ -37,8 +44,12 @@ __all__ = [
     "get_report",
     "get_targets",
     "get_workers",
+    "make_query",
     "page",
 ]
+
+
+NO_LABELS: Mapping[str, str | None] = MappingProxyType({})
 
 
 def get_compilation(job_id: str) -> Flow[Compilation]:
@@ -47,12 +58,37 @@ def get_compilation(job_id: str) -> Flow[Compilation]:
     return parse(Compilation, reply.body)
 
 
-def page(state: JobState | None, limit: int, cursor: str | None) -> Flow[CompilationPage]:
+def page(query: CompilationQuery) -> Flow[CompilationPage]:
     """A page of compilations, newest first."""
-    given = {"state": state.value if state else None, "limit": str(limit), "cursor": cursor}
-    params = {name: value for name, value in given.items() if value is not None}
-    reply = yield from exchange(Call("GET", "/v1/compilations", params=params))
+    reply = yield from exchange(Call("GET", "/v1/compilations", params=query.parameters()))
     return parse(CompilationPage, reply.body)
+
+
+def make_query(
+    state: JobState | None,
+    labels: Mapping[str, str | None],
+    model: str | None,
+    target: str | None,
+    created_after: datetime | None,
+    created_before: datetime | None,
+) -> CompilationQuery:
+    """The first page of a list.
+
+    Raises:
+        InvalidArgumentError: a value is not valid.
+    """
+    given = {
+        "state": state,
+        "label": tuple(key if value is None else f"{key}={value}" for key, value in labels.items()),
+        "model": model,
+        "target": target,
+        "created_after": created_after,
+        "created_before": created_before,
+    }
+    try:
+        return CompilationQuery.model_validate(given)
+    except ValidationError as error:
+        raise InvalidArgumentError(validation_message(error)) from error
 
 
 def cancel(job_id: str) -> Flow[Compilation]:

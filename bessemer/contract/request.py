@@ -6,6 +6,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from bessemer.contract.base import Digest, Document
+from bessemer.contract.labels import MAX_LABELS, LabelKey, LabelValue
 from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PRESETS_BY_NAME, PresetTarget, Target
@@ -237,6 +238,12 @@ class CompilationRequest(Document):
         default=None,
         description="The last stage to run: the compilation succeeds with what exists by then. "
         "`translate` is the preflight: the report says what would not compile.",
+    )
+    labels: dict[LabelKey, LabelValue] = Field(
+        default={},
+        max_length=MAX_LABELS,
+        description="What the compilation is found by in a list. Keys of up to 63 lower-case letters, digits "
+        "and `._/-` inside; values of up to 128 printable ASCII characters.",
     )
     priority: int = Field(
         default=0,

@@ -18,6 +18,7 @@ from bessemer.contract.job import (
     JobState,
     Progress,
 )
+from bessemer.contract.listing import EVERYTHING, CompilationFilter
 from bessemer.contract.problem import Problem
 from bessemer.contract.report import StageTime
 from bessemer.contract.request import CompilationRequest
@@ -26,6 +27,7 @@ from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget
 from bessemer.store.database import Database
 from bessemer.store.errors import FencedError, IdempotencyConflictError
+from bessemer.store.filters import conditions, target_name
 from bessemer.store.job_rows import (
     EVENT_COLUMNS,
     SHOWN_COLUMNS,
@@ -38,7 +40,7 @@ from bessemer.store.job_rows import (
     update_with_event,
 )
 from bessemer.store.queue import Task, job_kind
-from bessemer.store.tables import EVENTS, JOB_BLOBS, JOBS
+from bessemer.store.tables import EVENTS, JOB_BLOBS, JOBS, LABELS
 from bessemer.store.transitions import sources
 from bessemer.store.waiting import TASK_COLUMNS, to_task
 
@@ -85,15 +87,16 @@ class Jobs:
             row = connection.execute(sa.select(*SHOWN_COLUMNS).where(JOBS.c.id == job_id)).one_or_none()
         return None if row is None else to_compilation(row)
 
-    def page(self, limit: int, cursor: str | None = None, state: JobState | None = None) -> CompilationPage:
+    def page(
+        self, limit: int, cursor: str | None = None, wanted: CompilationFilter = EVERYTHING
+    ) -> CompilationPage:
         """Jobs, newest first; jobs that arrive meanwhile neither repeat nor hide any.
 
         Raises:
             CursorInvalidError: ``cursor`` is not the ``next`` of an earlier page.
         """
-        query = sa.select(*SHOWN_COLUMNS).order_by(JOBS.c.created_at.desc(), JOBS.c.id.desc())
-        if state is not None:
-            query = query.where(JOBS.c.state == state.value)
+        newest_first = (JOBS.c.created_at.desc(), JOBS.c.id.desc())
+        query = sa.select(*SHOWN_COLUMNS).where(*conditions(wanted)).order_by(*newest_first)
         if cursor is not None:
             query = query.where(sa.tuple_(JOBS.c.created_at, JOBS.c.id) < sa.tuple_(*from_cursor(cursor)))
         with self._database.read() as connection:
@@ -340,6 +343,7 @@ class Jobs:
             "last_seq": 1,
             "request": request.model_dump(mode="json"),
             "model": request.model,
+            "target_name": target_name(request),
             "kind": job_kind(request).value,
             "priority": request.priority,
             "needs": None if needs is None else str(needs),
@@ -350,6 +354,8 @@ class Jobs:
         }
         with self._database.write() as connection:
             connection.execute(sa.insert(JOBS).values(values))
+            for key, value in request.labels.items():
+                connection.execute(sa.insert(LABELS).values(job=job_id, key=key, value=value))
             record_event(connection, job_id, 1, EventType.QUEUED, {})
 
     def _require_same(self, job_id: JobId, request: CompilationRequest, tenant: str) -> None:

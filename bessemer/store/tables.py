@@ -41,6 +41,7 @@ JOBS = sa.Table(
     sa.Column("last_seq", sa.Integer, nullable=False),
     sa.Column("request", _document(), nullable=False),
     sa.Column("model", sa.String(64), nullable=False, server_default=""),
+    sa.Column("target_name", sa.String(64), nullable=False, server_default=""),
     sa.Column("kind", sa.String(16), nullable=False),
     sa.Column("priority", sa.Integer, nullable=False),
     sa.Column("needs", sa.Text),
@@ -67,8 +68,18 @@ JOBS = sa.Table(
     sa.Index("jobs_ended", "kind", "finished_at"),
     sa.Index("jobs_newest_by_state", "state", "created_at", "id"),
     sa.Index("jobs_newest_by_model", "model", "created_at", "id"),
+    sa.Index("jobs_newest_by_target", "target_name", "created_at", "id"),
     sa.Index("jobs_finished", "finished_at"),
     sa.Index("jobs_artifact_sizes", "artifact_count", "artifact_bytes"),
+)
+
+LABELS = sa.Table(
+    "labels",
+    METADATA,
+    sa.Column("job", sa.String(64), sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("key", sa.String(63), primary_key=True),
+    sa.Column("value", sa.String(128), nullable=False),
+    sa.Index("labels_found", "key", "value", "job"),
 )
 
 JOB_BLOBS = sa.Table(
