@@ -12,6 +12,13 @@ from bessemer.contract.request import CompilationRequest
 
 Path = tuple[str | int, ...]
 MAX_ERRORS = 50
+TEXT_FORMS = {
+    r"^[0-9a-f]{64}$": "a SHA-256: 64 lower-case hexadecimal digits",
+    r"^[A-Za-z_][A-Za-z0-9_.]{0,127}$": "a name of ASCII letters, digits, '_' and '.' that begins with a "
+    "letter or '_', of 128 characters at most",
+}
+"""The contract's patterns in words."""
+
 MAX_NAME_LENGTH = 128
 _QUOTED = re.compile(r"'([^']+)'")
 
@@ -42,6 +49,8 @@ def _message(detail: Mapping[str, Any], place: Path) -> str:
         return "expected a JSON object, with `Content-Type: application/json`"
     if kind == "extra_forbidden":
         return f"unknown field{_did_you_mean(str(place[-1]), _known_fields(place))}"
+    if kind == "string_pattern_mismatch" and detail["ctx"]["pattern"] in TEXT_FORMS:
+        return f"expected {TEXT_FORMS[detail['ctx']['pattern']]}"
     message = str(detail["msg"]).removeprefix("Value error, ")
     if kind in ("enum", "literal_error"):
         return f"{message}{_did_you_mean(str(detail['input']), _QUOTED.findall(message))}"

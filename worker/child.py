@@ -5,6 +5,7 @@ It never returns into the zygote: it ends with ``os._exit``.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -37,6 +38,7 @@ def main(order: StartJob, messages: int, host_mcpu: str, started: float) -> NoRe
     try:
         _reset_signals()
         _redirect(JobFolder(Path(order.folder)).log)
+        faulthandler.enable(all_threads=False)
         status = _run(order, Teller(messages, started), host_mcpu)
     except BaseException:
         traceback.print_exc()

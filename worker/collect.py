@@ -28,7 +28,7 @@ MEDIA_TYPES = {
 }
 SNAPSHOTS = (IR_INDEX, IR_TEXTS)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-LOG_TAIL_BYTES = 4096
+LOG_TAIL_BYTES = 16 << 10
 
 
 def collect(folder: Path, compiled: Compiled, artifacts: Artifacts, max_bytes: int) -> tuple[Artifact, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 import tvm
 from tvm.target import codegen
 
+from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.target import ResolvedTarget
 from worker.errors import JobError
@@ -60,12 +61,15 @@ def tvm_target(target: ResolvedTarget) -> tvm.target.Target:
     _check_triple(target.triple)
     plain = _make_target(target.triple, target.mcpu, (), target.cores)
     if target.mcpu not in known_processors(target.triple):
-        raise JobError(ErrorCode.BUILD_FAILED, f"LLVM knows no processor '{target.mcpu}' for {target.triple}")
+        near = did_you_mean(target.mcpu, known_processors(target.triple))
+        detail = f"LLVM knows no processor '{target.mcpu}' for {target.triple}{near}"
+        raise JobError(ErrorCode.BUILD_FAILED, detail)
     if not target.features:
         return plain
     unknown = [feature for feature in target.features if not _knows_feature(target, feature)]
     if unknown:
-        detail = f"LLVM knows no feature {', '.join(unknown)} for {target.triple}"
+        named = ", ".join(f"{feature}{_near_feature(target, feature)}" for feature in unknown)
+        detail = f"LLVM knows no feature {named} for {target.triple}"
         raise JobError(ErrorCode.BUILD_FAILED, detail)
     return _make_target(target.triple, target.mcpu, target.features, target.cores)
 
@@ -142,7 +146,8 @@ def _instruction_sets(target: tvm.target.Target) -> frozenset[str]:
 
 def _check_triple(triple: str) -> None:
     if architecture_of(triple) not in known_architectures():
-        raise JobError(ErrorCode.BUILD_FAILED, f"LLVM knows no architecture for the triple '{triple}'")
+        near = did_you_mean(architecture_of(triple), known_architectures())
+        raise JobError(ErrorCode.BUILD_FAILED, f"LLVM knows no architecture for the triple '{triple}'{near}")
 
 
 @cache
@@ -150,6 +155,14 @@ def known_processors(triple: str) -> frozenset[str]:
     """LLVM's names of the processors of a triple's architecture."""
     target = tvm.target.Target({"kind": "llvm", "mtriple": triple})
     return frozenset(str(name) for name in codegen.llvm_get_cpu_archlist(target))
+
+
+def _near_feature(target: ResolvedTarget, feature: str) -> str:
+    """LLVM lists what a processor has, not what there is."""
+    known = {
+        str(name) for name in codegen.llvm_get_cpu_features(_make_target(target.triple, target.mcpu, (), 1))
+    }
+    return did_you_mean(feature, {feature[0] + name for name in known})
 
 
 def _knows_feature(target: ResolvedTarget, feature: str) -> bool:

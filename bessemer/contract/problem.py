@@ -34,6 +34,9 @@ class ErrorCode(StrEnum):
     MODEL_UNSAFE_ARCHIVE = "model-unsafe-archive"
     MODEL_LOAD_FAILED = "model-load-failed"
     MODEL_LEAF_UNAVAILABLE = "model-leaf-unavailable"
+    MODEL_SIGNATURE_UNSUPPORTED = "model-signature-unsupported"
+    MODEL_TENSORS_UNSUPPORTED = "model-tensors-unsupported"
+    MODEL_STATEFUL = "model-stateful"
     MODEL_RAISED = "model-raised"
     INPUTS_MISSING = "inputs-missing"
     INPUTS_MISMATCH = "inputs-mismatch"
@@ -151,15 +154,33 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         "Save the model with torch's own functions; archives that expand hugely are refused.",
     ),
     ErrorCode.MODEL_LOAD_FAILED: ErrorText(
-        422, "torch could not load the model", "Save it with the torch version that the worker names."
+        422,
+        "torch could not load the model",
+        "Save it again on the CPU, with the torch version that the worker names.",
     ),
     ErrorCode.MODEL_LEAF_UNAVAILABLE: ErrorText(
         422,
         "The FX graph calls modules whose classes are not here",
         "Export the model with `torch.export.export` and `torch.export.save` instead.",
     ),
+    ErrorCode.MODEL_SIGNATURE_UNSUPPORTED: ErrorText(
+        422,
+        "The model takes or returns what no library can",
+        "Take and return tensors, at least one; make numbers and texts constants of the model.",
+    ),
+    ErrorCode.MODEL_TENSORS_UNSUPPORTED: ErrorText(
+        422,
+        "The model has tensors of a kind that is not compiled",
+        "Use dense tensors with elements, of float16 to float64, bfloat16, int8 to int64, uint8 or bool; "
+        "complex numbers as `torch.view_as_real` gives them, quantized models before their quantization.",
+    ),
+    ErrorCode.MODEL_STATEFUL: ErrorText(
+        422,
+        "A run of the model changes something, or differs from the run before",
+        "Call `eval()` and save it again; it may draw no random numbers and write into no input or buffer.",
+    ),
     ErrorCode.MODEL_RAISED: ErrorText(
-        422, "The model raised an error when it ran", "Run it in torch on these input shapes and dtypes."
+        422, "The model raised an error when it ran", "Run it in torch on inputs of these shapes and dtypes."
     ),
     ErrorCode.INPUTS_MISSING: ErrorText(
         422, "The model's inputs are not known", "Name every input: `--input NAME=1x3x224x224:float32`."
@@ -196,7 +217,9 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         "Rewrite the places that are listed, or add a rule (docs/translation.md).",
     ),
     ErrorCode.TRANSLATE_FAILED: ErrorText(
-        422, "The exported program could not be translated to Relax", "Report the model's operators to us."
+        422,
+        "The exported program could not be translated to Relax",
+        "Rewrite the place that is named, or add a rule for its operator (docs/translation.md).",
     ),
     ErrorCode.KERNEL_UNKNOWN: ErrorText(
         422,
@@ -259,7 +282,9 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         "See `docs/settings.md`, BESSEMER_SANDBOX, and the layers in `/readyz`.",
     ),
     ErrorCode.LIMIT_MEMORY: ErrorText(
-        422, "The job used more memory than it may", "Shrink the model or raise BESSEMER_LIMIT_MEMORY_BYTES."
+        422,
+        "The job used more memory than it may",
+        "Shrink the model or its inputs, or raise BESSEMER_LIMIT_MEMORY_BYTES.",
     ),
     ErrorCode.LIMIT_DISK: ErrorText(
         422, "The job wrote more to disk than it may", "Shrink the model or raise BESSEMER_LIMIT_DISK_BYTES."
@@ -283,10 +308,13 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.TIMEOUT: ErrorText(
         422,
         "The job ran longer than its request allows",
-        "Ask for fewer trials or a longer `timeout_seconds`.",
+        "See whether the model ends in torch; ask for fewer trials or a longer `timeout_seconds`.",
     ),
     ErrorCode.CHILD_CRASHED: ErrorText(
-        422, "The job's process died", "See the signal and the log; a model can crash torch by itself."
+        422,
+        "The job's process died",
+        "Run the model in torch first: a model can crash torch by itself. If it does not, report the signal, "
+        "the frames and the log.",
     ),
     ErrorCode.CHILD_MISBEHAVED: ErrorText(
         422, "The job's process did what no job does", "The model may be hostile; the job was ended."
