@@ -13,7 +13,7 @@ from refusals import Refusal
 
 from bessemer.contract.problem import Problem
 
-WAIT_SECONDS = 300.0
+WAIT_SECONDS = 180.0
 
 
 @dataclass(frozen=True)

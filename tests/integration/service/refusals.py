@@ -335,8 +335,8 @@ REFUSALS: dict[str, Refusal] = {
     "an unknown feature": failed(
         doubled,
         ErrorCode.BUILD_FAILED,
-        "did you mean '+avx512vnni'?",
-        target={"mcpu": "znver4", "features": ["+avx512vni"]},
+        "did you mean '+avx2'?",
+        target={"mcpu": "x86-64-v3", "features": ["+avx22"]},
     ),
     "an unknown architecture": failed(
         doubled,
