@@ -5,6 +5,7 @@ STAMP := $(VENV)/.installed
 PEERS := $(VENV)/.peers
 SURVEY := $(VENV)/.survey
 PYTHON ?= python3
+FILES_AT_ONCE ?= 2
 
 .DEFAULT_GOAL := help
 
@@ -23,8 +24,8 @@ demo: setup ## compile the MLP and the CNN through a service started for it
 serve: setup ## start the app and a worker on bessemer-data, port 8000
 	@$(BIN)/bessemer serve --data bessemer-data --port 8000
 
-test: setup ## run every test
-	@$(BIN)/python -m pytest
+test: setup ## run every test, two files at a time; FILES_AT_ONCE=4 for more
+	@$(BIN)/python -m pytest --numprocesses $(FILES_AT_ONCE) --dist loadfile --no-loadscope-reorder
 
 lint: setup ## check style and types
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
