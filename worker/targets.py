@@ -80,7 +80,11 @@ def missing_features(target: ResolvedTarget) -> tuple[str, ...]:
     Returns:
         Names of instruction sets as LLVM writes them, or the target's architecture where it is another one;
         nothing where the code runs here.
+
+    Raises:
+        JobError: ``build-failed`` where LLVM does not know the target.
     """
+    _check_triple(target.triple)
     architecture = architecture_of(target.triple)
     if architecture != architecture_of(host_triple()):
         return (architecture,)

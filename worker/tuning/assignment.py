@@ -53,7 +53,8 @@ def assign_spaces(functions: Sequence[Sequence[str]], wanted: Mapping[str, str])
     idle = [pattern for pattern in wanted if not any(fnmatchcase(name, pattern) for name in names)]
     if idle:
         there_are = ", ".join(names) or "none"
-        detail = f"no function fits {', '.join(map(repr, idle))}; those that can be searched: {there_are}"
+        patterns = ", ".join(f"'{pattern}'{did_you_mean(pattern, names)}" for pattern in idle)
+        detail = f"no function fits {patterns}; those that can be searched: {there_are}"
         raise JobError(ErrorCode.FUNCTION_UNKNOWN, detail)
     return [_space_of(group, wanted) for group in functions]
 
