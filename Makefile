@@ -6,6 +6,9 @@ PEERS := $(VENV)/.peers
 SURVEY := $(VENV)/.survey
 PYTHON ?= python3
 FILES_AT_ONCE ?= 2
+KILLS ?= 200
+SEED ?= 1
+DATABASE ?= sqlite
 
 .DEFAULT_GOAL := help
 
@@ -49,7 +52,10 @@ bench-architectures: $(SURVEY) ## take public architectures to verified librarie
 $(SURVEY): pyproject.toml $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[survey]' && touch $@
 
+soak: setup ## kill every kind of process while jobs run; KILLS=200 SEED=1 DATABASE=postgresql
+	@KILLS="$(KILLS)" SEED="$(SEED)" DATABASE="$(DATABASE)" $(BIN)/python -m benchmarks.soak
+
 docs: setup ## rewrite the generated parts of docs/ from the code
 	@$(BIN)/python -m docs
 
-.PHONY: help setup demo serve test lint format bench bench-models bench-architectures docs
+.PHONY: help setup demo serve test lint format bench bench-models bench-architectures soak docs

@@ -82,13 +82,14 @@ class Supervisor:
 
         Raises:
             StoreUnavailableError: the store was away for too long; the queue begins the task again.
-            PostponedError: the same, since this worker's disk is full.
+            PostponedError: the same, since this worker's disk is full, or its zygote does not start.
         """
         with (
             self._metrics.task(task.kind),
             self.hands.holding(task),
             log_fields(worker=self.worker_id, **_named(task)),
         ):
+            await self._bench.prepare()
             if task.kind is TaskKind.INSPECT:
                 await self._inspect(task.id)
             elif task.kind is TaskKind.INVOKE:
@@ -106,6 +107,7 @@ class Supervisor:
                 await self._attempt(task, attempt)
         except AttemptLostError as error:
             log.warning("attempt %d of job %s is lost: %s", attempt, job_id, error)
+            await self._bench.prepare()
             await self._compile(task)
         except FencedError:
             log.warning("job %s was taken over by another worker", job_id)
@@ -180,6 +182,7 @@ class Supervisor:
                 found = await self._inspected(digest, lost_attempts)
         except AttemptLostError as error:
             log.warning("an inspection of %s is lost: %s", digest, error)
+            await self._bench.prepare()
             await self._inspect(digest)
             return
         except (StoreUnavailableError, PostponedError):

@@ -8,8 +8,9 @@ from functools import partial
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.store.artifacts import Artifacts
 from bessemer.store.errors import BlobMissingError, DamagedError
-from bessemer.store.queue import TaskKind
+from bessemer.store.queue import PostponedError, TaskKind
 from worker.ending import Ending
+from worker.errors import ZygoteLostError
 from worker.job import run_job
 from worker.job_folder import JobFolder, make_job_folder, remove_job_folder, seal_model
 from worker.journal import Journal
@@ -42,6 +43,17 @@ class Workbench:
         self._place = place
         self._zygote = zygote
         self._metrics = metrics
+
+    async def prepare(self) -> None:
+        """Return once a zygote is ready: no attempt begins, and none is lost, while it starts.
+
+        Raises:
+            PostponedError: it could not be started.
+        """
+        try:
+            await self._zygote.ensure_running()
+        except ZygoteLostError as error:
+            raise PostponedError(str(error)) from error
 
     @asynccontextmanager
     async def folder(self, name: str, slot: int) -> AsyncIterator[JobFolder]:

@@ -21,6 +21,7 @@ from bessemer.store.store import Store, open_store
 from worker.zygote_handle import CHECKOUT
 
 LIVE_SECONDS = 10.0
+LEASE_SECONDS = 3.0
 SLOT_UID_BASE = 67_000
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 PLAINLY = (sys.executable, "-m", "worker")
@@ -52,10 +53,10 @@ class Premises:
 
     @contextmanager
     def worker(
-        self, command: Sequence[str] = PLAINLY, sandbox: str = "required"
+        self, command: Sequence[str] = PLAINLY, sandbox: str = "required", worker_id: str = "worker"
     ) -> Iterator["subprocess.Popen[bytes]"]:
         """A worker process, ended at the end as by its operator."""
-        environment = self.environment | {"BESSEMER_SANDBOX": sandbox}
+        environment = self.environment | {"BESSEMER_SANDBOX": sandbox, "BESSEMER_WORKER_ID": worker_id}
         with (
             self.log.open("wb") as log,
             subprocess.Popen(command, cwd=CHECKOUT, env=environment, stderr=log) as process,
@@ -80,6 +81,7 @@ def premises(folder: Path, variables: Mapping[str, str] = NO_VARIABLES) -> Itera
         **os.environ,
         "BESSEMER_DATA": str(settings.data),
         "BESSEMER_WORK_DIR": str(work),
+        "BESSEMER_WORKER_LOST_SECONDS": str(LEASE_SECONDS),
         "BESSEMER_SLOT_UID_BASE": str(SLOT_UID_BASE),
         "BESSEMER_METRICS_PORT": "0",
         **variables,
