@@ -17,6 +17,14 @@ from worker.messages import Message, ProgressMade, StageFinished, StageStarted
 from worker.usage import Usage
 
 LIMITS = frozenset(code for code in ErrorCode if code.value.startswith("limit-")) | {ErrorCode.TIMEOUT}
+OWN_FAULTS = (
+    ErrorCode.INTERNAL,
+    ErrorCode.WORKER_LOST,
+    ErrorCode.CHILD_CRASHED,
+    ErrorCode.CHILD_MISBEHAVED,
+    ErrorCode.SANDBOX_INCOMPLETE,
+)
+"""Ends that are no fault of a request: alerts ask for them."""
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
 
 log = logging.getLogger(__name__)
@@ -35,6 +43,17 @@ class WorkerMetrics:
         self._in_progress = metrics.TASKS_IN_PROGRESS.gauge(self.registry)
         self._peak_memory = metrics.PEAK_MEMORY.histogram(self.registry)
         self._kills = metrics.SANDBOX_KILLS.counter(self.registry)
+        self._begin_at_zero()
+
+    def _begin_at_zero(self) -> None:
+        """A counter that appears with its first event has not increased, as Prometheus sees it."""
+        for kind in TaskKind:
+            self._in_progress.labels(kind)
+            self._tasks.labels(kind, SUCCEEDED, "")
+            for code in OWN_FAULTS:
+                self._tasks.labels(kind, FAILED, code)
+        for limit in LIMITS:
+            self._kills.labels(limit)
 
     @contextmanager
     def task(self, kind: TaskKind) -> Iterator[None]:

@@ -280,7 +280,8 @@ class ProbeJournal(SilentJournal):
 
 def _named(task: Task) -> dict[str, str]:
     """What a task is about, for the log."""
-    return {"task": task.kind.value, "model" if task.kind is TaskKind.INSPECT else "job": task.id}
+    names = {TaskKind.INSPECT: "model", TaskKind.INVOKE: "invocation"}
+    return {"task": task.kind.value, names.get(task.kind, "job"): task.id}
 
 
 def _let_go(hand_back: Callable[[], None]) -> None:

@@ -5,7 +5,18 @@ from typing import Annotated
 import typer
 
 import bessemer
-from bessemer.cli import checking, compiling, invoking, jobs, models, running, serving, snapshots, workers
+from bessemer.cli import (
+    checking,
+    compiling,
+    gating,
+    invoking,
+    jobs,
+    models,
+    running,
+    serving,
+    snapshots,
+    workers,
+)
 
 __all__ = ["application"]
 
@@ -35,6 +46,7 @@ def _common(
 
 application.command("serve")(serving.serve)
 application.command("compile")(compiling.compile_model)
+application.command("gate")(gating.gate)
 application.command("check")(checking.check)
 application.command("show")(jobs.show)
 application.command("jobs")(jobs.list_jobs)

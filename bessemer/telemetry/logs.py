@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
 _FIELDS: ContextVar[Mapping[str, str | int]] = ContextVar("bessemer_log_fields", default={})  # noqa: B039
@@ -89,7 +90,9 @@ class JsonLines(JsonFormatter):
 
     def __init__(self) -> None:
         super().__init__(
-            "%(levelname)s %(name)s %(message)s", rename_fields={"levelname": "level", "name": "logger"}
+            "%(levelname)s %(name)s %(message)s",
+            rename_fields={"levelname": "level", "name": "logger"},
+            reserved_attrs=[*RESERVED_ATTRS, "fields"],
         )
 
     def add_fields(

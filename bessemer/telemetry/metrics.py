@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import version
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.process_collector import ProcessCollector
 
@@ -190,6 +190,7 @@ WORKER = (
 
 def new_registry() -> CollectorRegistry:
     """A program's registry, with what is known of every process."""
+    disable_created_metrics()  # one more series for each, which OpenMetrics alone has a use for
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     BUILD.gauge(registry).labels(version("bessemer")).set(1)

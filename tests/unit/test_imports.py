@@ -17,6 +17,7 @@ SERVICE = ("bessemer.store", "bessemer.client", "bessemer.cli", "app", "worker")
 RULES = [
     ("bessemer/contract", (*SERVICE, "bessemer.bundle", "bessemer.errors", *COMPILERS)),
     ("bessemer/store", ("bessemer.client", "bessemer.cli", "bessemer.bundle", "app", "worker", *COMPILERS)),
+    ("bessemer/gate", (*SERVICE, "bessemer.bundle", "bessemer.telemetry", *COMPILERS)),
     (
         "bessemer/telemetry",
         ("bessemer.store", "bessemer.client", "bessemer.cli", "bessemer.bundle", "app", "worker", *COMPILERS),

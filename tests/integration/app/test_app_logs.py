@@ -86,6 +86,7 @@ def test_the_apps_access_log_names_route_and_request_but_no_query(tmp_path: Path
         "request": "ci-7.1",
     }
     assert healthy["request"] != "ci-7.1"
+    assert "fields" not in healthy
     assert "secret" not in "".join(lines)
 
 
