@@ -190,7 +190,7 @@ WORKER = (
 
 def new_registry() -> CollectorRegistry:
     """A program's registry, with what is known of every process."""
-    disable_created_metrics()  # one more series for each, which OpenMetrics alone has a use for
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # one more series for each, which OpenMetrics alone has a use for
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     BUILD.gauge(registry).labels(version("bessemer")).set(1)
