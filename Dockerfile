@@ -82,5 +82,8 @@ RUN apt-get update && apt-get install --no-install-recommends --yes libseccomp2 
  && install -d -m 711 /work
 COPY --from=worker-slim /opt/venv /opt/venv
 COPY --from=worker-project /srv/bessemer /srv/bessemer
-ENV BESSEMER_DATA=/var/lib/bessemer BESSEMER_WORK_DIR=/work
+ENV BESSEMER_DATA=/var/lib/bessemer BESSEMER_WORK_DIR=/work BESSEMER_METRICS_HOST=0.0.0.0 BESSEMER_METRICS_PORT=9100
+EXPOSE 9100
+HEALTHCHECK --interval=5s --timeout=5s --start-period=120s \
+  CMD ["python", "-c", "import os, urllib.request as r; r.urlopen(f'http://127.0.0.1:{os.environ[\"BESSEMER_METRICS_PORT\"]}/metrics')"]
 CMD ["python", "-m", "worker"]

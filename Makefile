@@ -30,8 +30,13 @@ serve: setup ## start the app and a worker on bessemer-data, port 8000
 test: setup ## run every test, two files at a time; FILES_AT_ONCE=4 for more
 	@$(BIN)/python -m pytest --numprocesses $(FILES_AT_ONCE) --dist loadfile --no-loadscope-reorder
 
-lint: setup ## check style and types
+test-containers: setup ## build both images, run the compose file, compile, kill a worker; needs a container engine
+	@$(BIN)/python -m pytest tests/containers --timeout 3600
+
+lint: setup ## check style, types, and the container files
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+	@$(BIN)/hadolint Dockerfile ci/containers/stand-ins/*.Dockerfile
+	@$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml ci/containers/stand-ins/compose.yml
 
 format: setup ## format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
@@ -58,4 +63,4 @@ soak: setup ## kill every kind of process while jobs run; KILLS=200 SEED=1 DATAB
 docs: setup ## rewrite the generated parts of docs/ from the code
 	@$(BIN)/python -m docs
 
-.PHONY: help setup demo serve test lint format bench bench-models bench-architectures soak docs
+.PHONY: help setup demo serve test test-containers lint format bench bench-models bench-architectures soak docs

@@ -1,4 +1,4 @@
-"""Builds both images, brings the compose file up, and takes it down. `make test-containers` runs these tests."""
+"""Builds both images, brings the compose file up and takes it down, for `make test-containers`."""
 
 import subprocess
 import time
@@ -77,13 +77,15 @@ def _wait_until_up(stack: Stack, client: Client, figures: list[str]) -> None:
     while len(seen) < 2 and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
         new = (workers_alive(client) or set()) - seen
-        figures.extend(f"worker: takes jobs {_since_start(host):.1f} s after its container's start" for host in new)
+        figures.extend(
+            f"worker: takes jobs {_since_start(host):.1f} s after its container's start" for host in new
+        )
         seen |= new
     assert len(seen) == 2, stack.compose("logs", "--tail", "30")
 
 
 def workers_alive(client: Client) -> set[str] | None:
-    """The hosts of the workers that are alive, which are the short ids of their containers; None: no answer."""
+    """The hosts of the workers that are alive: their containers' short ids. None: no answer."""
     try:
         return {worker.host for worker in client.readiness().workers}
     except BessemerError:
@@ -92,5 +94,7 @@ def workers_alive(client: Client) -> set[str] | None:
 
 def _since_start(container: str) -> float:
     """Seconds since a container was started."""
-    started = datetime.fromisoformat(docker("inspect", "--format", "{{.State.StartedAt}}", container)[:26] + "+00:00")
+    started = datetime.fromisoformat(
+        docker("inspect", "--format", "{{.State.StartedAt}}", container)[:26] + "+00:00"
+    )
     return (datetime.now(UTC) - started).total_seconds()

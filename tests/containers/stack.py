@@ -18,7 +18,7 @@ KINDS = ("container", "volume", "network")
 
 NO_ENGINE = """\
 no container engine answers: {reason}
-These tests need docker with BuildKit, and docker compose. Start the engine (or set DOCKER_HOST) and try again.
+These tests need docker with BuildKit, and docker compose: start the engine, or set DOCKER_HOST.
 On a Debian machine that reaches no image registry: ci/containers/offline make test-containers"""
 
 

@@ -54,8 +54,10 @@ def test_every_layer_of_the_sandbox_holds_in_both_workers(started: Started) -> N
 
 def test_two_workers_give_their_jobs_different_users(started: Started) -> None:
     """Users count against one limit of processes, whichever container they are in."""
-    taken = "import os, fcntl, glob\nfor p in sorted(glob.glob('/tmp/bessemer-users-0/*/lock')):\n" \
-            "  f = open(p)\n  try: fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)\n  except OSError: print(p)"
+    taken = (
+        "import os, fcntl, glob\nfor p in sorted(glob.glob('/tmp/bessemer-users-0/*/lock')):\n"
+        "  f = open(p)\n  try: fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)\n  except OSError: print(p)"
+    )
     (first, _) = started.stack.containers("worker")
     assert len(docker("exec", first, "python", "-c", taken).splitlines()) == 2
 
