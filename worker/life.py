@@ -42,7 +42,7 @@ async def run_supervisor(settings: WorkerSettings, store_settings: StoreSettings
         try:
             with served(metrics, settings.metrics_host, settings.metrics_port):
                 presence = await _prepare(supervisor, zygote, settings)
-                await _work(supervisor, presence, store, store_settings)
+                await _work(supervisor, presence, store, store_settings, metrics)
         finally:
             await asyncio.shield(zygote.stop())
             await asyncio.shield(asyncio.to_thread(tracer.close))
@@ -58,11 +58,15 @@ async def _prepare(supervisor: Supervisor, zygote: Zygote, settings: WorkerSetti
 
 
 async def _work(
-    supervisor: Supervisor, presence: Presence, store: Store, store_settings: StoreSettings
+    supervisor: Supervisor,
+    presence: Presence,
+    store: Store,
+    store_settings: StoreSettings,
+    metrics: WorkerMetrics,
 ) -> None:
     lease_seconds = store_settings.worker_lost_seconds
     with closing(await asyncio.to_thread(open_queue, store_settings)) as queue:
-        reaper = Reaper(store.workers, queue, Leases(lease_seconds))
+        reaper = Reaper(store.workers, queue, Leases(lease_seconds), metrics.workers_lost.inc)
         can_take = partial(_can_take, presence.ready.capability)
         consumer = open_consumer(store_settings, supervisor.worker_id, can_take)
         # nothing is taken in hand before the lease on it is written down

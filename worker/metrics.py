@@ -36,6 +36,7 @@ class WorkerMetrics:
     def __init__(self) -> None:
         self.registry = metrics.new_registry()
         self.zygote_restarts = metrics.ZYGOTE_RESTARTS.counter(self.registry)
+        self.workers_lost = metrics.WORKERS_LOST.counter(self.registry)
         self.candidates = metrics.CANDIDATES.counter(self.registry)
         self.stages = metrics.STAGE_DURATION.histogram(self.registry)
         self._tasks = metrics.TASKS.counter(self.registry)

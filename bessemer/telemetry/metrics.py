@@ -96,7 +96,7 @@ STORE_OBJECTS = Metric(
 WORKERS_LOST = Metric(
     "bessemer_workers_lost_total",
     Kind.COUNTER,
-    "Workers that this app gave up, after `BESSEMER_WORKER_LOST_SECONDS`.",
+    "Workers whose lease ran out (`BESSEMER_WORKER_LOST_SECONDS`), as this program was the first to find.",
 )
 HTTP_REQUESTS = Metric(
     "bessemer_http_requests_total",
@@ -183,6 +183,7 @@ WORKER = (
     TASKS_IN_PROGRESS,
     CANDIDATES,
     PEAK_MEMORY,
+    WORKERS_LOST,
     ZYGOTE_RESTARTS,
     SANDBOX_KILLS,
 )
