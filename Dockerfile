@@ -1,31 +1,89 @@
-# syntax=docker/dockerfile:1
-FROM python:3.11-slim-bookworm AS base
-ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1
-RUN python -m venv /opt/venv
-ENV PATH=/opt/venv/bin:$PATH
+# Two images: `app` (no torch, no TVM) and `worker`. docs/containers.md explains them and how they are built.
+ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+# An image with wheels in its root, where no index is reached. Default: none.
+ARG WHEELS_IMAGE=scratch
+
+# hadolint ignore=DL3006
+FROM ${WHEELS_IMAGE} AS wheels
+WORKDIR /
+
+# hadolint ignore=DL3006
+FROM ${PYTHON_IMAGE} AS python
+ENV PATH=/opt/venv/bin:/srv/bessemer/bin:$PATH PYTHONPATH=/srv/bessemer PYTHONUNBUFFERED=1
 WORKDIR /srv/bessemer
 
-FROM base AS app
-COPY pyproject.toml README.md LICENSE ./
-COPY bessemer bessemer
-RUN pip install '.[server]'
-COPY app app
-RUN useradd --system --uid 10001 bessemer && install -d -o bessemer /var/lib/bessemer
-USER bessemer
-ENV BESSEMER_HOST=0.0.0.0 BESSEMER_PORT=8000 BESSEMER_DATA=/var/lib/bessemer
-EXPOSE 8000
-HEALTHCHECK --interval=10s --timeout=5s --start-period=20s \
-  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/healthz')"]
-CMD ["python", "-m", "app"]
+FROM python AS build
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install --no-install-recommends --yes binutils && rm -rf /var/lib/apt/lists/*
+COPY ci/containers/dependencies /usr/local/bin/
+COPY pyproject.toml /build/
 
-FROM base AS worker
-RUN apt-get update && apt-get install --no-install-recommends --yes libseccomp2 && rm -rf /var/lib/apt/lists/*
-COPY pyproject.toml README.md LICENSE ./
+# What comes from elsewhere is a layer of its own: it stays for as long as pyproject.toml does.
+FROM build AS app-dependencies
+RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca_certificates,target=/etc/ssl/certs/ca-certificates.crt \
+    --mount=type=bind,from=wheels,target=/wheels \
+    --mount=type=cache,target=/root/.cache/pip \
+    dependencies /build/pyproject.toml server
+COPY ci/containers/slim /usr/local/bin/
+RUN slim /opt/venv
+
+FROM build AS worker-dependencies
+# Where torch's CPU builds are: the default index would bring gigabytes of CUDA with it.
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca_certificates,target=/etc/ssl/certs/ca-certificates.crt \
+    --mount=type=bind,from=wheels,target=/wheels \
+    --mount=type=cache,target=/root/.cache/pip \
+    dependencies /build/pyproject.toml server worker
+
+# zig compiles C here and nowhere else, so no image has a cache of its, nor the library that it compiles with.
+FROM worker-dependencies AS kernels
 COPY bessemer bessemer
-# TORCH_INDEX names the index of torch's CPU builds, where the default index would bring CUDA with it.
-ARG TORCH_INDEX=
-RUN pip install ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} '.[server,worker]'
 COPY worker worker
 RUN python -m worker.kernels.compile
-ENV BESSEMER_DATA=/var/lib/bessemer
+
+FROM worker-dependencies AS worker-slim
+COPY ci/containers/slim /usr/local/bin/
+RUN slim /opt/venv
+
+FROM build AS project
+COPY README.md LICENSE /build/
+COPY bessemer /build/bessemer
+RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca_certificates,target=/etc/ssl/certs/ca-certificates.crt \
+    --mount=type=cache,target=/root/.cache/pip \
+    pip install --disable-pip-version-check --no-deps --target /srv/bessemer /build
+COPY LICENSE ./
+
+FROM project AS app-project
+COPY app app
+RUN python3 -m compileall -q .
+
+FROM project AS worker-project
+COPY worker worker
+COPY --from=kernels /srv/bessemer/worker/kernels/objects worker/kernels/objects
+RUN python3 -m compileall -q .
+
+FROM python AS app
+RUN useradd --system --uid 10001 --no-create-home bessemer && install -d -o bessemer /var/lib/bessemer
+COPY --from=app-dependencies /opt/venv /opt/venv
+COPY --from=app-project /srv/bessemer /srv/bessemer
+USER 10001
+ENV BESSEMER_HOST=0.0.0.0 BESSEMER_PORT=8000 BESSEMER_DATA=/var/lib/bessemer
+EXPOSE 8000
+HEALTHCHECK --interval=5s --timeout=5s --start-period=30s \
+  CMD ["python", "-c", "import os, urllib.request as r; r.urlopen(f'http://127.0.0.1:{os.environ[\"BESSEMER_PORT\"]}/healthz')"]
+CMD ["python", "-m", "app"]
+
+FROM python AS worker
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install --no-install-recommends --yes libseccomp2 && rm -rf /var/lib/apt/lists/* \
+ && install -d -m 711 /work
+COPY --from=worker-slim /opt/venv /opt/venv
+COPY --from=worker-project /srv/bessemer /srv/bessemer
+ENV BESSEMER_DATA=/var/lib/bessemer BESSEMER_WORK_DIR=/work BESSEMER_METRICS_HOST=0.0.0.0 BESSEMER_METRICS_PORT=9100
+EXPOSE 9100
+HEALTHCHECK --interval=5s --timeout=5s --start-period=120s \
+  CMD ["python", "-c", "import os, urllib.request as r; r.urlopen(f'http://127.0.0.1:{os.environ[\"BESSEMER_METRICS_PORT\"]}/metrics')"]
 CMD ["python", "-m", "worker"]

@@ -5,6 +5,10 @@ STAMP := $(VENV)/.installed
 PEERS := $(VENV)/.peers
 SURVEY := $(VENV)/.survey
 PYTHON ?= python3
+FILES_AT_ONCE ?= 2
+KILLS ?= 200
+SEED ?= 1
+DATABASE ?= sqlite
 
 .DEFAULT_GOAL := help
 
@@ -23,11 +27,16 @@ demo: setup ## compile the MLP and the CNN through a service started for it
 serve: setup ## start the app and a worker on bessemer-data, port 8000
 	@$(BIN)/bessemer serve --data bessemer-data --port 8000
 
-test: setup ## run every test
-	@$(BIN)/python -m pytest
+test: setup ## run every test, two files at a time; FILES_AT_ONCE=4 for more
+	@$(BIN)/python -m pytest --numprocesses $(FILES_AT_ONCE) --dist loadfile --no-loadscope-reorder
 
-lint: setup ## check style and types
+test-containers: setup ## build both images, run the compose file, compile, kill a worker; needs a container engine
+	@$(BIN)/python -m pytest tests/containers --timeout 3600
+
+lint: setup ## check style, types, and the container files
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+	@$(BIN)/hadolint Dockerfile ci/containers/stand-ins/*.Dockerfile
+	@$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml ci/containers/stand-ins/compose.yml
 
 format: setup ## format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
@@ -48,7 +57,10 @@ bench-architectures: $(SURVEY) ## take public architectures to verified librarie
 $(SURVEY): pyproject.toml $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[survey]' && touch $@
 
+soak: setup ## kill every kind of process while jobs run; KILLS=200 SEED=1 DATABASE=postgresql
+	@KILLS="$(KILLS)" SEED="$(SEED)" DATABASE="$(DATABASE)" $(BIN)/python -m benchmarks.soak
+
 docs: setup ## rewrite the generated parts of docs/ from the code
 	@$(BIN)/python -m docs
 
-.PHONY: help setup demo serve test lint format bench bench-models bench-architectures docs
+.PHONY: help setup demo serve test test-containers lint format bench bench-models bench-architectures soak docs

@@ -12,6 +12,8 @@ import uvicorn
 from app.main import create_app
 from app.settings import AppSettings
 from bessemer.store.settings import read_settings
+from bessemer.telemetry.logs import LogSettings, set_up_logs
+from bessemer.telemetry.traces import TelemetryMissingError
 
 KEEP_ALIVE_SECONDS = 60
 
@@ -42,14 +44,19 @@ def main() -> None:
     """Serve until a signal comes; the exit status is 0 then."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _exit)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    settings = read_settings(AppSettings)
-    app = create_app(settings)
+    settings, logs = read_settings(AppSettings), read_settings(LogSettings)
+    set_up_logs(logs.log_format, logging.WARNING)
+    logging.getLogger("app.access").setLevel(logging.INFO if logs.access_log else logging.WARNING)
+    try:
+        app = create_app(settings)
+    except TelemetryMissingError as error:
+        sys.exit(f"the app cannot start: {error}")
     config = uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
-        log_level="warning",
+        log_config=None,  # its loggers write as all others do
+        access_log=False,  # its lines have query strings; the app has lines of its own
         server_header=False,
         timeout_graceful_shutdown=settings.stop_seconds,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,

@@ -1,6 +1,6 @@
 """What the OpenAPI document says beyond the types: examples, and the problems of each route."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fastapi import FastAPI
@@ -8,11 +8,17 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 from app.problems import PROBLEM_MEDIA_TYPE
+from bessemer.contract.capability import Capability
+from bessemer.contract.invocation import OUTPUTS, Invocation, InvocationPage
 from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText
-from bessemer.contract.job import Compilation, CompilationPage, JobState
+from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
 from bessemer.contract.model import Inspection, Model, ModelFormat, ModelState, Signature
 from bessemer.contract.problem import ERRORS, ErrorCode, make_problem
+from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
+from bessemer.contract.report import Latency
 from bessemer.contract.request import CompilationRequest, TuneOptions
+from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from bessemer.contract.service import RunningTask, Worker, WorkerList
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from bessemer.contract.tensor import DType, TensorSpec
@@ -27,7 +33,19 @@ REQUEST = CompilationRequest(
     model=_DIGEST, target=PresetTarget(preset="x86-64-v3"), inputs=(_IMAGE,), tune=TuneOptions(trials=64)
 )
 COMPILATION = Compilation(
-    id="2c26b46b68ffc68ff99b453c1d304134", state=JobState.QUEUED, request=REQUEST, created_at=_AT
+    id="2c26b46b68ffc68ff99b453c1d304134",
+    state=JobState.QUEUED,
+    request=REQUEST,
+    queue=QueuePlace(
+        name=QueueName.COMPILE,
+        position=4,
+        ahead=3,
+        workers=2,
+        estimated_start_seconds=21.5,
+        explanation="an estimate: 3 ahead, 2 workers, and the last 50 compile took 12.4 s in the median",
+        waiting_for=None,
+    ),
+    created_at=_AT,
 )
 IR = IrListing(
     items=(
@@ -54,6 +72,26 @@ IR = IrListing(
     )
 )
 PAGE = CompilationPage(items=(COMPILATION,))
+INVOCATION = Invocation(
+    id="fcde2b2edba56bf408601fb721fe9b5c",
+    compilation=COMPILATION.id,
+    state=JobState.SUCCEEDED,
+    inputs=_DIGEST,
+    inputs_bytes=3386,
+    runs=10,
+    attempt=1,
+    worker="host-1",
+    threads=2,
+    latency=Latency(
+        runs=10, min_ms=0.008, p50_ms=0.009, p90_ms=0.01, p99_ms=0.012, mean_ms=0.0092, stddev_ms=0.001
+    ),
+    outputs=(TensorSpec(name="output", shape=(1, 10), dtype=DType.FLOAT32),),
+    artifact=Artifact(name=OUTPUTS, digest=_DIGEST, size_bytes=296, media_type="application/zip"),
+    created_at=_AT,
+    started_at=_AT,
+    finished_at=_AT,
+)
+INVOCATIONS = InvocationPage(items=(INVOCATION,))
 MODEL = Model(
     digest=_DIGEST,
     size_bytes=408_576,
@@ -63,6 +101,35 @@ MODEL = Model(
         signature=Signature(inputs=(_IMAGE,), input_names=("x",), parameters=101_770),
     ),
     created_at=_AT,
+)
+WORKERS = WorkerList(
+    items=(
+        Worker(
+            id="build-1-3f2a9c1e",
+            host="build-1",
+            processor="AMD EPYC 9R14",
+            mcpu="znver4",
+            cores=8,
+            versions={"bessemer": "0.1.0", "torch": "2.13.0", "apache-tvm": "0.27.0.post1"},
+            sandbox=SandboxStatus(mode=SandboxMode.REQUIRED, layers=()),
+            running=(
+                RunningTask(
+                    kind=TaskKind.COMPILE,
+                    id=COMPILATION.id,
+                    began_at=_AT,
+                    stage=Stage.TUNE,
+                    stage_began_at=_AT + timedelta(seconds=4),
+                ),
+            ),
+            capability=Capability(
+                architecture="x86_64",
+                foreign=("aarch64", "riscv64"),
+                processors={"sapphirerapids": ("amx-bf16", "amx-int8", "amx-tile", "avx512fp16")},
+                lacking=("amx-bf16", "amx-int8", "amx-tile", "avx512fp16"),
+            ),
+            seen_at=_AT + timedelta(seconds=9),
+        ),
+    )
 )
 MODEL_UPLOAD: dict[str, Any] = {
     "requestBody": {

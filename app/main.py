@@ -11,12 +11,30 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from app import documentation, problems, reference
-from app.routes import artifacts, compilations, events, health, ir, models, targets
+from app.metering import Metering
+from app.metrics import AppMetrics
+from app.request_ids import RequestIds
+from app.routes import (
+    artifacts,
+    compilations,
+    events,
+    health,
+    invocations,
+    ir,
+    metrics,
+    models,
+    submissions,
+    targets,
+    workers,
+)
 from app.service import Service
 from app.settings import AppSettings
 from app.sweeper import sweep_forever
+from app.tracing import Tracing
+from app.waiting import WaitingLine
 from bessemer.store.dbos_queue import open_queue
 from bessemer.store.store import open_store
+from bessemer.telemetry.traces import open_tracer
 
 DESCRIPTION = """Upload a PyTorch model, name a target, and get a library that was checked and measured.
 
@@ -25,7 +43,9 @@ TAGS = [
     {"name": "models", "description": "Uploading models."},
     {"name": "compilations", "description": "Turning a model into a library."},
     {"name": "artifacts", "description": "What a compilation made."},
+    {"name": "invocations", "description": "Running a compiled library."},
     {"name": "targets", "description": "What can be compiled for."},
+    {"name": "workers", "description": "Who compiles."},
     {"name": "health", "description": "The service itself."},
 ]
 
@@ -50,8 +70,25 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
     )
     app.state.settings = settings or AppSettings()
     app.state.stopping = asyncio.Event()
+    app.state.metrics = AppMetrics()
+    app.state.tracer = open_tracer("app")
+    app.add_middleware(Metering, metrics=app.state.metrics)
+    app.add_middleware(Tracing, tracer=app.state.tracer)
+    app.add_middleware(RequestIds)  # the last that is added comes first
     problems.install(app)
-    for module in (models, compilations, events, artifacts, ir, targets, health):
+    for module in (
+        models,
+        submissions,
+        compilations,
+        events,
+        artifacts,
+        ir,
+        invocations,
+        targets,
+        workers,
+        health,
+        metrics,
+    ):
         app.include_router(module.router)
     app.add_api_route("/", _root, include_in_schema=False)
     documentation.install(app)
@@ -66,7 +103,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     try:
         queue = await run_in_threadpool(open_queue, settings)
         try:
-            service = Service(settings, store, queue, app.state.stopping)
+            line = WaitingLine(store, settings.worker_liveness_seconds)
+            service = Service(settings, store, queue, line, app.state.stopping, app.state.metrics)
             app.state.service = service
             async with _sweeping(service):
                 yield
@@ -74,6 +112,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             await run_in_threadpool(queue.close)
     finally:
         await run_in_threadpool(store.close)
+        await run_in_threadpool(app.state.tracer.close)
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from app.request_ids import HEADER
 from app.validation import field_errors
 from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_problem
 from bessemer.store.errors import (
@@ -19,6 +20,8 @@ from bessemer.store.errors import (
     EmptyUploadError,
     FencedError,
     IdempotencyConflictError,
+    JobNotFinalError,
+    ModelInUseError,
     StoreError,
     StoreUnavailableError,
     TooLargeError,
@@ -33,6 +36,8 @@ ERRORS_SHOWN_IN_DETAIL = 3
 STORE_CODES: dict[type[StoreError], ErrorCode] = {
     FencedError: ErrorCode.STATE_CONFLICT,
     IdempotencyConflictError: ErrorCode.IDEMPOTENCY_CONFLICT,
+    JobNotFinalError: ErrorCode.STATE_CONFLICT,
+    ModelInUseError: ErrorCode.MODEL_IN_USE,
     CursorInvalidError: ErrorCode.REQUEST_INVALID,
     TooLargeError: ErrorCode.MODEL_TOO_LARGE,
     EmptyUploadError: ErrorCode.MODEL_EMPTY,
@@ -137,7 +142,8 @@ async def _answer_store(request: Request, error: Exception) -> Response:
 
 
 async def _answer_unexpected(request: Request, error: Exception) -> Response:
-    return problem_response(request, internal_problem())
+    headers = {HEADER: request.state.request_id} if hasattr(request.state, "request_id") else None
+    return problem_response(request, internal_problem(), headers)
 
 
 def allowed_methods(request: Request) -> tuple[str, ...]:

@@ -7,10 +7,12 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from app.metrics import AppMetrics
 from app.settings import AppSettings
+from app.waiting import WaitingLine
 from bessemer.contract.base import Digest, JobId
 from bessemer.store.errors import StoreError
-from bessemer.store.queue import Queue, Task, TaskKind, job_kind
+from bessemer.store.queue import Queue, Task, TaskKind
 from bessemer.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -23,7 +25,9 @@ class Service:
     settings: AppSettings
     store: Store
     queue: Queue
+    line: WaitingLine
     stopping: asyncio.Event
+    metrics: AppMetrics
 
     def enqueue_compilation(self, job_id: JobId) -> None:
         """Hand a job to the workers. Blocks.
@@ -31,17 +35,10 @@ class Service:
         Raises:
             StoreError: the queue or the database cannot be reached; the sweeper tries again.
         """
-        self.queue.enqueue(self.compilation_task(job_id))
-        self.store.jobs.mark_enqueued(job_id)
-
-    def compilation_task(self, job_id: JobId) -> Task:
-        """A job as the queue knows it. Blocks.
-
-        Raises:
-            StoreError: the database cannot be reached.
-        """
-        job = self.store.jobs.get(job_id)
-        return Task(TaskKind.COMPILE if job is None else job_kind(job.request), job_id)
+        task = self.store.waiting.task(job_id)
+        if task is not None:
+            self.queue.enqueue(task)
+            self.store.jobs.mark_enqueued(job_id)
 
     def enqueue_inspection(self, digest: Digest) -> None:
         """Hand a model's inspection, the first or another one, to the workers. Blocks.
@@ -53,6 +50,24 @@ class Service:
         self.queue.enqueue(task)
         self.queue.revive((task,))
         self.store.models.mark_enqueued(digest)
+
+    def enqueue_invocation(self, invocation_id: JobId) -> None:
+        """Hand an invocation to the workers. Blocks.
+
+        Raises:
+            StoreError: the queue or the database cannot be reached; the sweeper tries again.
+        """
+        task = self.store.invocations.task(invocation_id)
+        if task is not None:
+            self.queue.enqueue(task)
+            self.store.invocations.mark_enqueued(invocation_id)
+
+    def try_enqueue_invocation(self, invocation_id: JobId) -> None:
+        """Like ``enqueue_invocation``; a failure is left to the sweeper, since the row is already kept."""
+        try:
+            self.enqueue_invocation(invocation_id)
+        except StoreError as error:
+            log.warning("invocation %s is not in the queue yet: %s", invocation_id, error)
 
     def try_enqueue_compilation(self, job_id: JobId) -> None:
         """Like ``enqueue_compilation``; a failure is left to the sweeper, since the row is already kept."""

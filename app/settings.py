@@ -17,8 +17,16 @@ class AppSettings(StoreSettings):
     max_upload_bytes: int = Field(
         default=16 * GIBIBYTE, ge=1, description="The largest model that is accepted, in bytes."
     )
+    max_inputs_bytes: int = Field(
+        default=GIBIBYTE, ge=1, description="The largest inputs of an invocation that are accepted, in bytes."
+    )
     upload_idle_seconds: float = Field(
         default=60.0, gt=0, description="An upload of which nothing arrives for this long is given up."
+    )
+    upload_abandoned_seconds: float = Field(
+        default=24 * 3600.0,
+        gt=0,
+        description="What an upload has left is deleted once nothing was added to it for this long.",
     )
     events_poll_seconds: float = Field(
         default=0.05,
@@ -31,16 +39,28 @@ class AppSettings(StoreSettings):
     worker_liveness_seconds: float = Field(
         default=15.0, gt=0, description="A worker that was not heard of for this long counts as gone."
     )
-    worker_lost_seconds: float = Field(
-        default=45.0,
-        gt=0,
-        description="A worker that was not heard of for this long is given up: its tasks go to others.",
-    )
     sweep_seconds: float = Field(
         default=5.0, gt=0, description="How often tasks that are not in the queue are looked for."
     )
     sweep_age_seconds: float = Field(
         default=5.0, ge=0, description="A task that is not in the queue after this long is enqueued again."
+    )
+    retention_days: float | None = Field(
+        default=None,
+        ge=0,
+        description="Compilations and invocations that ended so many days ago are deleted; default: never.",
+    )
+    model_retention_days: float | None = Field(
+        default=None,
+        ge=0,
+        description="Models that were neither uploaded nor compiled for so many days are deleted, unless a "
+        "compilation that has not ended needs them; default: never.",
+    )
+    blob_grace_seconds: float = Field(
+        default=86_400.0,
+        ge=0,
+        description="Files in the artifact store that nothing refers to go to its trash when they are so "
+        "old, and are deleted after as long again. More than any upload takes.",
     )
     stop_seconds: int = Field(
         default=5, ge=0, description="How long running requests may take to end when the server stops."

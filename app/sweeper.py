@@ -1,4 +1,4 @@
-"""Brings back what the queue has lost: tasks that never reached it, that it gave up, or whose worker is lost.
+"""Brings back what was lost: tasks that never reached the queue, that it gave up, or whose worker is lost.
 
 The rows say what is still to be done. A task that is brought back though somebody works on it does no harm:
 the new attempt fences the old one out.
@@ -7,14 +7,17 @@ the new attempt fences the old one out.
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from starlette.concurrency import run_in_threadpool
 
+from app.retention import keep_house
 from app.service import Service
 from bessemer.store.queue import Task, TaskKind
+from bessemer.store.reaper import LOOKS_PER_LEASE, Leases, Reaper
 
-UPLOADS_SWEEP_SECONDS = 3600.0
-ABANDONED_UPLOAD_SECONDS = 24 * 3600.0
+LONGEST_UPLOADS_SWEEP_SECONDS = 3600.0
+HOUSE_SECONDS = 3600.0
 
 log = logging.getLogger(__name__)
 
@@ -28,18 +31,7 @@ def sweep(service: Service) -> int:
     Raises:
         StoreError: the database or the queue cannot be reached.
     """
-    return hand_over_lost(service) + enqueue_kept(service) + revive_given_up(service)
-
-
-def hand_over_lost(service: Service) -> int:
-    """Give the tasks of workers that are lost to other workers, and forget those workers."""
-    count = 0
-    for worker_id in service.store.workers.lost(service.settings.worker_lost_seconds):
-        tasks = service.queue.hand_over(worker_id)
-        service.store.workers.leave(worker_id)
-        log.warning("worker %s is lost; %d of its tasks go to others", worker_id, tasks)
-        count += tasks
-    return count
+    return enqueue_kept(service) + revive_given_up(service)
 
 
 def enqueue_kept(service: Service) -> int:
@@ -47,27 +39,33 @@ def enqueue_kept(service: Service) -> int:
     age_seconds = service.settings.sweep_age_seconds
     jobs = service.store.jobs.unenqueued(age_seconds)
     models = service.store.models.unenqueued(age_seconds)
+    invocations = service.store.invocations.unenqueued(age_seconds)
     for job_id in jobs:
         service.enqueue_compilation(job_id)
     for digest in models:
         service.enqueue_inspection(digest)
-    if jobs or models:
-        log.warning("enqueued %d tasks that had never reached the queue", len(jobs) + len(models))
-    return len(jobs) + len(models)
+    for invocation in invocations:
+        service.enqueue_invocation(invocation.id)
+    count = len(jobs) + len(models) + len(invocations)
+    if count:
+        log.warning("enqueued %d tasks that had never reached the queue", count)
+    return count
 
 
 def revive_given_up(service: Service) -> int:
     """Enqueue again what the queue is done with although its row is not final: a store was away for long."""
     age_seconds = service.settings.sweep_age_seconds
-    jobs, models = service.store.jobs, service.store.models
+    jobs, models, invocations = service.store.jobs, service.store.models, service.store.invocations
     tasks = [
-        *map(service.compilation_task, jobs.enqueued(age_seconds)),
+        *jobs.enqueued(age_seconds),
         *(Task(TaskKind.INSPECT, digest) for digest in models.enqueued(age_seconds)),
+        *invocations.enqueued(age_seconds),
     ]
     marks: dict[TaskKind, Callable[[str], None]] = {
         TaskKind.COMPILE: jobs.mark_enqueued,
         TaskKind.PREFLIGHT: jobs.mark_enqueued,
         TaskKind.INSPECT: models.mark_enqueued,
+        TaskKind.INVOKE: invocations.mark_enqueued,
     }
     revived = service.queue.revive(tasks)
     for task in revived:
@@ -85,24 +83,30 @@ def sweep_uploads(service: Service) -> int:
     Raises:
         StoreError: the artifact store cannot be reached.
     """
-    count = service.store.artifacts.sweep_incoming(ABANDONED_UPLOAD_SECONDS)
+    count = service.store.artifacts.sweep_incoming(service.settings.upload_abandoned_seconds)
     if count:
         log.warning("deleted %d uploads that never ended", count)
     return count
 
 
 async def sweep_forever(service: Service) -> None:
-    """Sweep until cancelled: tasks often, uploads every hour."""
+    """Sweep until cancelled: lost workers several times per lease, tasks often, the rest every hour."""
+    settings = service.settings
+    leases = Leases(settings.worker_lost_seconds)
+    reaper = Reaper(service.store.workers, service.queue, leases, service.metrics.workers_lost.inc)
+    uploads_seconds = min(LONGEST_UPLOADS_SWEEP_SECONDS, settings.upload_abandoned_seconds)
     async with asyncio.TaskGroup() as group:
-        group.create_task(_repeat(sweep, service, service.settings.sweep_seconds))
-        group.create_task(_repeat(sweep_uploads, service, UPLOADS_SWEEP_SECONDS))
+        group.create_task(_repeat(reaper.reap, settings.worker_lost_seconds / LOOKS_PER_LEASE))
+        group.create_task(_repeat(partial(sweep, service), settings.sweep_seconds))
+        group.create_task(_repeat(partial(sweep_uploads, service), uploads_seconds))
+        group.create_task(_repeat(partial(keep_house, service), HOUSE_SECONDS))
 
 
-async def _repeat(sweeping: Callable[[Service], int], service: Service, seconds: float) -> None:
+async def _repeat(sweeping: Callable[[], int], seconds: float) -> None:
     """An error is logged and ends nothing."""
     while True:
         try:
-            await run_in_threadpool(sweeping, service)
+            await run_in_threadpool(sweeping)
         except Exception:
             log.exception("the sweep failed; it is tried again")
         await asyncio.sleep(seconds)

@@ -1,17 +1,24 @@
 """Pydantic's complaints about a request as field errors that a person can act upon."""
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.problem import FieldError
 from bessemer.contract.request import CompilationRequest
 
 Path = tuple[str | int, ...]
 MAX_ERRORS = 50
+TEXT_FORMS = {
+    r"^[0-9a-f]{64}$": "a SHA-256: 64 lower-case hexadecimal digits",
+    r"^[A-Za-z_][A-Za-z0-9_.]{0,127}$": "a name of ASCII letters, digits, '_' and '.' that begins with a "
+    "letter or '_', of 128 characters at most",
+}
+"""The contract's patterns in words."""
+
 MAX_NAME_LENGTH = 128
 _QUOTED = re.compile(r"'([^']+)'")
 
@@ -42,6 +49,8 @@ def _message(detail: Mapping[str, Any], place: Path) -> str:
         return "expected a JSON object, with `Content-Type: application/json`"
     if kind == "extra_forbidden":
         return f"unknown field{_did_you_mean(str(place[-1]), _known_fields(place))}"
+    if kind == "string_pattern_mismatch" and detail["ctx"]["pattern"] in TEXT_FORMS:
+        return f"expected {TEXT_FORMS[detail['ctx']['pattern']]}"
     message = str(detail["msg"]).removeprefix("Value error, ")
     if kind in ("enum", "literal_error"):
         return f"{message}{_did_you_mean(str(detail['input']), _QUOTED.findall(message))}"
@@ -49,10 +58,7 @@ def _message(detail: Mapping[str, Any], place: Path) -> str:
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:
-    if len(word) > MAX_NAME_LENGTH:
-        return ""
-    near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.5)
-    return f"; did you mean '{near[0]}'?" if near else ""
+    return "" if len(word) > MAX_NAME_LENGTH else did_you_mean(word, sorted(known))
 
 
 def _known_fields(place: Path) -> set[str]:

@@ -8,6 +8,7 @@ BessemerError
 │   ├── RequestRefusedError     any other 4xx
 │   ├── ServerFailedError       5xx
 │   ├── CompilationFailedError  the compilation ended as ``failed``
+│   ├── InvocationFailedError   the invocation ended as ``failed``
 │   └── ModelRejectedError      the inspection refused the model
 ├── CompilationCancelledError   the compilation ended as ``cancelled``
 ├── WaitTimeoutError            ``timeout`` ran out (a ``TimeoutError`` too)
@@ -16,6 +17,7 @@ BessemerError
 └── BundleError                 a download is damaged or unsafe
 """
 
+from bessemer.contract.invocation import Invocation
 from bessemer.contract.job import Compilation
 from bessemer.contract.model import Model
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
@@ -28,6 +30,7 @@ __all__ = [
     "ConflictError",
     "ExportError",
     "InvalidArgumentError",
+    "InvocationFailedError",
     "ModelRejectedError",
     "NotFoundError",
     "ProblemError",
@@ -78,6 +81,15 @@ class CompilationFailedError(ProblemError):
         detail = "The server gave no reason."
         super().__init__(compilation.problem or make_problem(ErrorCode.INTERNAL, detail))
         self.compilation = compilation
+
+
+class InvocationFailedError(ProblemError):
+    """The invocation ended as ``failed``; ``invocation`` is its final document."""
+
+    def __init__(self, invocation: Invocation) -> None:
+        detail = "The server gave no reason."
+        super().__init__(invocation.problem or make_problem(ErrorCode.INTERNAL, detail))
+        self.invocation = invocation
 
 
 class CompilationCancelledError(BessemerError):

@@ -12,14 +12,18 @@ from benchmarks import pages
 from benchmarks.architectures.page import architectures_page
 from bessemer.contract.problem import ERRORS
 from bessemer.store.settings import StoreSettings
+from bessemer.telemetry import metrics
+from bessemer.telemetry.logs import LogSettings
 from worker.settings import WorkerSettings
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 README = ROOT / "README.md"
+OBSERVABILITY = DOCS / "observability.md"
 GENERATED = "<!-- made by `make docs`; edit the code, not this page -->"
 FIGURES_START = "<!-- made by `make docs` from benchmarks/results -->\n"
-FIGURES_END = "<!-- end of what is made -->\n"
+METRICS_START = "<!-- made by `make docs` from bessemer/telemetry/metrics.py -->\n"
+MADE_END = "<!-- end of what is made -->\n"
 
 
 def errors_page() -> str:
@@ -49,6 +53,7 @@ def settings_page() -> str:
     """Every setting with its default and its meaning."""
     sections = [
         ("Store (app and worker)", StoreSettings, frozenset[str]()),
+        ("Logs (app and worker)", LogSettings, frozenset[str]()),
         ("App", AppSettings, frozenset(StoreSettings.model_fields)),
         ("Worker", WorkerSettings, frozenset(StoreSettings.model_fields)),
     ]
@@ -90,9 +95,29 @@ def surveyed_page() -> str | None:
 
 def readme_page() -> str:
     """The README with its figures."""
-    head, start, rest = README.read_text().partition(FIGURES_START)
-    _, end, tail = rest.partition(FIGURES_END)
-    return f"{head}{start}{pages.readme_section()}{end}{tail}"
+    return _with_section(README, FIGURES_START, pages.readme_section())
+
+
+def observability_page() -> str:
+    """The page on watching the service, with its tables of metrics."""
+    tables = [_metrics_table("app", metrics.APP), _metrics_table("worker", metrics.WORKER)]
+    return _with_section(OBSERVABILITY, METRICS_START, "\n".join(tables))
+
+
+def _metrics_table(program: str, described: tuple[metrics.Metric, ...]) -> str:
+    rows = [
+        f"| `{metric.name}` | {metric.kind} | {', '.join(f'`{label}`' for label in metric.labels)} "
+        f"| {metric.help} |\n"
+        for metric in described
+    ]
+    return "".join([f"| metric of the {program} | kind | labels | meaning |\n|---|---|---|---|\n", *rows])
+
+
+def _with_section(page: Path, start: str, section: str) -> str:
+    """A page, of which one part is made."""
+    head, start, rest = page.read_text().partition(start)
+    _, end, tail = rest.partition(MADE_END)
+    return f"{head}{start}{section}{end}{tail}"
 
 
 PAGES: dict[Path, Callable[[], str | None]] = {
@@ -102,6 +127,7 @@ PAGES: dict[Path, Callable[[], str | None]] = {
     DOCS / "architectures.md": surveyed_page,
     DOCS / pages.CHART: pages.chart_page,
     README: readme_page,
+    OBSERVABILITY: observability_page,
 }
 
 

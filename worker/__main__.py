@@ -8,9 +8,11 @@ from collections.abc import Iterator
 
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.settings import StoreSettings, read_settings
+from bessemer.telemetry.logs import LogSettings, set_up_logs
+from bessemer.telemetry.traces import TelemetryMissingError
 from worker.errors import WorkerError
+from worker.life import run_supervisor
 from worker.settings import WorkerSettings
-from worker.supervisor import run_supervisor
 
 
 async def _run(settings: WorkerSettings, store_settings: StoreSettings) -> None:
@@ -26,13 +28,12 @@ async def _run(settings: WorkerSettings, store_settings: StoreSettings) -> None:
 
 def main() -> int:
     """Work until SIGINT or SIGTERM."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("alembic").setLevel(logging.WARNING)
     status = 0
     settings, store_settings = read_settings(WorkerSettings), read_settings(StoreSettings)
+    set_up_logs(read_settings(LogSettings).log_format, logging.INFO)
     try:
         asyncio.run(_run(settings, store_settings))
-    except* (StoreUnavailableError, WorkerError) as errors:
+    except* (StoreUnavailableError, TelemetryMissingError, WorkerError) as errors:
         for error in _leaves(errors):
             sys.stderr.write(f"the worker cannot work: {str(error).splitlines()[0]}\n")
         status = 1

@@ -5,6 +5,7 @@ It never returns into the zygote: it ends with ``os._exit``.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -19,7 +20,7 @@ from bessemer.contract.stage import Stage
 from worker.errors import failure_of
 from worker.job_folder import JobFolder
 from worker.messages import Confined, Failed, Message
-from worker.order import CompileWork, InspectWork, ProbeWork, StartJob
+from worker.order import CompileWork, InspectWork, InvokeWork, ProbeWork, StartJob, Work
 from worker.sandbox.confine import confine
 from worker.teller import Teller
 
@@ -37,6 +38,7 @@ def main(order: StartJob, messages: int, host_mcpu: str, started: float) -> NoRe
     try:
         _reset_signals()
         _redirect(JobFolder(Path(order.folder)).log)
+        faulthandler.enable(all_threads=False)
         status = _run(order, Teller(messages, started), host_mcpu)
     except BaseException:
         traceback.print_exc()
@@ -76,6 +78,7 @@ def _work(order: StartJob, sandbox: SandboxStatus, teller: Teller, host_mcpu: st
         ProbeWork: lambda: None,
         InspectWork: lambda: _inspect(folder, order.cores),
         CompileWork: lambda: _compile(order, folder, sandbox, teller, host_mcpu),
+        InvokeWork: lambda: _invoke(order.work, folder),
     }
     return works[type(order.work)]()
 
@@ -94,6 +97,12 @@ def _compile(
     from worker.compiling import compile_model
 
     return compile_model(order, folder, sandbox, teller, host_mcpu)
+
+
+def _invoke(work: Work, folder: JobFolder) -> Message:
+    from worker.invoke import invoke_library
+
+    return invoke_library(work, folder)
 
 
 def _set_threads(cores: int) -> None:

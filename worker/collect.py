@@ -28,7 +28,7 @@ MEDIA_TYPES = {
 }
 SNAPSHOTS = (IR_INDEX, IR_TEXTS)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-LOG_TAIL_BYTES = 4096
+LOG_TAIL_BYTES = 16 << 10
 
 
 def collect(folder: Path, compiled: Compiled, artifacts: Artifacts, max_bytes: int) -> tuple[Artifact, ...]:
@@ -69,6 +69,20 @@ def collect_left(folder: Path, artifacts: Artifacts, max_bytes: int) -> tuple[Ar
             if path.lstat().st_size <= max_bytes:
                 left.append(_store(name, path, artifacts))
     return tuple(left)
+
+
+def collect_file(folder: Path, name: str, artifacts: Artifacts, max_bytes: int) -> Artifact:
+    """Store one file of a job's ``output`` folder.
+
+    Raises:
+        MisbehavedError: it is missing, a link, no regular file, or too large.
+    """
+    path = folder / "output" / name
+    _check(name, path)
+    size_bytes = path.lstat().st_size
+    if size_bytes > max_bytes:
+        raise MisbehavedError(f"{name!r} would take {size_bytes} bytes of {max_bytes}")
+    return _store(name, path, artifacts)
 
 
 def log_tail(folder: Path) -> str:

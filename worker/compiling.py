@@ -16,6 +16,7 @@ from worker.inspection.recorder import IrRecorder
 from worker.job_folder import JobFolder
 from worker.messages import Compiled
 from worker.order import CompileWork, StartJob
+from worker.pipeline.names import check_names
 from worker.pipeline.pipeline import Reached, run_pipeline
 from worker.pipeline.stopped import write_stopped
 from worker.pipeline.types import NO_RECORDER, Benchmarked, Upload, Workshop, made_from
@@ -41,7 +42,8 @@ def compile_model(
         host_mcpu: LLVM's name of the processor.
 
     Raises:
-        JobError: this machine cannot run the target's code, or a stage says no.
+        JobError: this machine cannot run the target's code, the request names what is not here, or a stage
+            says no.
         TypeError: the work is another.
     """
     if not isinstance(order.work, CompileWork):
@@ -49,6 +51,7 @@ def compile_model(
     request = order.work.request
     target = resolve_target(request.target, host_mcpu, order.cores)
     refuse_unrunnable(target)
+    check_names(request, target)
     os.environ["TVM_NUM_THREADS"] = str(target.cores)
     with fork_server(folder.scratch) as candidates:
         # only now: nothing may have run in parallel when the server is forked

@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
-from worker.messages import Compiled, Failed, Inspected
+from worker.crash import crash_site
+from worker.messages import Compiled, Failed, Inspected, Invoked
 from worker.signals import signal_name
 
-Result = Compiled | Inspected
+Result = Compiled | Inspected | Invoked
 
 SIGNAL_CODES: dict[int, ErrorCode] = {
     signal.SIGXCPU: ErrorCode.LIMIT_CPU,
     signal.SIGXFSZ: ErrorCode.LIMIT_DISK,
+    signal.SIGKILL: ErrorCode.CHILD_KILLED,
 }
-"""Signals by which the kernel says that a limit was reached."""
+"""Signals by which the kernel says that a limit was reached, and that of whoever kills from outside."""
 
 LOG_TAIL_CHARACTERS = 400
 
@@ -80,5 +82,7 @@ def _crash_code(number: int) -> ErrorCode:
 
 def _describe_crash(ending: Ending) -> str:
     how = signal_name(ending.signal) if ending.signal else f"exit status {ending.status}"
-    tail = ending.log.strip()[-LOG_TAIL_CHARACTERS:]
-    return f"the job's process ended with {how}" + (f"; its log ends: {tail}" if tail else "")
+    site = crash_site(ending.log) if ending.signal else ""
+    tail = "" if site else ending.log.strip()[-LOG_TAIL_CHARACTERS:]
+    told = (site, f"its log ends: {tail}" if tail else "")
+    return "; ".join(filter(None, (f"the job's process ended with {how}", *told)))

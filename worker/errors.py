@@ -3,13 +3,16 @@
 ```
 JobError                      one job ends, with a stable code
 ├─ MisbehavedError            the job said, or left in its folder, what no job does
+├─ CandidateServerLostError   the candidate server itself is gone      candidates/client.py
 ├─ OperatorsUnsupportedError  every operator that the importer lacks, with its places
 └─ StageFailedError           the same, with the stage in which the job ended      pipeline/pipeline.py
 
 WorkerError                   the worker itself cannot work
+├─ MetricsPortError           the port for metrics cannot be listened on
 ├─ SandboxIncompleteError     a required layer of the confinement does not hold
 ├─ WorkplaceError             the work folder cannot be used
-└─ ZygoteLostError            the zygote could not be started, or ended before it answered
+└─ AttemptLostError           an attempt ended through no fault of the job's
+   └─ ZygoteLostError         the zygote could not be started, or ended before it answered
 
 caught by nobody: the zygote ends while it warms up, and the worker does not start:
 ExtensionError                an entry point gives something else, or twice       extensions.py
@@ -18,7 +21,6 @@ caught within their own part of the worker, never a job's end by themselves:
 HostileTreeError              a tree of folders that no honest job makes          usage.py
 LinkError                     the linker refused                                  candidates/link.py
 LibraryCrashedError           the process that ran a library died                 candidates/client.py
-CandidateServerLostError      the candidate server itself is gone                 candidates/client.py
 EntrantCrashedError           one of two schedules of a model crashed             tuning/whole_model.py
 NoSuchPlanError               a search's plan is none of its family's             schedules/plans.py
 NoProductError                a search space does not fit a function              spaces/products.py
@@ -76,6 +78,10 @@ class WorkerError(Exception):
     """The worker itself cannot work; the message says why."""
 
 
+class MetricsPortError(WorkerError):
+    """The port of ``BESSEMER_METRICS_PORT`` is taken, or may not be used."""
+
+
 class SandboxIncompleteError(WorkerError):
     """A required layer of the confinement does not hold: this worker may take no job."""
 
@@ -84,7 +90,11 @@ class WorkplaceError(WorkerError):
     """The work folder cannot be used."""
 
 
-class ZygoteLostError(WorkerError):
+class AttemptLostError(WorkerError):
+    """An attempt ended through no fault of the job's: another one is made."""
+
+
+class ZygoteLostError(AttemptLostError):
     """The zygote could not be started, or ended before it answered."""
 
 
@@ -99,13 +109,16 @@ _ALLOCATION_FAILED = (
 )
 """How torch, TVM and other processes of the job say in a text that memory ran out, in lower case."""
 
+_DISK_FULL = "no space left on device"
+
 _CPP_FRAMES = "Exception raised from"
 
 
 def failure_of(
     code: ErrorCode, error: BaseException, detail: str | None = None, places: tuple[SourcePlace, ...] = ()
 ) -> JobError:
-    """What a foreign exception becomes: ``limit-memory`` where memory ran out, else ``code``.
+    """What a foreign exception becomes: ``limit-memory`` where memory ran out, ``worker-disk-full`` where the
+    disk did, else ``code``.
 
     Args:
         code: what it means where it was caught.
@@ -115,6 +128,8 @@ def failure_of(
     """
     if isinstance(error, JobError):
         return error
+    if _met_a_full_disk(error):
+        return JobError(ErrorCode.WORKER_DISK_FULL, short_message(error))
     if ran_out_of_memory(error):
         return JobError(ErrorCode.LIMIT_MEMORY, f"an allocation failed: {short_message(error)}")
     return JobError(code, short_message(error) if detail is None else detail, places)
@@ -134,6 +149,10 @@ def short_message(error: BaseException) -> str:
 def _is_failed_allocation(error: BaseException) -> bool:
     text = str(error).lower()
     return isinstance(error, MemoryError) or any(sign in text for sign in _ALLOCATION_FAILED)
+
+
+def _met_a_full_disk(error: BaseException) -> bool:
+    return any(_DISK_FULL in str(link).lower() for link in _chain(error))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -1,4 +1,8 @@
-"""What installed packages add: objects of entry points, by name, each with the point that it comes from."""
+"""What extends the compiler: objects of entry points, by name, each with the point that it comes from.
+
+The built-in ones are named in the code, each where its group is: the worker runs from a checkout, which is no
+installed package.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,11 @@ Kind = TypeVar("Kind")
 
 class ExtensionError(Exception):
     """An entry point does not give what its group is for, or two give it under the same name."""
+
+
+def built_in(group: str, value: str, names: Iterable[str]) -> tuple[EntryPoint, ...]:
+    """Entry points of our own; each one's name takes the place of ``*`` in the value."""
+    return tuple(EntryPoint(name=name, value=value.replace("*", name), group=group) for name in names)
 
 
 def collect(

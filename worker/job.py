@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from bessemer.store.errors import FencedError, StoreUnavailableError
 from worker.collect import log_tail
@@ -13,8 +14,10 @@ from worker.ending import Ending
 from worker.errors import MisbehavedError, ZygoteLostError
 from worker.job_folder import JobFolder
 from worker.journal import Journal
-from worker.messages import Compiled, Confined, Failed, Inspected
+from worker.messages import Compiled, Confined, Failed, Inspected, Invoked
+from worker.observing import UNOBSERVED, Observer
 from worker.order import StartJob
+from worker.patience import Patience
 from worker.running_job import RunningJob
 from worker.watch import Limits, watch
 from worker.zygote_handle import Zygote
@@ -24,7 +27,7 @@ LAST_WORDS_SECONDS = 5.0
 
 log = logging.getLogger(__name__)
 
-Last = Compiled | Inspected | Failed | None
+Last = Compiled | Inspected | Invoked | Failed | None
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,13 @@ class Heard:
 
 
 async def run_job(
-    zygote: Zygote, order: StartJob, folder: JobFolder, limits: Limits, journal: Journal
+    zygote: Zygote,
+    order: StartJob,
+    folder: JobFolder,
+    limits: Limits,
+    journal: Journal,
+    patience: Patience,
+    observer: Observer = UNOBSERVED,
 ) -> Ending:
     """Have the zygote run a job, write down what it says, and end it where it passes a limit.
 
@@ -44,13 +53,13 @@ async def run_job(
 
     Raises:
         FencedError: another worker has taken the job over.
-        StoreUnavailableError: what the child said could not be written down.
+        StoreUnavailableError: what the child said could not be written down for too long.
         ZygoteLostError: the zygote ended; the job is not to blame.
     """
     async with await zygote.start_job(order) as job, _cancel_flag(journal) as cancelled:
-        listening = asyncio.ensure_future(_listen(job, journal))
+        listening = asyncio.ensure_future(_listen(job, journal, patience, observer))
         try:
-            verdict = await watch(job, limits, cancelled.is_set)
+            verdict = await watch(job, limits, cancelled.is_set, observer.used)
             exit_ = await job.exited
             await job.kill()
             heard = await asyncio.wait_for(listening, LAST_WORDS_SECONDS)
@@ -69,7 +78,7 @@ async def run_job(
         )
 
 
-async def _listen(job: RunningJob, journal: Journal) -> Heard:
+async def _listen(job: RunningJob, journal: Journal, patience: Patience, observer: Observer) -> Heard:
     last: Last = None
     confined = False
     try:
@@ -77,10 +86,11 @@ async def _listen(job: RunningJob, journal: Journal) -> Heard:
             if isinstance(message, Confined) and confined:
                 raise MisbehavedError("it said twice how it is confined")
             confined = confined or isinstance(message, Confined)
-            if isinstance(message, Compiled | Inspected | Failed):
+            if isinstance(message, Compiled | Inspected | Invoked | Failed):
                 last = message
             else:
-                await asyncio.to_thread(journal.write, message)
+                await patience.call(partial(journal.write, message))
+                observer.heard(message)
     except MisbehavedError as error:
         await job.kill()
         return Heard(last=None, violation=error.detail)
@@ -99,7 +109,7 @@ async def _cancel_flag(journal: Journal) -> AsyncIterator[asyncio.Event]:
         yield flag
     finally:
         polling.cancel()
-        # a lost claim on the job is noticed by whoever writes next
+        # whoever writes next meets a lost claim on the job as well
         with contextlib.suppress(asyncio.CancelledError, FencedError):
             await polling
 
@@ -111,4 +121,6 @@ async def _poll(journal: Journal, flag: asyncio.Event) -> None:
                 flag.set()
         except StoreUnavailableError as error:
             log.warning("whether the job is cancelled cannot be known just now: %s", error)
+        except FencedError:
+            flag.set()  # nobody wants this attempt any more
         await asyncio.sleep(CANCEL_POLL_SECONDS)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_MODEL_MODE = 0o400
+_UPLOAD_MODE = 0o400
 _LOG_MODE = 0o600
 _PRIVATE = 0o700
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -24,6 +24,11 @@ class JobFolder:
     def model(self) -> Path:
         """The upload, read-only."""
         return self.path / "model"
+
+    @property
+    def inputs(self) -> Path:
+        """What an invocation's library is to run on, read-only; other jobs have none."""
+        return self.path / "inputs"
 
     @property
     def output(self) -> Path:
@@ -67,8 +72,13 @@ def make_job_folder(path: Path, uid: int | None) -> JobFolder:
 
 def seal_model(folder: JobFolder, uid: int | None) -> None:
     """Give the upload to the slot's user, who may only read it."""
-    folder.model.chmod(_MODEL_MODE)
-    _give(folder.model, uid)
+    seal(folder.model, uid)
+
+
+def seal(upload: Path, uid: int | None) -> None:
+    """Give a file to the slot's user, who may only read it."""
+    upload.chmod(_UPLOAD_MODE)
+    _give(upload, uid)
 
 
 def remove_job_folder(path: Path) -> None:

@@ -1,6 +1,8 @@
 """Where the supervisor writes down what a job's child says."""
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from bessemer.contract.job import Progress
@@ -47,26 +49,40 @@ class SilentJournal:
         return False
 
 
+def _unheard(_job_id: str, _stage: Stage) -> None:
+    pass
+
+
 class CompilationJournal:
     """For compilations: each message becomes an event and a column of the job's row."""
 
-    def __init__(self, jobs: Jobs, job_id: str, attempt: int) -> None:
+    def __init__(
+        self, jobs: Jobs, job_id: str, attempt: int, begin: Callable[[str, Stage], None] = _unheard
+    ) -> None:
+        self._begin = begin
         self.stage: Stage | None = None
         self._jobs = jobs
         self._job = (job_id, attempt)
         self._next_progress = 0.0
         self._finished: Stage | None = None
+        self._seq: int | None = None
+        self._is_unsure = False
 
     def write(self, message: Message) -> None:
-        """Write down what the child said; of progress at most four times a second, and its end."""
+        """Write down what the child said; of progress at most four times a second, and its end.
+
+        To be called again with the same message where the store was away: nothing is written twice.
+        """
         match message:
             case Confined(sandbox=sandbox):
-                self._jobs.confined(*self._job, sandbox)
+                self._record(partial(self._jobs.confined, *self._job, sandbox))
             case StageStarted(stage=stage):
                 self.stage = stage
-                self._jobs.stage_started(*self._job, stage)
+                self._begin(self._job[0], stage)
+                self._record(partial(self._jobs.stage_started, *self._job, stage))
             case StageFinished(stage=stage, seconds=seconds):
-                self._jobs.stage_finished(*self._job, StageTime(stage=stage, seconds=seconds))
+                taken = StageTime(stage=stage, seconds=seconds)
+                self._record(partial(self._jobs.stage_finished, *self._job, taken))
             case ProgressMade():
                 self._progress(message)
             case _:
@@ -80,10 +96,20 @@ class CompilationJournal:
         finished = message.done >= message.total and self._finished is not message.stage
         if time.monotonic() < self._next_progress and not finished:
             return
-        if finished:
-            self._finished = message.stage
-        self._next_progress = time.monotonic() + PROGRESS_SECONDS
         progress = Progress(
             stage=message.stage, done=message.done, total=message.total, detail=message.detail
         )
-        self._jobs.progress(*self._job, progress)
+        self._record(partial(self._jobs.progress, *self._job, progress))
+        self._next_progress = time.monotonic() + PROGRESS_SECONDS
+        if finished:
+            self._finished = message.stage
+
+    def _record(self, write: Callable[[], None]) -> None:
+        """Write one event. Where only the answer to an earlier try was lost, it is there already."""
+        if self._seq is None:
+            self._seq = self._jobs.last_seq(*self._job)
+        if not self._is_unsure or self._jobs.last_seq(*self._job) == self._seq:
+            self._is_unsure = True
+            write()
+        self._is_unsure = False
+        self._seq += 1

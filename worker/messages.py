@@ -4,7 +4,7 @@ The supervisor reads them as hostile input: a line that is no message ends the j
 """
 
 import json
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, Field, FiniteFloat, TypeAdapter, model_validator
 
@@ -13,9 +13,11 @@ from bessemer.contract.base import Document
 from bessemer.contract.job import Figures
 from bessemer.contract.model import Inspection
 from bessemer.contract.problem import ErrorCode, SourcePlace
+from bessemer.contract.report import Latency
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import ResolvedTarget
+from bessemer.contract.target import MAX_CORES, ResolvedTarget
+from bessemer.contract.tensor import TensorSpec
 
 MAX_LINE_BYTES = 1 << 18
 MAX_COUNT = 1 << 53
@@ -63,10 +65,15 @@ CODES = frozenset(
         ErrorCode.MODEL_UNSAFE_ARCHIVE,
         ErrorCode.MODEL_LOAD_FAILED,
         ErrorCode.MODEL_LEAF_UNAVAILABLE,
+        ErrorCode.MODEL_SIGNATURE_UNSUPPORTED,
+        ErrorCode.MODEL_TENSORS_UNSUPPORTED,
+        ErrorCode.MODEL_STATEFUL,
         ErrorCode.MODEL_RAISED,
         ErrorCode.INPUTS_MISSING,
         ErrorCode.INPUTS_MISMATCH,
         ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED,
+        ErrorCode.INPUTS_UNREADABLE,
+        ErrorCode.INVOCATION_FAILED,
         ErrorCode.CAPTURE_FAILED,
         ErrorCode.OPERATOR_UNSUPPORTED,
         ErrorCode.TRANSLATE_FAILED,
@@ -86,6 +93,8 @@ CODES = frozenset(
         ErrorCode.PACKAGE_FAILED,
         ErrorCode.SANDBOX_INCOMPLETE,
         ErrorCode.LIMIT_MEMORY,
+        ErrorCode.WORKER_DISK_FULL,
+        ErrorCode.CHILD_KILLED,
         ErrorCode.CHILD_CRASHED,
     }
 )
@@ -115,9 +124,12 @@ class Inspected(Document):
     inspection: Inspection
 
 
-def _finite(figures: Figures) -> Figures:
-    json.dumps(figures.model_dump(), allow_nan=False)
-    return figures
+Measured = TypeVar("Measured", Figures, Latency)
+
+
+def _finite(measured: Measured) -> Measured:
+    json.dumps(measured.model_dump(), allow_nan=False)
+    return measured
 
 
 def _distinct(files: tuple[str, ...]) -> tuple[str, ...]:
@@ -151,8 +163,17 @@ class Compiled(Document):
         return self
 
 
+class Invoked(Document):
+    """An invocation ended well; its outputs lie in the job's ``output`` folder. Last message."""
+
+    kind: Literal["invoked"] = "invoked"
+    threads: int = Field(ge=1, le=MAX_CORES)
+    latency: Annotated[Latency, AfterValidator(_finite)] | None
+    outputs: Annotated[tuple[TensorSpec, ...], Field(max_length=256)]
+
+
 Message = Annotated[
-    Confined | StageStarted | StageFinished | ProgressMade | Failed | Inspected | Compiled,
+    Confined | StageStarted | StageFinished | ProgressMade | Failed | Inspected | Compiled | Invoked,
     Field(discriminator="kind"),
 ]
 MESSAGES: TypeAdapter[Message] = TypeAdapter(Message)

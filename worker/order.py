@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from bessemer.contract.base import Document
+from bessemer.contract.capability import Capability
+from bessemer.contract.invocation import MAX_RUNS
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode
 
@@ -51,7 +53,14 @@ class CompileWork(Document):
     request: CompilationRequest
 
 
-Work = Annotated[ProbeWork | InspectWork | CompileWork, Field(discriminator="kind")]
+class InvokeWork(Document):
+    """Run the library of the bundle that lies in the upload's place on the inputs beside it."""
+
+    kind: Literal["invoke"] = "invoke"
+    runs: int = Field(ge=0, le=MAX_RUNS, description="How often to time it.")
+
+
+Work = Annotated[ProbeWork | InspectWork | CompileWork | InvokeWork, Field(discriminator="kind")]
 
 
 class StartJob(Document):
@@ -83,6 +92,7 @@ class Ready(Document):
     seconds: float
     mcpu: str = Field(description="LLVM's name of the processor.")
     versions: dict[str, str]
+    capability: Capability
 
 
 class Started(Document):

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import logging
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.service import Worker
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.workers import Workers
+from worker.hands import Hands
 from worker.machine import processor
 from worker.order import Ready
 
-HEARTBEAT_SECONDS = 2.0
+BEATS_PER_LEASE = 5
 
 log = logging.getLogger(__name__)
 
@@ -28,15 +30,25 @@ class Presence:
     ready: Ready
     sandbox: SandboxStatus
     cores: int
+    hands: Hands
 
-    async def beat(self, workers: Workers) -> None:
-        """Say so every two seconds, until cancelled. While the store is away, nobody hears it."""
-        while True:
-            try:
-                await asyncio.to_thread(workers.beat, self._document())
-            except StoreUnavailableError as error:
-                log.warning("worker %s cannot say that it is alive: %s", self.id, error)
-            await asyncio.sleep(HEARTBEAT_SECONDS)
+    def beat(self, workers: Workers) -> None:
+        """Say so once. Blocks."""
+        workers.beat(self._document())
+
+    async def keep(self, workers: Workers, lease_seconds: float) -> None:
+        """Say so several times per lease, until cancelled. While the store is away, nobody hears it.
+
+        In a thread of its own: what other threads wait for must not cost the worker its lease.
+        """
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1, thread_name_prefix="heartbeat") as heart:
+            while True:
+                try:
+                    await loop.run_in_executor(heart, self.beat, workers)
+                except StoreUnavailableError as error:
+                    log.warning("worker %s cannot say that it is alive: %s", self.id, error)
+                await asyncio.sleep(lease_seconds / BEATS_PER_LEASE)
 
     def _document(self) -> Worker:
         return Worker(
@@ -47,6 +59,8 @@ class Presence:
             cores=self.cores,
             versions=self.ready.versions,
             sandbox=self.sandbox,
+            running=self.hands.tasks(),
+            capability=self.ready.capability,
             seen_at=now(),
         )
 

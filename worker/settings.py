@@ -16,6 +16,8 @@ GIBIBYTE = 1 << 30
 RESERVED_BYTES = 16 * GIBIBYTE
 RESERVED_BYTES_PER_CORE = GIBIBYTE // 2
 """Address space beyond its memory that a job reserves: libraries, stacks and arenas of its threads."""
+CPU_SLACK_SECONDS = 2
+"""By which the watch is before the kernel, whose SIGKILL looks like anybody's."""
 
 
 def _default_work_dir() -> Path:
@@ -55,6 +57,12 @@ class WorkerSettings(BaseSettings):
         description="The user of the first job slot, where the worker is root. No account may have these "
         "numbers; workers on one host take successive ones.",
     )
+    store_patience_seconds: float = Field(
+        default=60.0,
+        ge=0,
+        description="How long a running job waits for a database or an artifact store that is away; then its "
+        "attempt ends, and the task is begun again later.",
+    )
     limit_memory_bytes: int = Field(
         default=8 * GIBIBYTE, ge=256 * MEBIBYTE, description="Memory of all processes of a job together."
     )
@@ -74,6 +82,9 @@ class WorkerSettings(BaseSettings):
     limit_inspect_seconds: float = Field(
         default=120.0, gt=0, description="How long the inspection of an upload may run."
     )
+    limit_invoke_seconds: float = Field(
+        default=120.0, gt=0, description="How long an invocation of a library may run."
+    )
     limit_processes: int = Field(
         default=512, ge=16, description="Processes and threads of a job at one time."
     )
@@ -83,6 +94,15 @@ class WorkerSettings(BaseSettings):
     limit_open_files: int = Field(
         default=1024, ge=64, description="Descriptors that one process of a job may have open."
     )
+
+    metrics_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="The port at which Prometheus reads this worker's metrics, another for each worker of a "
+        "host; 0 takes any that is free. Default: none.",
+    )
+    metrics_host: str = Field(default="127.0.0.1", description="The address on which `metrics_port` listens.")
 
     def confinement(self, uid: int | None) -> Confinement:
         """What a job's child is ordered to do.
@@ -101,7 +121,7 @@ class WorkerSettings(BaseSettings):
             file_bytes=self.limit_file_bytes,
             open_files=self.limit_open_files,
             processes=self.limit_processes,
-            cpu_seconds=self.limit_cpu_seconds,
+            cpu_seconds=self.limit_cpu_seconds + CPU_SLACK_SECONDS,
         )
 
     def limits(self, timeout_seconds: float | None) -> Limits:

@@ -9,6 +9,7 @@ from typing import Any
 import tvm
 from tvm.target import codegen
 
+from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.target import ResolvedTarget
 from worker.errors import JobError
@@ -59,13 +60,16 @@ def tvm_target(target: ResolvedTarget) -> tvm.target.Target:
     """
     _check_triple(target.triple)
     plain = _make_target(target.triple, target.mcpu, (), target.cores)
-    if target.mcpu not in _known_processors(target.triple):
-        raise JobError(ErrorCode.BUILD_FAILED, f"LLVM knows no processor '{target.mcpu}' for {target.triple}")
+    if target.mcpu not in known_processors(target.triple):
+        near = did_you_mean(target.mcpu, known_processors(target.triple))
+        detail = f"LLVM knows no processor '{target.mcpu}' for {target.triple}{near}"
+        raise JobError(ErrorCode.BUILD_FAILED, detail)
     if not target.features:
         return plain
     unknown = [feature for feature in target.features if not _knows_feature(target, feature)]
     if unknown:
-        detail = f"LLVM knows no feature {', '.join(unknown)} for {target.triple}"
+        named = ", ".join(f"{feature}{_near_feature(target, feature)}" for feature in unknown)
+        detail = f"LLVM knows no feature {named} for {target.triple}"
         raise JobError(ErrorCode.BUILD_FAILED, detail)
     return _make_target(target.triple, target.mcpu, target.features, target.cores)
 
@@ -76,13 +80,16 @@ def missing_features(target: ResolvedTarget) -> tuple[str, ...]:
     Returns:
         Names of instruction sets as LLVM writes them, or the target's architecture where it is another one;
         nothing where the code runs here.
+
+    Raises:
+        JobError: ``build-failed`` where LLVM does not know the target.
     """
-    host_triple = str(codegen.llvm_get_system_triple())
-    architecture = _architecture(target.triple)
-    if architecture != _architecture(host_triple):
+    _check_triple(target.triple)
+    architecture = architecture_of(target.triple)
+    if architecture != architecture_of(host_triple()):
         return (architecture,)
     needed = _instruction_sets(tvm_target(target))
-    return tuple(sorted(needed - host_instruction_sets(host_triple)))
+    return tuple(sorted(needed - host_instruction_sets(host_triple())))
 
 
 def refuse_unrunnable(target: ResolvedTarget) -> None:
@@ -102,10 +109,28 @@ def refuse_unrunnable(target: ResolvedTarget) -> None:
 def host_instruction_sets(triple: str) -> frozenset[str]:
     """The instruction sets of this machine's processor."""
     named = _instruction_sets(_make_target(triple, host_mcpu(), (), 1))
-    if _architecture(triple) != "x86_64":
+    if architecture_of(triple) != "x86_64":
         return named
     present, absent = _detected_features()
     return (named | present) - absent
+
+
+def known_architectures() -> frozenset[str]:
+    """The architectures for which LLVM generates code."""
+    return frozenset(str(name) for name in codegen.llvm_get_targets())
+
+
+def processors(triple: str) -> dict[str, frozenset[str]]:
+    """The processors that LLVM knows for a triple's architecture, each with its instruction sets."""
+    return {
+        name: _instruction_sets(_make_target(triple, name, (), 1))
+        for name in sorted(known_processors(triple))
+    }
+
+
+def host_triple() -> str:
+    """LLVM's name of this machine's architecture and system."""
+    return str(codegen.llvm_get_system_triple())
 
 
 def _detected_features() -> tuple[frozenset[str], frozenset[str]]:
@@ -124,14 +149,24 @@ def _instruction_sets(target: tvm.target.Target) -> frozenset[str]:
 
 
 def _check_triple(triple: str) -> None:
-    if _architecture(triple) not in {str(name) for name in codegen.llvm_get_targets()}:
-        raise JobError(ErrorCode.BUILD_FAILED, f"LLVM knows no architecture for the triple '{triple}'")
+    if architecture_of(triple) not in known_architectures():
+        near = did_you_mean(architecture_of(triple), known_architectures())
+        raise JobError(ErrorCode.BUILD_FAILED, f"LLVM knows no architecture for the triple '{triple}'{near}")
 
 
 @cache
-def _known_processors(triple: str) -> frozenset[str]:
+def known_processors(triple: str) -> frozenset[str]:
+    """LLVM's names of the processors of a triple's architecture."""
     target = tvm.target.Target({"kind": "llvm", "mtriple": triple})
     return frozenset(str(name) for name in codegen.llvm_get_cpu_archlist(target))
+
+
+def _near_feature(target: ResolvedTarget, feature: str) -> str:
+    """LLVM lists what a processor has, not what there is."""
+    known = {
+        str(name) for name in codegen.llvm_get_cpu_features(_make_target(target.triple, target.mcpu, (), 1))
+    }
+    return did_you_mean(feature, {feature[0] + name for name in known})
 
 
 def _knows_feature(target: ResolvedTarget, feature: str) -> bool:
@@ -140,7 +175,8 @@ def _knows_feature(target: ResolvedTarget, feature: str) -> bool:
     return name in {str(known) for known in codegen.llvm_get_cpu_features(enabled)}
 
 
-def _architecture(triple: str) -> str:
+def architecture_of(triple: str) -> str:
+    """The first word of a triple."""
     return triple.split("-", 1)[0]
 
 

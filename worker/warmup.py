@@ -10,8 +10,15 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from traceback import walk_stack
 
-OURS = ("worker.child", "worker.compiling", "worker.pipeline.pipeline", "worker.formats.inspect")
+OURS = (
+    "worker.child",
+    "worker.compiling",
+    "worker.pipeline.pipeline",
+    "worker.formats.inspect",
+    "worker.invoke",
+)
 REHEARSAL = "worker.pipeline.rehearsal"
 LIBRARIES = (
     "numpy",
@@ -38,22 +45,30 @@ def import_everything() -> None:
         _import_intrinsics()
         for name in OURS:
             importlib.import_module(name)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=FutureWarning)  # torch's own use of its own pytree
-        importlib.import_module(REHEARSAL).rehearse()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=FutureWarning)  # torch's own use of its own pytree
+            importlib.import_module(REHEARSAL).rehearse()
     gc.collect()
     gc.freeze()
 
 
 @contextmanager
 def _quick_stack() -> Iterator[None]:
-    """Every TVMScript function asks for the stack with source lines and looks at none; leave them out."""
+    """Every TVMScript function asks for the stack, and looks at its frames only."""
     original = inspect.stack
-    inspect.stack = lambda context=1: original(0)
+    inspect.stack = _bare_stack
     try:
         yield
     finally:
         inspect.stack = original
+
+
+def _bare_stack(context: int = 1) -> list[inspect.FrameInfo]:
+    """The caller's frames as ``inspect.stack`` has them, without looking for their files in every module."""
+    return [
+        inspect.FrameInfo(frame, frame.f_code.co_filename, line, frame.f_code.co_name, None, None)
+        for frame, line in walk_stack(sys._getframe(1))
+    ]
 
 
 def _import_intrinsics() -> None:

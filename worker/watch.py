@@ -109,13 +109,20 @@ def describe(code: ErrorCode, usage: Usage, limits: Limits) -> str:
     }[code]
 
 
-async def watch(job: Watched, limits: Limits, cancelled: Callable[[], bool]) -> Verdict | None:
+def _ignore(_usage: Usage) -> None:
+    """Nobody asks what the job uses."""
+
+
+async def watch(
+    job: Watched, limits: Limits, cancelled: Callable[[], bool], seen: Callable[[Usage], None] = _ignore
+) -> Verdict | None:
     """Watch a job until its first process ends, or end the whole job.
 
     Args:
         job: the running job.
         limits: what it may use.
         cancelled: whether its user wants it stopped; asked at every look, must not block.
+        seen: told of every look, must not block.
 
     Returns:
         Why the job was ended; None where it ended by itself. Processes that it left behind are the caller's
@@ -133,6 +140,7 @@ async def watch(job: Watched, limits: Limits, cancelled: Callable[[], bool]) -> 
         verdict = await _meanwhile(look, overdue, LOOK_SECONDS)
         if verdict is None:
             usage = await look
+            seen(usage)
             # a look that took long (thousands of files) is followed by a rest as long
             rest = max(interval_seconds(usage, limits), time.monotonic() - started)
             verdict = judge(usage, limits, cancelled())

@@ -13,6 +13,7 @@ import sys
 import time
 from dataclasses import dataclass
 
+from bessemer.contract.capability import Capability
 from worker.machine import versions
 from worker.order import MAX_ORDER_BYTES, ORDERS, Answer, Exited, Ready, Started, StartJob
 from worker.sandbox.kernel import Prctl, prctl
@@ -128,16 +129,18 @@ def main() -> None:
     import_everything()
     prctl(Prctl.SET_CHILD_SUBREAPER, 1)
     _prepare_filters()
-    mcpu = _host_mcpu()
+    mcpu, capability = _host()
     zygote = Zygote(pipes, mcpu)
-    zygote._answer(Ready(seconds=time.monotonic() - started, mcpu=mcpu, versions=versions()))
+    seconds = time.monotonic() - started
+    zygote._answer(Ready(seconds=seconds, mcpu=mcpu, versions=versions(), capability=capability))
     zygote.serve()
 
 
-def _host_mcpu() -> str:
+def _host() -> tuple[str, Capability]:
+    from worker.capabilities import capability
     from worker.targets import host_mcpu
 
-    return host_mcpu()
+    return host_mcpu(), capability()
 
 
 def _take_pipes() -> Pipes:

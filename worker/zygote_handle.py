@@ -6,7 +6,7 @@ import itertools
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from io import FileIO
@@ -43,12 +43,17 @@ class Child:
     exited: asyncio.Future[Exit]
 
 
+def _ignore() -> None:
+    """Nobody counts restarts."""
+
+
 class Zygote:
     """Starts the zygote when it is needed, and again when it died."""
 
-    def __init__(self, groups: GroupsFile) -> None:
+    def __init__(self, groups: GroupsFile, on_restart: Callable[[], None] = _ignore) -> None:
         self.ready: Ready | None = None
         self._groups = groups
+        self._on_restart = on_restart
         self._process: asyncio.subprocess.Process | None = None
         self._listener: asyncio.Task[None] | None = None
         self._numbers = itertools.count(1)
@@ -118,6 +123,8 @@ class Zygote:
     async def _start(self) -> Ready:
         if self._listener is not None:
             await self._listener
+        if self._process is not None:
+            self._on_restart()
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "worker.zygote"),
             stdin=asyncio.subprocess.PIPE,

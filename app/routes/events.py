@@ -37,6 +37,9 @@ async def follow_compilation(
     Comments keep the connection alive while nothing happens. A stream that ends without a final event
     was cut off: connect again with `Last-Event-ID`.
     """
-    async with aclosing(follow(service, job, last_event_id)) as events:
-        async for event in events:
-            yield ServerSentEvent(id=str(event.seq), event=event.type.value, raw_data=event.model_dump_json())
+    with service.metrics.following():
+        async with aclosing(follow(service, job, last_event_id)) as events:
+            async for event in events:
+                yield ServerSentEvent(
+                    id=str(event.seq), event=event.type.value, raw_data=event.model_dump_json()
+                )

@@ -4,17 +4,15 @@ from contextlib import aclosing
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect
 
 from app import documentation
 from app.documentation import problems
 from app.problems import refuse
 from app.service import Service, ServiceDep
-from bessemer.contract.base import DEFAULT_TENANT, Digest
-from bessemer.contract.model import Model, ModelState
+from app.uploads import receive_model, refuse_if_too_large
+from bessemer.contract.base import Digest
+from bessemer.contract.model import Model
 from bessemer.contract.problem import ErrorCode
-from bessemer.store.blobs import Blob
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
@@ -90,39 +88,26 @@ def head_model(service: ServiceDep, digest: PathDigest) -> Response:
     return Response(_found(service, digest).model_dump_json(), media_type="application/json")
 
 
+@router.delete(
+    "/{digest}",
+    status_code=204,
+    summary="Delete a model",
+    responses=documentation.described(204, "It is deleted.")
+    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID, ErrorCode.MODEL_IN_USE),
+)
+def delete_model(service: ServiceDep, digest: PathDigest) -> None:
+    """Refused while a compilation that has not ended needs it; those that have ended stay as they are."""
+    if not service.store.removal.delete_model(digest):
+        raise refuse(ErrorCode.NOT_FOUND, f"No model has the digest {digest}.")
+
+
 async def _receive(service: Service, request: Request, response: Response, expected: Digest | None) -> Model:
-    limit_bytes = service.settings.max_upload_bytes
-    idle_seconds = service.settings.upload_idle_seconds
-    _refuse_if_too_large(request, limit_bytes)
-    try:
-        async with aclosing(request.stream()) as chunks:
-            blob = await service.store.artifacts.put_stream(
-                chunks, expected, limit_bytes, DEFAULT_TENANT, idle_seconds
-            )
-    except ClientDisconnect as error:
-        raise refuse(ErrorCode.UPLOAD_INCOMPLETE, "The connection ended before the body did.") from error
-    model, created = await run_in_threadpool(_register, service, blob)
+    refuse_if_too_large(request, service.settings.max_upload_bytes)
+    async with aclosing(request.stream()) as chunks:
+        model, created = await receive_model(service, chunks, expected)
     response.status_code = 201 if created else 200
-    response.headers["Location"] = f"/v1/models/{blob.digest}"
+    response.headers["Location"] = f"/v1/models/{model.digest}"
     return model
-
-
-def _refuse_if_too_large(request: Request, limit_bytes: int) -> None:
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared[:20]) > limit_bytes:
-        raise refuse(
-            ErrorCode.MODEL_TOO_LARGE, f"The model has {declared[:20]} bytes; {limit_bytes} are accepted."
-        )
-
-
-def _register(service: Service, blob: Blob) -> tuple[Model, bool]:
-    models = service.store.models
-    created = models.get(blob.digest) is None
-    again = models.inspect_again(blob.digest)
-    model = models.add(blob.digest, blob.size_bytes, DEFAULT_TENANT)
-    if (created or again) and model.state is ModelState.INSPECTING:
-        service.try_enqueue_inspection(blob.digest)
-    return model, created
 
 
 def _found(service: Service, digest: Digest) -> Model:

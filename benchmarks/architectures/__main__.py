@@ -1,5 +1,7 @@
 """Surveys architectures: ``python -m benchmarks.architectures [--until translated] [NAME-PART…]``.
 
+Until ``translated`` it takes seconds for each, as a preflight does, and says what lacks rules.
+
 Each goes through the stages in a process of its own. What is done is kept in ``build/architectures.jsonl``,
 so that an interrupted survey goes on where it was; the whole survey ends with
 ``benchmarks/results/<date>-architectures.json``.
@@ -14,6 +16,7 @@ import os
 import signal
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 
 import torch
@@ -47,12 +50,13 @@ def main() -> None:
     """Survey what the command line names; all of what is installed without."""
     options = _options()
     options.progress.parent.mkdir(exist_ok=True)
-    tasks = list(_tasks(options))
+    tasks = _tasks(options)
     warm_up()
     _run_all(tasks, options)
     outcomes = read_outcomes(options.progress)
     _print_summary(outcomes.values())
-    if not options.names and not options.forms and options.until is Reached.VERIFIED:
+    is_whole = not options.names and not options.forms and options.until is Reached.VERIFIED
+    if is_whole or options.write:
         write_results(outcomes.values())
 
 
@@ -76,17 +80,24 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--until", type=Reached, default=Reached.VERIFIED, help="the last stage")
     parser.add_argument("--again", action="store_true", help="those too that are done")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    parser.add_argument("--write", action="store_true", help="the results, of a part of the survey too")
     parser.add_argument("--progress", type=Path, default=PROGRESS, help="the file of lines to extend")
     return parser.parse_args()
 
 
-def _tasks(options: argparse.Namespace) -> Iterator[Task]:
-    done = {} if options.again else read_outcomes(options.progress)
-    for architecture in _chosen(options.names):
-        for form in options.forms or architecture.forms:
-            outcome = done.get((architecture.name, form))
-            if outcome is None or not outcome.is_done(options.until):
-                yield architecture, form
+def _tasks(options: argparse.Namespace) -> list[Task]:
+    """What is left to do; those that were taken a part of the way first, the quickest of them first."""
+    found = read_outcomes(options.progress)
+    tasks = {
+        (architecture.name, form): (architecture, form)
+        for architecture in _chosen(options.names)
+        for form in options.forms or architecture.forms
+    }
+    left = [
+        key for key in tasks if options.again or key not in found or not found[key].is_done(options.until)
+    ]
+    left.sort(key=lambda key: found[key].seconds if key in found else inf)
+    return [tasks[key] for key in left]
 
 
 def _chosen(parts: list[str]) -> Iterator[Architecture]:
@@ -143,7 +154,7 @@ def _wait(running: dict[int, Task], progress: Path) -> None:
 
 
 def _print_summary(outcomes: Iterable[Outcome]) -> None:
-    _, saved, *reached, strict = count_row("", list(outcomes))
+    _, saved, *reached, strict, _ = count_row("", list(outcomes))
     stages = ", ".join(f"{count} {stage.value}" for count, stage in zip(reached, STAGES, strict=True))
     print(f"of {saved} saved: {stages}, {strict} strictly")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.architectures.outcomes import Outcome
 
 NEAR = 3.0
-"""A difference of at most so many times torch's own error is no error of the compiler's."""
+"""A result that is at most so many times as far from float64's as torch's own is as good as any."""
 
 KNOWN: dict[str, str] = {}
 """By model."""
@@ -17,11 +17,11 @@ def explain(outcome: Outcome) -> str:
     """Why a model is not verified."""
     if outcome.name in KNOWN:
         return KNOWN[outcome.name]
-    if outcome.own_error is None or outcome.relative_error is None:
+    if outcome.own_error is None or outcome.exact_error is None:
         return UNKNOWN
-    if outcome.relative_error <= NEAR * outcome.own_error:
+    if outcome.exact_error <= NEAR * outcome.own_error:
         return (
-            f"rounding: torch's own float32 result is {outcome.own_error:.1e} from its float64 result, "
-            f"ours {outcome.relative_error:.1e} from the former"
+            f"rounding: from torch's float64 result, torch's own float32 result is {outcome.own_error:.1e} "
+            f"away, ours {outcome.exact_error:.1e}"
         )
     return UNKNOWN

@@ -49,6 +49,7 @@ class Outcome(BaseModel):
         relative_error: the largest difference, as a share of the output's largest element; of the output
             where that is largest.
         own_error: where it differs too much, the same of torch's float32 result from torch's float64 result.
+        exact_error: and of ours from torch's float64 result.
         strict: whether every element also lies within the default tolerance of ``verify``.
     """
 
@@ -58,12 +59,18 @@ class Outcome(BaseModel):
     error: str = ""
     relative_error: float | None = None
     own_error: float | None = None
+    exact_error: float | None = None
     strict: bool | None = None
     seconds: float = 0.0
 
     def got_to(self, stage: Reached) -> bool:
         """Whether it got at least as far."""
         return ORDER.index(self.reached) >= ORDER.index(stage)
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether nothing stopped it, and stages are left that it was not taken through."""
+        return not self.error and self.reached is not Reached.VERIFIED
 
     def is_done(self, until: Reached) -> bool:
         """Whether there is nothing left to do on the way to a stage."""

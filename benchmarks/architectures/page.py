@@ -21,7 +21,8 @@ INTRODUCTION = (
     "random, so that no branch is multiplied by nothing, and batch norms have the statistics of a random",
     "batch. *Verified*: every element of every output lies within 1e-4 of its own magnitude and 1e-5 of the",
     "output's largest one (float32; integers and booleans are equal). *Strictly*: within the default",
-    "tolerance of `verify` too, which allows 1e-5 absolutely.",
+    "tolerance of `verify` too, which allows 1e-5 absolutely. *Not taken on*: translated, and what follows",
+    "was not tried.",
 )
 
 
@@ -40,16 +41,21 @@ def tried(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
 
 def exceptions(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Those that were tried and are not verified."""
-    return [one for one in tried(outcomes) if one.reached is not Reached.VERIFIED]
+    """Those that something stopped before they were verified."""
+    return [one for one in tried(outcomes) if one.error]
+
+
+def unfinished(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Those that nothing stopped, and that were not taken to the end."""
+    return [one for one in tried(outcomes) if one.may_go_on]
 
 
 def count_row(title: str, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
-    """How many of some were tried, got to each stage, and agree element by element."""
+    """How many of some were tried, got to each stage, agree element by element, and were not taken on."""
     models = tried(outcomes)
     reached = (sum(one.got_to(stage) for one in models) for stage in STAGES)
     strict = sum(bool(one.strict) for one in models)
-    return (title, str(len(models)), *map(str, reached), str(strict))
+    return (title, str(len(models)), *map(str, reached), str(strict), str(len(unfinished(models))))
 
 
 def _head(path: Path, survey: Survey) -> list[str]:
@@ -65,7 +71,7 @@ def _head(path: Path, survey: Survey) -> list[str]:
 
 
 def _counts(survey: Survey) -> list[str]:
-    columns = ("", "saved", *STAGES, "strictly")
+    columns = ("", "saved", *STAGES, "strictly", "not taken on")
     exported = [one for one in survey.outcomes if one.form is Form.PT2]
     packages = _grouped(exported, lambda one: one.name.partition("/")[0])
     forms = _grouped(survey.outcomes, lambda one: one.form.value)
@@ -89,6 +95,10 @@ def _exceptions(survey: Survey) -> list[str]:
     ]
     left_out = [one for one in survey.outcomes if one.reached is Reached.NOT_MADE]
     lines = ["## Exceptions", ""]
+    waiting = unfinished(survey.outcomes)
+    if waiting:
+        names = ", ".join(f"{one.name} ({one.form.value})" for one in waiting)
+        lines += [f"{len(waiting)} were translated and not taken on to verification: {names}.", ""]
     if survey.not_run:
         lines += [
             f"{len(survey.not_run)} of the survey's architectures were not run: {', '.join(survey.not_run)}.",

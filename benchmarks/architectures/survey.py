@@ -6,6 +6,7 @@ import copy
 import tempfile
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from bessemer.contract.tensor import TensorSpec
 from worker.errors import JobError
 from worker.executable import compile_module
 from worker.pipeline.capture import capture
-from worker.pipeline.compare import compare
+from worker.pipeline.compare import Array, compare
 from worker.pipeline.optimize import optimize
 from worker.pipeline.translate import translate
 from worker.pipeline.types import Captured, Translated, Upload, Workshop
@@ -88,9 +89,12 @@ def _advance(outcome: Outcome, path: Path, model: nn.Module, inputs: Inputs, unt
     outcome.reached = Reached.BUILT
     if until is Reached.BUILT:
         return
-    _verify(outcome, captured, executable)
+    found = _run(executable, captured)
+    _verify(outcome, captured, found)
     if outcome.error:
-        outcome.own_error = own_error(model, captured)
+        exact = exact_outputs(model, captured)
+        outcome.own_error = distance(captured.references, exact)
+        outcome.exact_error = distance(found, exact)
 
 
 def _compile(translated: Translated, workshop: Workshop) -> relax.VMExecutable:
@@ -99,9 +103,12 @@ def _compile(translated: Translated, workshop: Workshop) -> relax.VMExecutable:
     return compile_module(schedule_rest(module, target), target)
 
 
-def _verify(outcome: Outcome, captured: Captured, executable: relax.VMExecutable) -> None:
+def _run(executable: relax.VMExecutable, captured: Captured) -> list[Array]:
     machine = relax.VirtualMachine(executable, tvm.cpu())
-    found = [one.numpy() for one in machine["main"](*map(tvm.runtime.tensor, captured.inputs))]
+    return [one.numpy() for one in machine["main"](*map(tvm.runtime.tensor, captured.inputs))]
+
+
+def _verify(outcome: Outcome, captured: Captured, found: Sequence[Array]) -> None:
     options = captured.upload.request.verify
     differing, strict = 0, True
     for spec, output, reference in zip(captured.output_specs, found, captured.references, strict=True):
@@ -109,23 +116,27 @@ def _verify(outcome: Outcome, captured: Captured, executable: relax.VMExecutable
         strict &= compare(spec.name, output, reference, tolerance).mismatches == 0
         differing += compare(spec.name, output, reference, scaled(tolerance, reference)).mismatches
     outcome.strict = strict
-    outcome.relative_error = max(map(share_of_scale, found, captured.references))
+    outcome.relative_error = distance(found, captured.references)
     if differing:
         outcome.error = f"{differing} elements differ"
     else:
         outcome.reached = Reached.VERIFIED
 
 
-def own_error(model: nn.Module, captured: Captured) -> float:
-    """How far torch's float32 result is from its float64 result: what no other order of sums can better."""
+def exact_outputs(model: nn.Module, captured: Captured) -> list[Array]:
+    """What torch computes of the same inputs and parameters in float64."""
     inputs = [torch.from_numpy(np.array(one)) for one in captured.inputs]
     exact = copy.deepcopy(model).double()(
         *(one.double() if one.is_floating_point() else one for one in inputs)
     )
-    outputs = torch.utils._pytree.tree_leaves(exact)
+    return [output.numpy() for output in torch.utils._pytree.tree_leaves(exact)]
+
+
+def distance(outputs: Sequence[Array], references: Sequence[Array]) -> float:
+    """The largest difference as a share of the reference's largest element, over all outputs."""
     return max(
-        share_of_scale(reference.astype(output.numpy().dtype), output.numpy())
-        for output, reference in zip(outputs, captured.references, strict=True)
+        share_of_scale(output.astype(reference.dtype), reference)
+        for output, reference in zip(outputs, references, strict=True)
     )
 
 

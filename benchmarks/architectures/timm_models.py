@@ -11,8 +11,8 @@ from benchmarks.architectures.entry import Architecture, Inputs, image
 from benchmarks.architectures.outcomes import EVERY_FORM, Form
 
 FIXED = {
-    "botnet26t_256": 128,
-    "bat_resnext26ts": 64,
+    "botnet26t_256": 256,
+    "bat_resnext26ts": 256,
     "eca_resnet33ts": 64,
     "convmixer_768_32": 64,
     "convnext_atto": 64,

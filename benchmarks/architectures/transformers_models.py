@@ -216,7 +216,7 @@ VISION: dict[str, dict[str, Any]] = {
     "ResNet": {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1]},
     "RegNet": {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1], "groups_width": 8},
     "PoolFormer": {},
-    "Cvt": {"embed_dim": [16, 32, 48], "num_heads": [1, 2, 3], "depth": [1, 1, 1]},
+    "Cvt": {"embed_dim": [16, 32, 48], "num_heads": [1, 2, 3], "depth": [1, 2, 3]},
     "PvtV2": {"depths": [1, 1, 1, 1], "hidden_sizes": [16, 16, 32, 32], "num_attention_heads": [1, 2, 2, 4]},
     "Levit": {
         "image_size": 64,
@@ -254,6 +254,8 @@ AUDIO: dict[str, dict[str, Any]] = {
 
 
 IN_EVERY_FORM = ("Bert", "GPT2", "OPT", "Llama")
+NOT_EXPORTED = ("Longformer", "Nystromformer")
+"""torch refuses to export them; it traces them."""
 
 
 class _First(nn.Module):
@@ -301,6 +303,8 @@ def architectures() -> list[Architecture]:
 
 
 def _forms(name: str) -> tuple[Form, ...]:
+    if name in NOT_EXPORTED:
+        return Form.PT2, Form.TRACED
     return EVERY_FORM if name in IN_EVERY_FORM else (Form.PT2,)
 
 

@@ -41,7 +41,7 @@ __all__ = [
     "Latency",
     "Model",
     "Outcome",
-    "Parameters",
+    "ParameterReader",
     "Sizes",
     "Spec",
     "execute",
@@ -49,6 +49,7 @@ __all__ = [
     "load_arrays",
     "read_inputs",
     "save_arrays",
+    "split_safetensors",
 ]
 
 CPU_DEVICE = 1
@@ -269,7 +270,7 @@ class Outcome:
             yield f"{name:<10}{value if name == 'runs' else format(value, '.4f')}"
 
 
-class Parameters:
+class ParameterReader:
     """The weights that a library takes from a file, as ``parameters`` in the manifest says it."""
 
     def __init__(self, entry: Mapping[str, Any]) -> None:
@@ -296,7 +297,7 @@ class Parameters:
         """
         try:
             content = np.memmap(path, np.uint8, "r")
-            header, data = _split_safetensors(content)
+            header, data = split_safetensors(content)
         except (OSError, ValueError, RecursionError) as error:
             raise BundleError(f"{path} is no .safetensors file that can be read: {error}") from error
         self._check_names(path, header)
@@ -329,8 +330,12 @@ class Parameters:
         return data[start:end].view(spec.numpy_dtype).reshape(spec.shape)
 
 
-def _split_safetensors(content: np.ndarray[Any, Any]) -> tuple[dict[str, Any], np.ndarray[Any, Any]]:
-    """The header without its comments, and the bytes behind it."""
+def split_safetensors(content: np.ndarray[Any, Any]) -> tuple[dict[str, Any], np.ndarray[Any, Any]]:
+    """The header of a ``.safetensors`` file without its comments, and the bytes behind it.
+
+    Raises:
+        ValueError: there is no header that can be read.
+    """
     length = int.from_bytes(content[:8].tobytes(), "little")
     if content.size < 8 or length > min(MAX_HEADER_BYTES, content.size - 8):
         raise ValueError("its header is cut off")
@@ -467,7 +472,7 @@ def _entry_point(
         if other is not None:
             raise BundleError("the library contains its parameters: it takes no others")
         return function
-    wanted = Parameters(entry)
+    wanted = ParameterReader(entry)
     return wanted.bind(function, machine[wanted.prepare], Path(other or folder / wanted.file))
 
 
@@ -478,10 +483,14 @@ def load_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         InputError: the file cannot be read, or holds pickled objects.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
     except (OSError, ValueError, AttributeError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} is no .npz file that can be read: {error}") from error
+    strange = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
+    if strange:
+        raise InputError(f"{path} is no .npz file that can be read: {strange[0]!r} is no array")
+    return arrays
 
 
 def save_arrays(path: Path, arrays: Arrays) -> None:

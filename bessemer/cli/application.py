@@ -5,7 +5,18 @@ from typing import Annotated
 import typer
 
 import bessemer
-from bessemer.cli import checking, compiling, jobs, models, running, serving, snapshots
+from bessemer.cli import (
+    checking,
+    compiling,
+    gating,
+    invoking,
+    jobs,
+    models,
+    running,
+    serving,
+    snapshots,
+    workers,
+)
 
 __all__ = ["application"]
 
@@ -35,12 +46,16 @@ def _common(
 
 application.command("serve")(serving.serve)
 application.command("compile")(compiling.compile_model)
+application.command("gate")(gating.gate)
 application.command("check")(checking.check)
 application.command("show")(jobs.show)
 application.command("jobs")(jobs.list_jobs)
 application.command("cancel")(jobs.cancel)
+application.command("delete")(jobs.delete)
 application.command("download")(jobs.download)
+application.command("invoke")(invoking.invoke)
 application.command("ir")(snapshots.ir)
 application.command("targets")(models.targets)
+application.command("workers")(workers.workers)
 application.command("inspect")(models.inspect)
 application.command("run")(running.run)

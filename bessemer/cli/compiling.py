@@ -1,13 +1,21 @@
 """``bessemer compile``."""
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from bessemer.cli.options import ANY_MODEL, FieldsOption, InputsOption, ModelArgument, request_fields
+from bessemer.cli.options import (
+    ANY_MODEL,
+    FieldsOption,
+    InputsOption,
+    LabelsOption,
+    ModelArgument,
+    request_fields,
+)
 from bessemer.cli.output import (
     ExitStatus,
     JsonOption,
@@ -20,7 +28,7 @@ from bessemer.cli.output import (
     show_lines,
 )
 from bessemer.cli.preflight import show_preflight
-from bessemer.cli.views import compilation_lines, stage_view, upload_view
+from bessemer.cli.views import StageView, compilation_lines, stage_view, upload_view
 from bessemer.client import Client, Job
 from bessemer.client.sources import is_digest
 from bessemer.contract.job import JobState
@@ -30,6 +38,10 @@ from bessemer.errors import CompilationCancelledError, CompilationFailedError, I
 
 __all__ = ["compile_model", "follow", "uploaded"]
 
+FIRST_PAUSE_SECONDS = 0.05
+SOON_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 1.0
+
 
 def compile_model(
     model: ModelArgument,
@@ -38,6 +50,7 @@ def compile_model(
     ] = None,
     inputs: InputsOption = None,
     options: FieldsOption = None,
+    labels: LabelsOption = None,
     output: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Unpack the bundle there.", file_okay=False)
     ] = None,
@@ -48,7 +61,7 @@ def compile_model(
     """Compile a model for a target and wait for the verified library."""
     console = errors if json else results
     with connected(url) as client:
-        fields = request_fields(target, inputs or (), options or ())
+        fields = request_fields(target, inputs or (), options or (), labels or ())
         request = CompilationRequest.model_validate({"model": ANY_MODEL, **fields})
         if output is not None and not request.makes_bundle:
             detail = f"--output needs a bundle, and stop_after={request.stop_after} makes none"
@@ -83,13 +96,25 @@ def follow(job: Job, console: Console) -> None:
     """Show a job's stages until it has ended, however it does."""
     console.print(f"compilation {job.id}")
     try:
-        with stage_view(console) as tell:
-            job.wait(on_event=tell)
+        with stage_view(console) as view:
+            _wait_in_queue(job, view)
+            job.wait(on_event=view.tell)
     except (CompilationFailedError, CompilationCancelledError):
         return
     except KeyboardInterrupt:
         _interrupted(job)
         raise typer.Exit(ExitStatus.INTERRUPTED) from None
+
+
+def _wait_in_queue(job: Job, view: StageView) -> None:
+    """Show where a job stands until it no longer is queued; one that is taken at once stands nowhere."""
+    pause_seconds = FIRST_PAUSE_SECONDS
+    while job.state is JobState.QUEUED:
+        time.sleep(pause_seconds)
+        place = job.refresh().document.queue
+        if place is not None and pause_seconds > SOON_SECONDS:
+            view.wait(place)
+        pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
 
 
 def _interrupted(job: Job) -> None:

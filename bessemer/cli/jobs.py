@@ -1,11 +1,13 @@
 """``bessemer show``, ``jobs``, ``cancel`` and ``download``."""
 
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from bessemer.cli.options import LabelsOption, read_labels
 from bessemer.cli.output import (
     JsonOption,
     UrlOption,
@@ -18,9 +20,10 @@ from bessemer.cli.output import (
     show_lines,
 )
 from bessemer.cli.views import compilation_lines
+from bessemer.client.sources import is_digest
 from bessemer.contract.job import Compilation, CompilationPage, JobState
 
-__all__ = ["cancel", "download", "list_jobs", "show"]
+__all__ = ["cancel", "delete", "download", "list_jobs", "show"]
 
 HEADINGS = ("id", "state", "stage", "target", "p50", "created")
 
@@ -35,13 +38,32 @@ def show(job_id: IdArgument, json: JsonOption = False, url: UrlOption = None) ->
 
 def list_jobs(
     state: Annotated[JobState | None, typer.Option(help="Only those in this state.")] = None,
+    labels: LabelsOption = None,
+    model: Annotated[str | None, typer.Option(metavar="DIGEST", help="Only those of this model.")] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only those for this preset or mcpu.")
+    ] = None,
+    after: Annotated[
+        datetime | None, typer.Option(help="Only those submitted after this moment, local time.")
+    ] = None,
+    before: Annotated[
+        datetime | None, typer.Option(help="Only those submitted before this moment, local time.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="The newest so many.")] = 20,
     json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:
     """List compilations, newest first."""
     with connected(url) as client:
-        documents = tuple(job.document for job in islice(client.jobs(state), limit))
+        found = client.jobs(
+            state,
+            labels=read_labels(labels or ()),
+            model=model,
+            target=target,
+            created_after=after.astimezone() if after else None,
+            created_before=before.astimezone() if before else None,
+        )
+        documents = tuple(job.document for job in islice(found, limit))
         if json:
             print_json(CompilationPage(items=documents))
             return
@@ -58,6 +80,22 @@ def cancel(job_id: IdArgument, json: JsonOption = False, url: UrlOption = None) 
             return
         done = document.state is JobState.CANCELLED
         results.print(f"{job_id}: {'cancelled' if done else 'asked to cancel'}", markup=False)
+
+
+def delete(
+    names: Annotated[
+        list[str], typer.Argument(metavar="ID|DIGEST...", help="Compilations that have ended; models.")
+    ],
+    url: UrlOption = None,
+) -> None:
+    """Delete compilations with all that they made, or uploaded models."""
+    with connected(url) as client:
+        for name in names:
+            if is_digest(name):
+                client.delete_model(name)
+            else:
+                client.job(name).delete()
+            results.print(f"{name}: deleted", markup=False)
 
 
 def download(
@@ -96,12 +134,19 @@ def _show(document: Compilation, json: bool) -> None:
         show_lines(results, problem_lines(document.problem))
 
 
+def _standing(document: Compilation) -> str:
+    """How far a compilation is that has not ended."""
+    if document.queue:
+        return "no worker" if document.queue.waiting_for else f"place {document.queue.position}"
+    return document.stage.value if document.stage and not document.state.final else ""
+
+
 def _row(document: Compilation) -> tuple[str, ...]:
     latency = f"{document.figures.latency.p50_ms:.4g} ms" if document.figures else ""
     return (
         document.id,
         document.state.value,
-        document.stage.value if document.stage and not document.state.final else "",
+        _standing(document),
         document.target.name if document.target else "",
         latency,
         f"{document.created_at.astimezone():%Y-%m-%d %H:%M:%S}",

@@ -15,7 +15,16 @@ from bessemer.contract.target import HOST
 from bessemer.contract.tensor import TensorSpec, parse_tensor_spec
 from bessemer.errors import InvalidArgumentError
 
-__all__ = ["ANY_MODEL", "FieldsOption", "InputsOption", "ModelArgument", "option_paths", "request_fields"]
+__all__ = [
+    "ANY_MODEL",
+    "FieldsOption",
+    "InputsOption",
+    "LabelsOption",
+    "ModelArgument",
+    "option_paths",
+    "read_labels",
+    "request_fields",
+]
 
 ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help="A model file, or an uploaded one's digest.")
@@ -31,17 +40,25 @@ FieldsOption = Annotated[
     typer.Option("--option", metavar="KEY=VALUE", help="A field of the request, such as tune.trials=64."),
 ]
 
+LabelsOption = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="KEY=VALUE", help="A label; several are all meant."),
+]
+
 ARGUMENTS = frozenset({"model", "inputs"})
 ANY_MODEL = "0" * 64
 
 
-def request_fields(target: str | None, inputs: Sequence[str], options: Sequence[str]) -> dict[str, Any]:
+def request_fields(
+    target: str | None, inputs: Sequence[str], options: Sequence[str], labels: Sequence[str] = ()
+) -> dict[str, Any]:
     """The fields of a ``CompilationRequest`` but its model, checked.
 
     Args:
         target: a preset's name; ``host`` where neither it nor an option names one.
         inputs: ``x=1x784:float32`` each.
         options: ``tune.trials=64`` or, where the last part is unique, ``trials=64``; ``kernels.linear=auto``.
+        labels: ``team=vision`` each.
 
     Raises:
         InvalidArgumentError: a key is unknown or a value is not valid; the message names what is.
@@ -53,11 +70,19 @@ def request_fields(target: str | None, inputs: Sequence[str], options: Sequence[
         fields["target"] = {"preset": target or HOST, **fields.get("target", {})}
     if inputs:
         fields["inputs"] = tuple(_read_input(text) for text in inputs)
+    if labels:
+        fields["labels"] = {key: value or "" for key, value in read_labels(labels).items()}
     try:
         CompilationRequest.model_validate({"model": ANY_MODEL, **fields})
     except ValidationError as error:
         raise InvalidArgumentError(validation_message(error)) from error
     return fields
+
+
+def read_labels(labels: Sequence[str]) -> dict[str, str | None]:
+    """``team=vision`` each, or ``team`` for any value."""
+    split = (label.partition("=") for label in labels)
+    return {key: value if equals else None for key, equals, value in split}
 
 
 def option_paths() -> dict[str, FieldInfo]:

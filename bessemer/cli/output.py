@@ -50,6 +50,9 @@ class ExitStatus(IntEnum):
     FAILED = 1
     USAGE = 2
     UNREACHABLE = 3
+    WRONG = 4
+    SLOWER = 5
+    LARGER = 6
     INTERRUPTED = 130
 
 

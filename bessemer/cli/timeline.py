@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from pydantic import ValidationError
 
 from bessemer.contract.job import Event, EventType, Progress
+from bessemer.contract.queue import QueuePlace
 from bessemer.contract.report import StageTime
 from bessemer.contract.stage import Stage
 
-__all__ = ["Timeline", "event_line"]
+__all__ = ["Timeline", "event_line", "place_line"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,24 @@ class Timeline:
                 return replace(self, progress=Progress.model_validate(event.data))
             case _:
                 return self
+
+
+def place_line(place: QueuePlace) -> str:
+    """Where a queued compilation stands, in one line."""
+    if place.waiting_for is not None:
+        return f"queued, waiting for {place.waiting_for}"
+    ahead = "next" if place.ahead == 0 else f"{place.ahead} ahead"
+    seconds = place.estimated_start_seconds
+    if seconds is None:
+        return f"queued, {ahead}"
+    return f"queued, {ahead}; estimated to start in about {shown_duration(seconds)}"
+
+
+def shown_duration(seconds: float) -> str:
+    """A rough duration, such as ``40 s``, ``12 min`` or ``3.5 h``."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def event_line(event: Event) -> str | None:

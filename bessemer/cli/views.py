@@ -1,9 +1,10 @@
 """Shows uploads, running compilations and finished ones: alive on a terminal, as plain lines elsewhere."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -14,12 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from bessemer.cli.output import clean, shown_bytes
-from bessemer.cli.timeline import Timeline, event_line
+from bessemer.cli.timeline import Timeline, event_line, place_line
 from bessemer.client.sources import Progress as UploadProgress
 from bessemer.contract.job import Compilation, Event, EventType, Figures, JobState
+from bessemer.contract.queue import QueuePlace
 from bessemer.contract.stage import Stage
 
-__all__ = ["PlainStages", "compilation_lines", "stage_view", "upload_view"]
+__all__ = ["PlainStages", "StageView", "compilation_lines", "stage_view", "upload_view"]
 
 BAR_WIDTH = 24
 LONG_STAGE_SECONDS = 2.0
@@ -41,15 +43,27 @@ def upload_view(console: Console, name: str) -> Iterator[UploadProgress]:
         yield lambda sent, total: bar.update(task, completed=sent, total=total, visible=True)
 
 
+class StageView(Protocol):
+    """Shows a compilation while it waits and runs."""
+
+    def wait(self, place: QueuePlace) -> None:
+        """Show where it stands in its queue."""
+        ...
+
+    def tell(self, event: Event) -> None:
+        """Show an event."""
+        ...
+
+
 @contextmanager
-def stage_view(console: Console) -> Iterator[Callable[[Event], None]]:
-    """What to tell events to, as they come."""
+def stage_view(console: Console) -> Iterator[StageView]:
+    """What to tell of a compilation, as it happens."""
     if not console.is_terminal:
-        yield PlainStages(console).tell
+        yield PlainStages(console)
         return
     view = _LiveStages()
     with Live(view, console=console, refresh_per_second=10):
-        yield view.tell
+        yield view
 
 
 class _LiveStages:
@@ -58,6 +72,10 @@ class _LiveStages:
     def __init__(self) -> None:
         self._timeline = Timeline()
         self._spinner = Spinner("dots")
+        self._place = "queued"
+
+    def wait(self, place: QueuePlace) -> None:
+        self._place = place_line(place)
 
     def tell(self, event: Event) -> None:
         self._timeline = self._timeline.after(event)
@@ -65,7 +83,7 @@ class _LiveStages:
     def __rich__(self) -> RenderableType:
         timeline = self._timeline
         if not timeline.attempt:
-            return Group(Text("  queued", style="dim"))
+            return Group(Text(f"  {clean(self._place)}", style="dim"))
         table = Table.grid(padding=(0, 1))
         for stage in Stage:
             table.add_row(*self._row(stage, timeline))
@@ -97,6 +115,13 @@ class PlainStages:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._stage_began_at: datetime | None = None
+        self._place: tuple[int, str | None] | None = None
+
+    def wait(self, place: QueuePlace) -> None:
+        """Print where it stands, whenever that changes."""
+        if self._place != (place.position, place.waiting_for):
+            self._place = (place.position, place.waiting_for)
+            self._console.print(Text(clean(place_line(place))))
 
     def tell(self, event: Event) -> None:
         """Print an event, if it is worth a line."""
@@ -118,6 +143,9 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
     target = compilation.target
     yield f"compilation {compilation.id}: {compilation.state}"
     yield f"model       {compilation.request.model[:12]}"
+    if compilation.queue:
+        yield f"queue       {compilation.queue.name}: {place_line(compilation.queue)}"
+        yield f"            {compilation.queue.explanation}"
     if target:
         yield f"target      {target.name} ({target.mcpu}, {target.cores} cores)"
     if compilation.stages:

@@ -3,20 +3,24 @@
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import httpx
 
-from bessemer.client import operations, submission
+from bessemer.client import invoking, operations, submission
 from bessemer.client.client import DEFAULT_TIMEOUT_SECONDS, PAGE_SIZE
 from bessemer.client.events import Follower
 from bessemer.client.inputs import Inputs
+from bessemer.client.invoking import Arrays
+from bessemer.client.operations import NO_LABELS
 from bessemer.client.sources import ModelSource, Progress
 from bessemer.client.steps import Flow
 from bessemer.client.transport import AsyncTransport, make_settings
 from bessemer.client.view import JobView
+from bessemer.contract.invocation import DEFAULT_RUNS, Invocation
 from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Compilation, Event, JobState
 from bessemer.contract.model import Model
@@ -31,7 +35,7 @@ from bessemer.contract.request import (
     TuneOptions,
     VerifyOptions,
 )
-from bessemer.contract.service import Readiness, TargetList
+from bessemer.contract.service import Readiness, TargetList, WorkerList
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import HOST, Target
 
@@ -76,6 +80,10 @@ class AsyncClient:
         """As ``Client.model``."""
         return await self._transport.run(submission.get_model(digest))
 
+    async def delete_model(self, digest: str) -> None:
+        """As ``Client.delete_model``."""
+        await self._transport.run(operations.delete_model(digest))
+
     async def submit(
         self,
         model: ModelSource,
@@ -91,6 +99,8 @@ class AsyncClient:
         benchmark: BenchmarkOptions | None = None,
         inspect: InspectOptions | None = None,
         stop_after: Stage | None = None,
+        labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         timeout_seconds: float | None = None,
         progress: Progress | None = None,
     ) -> "AsyncJob":
@@ -108,6 +118,8 @@ class AsyncClient:
             benchmark=benchmark,
             inspect=inspect,
             stop_after=stop_after,
+            labels=labels,
+            priority=priority,
             timeout_seconds=timeout_seconds,
         )
         return AsyncJob(self._transport, await self._transport.run(submission.submit(wanted, progress)))
@@ -120,20 +132,33 @@ class AsyncClient:
         """As ``Client.job``."""
         return AsyncJob(self._transport, await self._transport.run(operations.get_compilation(job_id)))
 
-    async def jobs(self, state: JobState | None = None) -> AsyncIterator["AsyncJob"]:
+    async def jobs(
+        self,
+        state: JobState | None = None,
+        *,
+        labels: Mapping[str, str | None] = NO_LABELS,
+        model: str | None = None,
+        target: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> AsyncIterator["AsyncJob"]:
         """As ``Client.jobs``."""
-        cursor: str | None = None
+        query = operations.make_query(state, labels, model, target, created_after, created_before)
         while True:
-            page = await self._transport.run(operations.page(state, PAGE_SIZE, cursor))
+            page = await self._transport.run(operations.page(query))
             for document in page.items:
                 yield AsyncJob(self._transport, document)
-            cursor = page.next
-            if cursor is None:
+            if page.next is None:
                 return
+            query = query.model_copy(update={"cursor": page.next})
 
     async def targets(self) -> TargetList:
         """As ``Client.targets``."""
         return await self._transport.run(operations.get_targets())
+
+    async def workers(self) -> WorkerList:
+        """As ``Client.workers``."""
+        return await self._transport.run(operations.get_workers())
 
     async def readiness(self) -> Readiness:
         """As ``Client.readiness``."""
@@ -156,6 +181,10 @@ class AsyncJob(JobView):
         """As ``Job.cancel``."""
         self.document = await self._transport.run(operations.cancel(self.id))
         return self
+
+    async def delete(self) -> None:
+        """As ``Job.delete``."""
+        await self._transport.run(operations.delete(self.id))
 
     def events(self, after: int = 0) -> AsyncIterator[Event]:
         """As ``Job.events``."""
@@ -198,6 +227,25 @@ class AsyncJob(JobView):
     async def download_artifact(self, name: str, path: str | os.PathLike[str]) -> Path:
         """As ``Job.download_artifact``."""
         return await self._run_finished(lambda: operations.download_artifact(self.document, name, Path(path)))
+
+    async def invoke(self, inputs: Arrays, runs: int = DEFAULT_RUNS) -> Invocation:
+        """As ``Job.invoke``."""
+        return await self._transport.run(invoking.invoke(self.id, inputs, runs))
+
+    async def invocations(self) -> AsyncIterator[Invocation]:
+        """As ``Job.invocations``."""
+        cursor: str | None = None
+        while True:
+            page = await self._transport.run(invoking.page(self.id, PAGE_SIZE, cursor))
+            for invocation in page.items:
+                yield invocation
+            cursor = page.next
+            if cursor is None:
+                return
+
+    async def download_outputs(self, invocation: Invocation, path: str | os.PathLike[str]) -> Path:
+        """As ``Job.download_outputs``."""
+        return await self._transport.run(invoking.download_outputs(invocation, Path(path)))
 
     async def _run_finished(self, flow: Callable[[], Flow[Path]]) -> Path:
         if not self.document.artifacts:

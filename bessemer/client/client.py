@@ -3,19 +3,23 @@
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import httpx
 
-from bessemer.client import operations, submission
+from bessemer.client import invoking, operations, submission
 from bessemer.client.events import Follower
 from bessemer.client.inputs import Inputs
+from bessemer.client.invoking import Arrays
+from bessemer.client.operations import NO_LABELS
 from bessemer.client.sources import ModelSource, Progress
 from bessemer.client.steps import Flow
 from bessemer.client.transport import Transport, make_settings
 from bessemer.client.view import JobView
+from bessemer.contract.invocation import DEFAULT_RUNS, Invocation
 from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Compilation, Event, JobState
 from bessemer.contract.model import Model
@@ -30,7 +34,7 @@ from bessemer.contract.request import (
     TuneOptions,
     VerifyOptions,
 )
-from bessemer.contract.service import Readiness, TargetList
+from bessemer.contract.service import Readiness, TargetList, WorkerList
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import HOST, Target
 
@@ -98,6 +102,10 @@ class Client:
         """An uploaded model. Raises ``NotFoundError``."""
         return self._transport.run(submission.get_model(digest))
 
+    def delete_model(self, digest: str) -> None:
+        """Delete a model. Raises ``NotFoundError``; ``ConflictError`` where a job that goes on needs it."""
+        self._transport.run(operations.delete_model(digest))
+
     def submit(
         self,
         model: ModelSource,
@@ -113,6 +121,8 @@ class Client:
         benchmark: BenchmarkOptions | None = None,
         inspect: InspectOptions | None = None,
         stop_after: Stage | None = None,
+        labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         timeout_seconds: float | None = None,
         progress: Progress | None = None,
     ) -> "Job":
@@ -134,6 +144,8 @@ class Client:
             benchmark: how long to measure, and against what.
             inspect: what of the work in between is kept.
             stop_after: the last stage to run; ``Stage.TRANSLATE`` says what would not compile.
+            labels: what the job is found by in a list.
+            priority: of two queued jobs the one of higher priority is taken first; 0 by default.
             timeout_seconds: of the job.
             progress: told the bytes sent and the bytes in all.
 
@@ -155,6 +167,8 @@ class Client:
             benchmark=benchmark,
             inspect=inspect,
             stop_after=stop_after,
+            labels=labels,
+            priority=priority,
             timeout_seconds=timeout_seconds,
         )
         return Job(self._transport, self._transport.run(submission.submit(wanted, progress)))
@@ -167,19 +181,44 @@ class Client:
         """A job by its identifier. Raises ``NotFoundError``."""
         return Job(self._transport, self._transport.run(operations.get_compilation(job_id)))
 
-    def jobs(self, state: JobState | None = None) -> Iterator["Job"]:
-        """Every job, newest first, fetched page by page."""
-        cursor: str | None = None
+    def jobs(
+        self,
+        state: JobState | None = None,
+        *,
+        labels: Mapping[str, str | None] = NO_LABELS,
+        model: str | None = None,
+        target: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> Iterator["Job"]:
+        """The jobs that are all that is given, newest first, fetched page by page.
+
+        Args:
+            state: where they are.
+            labels: which they have; None stands for any value.
+            model: the digest of their model.
+            target: a preset's name, or an mcpu.
+            created_after: submitted after this moment, which knows its time zone.
+            created_before: submitted before this moment.
+
+        Raises:
+            InvalidArgumentError: a value is not valid.
+        """
+        query = operations.make_query(state, labels, model, target, created_after, created_before)
         while True:
-            page = self._transport.run(operations.page(state, PAGE_SIZE, cursor))
+            page = self._transport.run(operations.page(query))
             yield from (Job(self._transport, document) for document in page.items)
-            cursor = page.next
-            if cursor is None:
+            if page.next is None:
                 return
+            query = query.model_copy(update={"cursor": page.next})
 
     def targets(self) -> TargetList:
         """The presets that a request may name."""
         return self._transport.run(operations.get_targets())
+
+    def workers(self) -> WorkerList:
+        """The live workers, and what each of them runs."""
+        return self._transport.run(operations.get_workers())
 
     def readiness(self) -> Readiness:
         """Whether the server takes requests, which of its stores it reaches, and which workers live."""
@@ -202,6 +241,10 @@ class Job(JobView):
         """Ask for the job's end; a running job ends a little later."""
         self.document = self._transport.run(operations.cancel(self.id))
         return self
+
+    def delete(self) -> None:
+        """Delete the job with all that it made. Raises ``ConflictError`` where it has not ended."""
+        self._transport.run(operations.delete(self.id))
 
     def events(self, after: int = 0) -> Iterator[Event]:
         """The job's events from its start, or those after a number, as they happen, until it ends.
@@ -267,6 +310,39 @@ class Job(JobView):
     def download_artifact(self, name: str, path: str | os.PathLike[str]) -> Path:
         """Fetch one artifact into a file and check its digest. Raises as ``download``."""
         return self._run_finished(lambda: operations.download_artifact(self.document, name, Path(path)))
+
+    def invoke(self, inputs: Arrays, runs: int = DEFAULT_RUNS) -> Invocation:
+        """Run the compiled library on a worker, confined as a job is, and wait for its end.
+
+        Args:
+            inputs: arrays by name, or paths of ``.npy`` files; or the path or the bytes of one ``.npz`` or
+                ``.safetensors`` file.
+            runs: how often to time it; 0 for the outputs alone.
+
+        Raises:
+            InvalidArgumentError: the inputs cannot be read.
+            ConflictError: the job has no bundle (yet).
+            InvocationFailedError: the inputs are not the library's, or it failed on them.
+        """
+        return self._transport.run(invoking.invoke(self.id, inputs, runs))
+
+    def invocations(self) -> Iterator[Invocation]:
+        """Every invocation, newest first, fetched page by page."""
+        cursor: str | None = None
+        while True:
+            page = self._transport.run(invoking.page(self.id, PAGE_SIZE, cursor))
+            yield from page.items
+            cursor = page.next
+            if cursor is None:
+                return
+
+    def download_outputs(self, invocation: Invocation, path: str | os.PathLike[str]) -> Path:
+        """Fetch an invocation's outputs as ``.npz`` and check their digest.
+
+        Raises:
+            InvalidArgumentError: it has none.
+        """
+        return self._transport.run(invoking.download_outputs(invocation, Path(path)))
 
     def _run_finished(self, flow: Callable[[], Flow[Path]]) -> Path:
         if not self.document.artifacts:

@@ -2,18 +2,25 @@
 
 import hashlib
 import tempfile
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO
 from urllib.parse import quote
 
+from pydantic import ValidationError
+
 from bessemer.bundle.manifest import ARCHIVE
+from bessemer.client.inputs import validation_message
 from bessemer.client.replies import parse
 from bessemer.client.steps import Call, Flow, Work, exchange
 from bessemer.client.unpacking import unpack
 from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
+from bessemer.contract.listing import CompilationQuery
 from bessemer.contract.report import Report
-from bessemer.contract.service import Readiness, TargetList
+from bessemer.contract.service import Readiness, TargetList, WorkerList
 from bessemer.errors import (
     BundleError,
     CompilationCancelledError,
@@ -23,8 +30,12 @@ from bessemer.errors import (
 
 __all__ = [
     "cancel",
+    "compilation_path",
+    "delete",
+    "delete_model",
     "download",
     "download_artifact",
+    "download_checked",
     "finished",
     "get_compilation",
     "get_ir",
@@ -32,34 +43,80 @@ __all__ = [
     "get_readiness",
     "get_report",
     "get_targets",
+    "get_workers",
+    "make_query",
     "page",
 ]
 
 
+NO_LABELS: Mapping[str, str | None] = MappingProxyType({})
+
+
 def get_compilation(job_id: str) -> Flow[Compilation]:
     """A compilation as it stands."""
-    reply = yield from exchange(Call("GET", _compilation_path(job_id)))
+    reply = yield from exchange(Call("GET", compilation_path(job_id)))
     return parse(Compilation, reply.body)
 
 
-def page(state: JobState | None, limit: int, cursor: str | None) -> Flow[CompilationPage]:
+def page(query: CompilationQuery) -> Flow[CompilationPage]:
     """A page of compilations, newest first."""
-    given = {"state": state.value if state else None, "limit": str(limit), "cursor": cursor}
-    params = {name: value for name, value in given.items() if value is not None}
-    reply = yield from exchange(Call("GET", "/v1/compilations", params=params))
+    reply = yield from exchange(Call("GET", "/v1/compilations", params=query.parameters()))
     return parse(CompilationPage, reply.body)
+
+
+def make_query(
+    state: JobState | None,
+    labels: Mapping[str, str | None],
+    model: str | None,
+    target: str | None,
+    created_after: datetime | None,
+    created_before: datetime | None,
+) -> CompilationQuery:
+    """The first page of a list.
+
+    Raises:
+        InvalidArgumentError: a value is not valid.
+    """
+    given = {
+        "state": state,
+        "label": tuple(key if value is None else f"{key}={value}" for key, value in labels.items()),
+        "model": model,
+        "target": target,
+        "created_after": created_after,
+        "created_before": created_before,
+    }
+    try:
+        return CompilationQuery.model_validate(given)
+    except ValidationError as error:
+        raise InvalidArgumentError(validation_message(error)) from error
 
 
 def cancel(job_id: str) -> Flow[Compilation]:
     """Ask for the end of a compilation."""
-    reply = yield from exchange(Call("POST", f"{_compilation_path(job_id)}/cancel"))
+    reply = yield from exchange(Call("POST", f"{compilation_path(job_id)}/cancel"))
     return parse(Compilation, reply.body)
+
+
+def delete(job_id: str) -> Flow[None]:
+    """Delete a compilation that has ended."""
+    yield from exchange(Call("DELETE", compilation_path(job_id)))
+
+
+def delete_model(digest: str) -> Flow[None]:
+    """Delete a model that no compilation needs any more."""
+    yield from exchange(Call("DELETE", f"/v1/models/{quote(digest, safe='')}"))
 
 
 def get_targets() -> Flow[TargetList]:
     """The presets."""
     reply = yield from exchange(Call("GET", "/v1/targets"))
     return parse(TargetList, reply.body)
+
+
+def get_workers() -> Flow[WorkerList]:
+    """The workers that live."""
+    reply = yield from exchange(Call("GET", "/v1/workers"))
+    return parse(WorkerList, reply.body)
 
 
 def get_readiness() -> Flow[Readiness]:
@@ -84,15 +141,24 @@ def download_artifact(compilation: Compilation, name: str, path: Path) -> Flow[P
         BundleError: the bytes differ from the digest.
     """
     artifact = _artifact(compilation, name)
+    url = f"{compilation_path(compilation.id)}/artifacts/{quote(name)}"
+    return (yield from download_checked(url, artifact, path))
+
+
+def download_checked(url: str, artifact: Artifact, path: Path) -> Flow[Path]:
+    """Fetch a file and check its digest.
+
+    Raises:
+        BundleError: the bytes differ from the digest.
+    """
     partial = path.with_name(f"{path.name}.partial")
     yield Work(lambda: partial.parent.mkdir(parents=True, exist_ok=True))
     try:
         with partial.open("wb") as file:
             sink = _Sink(file)
-            url = f"{_compilation_path(compilation.id)}/artifacts/{quote(name)}"
             yield from exchange(Call("GET", url, sink=sink.write, started=sink.restart))
         if sink.digest() != artifact.digest:
-            raise BundleError(f"{name} was damaged on its way: its digest is not {artifact.digest}")
+            raise BundleError(f"{artifact.name} was damaged on its way: its digest is not {artifact.digest}")
         yield Work(lambda: partial.replace(path))
     finally:
         partial.unlink(missing_ok=True)
@@ -101,13 +167,13 @@ def download_artifact(compilation: Compilation, name: str, path: Path) -> Flow[P
 
 def get_ir(job_id: str) -> Flow[IrListing]:
     """The list of a compilation's snapshots."""
-    reply = yield from exchange(Call("GET", f"{_compilation_path(job_id)}/ir"))
+    reply = yield from exchange(Call("GET", f"{compilation_path(job_id)}/ir"))
     return parse(IrListing, reply.body)
 
 
 def get_ir_text(job_id: str, step: int, diff: bool) -> Flow[str]:
     """The module after a step, or what the step changed."""
-    path = f"{_compilation_path(job_id)}/ir/{step}" + ("/diff" if diff else "")
+    path = f"{compilation_path(job_id)}/ir/{step}" + ("/diff" if diff else "")
     reply = yield from exchange(Call("GET", path))
     return reply.body.decode(errors="replace")
 
@@ -115,7 +181,7 @@ def get_ir_text(job_id: str, step: int, diff: bool) -> Flow[str]:
 def get_report(job_id: str) -> Flow[Report]:
     """The report of a compilation."""
     headers = {"Accept": "application/json"}
-    reply = yield from exchange(Call("GET", f"{_compilation_path(job_id)}/report", headers=headers))
+    reply = yield from exchange(Call("GET", f"{compilation_path(job_id)}/report", headers=headers))
     return parse(Report, reply.body)
 
 
@@ -161,5 +227,6 @@ def _artifact(compilation: Compilation, name: str) -> Artifact:
     raise InvalidArgumentError(f"{where} has no artifact '{name}'; it has {names}")
 
 
-def _compilation_path(job_id: str) -> str:
+def compilation_path(job_id: str) -> str:
+    """The address of a compilation."""
     return f"/v1/compilations/{quote(job_id, safe='')}"

@@ -31,7 +31,7 @@ class Call:
 
     method: str
     path: str
-    params: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str | list[str]] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     chunks: Callable[[], Iterator[bytes]] | None = None
     sink: Callable[[bytes], object] | None = None

@@ -57,6 +57,8 @@ class Submission:
     benchmark: BenchmarkOptions | None = None
     inspect: InspectOptions | None = None
     stop_after: Stage | None = None
+    labels: Mapping[str, str] | None = None
+    priority: int | None = None
     timeout_seconds: float | None = None
 
     def request(self, digest: Digest, inputs: tuple[TensorSpec, ...]) -> CompilationRequest:
@@ -77,6 +79,8 @@ class Submission:
             "benchmark": self.benchmark,
             "inspect": self.inspect,
             "stop_after": self.stop_after,
+            "labels": None if self.labels is None else dict(self.labels),
+            "priority": self.priority,
             "timeout_seconds": self.timeout_seconds,
         }
         fields = {name: value for name, value in given.items() if value is not None}

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import httpx
 
 from bessemer.client.steps import Call, Flow, Reply, Sleep, Step, Work
+from bessemer.client.tracing import trace_headers
 from bessemer.errors import InvalidArgumentError, UnreachableError
 
 __all__ = ["AsyncTransport", "Settings", "Transport", "make_settings"]
@@ -96,7 +97,7 @@ class Transport:
             call.method,
             call.path,
             params=call.params,
-            headers=call.headers,
+            headers={**trace_headers(), **call.headers},
             content=body,
             timeout=_timeout(self._settings, call),
         )
@@ -167,7 +168,7 @@ class AsyncTransport:
             call.method,
             call.path,
             params=call.params,
-            headers=call.headers,
+            headers={**trace_headers(), **call.headers},
             content=body,
             timeout=_timeout(self._settings, call),
         )

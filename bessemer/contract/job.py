@@ -8,6 +8,7 @@ from pydantic import Field
 
 from bessemer.contract.base import Digest, Document, JobId
 from bessemer.contract.problem import Problem
+from bessemer.contract.queue import QueuePlace
 from bessemer.contract.report import BaselineResult, Latency, StageTime
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
@@ -101,6 +102,7 @@ class Compilation(Document):
     id: JobId
     state: JobState
     request: CompilationRequest
+    queue: QueuePlace | None = Field(default=None, description="Where it stands while it is queued.")
     target: ResolvedTarget | None = Field(default=None, description="Known once a worker has taken the job.")
     stage: Stage | None = Field(
         default=None,
@@ -108,7 +110,11 @@ class Compilation(Document):
     )
     progress: Progress | None = None
     attempt: int = 0
-    worker: str | None = None
+    lost_attempts: int = Field(
+        default=0,
+        description="Attempts that ended without a word of their worker; after three the job fails.",
+    )
+    worker: str | None = Field(default=None, description="Who has it in hand, or had it last.")
     sandbox: SandboxStatus | None = None
     stages: tuple[StageTime, ...] = ()
     verified: bool | None = Field(default=None, description="Null until `verify` has run.")

@@ -27,15 +27,23 @@ class ErrorCode(StrEnum):
     MODEL_EMPTY = "model-empty"
     UPLOAD_INCOMPLETE = "upload-incomplete"
     MODEL_MISSING = "model-missing"
+    MODEL_IN_USE = "model-in-use"
     # the model
     MODEL_NOT_RECOGNIZED = "model-not-recognized"
     MODEL_DAMAGED = "model-damaged"
     MODEL_UNSAFE_ARCHIVE = "model-unsafe-archive"
     MODEL_LOAD_FAILED = "model-load-failed"
     MODEL_LEAF_UNAVAILABLE = "model-leaf-unavailable"
+    MODEL_SIGNATURE_UNSUPPORTED = "model-signature-unsupported"
+    MODEL_TENSORS_UNSUPPORTED = "model-tensors-unsupported"
+    MODEL_STATEFUL = "model-stateful"
     MODEL_RAISED = "model-raised"
     INPUTS_MISSING = "inputs-missing"
     INPUTS_MISMATCH = "inputs-mismatch"
+    # the invocation
+    INPUTS_TOO_LARGE = "inputs-too-large"
+    INPUTS_UNREADABLE = "inputs-unreadable"
+    INVOCATION_FAILED = "invocation-failed"
     # the compilation
     CAPTURE_FAILED = "capture-failed"
     DYNAMIC_SHAPES_UNSUPPORTED = "dynamic-shapes-unsupported"
@@ -67,6 +75,8 @@ class ErrorCode(StrEnum):
     CHILD_CRASHED = "child-crashed"
     CHILD_MISBEHAVED = "child-misbehaved"
     # the worker
+    CHILD_KILLED = "child-killed"
+    WORKER_DISK_FULL = "worker-disk-full"
     WORKER_LOST = "worker-lost"
     CANCELLED = "cancelled"
 
@@ -125,6 +135,11 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.MODEL_MISSING: ErrorText(
         422, "The model was never uploaded", "Upload it with `PUT /v1/models/{digest}` first."
     ),
+    ErrorCode.MODEL_IN_USE: ErrorText(
+        409,
+        "Compilations that have not ended need the model",
+        "Cancel them, or wait for their end; then delete it.",
+    ),
     ErrorCode.MODEL_NOT_RECOGNIZED: ErrorText(
         422,
         "The upload is no model that Bessemer knows",
@@ -139,15 +154,33 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         "Save the model with torch's own functions; archives that expand hugely are refused.",
     ),
     ErrorCode.MODEL_LOAD_FAILED: ErrorText(
-        422, "torch could not load the model", "Save it with the torch version that the worker names."
+        422,
+        "torch could not load the model",
+        "Save it again on the CPU, with the torch version that the worker names.",
     ),
     ErrorCode.MODEL_LEAF_UNAVAILABLE: ErrorText(
         422,
         "The FX graph calls modules whose classes are not here",
         "Export the model with `torch.export.export` and `torch.export.save` instead.",
     ),
+    ErrorCode.MODEL_SIGNATURE_UNSUPPORTED: ErrorText(
+        422,
+        "The model takes or returns what no library can",
+        "Take and return tensors, at least one; make numbers and texts constants of the model.",
+    ),
+    ErrorCode.MODEL_TENSORS_UNSUPPORTED: ErrorText(
+        422,
+        "The model has tensors of a kind that is not compiled",
+        "Use dense tensors with elements, of float16 to float64, bfloat16, int8 to int64, uint8 or bool; "
+        "complex numbers as `torch.view_as_real` gives them, quantized models before their quantization.",
+    ),
+    ErrorCode.MODEL_STATEFUL: ErrorText(
+        422,
+        "A run of the model changes something, or differs from the run before",
+        "Call `eval()` and save it again; it may draw no random numbers and write into no input or buffer.",
+    ),
     ErrorCode.MODEL_RAISED: ErrorText(
-        422, "The model raised an error when it ran", "Run it in torch on these input shapes and dtypes."
+        422, "The model raised an error when it ran", "Run it in torch on inputs of these shapes and dtypes."
     ),
     ErrorCode.INPUTS_MISSING: ErrorText(
         422, "The model's inputs are not known", "Name every input: `--input NAME=1x3x224x224:float32`."
@@ -156,6 +189,17 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         422,
         "The inputs do not fit the model",
         "Compare them with the model's signature (`bessemer inspect`).",
+    ),
+    ErrorCode.INPUTS_TOO_LARGE: ErrorText(
+        413, "The inputs are larger than this server accepts", "Ask the operator for a higher limit."
+    ),
+    ErrorCode.INPUTS_UNREADABLE: ErrorText(
+        422,
+        "The inputs are no file of arrays",
+        "Send one `.npz` file of `numpy.savez`, or one `.safetensors` file, as the body.",
+    ),
+    ErrorCode.INVOCATION_FAILED: ErrorText(
+        422, "The library failed on these inputs", "Run the bundle's `run.py` on the same inputs."
     ),
     ErrorCode.CAPTURE_FAILED: ErrorText(
         422,
@@ -173,7 +217,9 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         "Rewrite the places that are listed, or add a rule (docs/translation.md).",
     ),
     ErrorCode.TRANSLATE_FAILED: ErrorText(
-        422, "The exported program could not be translated to Relax", "Report the model's operators to us."
+        422,
+        "The exported program could not be translated to Relax",
+        "Rewrite the place that is named, or add a rule for its operator (docs/translation.md).",
     ),
     ErrorCode.KERNEL_UNKNOWN: ErrorText(
         422,
@@ -236,7 +282,9 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         "See `docs/settings.md`, BESSEMER_SANDBOX, and the layers in `/readyz`.",
     ),
     ErrorCode.LIMIT_MEMORY: ErrorText(
-        422, "The job used more memory than it may", "Shrink the model or raise BESSEMER_LIMIT_MEMORY_BYTES."
+        422,
+        "The job used more memory than it may",
+        "Shrink the model or its inputs, or raise BESSEMER_LIMIT_MEMORY_BYTES.",
     ),
     ErrorCode.LIMIT_DISK: ErrorText(
         422, "The job wrote more to disk than it may", "Shrink the model or raise BESSEMER_LIMIT_DISK_BYTES."
@@ -260,16 +308,34 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.TIMEOUT: ErrorText(
         422,
         "The job ran longer than its request allows",
-        "Ask for fewer trials or a longer `timeout_seconds`.",
+        "See whether the model ends in torch; ask for fewer trials or a longer `timeout_seconds`.",
     ),
     ErrorCode.CHILD_CRASHED: ErrorText(
-        422, "The job's process died", "See the signal and the log; a model can crash torch by itself."
+        422,
+        "The job's process died",
+        "Run the model in torch first: a model can crash torch by itself. If it does not, report the signal, "
+        "the frames and the log.",
     ),
     ErrorCode.CHILD_MISBEHAVED: ErrorText(
         422, "The job's process did what no job does", "The model may be hostile; the job was ended."
     ),
+    ErrorCode.CHILD_KILLED: ErrorText(
+        503,
+        "The job's processes were killed from outside, on every attempt",
+        "The worker's machine or container may be short of memory: see its log; then submit the job again.",
+        True,
+    ),
+    ErrorCode.WORKER_DISK_FULL: ErrorText(
+        503,
+        "The worker's disk was full, on every attempt",
+        "Free space where BESSEMER_WORK_DIR lies, then submit the job again.",
+        True,
+    ),
     ErrorCode.WORKER_LOST: ErrorText(
-        503, "The worker was lost while the job ran", "Submit the job again.", True
+        503,
+        "The worker was lost while the job ran, on every attempt",
+        "See the log of the workers that are named: the job may be what ended them. Then submit it again.",
+        True,
     ),
     ErrorCode.CANCELLED: ErrorText(409, "The compilation was cancelled", "Submit it again if you need it."),
 }

@@ -131,6 +131,8 @@ class TuneTask(Document):
     found_ms: float | None = Field(default=None, description="The best trial, the default apart.")
     default_ms: float | None = Field(default=None, description="The default schedule.")
     failure: str | None = Field(default=None, description="Why the last trial that failed did.")
+    refused: int = Field(default=0, description="Draws on which a space by hand raised; they are no trials.")
+    refusal: str | None = Field(default=None, description="What it raised the last time.")
 
 
 class KernelChoice(Document):

@@ -1,12 +1,13 @@
 """What a client asks for. A field exists when something implements it."""
 
-import difflib
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from bessemer.contract.base import Digest, Document
+from bessemer.contract.labels import MAX_LABELS, LabelKey, LabelValue
+from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PRESETS_BY_NAME, PresetTarget, Target
 from bessemer.contract.tensor import MAX_INPUTS, DType, TensorSpec
@@ -27,6 +28,7 @@ class Parameters(StrEnum):
 
 AUTO, OURS = "auto", "none"
 MAX_KERNELS = 256
+MAX_PRIORITY = 100
 
 KernelKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\[[0-9x?,a-z]+\])?$", max_length=128)]
 KernelName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=64)]
@@ -88,6 +90,7 @@ class Fusion(StrEnum):
 
 
 RewriteName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=64)]
+MAX_TRIALS = 100_000
 MAX_REWRITES = 64
 
 
@@ -122,7 +125,7 @@ class TuneOptions(Document):
     """How much MetaSchedule may search."""
 
     trials: int = Field(
-        default=0, ge=0, le=100_000, description="Candidates to measure in all; 0 searches nothing."
+        default=0, ge=0, le=MAX_TRIALS, description="Candidates to measure in all; 0 searches nothing."
     )
     seconds: float | None = Field(
         default=None,
@@ -189,8 +192,7 @@ def _named_target(value: Any) -> Any:
 
 def _known_preset(target: Target) -> Target:
     if isinstance(target, PresetTarget) and target.preset not in PRESETS_BY_NAME:
-        near = difflib.get_close_matches(target.preset, PRESETS_BY_NAME, n=1, cutoff=0.3)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
+        hint = did_you_mean(target.preset, PRESETS_BY_NAME)
         raise ValueError(f"unknown target '{target.preset}'{hint} (known: {', '.join(PRESETS_BY_NAME)})")
     return target
 
@@ -236,6 +238,19 @@ class CompilationRequest(Document):
         default=None,
         description="The last stage to run: the compilation succeeds with what exists by then. "
         "`translate` is the preflight: the report says what would not compile.",
+    )
+    labels: dict[LabelKey, LabelValue] = Field(
+        default={},
+        max_length=MAX_LABELS,
+        description="What the compilation is found by in a list. Keys of up to 63 lower-case letters, digits "
+        "and `._/-` inside; values of up to 128 printable ASCII characters.",
+    )
+    priority: int = Field(
+        default=0,
+        ge=-MAX_PRIORITY,
+        le=MAX_PRIORITY,
+        description="Of two queued compilations the one of higher priority is taken first; of equals, the "
+        "one that came first.",
     )
     timeout_seconds: float | None = Field(
         default=None,

@@ -1,5 +1,6 @@
 """Tensors as the contract names them: a name, a shape, a dtype."""
 
+import re
 from enum import StrEnum
 from typing import Annotated
 
@@ -30,6 +31,12 @@ class DType(StrEnum):
     def is_float(self) -> bool:
         """Whether the type holds floating-point numbers."""
         return "float" in self.value
+
+    @property
+    def size_bytes(self) -> int:
+        """Of one element."""
+        bits = re.search(r"\d+$", self.value)
+        return int(bits[0]) // 8 if bits else 1
 
 
 TensorName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,127}$")]

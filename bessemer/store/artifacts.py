@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -15,7 +15,17 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, ObjectStore, from_url
 
 from bessemer.contract.base import DEFAULT_TENANT, Digest
-from bessemer.store.blobs import CHUNK_BYTES, Blob, Meter, file_chunks
+from bessemer.store.blobs import (
+    CHUNK_BYTES,
+    TRASH,
+    Blob,
+    BlobKey,
+    Discarded,
+    Meter,
+    blob_at,
+    discarded_at,
+    file_chunks,
+)
 from bessemer.store.errors import (
     BlobMissingError,
     DamagedError,
@@ -26,11 +36,13 @@ from bessemer.store.errors import (
 from bessemer.store.uploads import run_with_chunks
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import RetryConfig
 
 PART_BYTES = 5 << 20  # the smallest part that S3 takes
 PARTS_IN_FLIGHT = 2
 UPLOADS_AT_ONCE = 32
+LISTED_AT_ONCE = 200
 INCOMING = ".incoming"
 _RETRIES: "RetryConfig" = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
 
@@ -162,6 +174,65 @@ class Artifacts:
             for key in leftovers:
                 self._forget(key)
         return len(leftovers)
+
+    def blobs_before(self, moment: float) -> Iterator[tuple[BlobKey, ...]]:
+        """The blobs that were written before a moment (seconds of the epoch), some at a time."""
+        for entries in self._listed(None):
+            old = (entry["path"] for entry in entries if entry["last_modified"].timestamp() < moment)
+            yield tuple(key for key in map(blob_at, old) if key is not None)
+
+    def trash(self) -> Iterator[tuple[Discarded, ...]]:
+        """What lies in the trash, some at a time."""
+        for entries in self._listed(TRASH):
+            found = (discarded_at(entry["path"]) for entry in entries)
+            yield tuple(entry for entry in found if entry is not None)
+
+    def discard(self, key: BlobKey, grace_seconds: float) -> bool:
+        """Move a blob to the trash, unless it was written less than ``grace_seconds`` ago.
+
+        Returns:
+            Whether it was moved.
+        """
+        place = Discarded(key, int(time.time()))
+        with mapped_errors():
+            try:
+                if not self._is_old(str(key), grace_seconds):
+                    return False
+                obstore.rename(self._store, str(key), str(place))
+                # a writer may have come between: a folder's files keep their time when they are moved
+                if isinstance(self._store, LocalStore) and not self._is_old(str(place), grace_seconds):
+                    obstore.rename(self._store, str(place), str(key))
+                    return False
+            except FileNotFoundError:
+                return False
+        return True
+
+    def restore(self, digest: Digest, tenant: str = DEFAULT_TENANT) -> bool:
+        """Put a blob back that lies in the trash.
+
+        Returns:
+            Whether it lay there.
+        """
+        found = [
+            entry for entries in self.trash() for entry in entries if entry.blob == BlobKey(tenant, digest)
+        ]
+        with mapped_errors():
+            for entry in found:
+                with suppress(FileNotFoundError):  # somebody else put it back
+                    obstore.rename(self._store, str(entry), str(entry.blob))
+        return bool(found)
+
+    def empty(self, entry: Discarded) -> None:
+        """Delete from the trash for good."""
+        with mapped_errors(), suppress(FileNotFoundError):
+            obstore.delete(self._store, str(entry))
+
+    def _is_old(self, key: str, seconds: float) -> bool:
+        return obstore.head(self._store, key)["last_modified"].timestamp() <= time.time() - seconds
+
+    def _listed(self, prefix: str | None) -> Iterator[Sequence["ObjectMeta"]]:
+        with mapped_errors():
+            yield from obstore.list(self._store, prefix=prefix, chunk_size=LISTED_AT_ONCE)
 
     def _put(
         self, meter: Meter, chunks: Iterator[bytes], tenant: str, require: Callable[[Blob], None]

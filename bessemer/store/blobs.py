@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from bessemer.contract.base import Digest
 from bessemer.store.errors import TooLargeError
 
 CHUNK_BYTES = 1 << 20
+TRASH = ".trash"
+_BLOB = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)/([0-9a-f]{64})")
+_DISCARDED = re.compile(rf"{re.escape(TRASH)}/([0-9]+)/{_BLOB.pattern}")
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,40 @@ class Blob:
 
     digest: Digest
     size_bytes: int
+
+
+@dataclass(frozen=True)
+class BlobKey:
+    """Where a blob is stored."""
+
+    tenant: str
+    digest: Digest
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.digest}"
+
+
+@dataclass(frozen=True)
+class Discarded:
+    """A blob in the trash, since a moment in seconds of the epoch."""
+
+    blob: BlobKey
+    discarded_at: int
+
+    def __str__(self) -> str:
+        return f"{TRASH}/{self.discarded_at}/{self.blob}"
+
+
+def blob_at(path: str) -> BlobKey | None:
+    """The blob that a key names; None where it names none."""
+    match = _BLOB.fullmatch(path)
+    return BlobKey(match[1], match[2]) if match else None
+
+
+def discarded_at(path: str) -> Discarded | None:
+    """The blob in the trash that a key names; None where it names none."""
+    match = _DISCARDED.fullmatch(path)
+    return Discarded(BlobKey(match[2], match[3]), int(match[1])) if match else None
 
 
 class Meter:

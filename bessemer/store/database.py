@@ -15,6 +15,8 @@ SQLITE = "sqlite"
 BUSY_TIMEOUT_SECONDS = 30
 CONNECT_TIMEOUT_SECONDS = 10
 _WRITES = "bessemer_writes"
+_SQLITE_CLOCK = "strftime('%Y-%m-%d %H:%M:%f', 'now') || '000'"
+"""In the form in which SQLAlchemy keeps moments there, with microseconds."""
 
 
 class Database:
@@ -44,6 +46,16 @@ class Database:
         """A transaction that writes; SQLite takes its write lock at once, so that nothing fails half-way."""
         with mapped_errors(), self._writer.begin() as connection:
             yield connection
+
+    @property
+    def clock(self) -> sa.ColumnElement[Any]:
+        """The moment, by the database's clock: those of the hosts that use it may differ."""
+        return sa.literal_column(_SQLITE_CLOCK if self.is_sqlite else "clock_timestamp()")
+
+    def hold_still(self, connection: sa.Connection, table: sa.Table) -> None:
+        """Let nobody else write a table until the transaction ends; on SQLite nobody can anyway."""
+        if not self.is_sqlite:
+            connection.exec_driver_sql(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE")
 
     def close(self) -> None:
         """Close every connection."""

@@ -13,14 +13,15 @@ from sqlalchemy.engine import URL
 from bessemer.store.database import mapped_errors
 from bessemer.store.dbos_engine import consumer_config, prepare_engine
 from bessemer.store.dbos_queue import DbosQueue
+from bessemer.store.dbos_routing import claiming_only
 from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.queue import Consumer, Handle, Task, TaskKind
+from bessemer.store.queue import CanTake, Consumer, Handle, PostponedError, Task, TaskKind
 from bessemer.store.settings import StoreSettings
 
 log = logging.getLogger(__name__)
 
 HANDLE_ATTEMPTS = 7
-"""How often a task is begun where the store is away: with waits of 1, 2, 4 … 32 seconds, for a minute.
+"""How often a task is begun where it cannot be done just now, with waits of 1, 2, 4 … 32 seconds.
 
 Then the engine is done with it, and ``Queue.revive`` brings it back.
 """
@@ -33,9 +34,10 @@ class DbosConsumer:
     ``Queue.hand_over`` for it.
     """
 
-    def __init__(self, url: URL, worker_id: str) -> None:
+    def __init__(self, url: URL, worker_id: str, can_take: CanTake) -> None:
         self._url = url
         self._worker_id = worker_id
+        self._can_take = can_take
 
     async def run(self, handle: Handle) -> None:
         """Handle tasks until cancelled; then cancel what is in hand, wait for it, and put it back.
@@ -44,11 +46,12 @@ class DbosConsumer:
             StoreUnavailableError: the engine's database cannot be reached at the start.
         """
         bridge = _Bridge(handle)
-        try:
-            await asyncio.to_thread(self._launch, bridge)
-            await asyncio.Event().wait()
-        finally:
-            await asyncio.shield(self._stop(bridge))
+        with claiming_only(self._can_take):
+            try:
+                await asyncio.to_thread(self._launch, bridge)
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.shield(self._stop(bridge))
 
     def _launch(self, bridge: "_Bridge") -> None:
         prepare_engine(self._url)
@@ -123,7 +126,7 @@ def _register(kind: TaskKind, bridge: _Bridge) -> None:
         preemptible=True,
         retries_allowed=True,
         max_attempts=HANDLE_ATTEMPTS,
-        should_retry=lambda error: isinstance(error, StoreUnavailableError),
+        should_retry=lambda error: isinstance(error, StoreUnavailableError | PostponedError),
     )(handle)
 
     async def workflow(task_id: str) -> None:
@@ -132,11 +135,16 @@ def _register(kind: TaskKind, bridge: _Bridge) -> None:
     DBOS.workflow(name=kind.value)(workflow)
 
 
-def open_consumer(settings: StoreSettings, worker_id: str) -> Consumer:
+def _takes_all(_needs: str) -> bool:
+    return True
+
+
+def open_consumer(settings: StoreSettings, worker_id: str, can_take: CanTake = _takes_all) -> Consumer:
     """The consumer of a store's queue.
 
     Args:
         settings: where the engine's database is.
         worker_id: unique among all workers, and the same again when this worker returns.
+        can_take: asked of tasks that need something; those that need nothing are always taken.
     """
-    return DbosConsumer(settings.engine, worker_id)
+    return DbosConsumer(settings.engine, worker_id, can_take)

@@ -10,6 +10,7 @@ from pathlib import Path
 from dbos import DBOS, DBOSClient, DBOSConfig, DBOSPortableJSONSerializer
 from sqlalchemy.engine import URL
 
+from bessemer.contract.request import MAX_PRIORITY
 from bessemer.store.database import SQLITE, mapped_errors
 from bessemer.store.migrate import set_wal, sqlite_starter_lock
 from bessemer.store.queue import QueueName
@@ -77,6 +78,11 @@ def consumer_config(url: URL, worker_id: str) -> DBOSConfig:
         max_executor_threads=16,
         notification_listener_polling_interval_sec=0.1,  # idle, but stopping waits for it
     )
+
+
+def engine_priority(priority: int) -> int:
+    """A priority as DBOS takes it: from 1 on, the lowest first."""
+    return MAX_PRIORITY + 1 - priority
 
 
 def _migrate(url: URL) -> None:

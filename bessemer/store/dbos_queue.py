@@ -6,7 +6,7 @@ from dbos import DBOSClient, EnqueueOptions
 from sqlalchemy.engine import URL
 
 from bessemer.store.database import mapped_errors
-from bessemer.store.dbos_engine import VERSION, open_client, prepare_engine
+from bessemer.store.dbos_engine import VERSION, engine_priority, open_client, prepare_engine
 from bessemer.store.queue import QUEUES, Queue, QueueName, Task
 from bessemer.store.settings import StoreSettings
 
@@ -87,7 +87,10 @@ class DbosQueue:
             queue_name=QUEUES[task.kind].value,
             workflow_id=workflow_id,
             app_version=VERSION,
+            priority=engine_priority(task.priority),
         )
+        if task.needs is not None:
+            options["queue_partition_key"] = task.needs
         self._client.enqueue(options, task.id)
 
     def _next_id(self, task: Task) -> str:

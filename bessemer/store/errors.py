@@ -4,6 +4,8 @@
 StoreError
 ├─ FencedError               the row moved on: another attempt, or a final state
 ├─ IdempotencyConflictError  the id was used for another request
+├─ JobNotFinalError          the job has not ended
+├─ ModelInUseError           jobs that have not ended need the model
 ├─ CursorInvalidError        the cursor is none that a page gave
 ├─ TooLargeError             the upload exceeds what is accepted
 ├─ EmptyUploadError          the upload holds no byte
@@ -36,6 +38,24 @@ class IdempotencyConflictError(StoreError):
     def __init__(self, job_id: str) -> None:
         super().__init__(f"job {job_id} exists with another request")
         self.job_id = job_id
+
+
+class JobNotFinalError(StoreError):
+    """A job that has not ended cannot be deleted."""
+
+    def __init__(self, job_id: str, state: str) -> None:
+        super().__init__(f"compilation {job_id} is {state}: cancel it, then delete it")
+        self.job_id = job_id
+        self.state = state
+
+
+class ModelInUseError(StoreError):
+    """Jobs that have not ended need the model; ``jobs`` has the first few."""
+
+    def __init__(self, digest: str, jobs: tuple[str, ...]) -> None:
+        super().__init__(f"compilations that have not ended need model {digest}: {', '.join(jobs)}")
+        self.digest = digest
+        self.jobs = jobs
 
 
 class CursorInvalidError(StoreError):

@@ -14,7 +14,9 @@ from bessemer.contract.job import Compilation, Event, EventType
 from bessemer.store.errors import CursorInvalidError
 from bessemer.store.tables import EVENTS, JOBS
 
-SHOWN_COLUMNS = tuple(JOBS.c[name] for name in Compilation.model_fields)
+SHOWN_COLUMNS = tuple(JOBS.c[name] for name in Compilation.model_fields if name != "queue")
+"""Where a job stands in its queue is no row's to say."""
+
 EVENT_COLUMNS = tuple(EVENTS.c[name] for name in Event.model_fields)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from bessemer.contract.base import DEFAULT_TENANT, JobId, now
+from bessemer.contract.capability import needs_of
 from bessemer.contract.job import (
     Artifact,
     Compilation,
@@ -17,6 +18,7 @@ from bessemer.contract.job import (
     JobState,
     Progress,
 )
+from bessemer.contract.listing import EVERYTHING, CompilationFilter
 from bessemer.contract.problem import Problem
 from bessemer.contract.report import StageTime
 from bessemer.contract.request import CompilationRequest
@@ -25,6 +27,7 @@ from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget
 from bessemer.store.database import Database
 from bessemer.store.errors import FencedError, IdempotencyConflictError
+from bessemer.store.filters import conditions, target_name
 from bessemer.store.job_rows import (
     EVENT_COLUMNS,
     SHOWN_COLUMNS,
@@ -36,8 +39,10 @@ from bessemer.store.job_rows import (
     to_event,
     update_with_event,
 )
-from bessemer.store.tables import EVENTS, JOBS
+from bessemer.store.queue import Task, job_kind
+from bessemer.store.tables import EVENTS, JOB_BLOBS, JOBS, LABELS
 from bessemer.store.transitions import sources
+from bessemer.store.waiting import TASK_COLUMNS, to_task
 
 _FRESH_ATTEMPT: dict[str, Any] = {"stage": None, "progress": None, "sandbox": None, "stages": []}
 
@@ -50,14 +55,26 @@ class Jobs:
 
     # what clients do
 
-    def submit(self, job_id: JobId, request: CompilationRequest, tenant: str = DEFAULT_TENANT) -> Compilation:
+    def submit(
+        self,
+        job_id: JobId,
+        request: CompilationRequest,
+        tenant: str = DEFAULT_TENANT,
+        traceparent: str | None = None,
+    ) -> Compilation:
         """Insert a queued job; the same id with the same request gives the job that is there.
+
+        Args:
+            job_id: its id.
+            request: what is to be compiled, and how.
+            tenant: whose it is.
+            traceparent: the trace to which it belongs, in W3C's form; that of the first submission stays.
 
         Raises:
             IdempotencyConflictError: the id is taken by another request or another tenant.
         """
         try:
-            self._insert(job_id, request, tenant)
+            self._insert(job_id, request, tenant, traceparent)
         except sa.exc.IntegrityError:
             self._require_same(job_id, request, tenant)
         job = self.get(job_id)
@@ -70,15 +87,16 @@ class Jobs:
             row = connection.execute(sa.select(*SHOWN_COLUMNS).where(JOBS.c.id == job_id)).one_or_none()
         return None if row is None else to_compilation(row)
 
-    def page(self, limit: int, cursor: str | None = None, state: JobState | None = None) -> CompilationPage:
+    def page(
+        self, limit: int, cursor: str | None = None, wanted: CompilationFilter = EVERYTHING
+    ) -> CompilationPage:
         """Jobs, newest first; jobs that arrive meanwhile neither repeat nor hide any.
 
         Raises:
             CursorInvalidError: ``cursor`` is not the ``next`` of an earlier page.
         """
-        query = sa.select(*SHOWN_COLUMNS).order_by(JOBS.c.created_at.desc(), JOBS.c.id.desc())
-        if state is not None:
-            query = query.where(JOBS.c.state == state.value)
+        newest_first = (JOBS.c.created_at.desc(), JOBS.c.id.desc())
+        query = sa.select(*SHOWN_COLUMNS).where(*conditions(wanted)).order_by(*newest_first)
         if cursor is not None:
             query = query.where(sa.tuple_(JOBS.c.created_at, JOBS.c.id) < sa.tuple_(*from_cursor(cursor)))
         with self._database.read() as connection:
@@ -138,11 +156,11 @@ class Jobs:
         with self._database.read() as connection:
             return tuple(connection.execute(query).scalars())
 
-    def enqueued(self, older_than_seconds: float) -> tuple[JobId, ...]:
+    def enqueued(self, older_than_seconds: float) -> tuple[Task, ...]:
         """Jobs that are not final, and that the queue was given at least so long ago, oldest first."""
         going_on = [state.value for state in JobState if not state.final]
         query = (
-            sa.select(JOBS.c.id)
+            sa.select(*TASK_COLUMNS)
             .where(
                 JOBS.c.state.in_(going_on),
                 JOBS.c.enqueued_at <= now() - timedelta(seconds=older_than_seconds),
@@ -150,12 +168,14 @@ class Jobs:
             .order_by(JOBS.c.created_at)
         )
         with self._database.read() as connection:
-            return tuple(connection.execute(query).scalars())
+            return tuple(to_task(row) for row in connection.execute(query))
 
     # what the worker that owns an attempt does
 
     def start(self, job_id: JobId, worker_id: str) -> int | None:
-        """Take a queued job, or a running one whose worker is lost: that worker is fenced out.
+        """Take a queued job, or a running one from whoever has it in hand: that worker is fenced out.
+
+        An attempt that its worker did not hand back counts as lost.
 
         Returns:
             The attempt, counted from 1; None where the job is final or unknown.
@@ -169,6 +189,7 @@ class Jobs:
                     **_FRESH_ATTEMPT,
                     "state": JobState.RUNNING.value,
                     "attempt": JOBS.c.attempt + 1,
+                    "lost_attempts": JOBS.c.lost_attempts + sa.case((_in_hand(), 1), else_=0),
                     "last_seq": JOBS.c.last_seq + 1,
                     "worker": worker_id,
                     "started_at": sa.func.coalesce(JOBS.c.started_at, now()),
@@ -183,6 +204,38 @@ class Jobs:
             data = {"attempt": row.attempt, "worker": worker_id}
             record_event(connection, job_id, row.last_seq, EventType.STARTED, data)
             return int(row.attempt)
+
+    def traceparent(self, job_id: JobId) -> str | None:
+        """The trace that a job was submitted in."""
+        with self._database.read() as connection:
+            return connection.execute(
+                sa.select(JOBS.c.traceparent).where(JOBS.c.id == job_id)
+            ).scalar_one_or_none()
+
+    def hand_back(self, job_id: JobId, attempt: int) -> None:
+        """Let go of a job that could not be done just now: the attempt does not count as lost.
+
+        Raises:
+            FencedError: the attempt no longer owns the job.
+        """
+        with self._database.write() as connection:
+            let_go = sa.update(JOBS).where(JOBS.c.id == job_id, _owned(attempt)).values(worker=None)
+            if connection.execute(let_go).rowcount == 0:
+                raise FencedError(job_id, attempt)
+
+    def last_seq(self, job_id: JobId, attempt: int) -> int:
+        """The number of the job's last event.
+
+        Raises:
+            FencedError: the attempt no longer owns the job.
+        """
+        with self._database.read() as connection:
+            seq = connection.execute(
+                sa.select(JOBS.c.last_seq).where(JOBS.c.id == job_id, _owned(attempt))
+            ).scalar_one_or_none()
+        if seq is None:
+            raise FencedError(job_id, attempt)
+        return int(seq)
 
     def cancel_requested(self, job_id: JobId, attempt: int) -> bool:
         """Whether the job's user wants it stopped.
@@ -242,15 +295,21 @@ class Jobs:
             "figures": figures.model_dump(mode="json") if figures else None,
             "artifacts": _documents(artifacts),
         }
-        values = {**shown, "target": target.model_dump(mode="json"), **_end(JobState.SUCCEEDED)}
-        self._advance(job_id, attempt, values, EventType.SUCCEEDED, shown)
+        values = {
+            **shown,
+            **_sizes(artifacts),
+            "target": target.model_dump(mode="json"),
+            **_end(JobState.SUCCEEDED),
+        }
+        self._advance(job_id, attempt, values, EventType.SUCCEEDED, shown, artifacts)
 
     def fail(
         self, job_id: JobId, attempt: int, problem: Problem, artifacts: tuple[Artifact, ...] = ()
     ) -> None:
         """End the job with a problem, keeping what it made until then."""
         shown = {"problem": problem.model_dump(mode="json"), "artifacts": _documents(artifacts)}
-        self._advance(job_id, attempt, {**shown, **_end(JobState.FAILED)}, EventType.FAILED, shown)
+        values = {**shown, **_sizes(artifacts), **_end(JobState.FAILED)}
+        self._advance(job_id, attempt, values, EventType.FAILED, shown, artifacts)
 
     def cancel_finished(self, job_id: JobId, attempt: int) -> None:
         """End the job as cancelled, once its processes are gone."""
@@ -263,12 +322,18 @@ class Jobs:
         values: Mapping[str, Any],
         event: EventType,
         data: Mapping[str, Any],
+        artifacts: tuple[Artifact, ...] = (),
     ) -> None:
         with self._database.write() as connection:
             if not update_with_event(connection, job_id, _owned(attempt), values, event, data):
                 raise FencedError(job_id, attempt)
+            for digest in {artifact.digest for artifact in artifacts}:
+                connection.execute(sa.insert(JOB_BLOBS).values(job=job_id, digest=digest))
 
-    def _insert(self, job_id: JobId, request: CompilationRequest, tenant: str) -> None:
+    def _insert(
+        self, job_id: JobId, request: CompilationRequest, tenant: str, traceparent: str | None
+    ) -> None:
+        needs = needs_of(request.target)
         values = {
             **_FRESH_ATTEMPT,
             "id": job_id,
@@ -277,12 +342,20 @@ class Jobs:
             "attempt": 0,
             "last_seq": 1,
             "request": request.model_dump(mode="json"),
+            "model": request.model,
+            "target_name": target_name(request),
+            "kind": job_kind(request).value,
+            "priority": request.priority,
+            "needs": None if needs is None else str(needs),
             "cancel_requested": False,
             "artifacts": [],
+            "traceparent": traceparent,
             "created_at": now(),
         }
         with self._database.write() as connection:
             connection.execute(sa.insert(JOBS).values(values))
+            for key, value in request.labels.items():
+                connection.execute(sa.insert(LABELS).values(job=job_id, key=key, value=value))
             record_event(connection, job_id, 1, EventType.QUEUED, {})
 
     def _require_same(self, job_id: JobId, request: CompilationRequest, tenant: str) -> None:
@@ -298,9 +371,20 @@ def _owned(attempt: int) -> sa.ColumnElement[bool]:
     return sa.and_(JOBS.c.attempt == attempt, JOBS.c.state == JobState.RUNNING.value)
 
 
+def _in_hand() -> sa.ColumnElement[bool]:
+    return sa.and_(JOBS.c.state == JobState.RUNNING.value, JOBS.c.worker.is_not(None))
+
+
 def _end(state: JobState) -> dict[str, Any]:
     return {"state": state.value, "finished_at": now(), "progress": None}
 
 
 def _documents(artifacts: tuple[Artifact, ...]) -> list[dict[str, Any]]:
     return [artifact.model_dump(mode="json") for artifact in artifacts]
+
+
+def _sizes(artifacts: tuple[Artifact, ...]) -> dict[str, int]:
+    return {
+        "artifact_count": len(artifacts),
+        "artifact_bytes": sum(artifact.size_bytes for artifact in artifacts),
+    }

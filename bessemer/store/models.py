@@ -28,12 +28,13 @@ class Models:
             "size_bytes": size_bytes,
             "state": ModelState.INSPECTING.value,
             "created_at": now(),
+            "used_at": now(),
         }
         try:
             with self._database.write() as connection:
                 connection.execute(sa.insert(MODELS).values(values))
         except sa.exc.IntegrityError:
-            pass  # somebody uploaded it before
+            self.touch(digest, tenant)  # somebody uploaded it before
         model = self.get(digest, tenant)
         assert model is not None
         return model
@@ -43,6 +44,12 @@ class Models:
         with self._database.read() as connection:
             row = connection.execute(sa.select(*_SHOWN_COLUMNS).where(_is(digest, tenant))).one_or_none()
         return None if row is None else Model.model_validate(dict(row._mapping))
+
+    def touch(self, digest: Digest, tenant: str = DEFAULT_TENANT) -> bool:
+        """Note that a model is used, so that it is kept; False where there is none."""
+        statement = sa.update(MODELS).where(_is(digest, tenant)).values(used_at=now())
+        with self._database.write() as connection:
+            return connection.execute(statement).rowcount == 1
 
     def mark_enqueued(self, digest: Digest, tenant: str = DEFAULT_TENANT) -> None:
         """Note that the queue has the inspection."""
@@ -90,10 +97,40 @@ class Models:
         statement = (
             sa.update(MODELS)
             .where(_is(digest, tenant), MODELS.c.state == ModelState.REJECTED.value)
-            .values(state=ModelState.INSPECTING.value, problem=None, enqueued_at=None)
+            .values(
+                state=ModelState.INSPECTING.value,
+                problem=None,
+                enqueued_at=None,
+                inspector=None,
+                lost_attempts=0,
+            )
         )
         with self._database.write() as connection:
             return connection.execute(statement).rowcount == 1
+
+    def take(self, digest: Digest, worker_id: str, tenant: str = DEFAULT_TENANT) -> int | None:
+        """Take a model's inspection in hand; one that was in a worker's hand already was lost with it.
+
+        Returns:
+            How many inspections were lost so; None where the model is inspected or unknown.
+        """
+        taken = (
+            sa.update(MODELS)
+            .where(_is(digest, tenant), MODELS.c.state == ModelState.INSPECTING.value)
+            .values(
+                inspector=worker_id,
+                lost_attempts=MODELS.c.lost_attempts + sa.case((MODELS.c.inspector.is_not(None), 1), else_=0),
+            )
+            .returning(MODELS.c.lost_attempts)
+        )
+        with self._database.write() as connection:
+            return connection.execute(taken).scalar_one_or_none()
+
+    def hand_back(self, digest: Digest, worker_id: str, tenant: str = DEFAULT_TENANT) -> None:
+        """Let go of an inspection that could not be done just now: it does not count as lost."""
+        in_hand = sa.and_(_is(digest, tenant), MODELS.c.inspector == worker_id)
+        with self._database.write() as connection:
+            connection.execute(sa.update(MODELS).where(in_hand).values(inspector=None))
 
     def finish_inspection(
         self, digest: Digest, found: Inspection | Problem, tenant: str = DEFAULT_TENANT

@@ -5,34 +5,14 @@ row's to say (``Jobs.start`` gives a fenced attempt), so a task that is handed o
 """
 
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from bessemer.contract.queue import QUEUES, QueueName, TaskKind
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 
-
-class TaskKind(StrEnum):
-    """What is to be done."""
-
-    COMPILE = "compile"
-    PREFLIGHT = "preflight"
-    INSPECT = "inspect"
-
-
-class QueueName(StrEnum):
-    """The queues; every worker takes one task at a time from each, so an hour's tuning starves nobody."""
-
-    COMPILE = "compile"
-    QUICK = "quick"
-
-
-QUEUES: dict[TaskKind, QueueName] = {
-    TaskKind.COMPILE: QueueName.COMPILE,
-    TaskKind.PREFLIGHT: QueueName.QUICK,
-    TaskKind.INSPECT: QueueName.QUICK,
-}
+__all__ = ["QUEUES", "CanTake", "Consumer", "Handle", "Queue", "QueueName", "Task", "TaskKind", "job_kind"]
 
 
 def job_kind(request: CompilationRequest) -> TaskKind:
@@ -43,10 +23,17 @@ def job_kind(request: CompilationRequest) -> TaskKind:
 
 @dataclass(frozen=True)
 class Task:
-    """One thing to do: a job by its id, or a model by its digest."""
+    """One thing to do: a job or invocation by its id, a model by its digest. Kind and id make its identity.
+
+    Attributes:
+        priority: tasks of a higher one are taken first; of equals, the one that was asked for first.
+        needs: what it needs of a worker, as ``contract.capability.Needs`` writes it; None: nothing.
+    """
 
     kind: TaskKind
     id: str
+    priority: int = field(default=0, compare=False)
+    needs: str | None = field(default=None, compare=False)
 
     @property
     def key(self) -> str:
@@ -54,7 +41,13 @@ class Task:
         return f"{self.kind.value}:{self.id}"
 
 
+class PostponedError(Exception):
+    """A worker cannot do a task just now, through no fault of the task's: it is begun again later."""
+
+
 Handle = Callable[[Task], Awaitable[None]]
+CanTake = Callable[[str], bool]
+"""Whether a worker can take tasks with such needs."""
 
 
 class Queue(Protocol):
@@ -102,7 +95,8 @@ class Consumer(Protocol):
 
         A task that was in hand when this worker died is handled again when a consumer with the same worker
         id runs, or once ``Queue.hand_over`` was called; so is one that was in hand when ``run`` was
-        cancelled. ``handle`` is cancelled where it is to stop.
+        cancelled. ``handle`` is cancelled where it is to stop; where it raises ``StoreUnavailableError`` or
+        ``PostponedError``, it is called again after a while.
 
         Raises:
             StoreUnavailableError: the queue cannot be reached at the start.

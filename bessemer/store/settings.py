@@ -37,6 +37,13 @@ class StoreSettings(BaseSettings):
         description="`s3://bucket/prefix`, `gs://…`, `az://…`, `file:///folder`; default: within `data`.",
     )
 
+    worker_lost_seconds: float = Field(
+        default=10.0,
+        ge=1.0,
+        description="A worker's lease on its tasks, the same everywhere: one that was not heard of for this "
+        "long is given up, and its tasks go to others.",
+    )
+
     @field_validator("database_url", "engine_url")
     @classmethod
     def _database_is_known(cls, text: str | None) -> str | None:

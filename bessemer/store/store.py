@@ -5,12 +5,16 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from bessemer.store.artifacts import Artifacts, open_artifacts
+from bessemer.store.census import Census, take_census
 from bessemer.store.database import Database
 from bessemer.store.errors import StoreUnavailableError
+from bessemer.store.invocations import Invocations
 from bessemer.store.jobs import Jobs
 from bessemer.store.migrate import migrate
 from bessemer.store.models import Models
+from bessemer.store.removal import Removal
 from bessemer.store.settings import StoreSettings
+from bessemer.store.waiting import Waiting
 from bessemer.store.workers import Workers
 
 
@@ -20,8 +24,11 @@ class Store:
 
     database: Database
     jobs: Jobs
+    waiting: Waiting
+    invocations: Invocations
     models: Models
     workers: Workers
+    removal: Removal
     artifacts: Artifacts
 
     def ping(self) -> bool:
@@ -32,6 +39,10 @@ class Store:
         except StoreUnavailableError:
             return False
         return True
+
+    def census(self, liveness_seconds: float) -> Census:
+        """How much there is of everything. Raises as ``take_census`` does."""
+        return take_census(self.database, liveness_seconds)
 
     def close(self) -> None:
         """Close every connection."""
@@ -51,8 +62,11 @@ def open_store(settings: StoreSettings) -> Store:
         return Store(
             database=database,
             jobs=Jobs(database),
+            waiting=Waiting(database),
+            invocations=Invocations(database),
             models=Models(database),
             workers=Workers(database),
+            removal=Removal(database),
             artifacts=open_artifacts(settings.artifacts),
         )
     except BaseException:

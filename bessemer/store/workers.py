@@ -1,13 +1,14 @@
-"""The workers that are alive: each writes its own row every few seconds."""
+"""The workers that are alive: each renews its own row every few seconds."""
 
-from datetime import timedelta
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
-from bessemer.contract.base import now
 from bessemer.contract.service import Worker
 from bessemer.store.database import Database
-from bessemer.store.tables import WORKERS
+from bessemer.store.tables import WORKERS, Moment
 
 
 class Workers:
@@ -17,8 +18,8 @@ class Workers:
         self._database = database
 
     def beat(self, worker: Worker) -> None:
-        """Say that a worker is alive, as of ``worker.seen_at``."""
-        values = {"document": worker.model_dump(mode="json"), "seen_at": worker.seen_at}
+        """Say that a worker is alive: it was seen now, by the database's clock."""
+        values = {"document": worker.model_dump(mode="json"), "seen_at": self._database.clock}
         with self._database.write() as connection:
             known = connection.execute(sa.update(WORKERS).where(WORKERS.c.id == worker.id).values(values))
             if known.rowcount == 0:
@@ -26,21 +27,29 @@ class Workers:
 
     def live(self, within_seconds: float) -> tuple[Worker, ...]:
         """The workers that were seen within so many seconds, by id."""
-        query = (
-            sa.select(WORKERS.c.document)
-            .where(WORKERS.c.seen_at >= now() - timedelta(seconds=within_seconds))
-            .order_by(WORKERS.c.id)
-        )
         with self._database.read() as connection:
-            return tuple(Worker.model_validate(document) for document in connection.execute(query).scalars())
+            moment = connection.execute(sa.select(sa.type_coerce(self._database.clock, Moment))).scalar_one()
+            query = (
+                sa.select(WORKERS.c.document, WORKERS.c.seen_at)
+                .where(WORKERS.c.seen_at >= moment - timedelta(seconds=within_seconds))
+                .order_by(WORKERS.c.id)
+            )
+            rows = connection.execute(query).all()
+        return tuple(Worker.model_validate({**row.document, "seen_at": row.seen_at}) for row in rows)
 
-    def lost(self, after_seconds: float) -> tuple[str, ...]:
-        """The ids of workers that were not seen for so many seconds, and never left."""
-        query = sa.select(WORKERS.c.id).where(WORKERS.c.seen_at < now() - timedelta(seconds=after_seconds))
+    def beats(self) -> Mapping[str, datetime]:
+        """When each worker that never left was seen last, by id."""
         with self._database.read() as connection:
-            return tuple(connection.execute(query.order_by(WORKERS.c.id)).scalars())
+            rows = connection.execute(sa.select(WORKERS.c.id, WORKERS.c.seen_at)).all()
+        return {row.id: row.seen_at for row in rows}
 
-    def leave(self, worker_id: str) -> None:
-        """Forget a worker that stops, or is lost."""
+    @contextmanager
+    def leaving(self, worker_id: str, seen_at: datetime) -> Iterator[bool]:
+        """Forget a worker that was not seen since; holds its row meanwhile, and keeps it where this raises.
+
+        Yields:
+            Whether it was this caller that forgot it: of several at once only one hands its tasks over.
+        """
+        unseen = sa.and_(WORKERS.c.id == worker_id, WORKERS.c.seen_at == seen_at)
         with self._database.write() as connection:
-            connection.execute(sa.delete(WORKERS).where(WORKERS.c.id == worker_id))
+            yield connection.execute(sa.delete(WORKERS).where(unseen)).rowcount == 1

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from bessemer.client import Client
 from examples.course.session import logits_of, run, run_bundle, trained
 from examples.models import EXAMPLES
-from worker.parameters import write_parameters
 
 
 def show(client: Client, folder: Path) -> None:
@@ -30,12 +30,12 @@ def show(client: Client, folder: Path) -> None:
     )
     with torch.no_grad():
         network.classes.bias += 100
-    write_parameters(bundle / "params.safetensors", network.state_dict())
+    save_file(network.state_dict(), bundle / "params.safetensors")
     swapped = logits_of(bundle, image, folder)
     print(f"with other weights, the same library gives {np.array2string(swapped, precision=1)}")
     np.testing.assert_allclose(swapped, _expected(network, image), rtol=1e-4, atol=1e-4)
 
-    write_parameters(bundle / "params.safetensors", EXAMPLES["mlp"].build().state_dict())
+    save_file(EXAMPLES["mlp"].build().state_dict(), bundle / "params.safetensors")
     refused = run_bundle(bundle, image, folder)
     print(refused.stderr.strip())
     assert refused.returncode == 1

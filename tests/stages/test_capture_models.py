@@ -1,11 +1,13 @@
 """Every example model, in every format, is captured as what it is."""
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from capture_samples import capture_file
+from torch import nn
 from torch.utils import _pytree as pytree
 
 from examples.models import EXAMPLES
@@ -13,6 +15,11 @@ from examples.models.save import SavedAs, save
 
 NAMES = ("mlp", "cnn", "resnet18", "mobilenet_v2", "bert", "gpt2_block")
 EVERY = [(name, saved_as) for name in NAMES for saved_as in SavedAs]
+
+
+@cache
+def built(name: str) -> nn.Module:
+    return EXAMPLES[name].build()
 
 
 def tensors(arrays: tuple[np.ndarray, ...]) -> list[torch.Tensor]:
@@ -26,15 +33,15 @@ def test_program_and_references_are_what_the_model_computes(
     example, path = EXAMPLES[name], tmp_path / "model"
     save(example, saved_as, path)
     captured = capture_file(path, *(spec.spec for spec in example.inputs))
-    inputs = tensors(captured.inputs)
+    inputs, module = tensors(captured.inputs), built(name)
     with torch.inference_mode():
-        original = pytree.tree_leaves(example.build()(*inputs))
+        original = pytree.tree_leaves(module(*inputs))
         program = pytree.tree_leaves(captured.program.module()(*inputs))
         eager = pytree.tree_leaves(captured.eager(*inputs))
     for reference, *others in zip(captured.references, original, program, eager, strict=True):
         for other in others:
             torch.testing.assert_close(other, torch.from_numpy(reference), rtol=1e-6, atol=1e-6)
-    elements = [tensor.numel() for tensor in (*example.build().parameters(), *example.build().buffers())]
+    elements = [tensor.numel() for tensor in (*module.parameters(), *module.buffers())]
     assert captured.parameters == sum(elements)
     assert [spec.shape for spec in captured.output_specs] == [array.shape for array in captured.references]
 

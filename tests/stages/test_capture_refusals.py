@@ -94,7 +94,7 @@ class Listing(nn.Module):
 
 def test_an_argument_that_is_no_tensor_is_named(tmp_path: Path) -> None:
     error = refusal(script(Listing(), tmp_path / "model"), "x=3")
-    assert error.code is ErrorCode.CAPTURE_FAILED
+    assert error.code is ErrorCode.MODEL_SIGNATURE_UNSUPPORTED
     assert "input 'x' is a List[Tensor]" in error.detail
 
 
@@ -113,16 +113,18 @@ def test_a_graph_that_raises_names_the_module(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "told"),
+    ("module", "code", "told"),
     [
-        (Dropping(), "two runs of the model on the same inputs differ"),
-        (Writing(), "writes into its input"),
-        (Counting(), "is no tensor but int '2'"),
+        (Dropping(), ErrorCode.MODEL_STATEFUL, "two runs of the model on the same inputs differ"),
+        (Writing(), ErrorCode.MODEL_STATEFUL, "writes into its input"),
+        (Counting(), ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, "is no tensor but int '2'"),
     ],
 )
-def test_what_no_library_could_repeat_is_refused(tmp_path: Path, module: nn.Module, told: str) -> None:
+def test_what_no_library_could_repeat_is_refused(
+    tmp_path: Path, module: nn.Module, code: ErrorCode, told: str
+) -> None:
     error = refusal(script(module, tmp_path / "model"), "x=2x3")
-    assert error.code is ErrorCode.CAPTURE_FAILED
+    assert error.code is code
     assert told in error.detail
 
 

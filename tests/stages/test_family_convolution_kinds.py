@@ -19,7 +19,7 @@ from tvm.sym import Analyzer
 
 from worker.candidates.client import CandidateClient
 from worker.schedules.default import schedule_rest, unclaimed_functions
-from worker.schedules.families.transposed_convolution import Phases, choose_tile
+from worker.schedules.families.transposed_phases import Phases, choose_tile
 from worker.schedules.machine import Machine
 from worker.targets import tvm_target
 

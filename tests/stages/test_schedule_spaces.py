@@ -16,7 +16,6 @@ from bessemer.contract.request import TuneOptions
 from worker.candidates.client import CandidateClient
 from worker.errors import JobError
 from worker.extensions import ExtensionError
-from worker.pipeline import tune as stage
 from worker.pipeline.types import Tuned
 from worker.schedules.default import follow_plans
 from worker.spaces.registry import BUILT_IN, SpaceBook, make_space_book, register_intrinsics
@@ -39,8 +38,7 @@ def book() -> SpaceBook:
 
 @pytest.fixture(autouse=True)
 def use_book(book: SpaceBook, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (stage, search):
-        monkeypatch.setattr(module, "space_book", lambda: book)
+    monkeypatch.setattr(search, "space_book", lambda: book)
 
 
 def asking(**spaces: str) -> TuneOptions:
@@ -86,7 +84,6 @@ def test_without_force_the_library_has_it_only_where_it_is_faster(
 @pytest.mark.parametrize(
     ("spaces", "code", "said"),
     [
-        ({"matmul": "course-matmull"}, ErrorCode.SPACE_UNKNOWN, "course-matmul, "),
         ({"conv*": "course-matmul"}, ErrorCode.FUNCTION_UNKNOWN, "fused_matmul1_relu, matmul"),
         ({"matmul": "raises"}, ErrorCode.SPACE_FAILED, "KeyError: 'no such thing'"),
         ({"matmul": "dot-avx2"}, ErrorCode.SPACE_FAILED, "tensorize: The stmt"),

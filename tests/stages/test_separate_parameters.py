@@ -11,10 +11,15 @@ from stage_samples import Function, Perceptron, capture_module, optimized
 from torch import nn
 from tvm import relax
 
+from bessemer.bundle.manifest import LIBRARY, PARAMETERS, REPORT
+from bessemer.contract.base import now
+from bessemer.contract.stage import Stage
 from worker.candidates.client import LibraryCrashedError
-from worker.layout.weights import PREPARE
+from worker.layout.weights import PREPARE, without_preparation
 from worker.parameters import ParameterFile, write_parameters
 from worker.pipeline.build import build
+from worker.pipeline.pipeline import Reached
+from worker.pipeline.stopped import write_stopped
 from worker.pipeline.tune import tune
 from worker.pipeline.types import Built, Workshop
 from worker.pipeline.verify import compare_outputs, verify
@@ -73,6 +78,22 @@ MODELS = {
 def built_separately(module: nn.Module, shape: tuple[int, ...], workshop: Workshop) -> Built:
     captured = capture_module(module, torch.randn(shape), parameters="separate")
     return build(tune(optimized(captured, workshop), workshop), workshop)
+
+
+def test_a_library_that_is_the_last_thing_wanted_comes_with_its_parameters(workshop: Workshop) -> None:
+    built = built_separately(Perceptron(), (3, 16), workshop)
+
+    files = write_stopped(Reached(Stage.BUILD, built), workshop, now())
+
+    assert files == (REPORT, LIBRARY, PARAMETERS)
+    assert all((workshop.output / name).is_file() for name in files)
+
+
+def test_what_prepares_parameters_is_not_searched(workshop: Workshop) -> None:
+    captured = capture_module(Perceptron(), torch.randn(3, 16), parameters="separate")
+    searched = without_preparation(optimized(captured, workshop).module)
+    names = {str(variable.name_hint) for variable in searched.get_global_vars()}
+    assert names == {"main", "fused_linear_add_relu", "fused_linear1_add1"}
 
 
 @pytest.mark.parametrize("name", MODELS)

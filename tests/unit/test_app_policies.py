@@ -7,7 +7,7 @@ from app.following import wait_seconds
 from app.lookup import is_job_id
 from app.problems import STORE_CODES, invalid_problem, store_problem
 from app.readiness import NO_WORKER, warnings
-from app.routes.compilations import compilation_id
+from app.routes.submissions import compilation_id
 from app.settings import AppSettings
 from app.validation import MAX_ERRORS, field_errors
 from bessemer.contract.problem import ERRORS, ErrorCode, FieldError

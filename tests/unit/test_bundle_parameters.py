@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bessemer.bundle.run import BundleError, Parameters
+from bessemer.bundle.run import BundleError, ParameterReader
 
 ENTRY = {
     "file": "params.safetensors",
@@ -36,7 +36,7 @@ def write(folder: Path, header: Any, data: bytes = DATA) -> Path:
 
 
 def test_tensors_come_in_the_librarys_order(tmp_path: Path) -> None:
-    weight, half, count = Parameters(ENTRY).read(write(tmp_path, HEADER))
+    weight, half, count = ParameterReader(ENTRY).read(write(tmp_path, HEADER))
     np.testing.assert_array_equal(weight, WEIGHT)
     np.testing.assert_array_equal(half, np.array([1, 2], np.uint16))
     assert count.shape == ()
@@ -66,7 +66,7 @@ def entry(**change: Any) -> dict[str, Any]:
 )
 def test_a_file_that_does_not_fit_is_refused_in_words(tmp_path: Path, header: Any, words: str) -> None:
     with pytest.raises(BundleError, match=words):
-        Parameters(ENTRY).read(write(tmp_path, header))
+        ParameterReader(ENTRY).read(write(tmp_path, header))
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path, content: bytes) -> None
     path = tmp_path / "params.safetensors"
     path.write_bytes(content)
     with pytest.raises(BundleError, match=r"is no \.safetensors file"):
-        Parameters(ENTRY).read(path)
+        ParameterReader(ENTRY).read(path)
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"nowhere\.safetensors is no \.safetensors file"):
-        Parameters(ENTRY).read(tmp_path / "nowhere.safetensors")
+        ParameterReader(ENTRY).read(tmp_path / "nowhere.safetensors")

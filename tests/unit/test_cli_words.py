@@ -3,7 +3,7 @@
 import io
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,13 +12,17 @@ from rich.console import Console
 from bessemer.cli.output import ExitStatus, clean, error_lines, exit_status, problem_lines, shown_bytes
 from bessemer.cli.preflight import preflight_lines
 from bessemer.cli.snapshots import step_lines
-from bessemer.cli.timeline import Timeline, event_line
+from bessemer.cli.timeline import Timeline, event_line, place_line
 from bessemer.cli.views import PlainStages
+from bessemer.cli.workers import worker_rows
 from bessemer.contract.base import now
 from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText
 from bessemer.contract.job import Event, EventType
 from bessemer.contract.preflight import OperatorUse, Preflight
 from bessemer.contract.problem import ErrorCode, FieldError, SourcePlace, make_problem
+from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
+from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from bessemer.contract.service import RunningTask, Worker, WorkerList
 from bessemer.contract.stage import Stage
 from bessemer.errors import BessemerError, BundleError, InvalidArgumentError, UnreachableError, problem_error
 
@@ -35,6 +39,17 @@ FORBIDDEN = {
     "app",
     "worker",
 }
+
+
+PLACE = QueuePlace(
+    name=QueueName.COMPILE,
+    position=1,
+    ahead=0,
+    workers=1,
+    estimated_start_seconds=None,
+    explanation="an estimate",
+    waiting_for=None,
+)
 
 
 def event(kind: EventType, **data: object) -> Event:
@@ -123,6 +138,56 @@ def test_the_timeline_follows_the_events() -> None:
     timeline = timeline.after(event(EventType.STAGE_FINISHED, stage="tune", seconds=1.5))
     assert timeline.running is None
     assert [entry.stage for entry in timeline.finished] == [Stage.TUNE]
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({}, "queued, next"),
+        ({"estimated_start_seconds": 0.0}, "queued, next; estimated to start in about 0 s"),
+        (
+            {"ahead": 3, "estimated_start_seconds": 7200.0},
+            "queued, 3 ahead; estimated to start in about 2.0 h",
+        ),
+        ({"waiting_for": "a live worker"}, "queued, waiting for a live worker"),
+    ],
+)
+def test_a_place_in_the_queue_is_one_line(fields: dict[str, object], line: str) -> None:
+    assert place_line(PLACE.model_copy(update=fields)) == line
+
+
+def test_on_plain_output_a_place_is_told_when_it_changes() -> None:
+    printed = io.StringIO()
+    view = PlainStages(Console(file=printed))
+    for ahead in (2, 2, 1):
+        view.wait(PLACE.model_copy(update={"ahead": ahead, "position": ahead + 1}))
+    assert printed.getvalue() == "queued, 2 ahead\nqueued, 1 ahead\n"
+
+
+def test_workers_are_a_table_with_a_row_for_each_task() -> None:
+    at = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    tasks = tuple(
+        RunningTask(kind=kind, id="0123456789abcdef" * 4, began_at=at - timedelta(seconds=90), stage=stage)
+        for kind, stage in ((TaskKind.COMPILE, Stage.TUNE), (TaskKind.INSPECT, None))
+    )
+    worker = Worker(
+        id="w1",
+        host="h",
+        processor="p",
+        mcpu="m",
+        cores=2,
+        versions={"torch": "2.13.0"},
+        sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
+        running=tasks,
+        seen_at=at - timedelta(seconds=1),
+    )
+    _, *rows = worker_rows(WorkerList(items=(worker, worker.model_copy(update={"running": ()}))), at)
+    assert [row[0] for row in rows] == ["w1", "", "w1"]
+    assert [row[6] for row in rows] == [
+        f"compile {'0123456789abcdef' * 2} tune for 90 s",
+        f"inspect {'0123456789abcdef' * 2} for 90 s",
+        "idle",
+    ]
 
 
 def test_a_second_attempt_starts_the_timeline_anew() -> None:

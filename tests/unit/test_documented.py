@@ -46,7 +46,19 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize(
     "target",
-    ["demo", "serve", "setup", "test", "lint", "bench", "bench-models", "bench-architectures", "docs"],
+    [
+        "demo",
+        "serve",
+        "setup",
+        "test",
+        "test-containers",
+        "lint",
+        "bench",
+        "bench-models",
+        "bench-architectures",
+        "soak",
+        "docs",
+    ],
 )
 def test_make_alone_lists_the_target(target: str) -> None:
     listed = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout

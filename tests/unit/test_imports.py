@@ -17,6 +17,11 @@ SERVICE = ("bessemer.store", "bessemer.client", "bessemer.cli", "app", "worker")
 RULES = [
     ("bessemer/contract", (*SERVICE, "bessemer.bundle", "bessemer.errors", *COMPILERS)),
     ("bessemer/store", ("bessemer.client", "bessemer.cli", "bessemer.bundle", "app", "worker", *COMPILERS)),
+    ("bessemer/gate", (*SERVICE, "bessemer.bundle", "bessemer.telemetry", *COMPILERS)),
+    (
+        "bessemer/telemetry",
+        ("bessemer.store", "bessemer.client", "bessemer.cli", "bessemer.bundle", "app", "worker", *COMPILERS),
+    ),
     ("bessemer/bundle", (*SERVICE, "torch", "tvm")),
     ("bessemer/client", ("bessemer.store", "bessemer.cli", "app", "worker", *COMPILERS)),
     ("bessemer/cli", ("bessemer.store", "app", "worker", *COMPILERS)),
@@ -36,8 +41,8 @@ RULES = [
     ("worker/translation", ("worker.pipeline", "worker.tuning", "worker.schedules", "worker.layout")),
 ]
 WITHOUT_COMPILERS = ("worker.__main__", "app.__main__", "bessemer.client", "bessemer.cli")
-TORCH_OF_ITS_USER = {"bessemer/client/exporting.py"}
-"""Where the client takes the torch that its user's program has imported."""
+OF_ITS_USER = {"bessemer/client/exporting.py", "bessemer/client/tracing.py"}
+"""Where the client takes the torch, or the OpenTelemetry, that its user's program has imported."""
 
 
 def imported(path: Path) -> set[str]:
@@ -69,10 +74,10 @@ def test_a_program_without_models_loads_neither_torch_nor_tvm(module: str) -> No
     assert shown.stdout.strip() == "[]"
 
 
-def test_the_client_takes_torch_in_one_place() -> None:
+def test_the_client_takes_what_its_user_imported_in_few_places() -> None:
     taking = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "bessemer" / "client").rglob("*.py")
         if re.search(r"sys\.modules|import_module|__import__", path.read_text())
     }
-    assert taking == TORCH_OF_ITS_USER
+    assert taking == OF_ITS_USER

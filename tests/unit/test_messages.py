@@ -13,7 +13,15 @@ from bessemer.contract.problem import ErrorCode
 from worker.messages import CODES, MESSAGES
 
 WORKER = Path(worker.__path__[0])
-SUPERVISOR_SIDE = ("supervisor.py", "ending.py", "watch.py", "messages.py")
+SUPERVISOR_SIDE = (
+    "invocations.py",
+    "retry.py",
+    "supervisor.py",
+    "ending.py",
+    "watch.py",
+    "messages.py",
+    "metrics.py",
+)
 OF_THE_SUPERVISOR = {ErrorCode.CHILD_MISBEHAVED}
 """In errors.py, which both sides share."""
 

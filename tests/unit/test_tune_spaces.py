@@ -10,7 +10,7 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest, TuneOptions
 from worker.errors import JobError
 from worker.report.view import changed_options
-from worker.tuning.assignment import assign_spaces
+from worker.tuning.assignment import assign_spaces, check_spaces
 
 KNOWN = ("course-matmul", "plans")
 FUNCTIONS = (("linear",), ("max_pool", "max_pool1"))
@@ -29,30 +29,25 @@ FUNCTIONS = (("linear",), ("max_pool", "max_pool1"))
 def test_the_first_pattern_that_fits_names_the_space(
     wanted: dict[str, str], spaces: list[str | None]
 ) -> None:
-    assert assign_spaces(FUNCTIONS, wanted, KNOWN) == spaces
+    assert assign_spaces(FUNCTIONS, wanted) == spaces
 
 
-@pytest.mark.parametrize(
-    ("wanted", "code", "detail"),
-    [
-        (
-            {"*": "course"},
-            ErrorCode.SPACE_UNKNOWN,
-            "no space 'course'; there are: course-matmul, plans",
-        ),
-        (
-            {"*": "plans", "conv*": "plans"},
-            ErrorCode.FUNCTION_UNKNOWN,
-            "no function fits 'conv*'; those that can be searched: linear, max_pool, max_pool1",
-        ),
-    ],
-)
-def test_what_there_is_not_is_refused_with_what_there_is(
-    wanted: dict[str, str], code: ErrorCode, detail: str
-) -> None:
+def test_a_pattern_that_fits_no_function_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(JobError) as caught:
-        assign_spaces(FUNCTIONS, wanted, KNOWN)
-    assert (caught.value.code, caught.value.detail) == (code, detail)
+        assign_spaces(FUNCTIONS, {"*": "plans", "conv*": "plans"})
+    assert (caught.value.code, caught.value.detail) == (
+        ErrorCode.FUNCTION_UNKNOWN,
+        "no function fits 'conv*'; those that can be searched: linear, max_pool, max_pool1",
+    )
+
+
+def test_an_unknown_space_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(JobError) as caught:
+        check_spaces({"*": "plans", "linear": "course"}, KNOWN)
+    assert (caught.value.code, caught.value.detail) == (
+        ErrorCode.SPACE_UNKNOWN,
+        "there is no space 'course'; did you mean 'course-matmul'? (known: course-matmul, plans)",
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from signal import SIGKILL
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import FunctionTime
 from worker.candidates.library import Answer, Command, PeakMemory, Profile, Raised, Run, Time
 from worker.candidates.patience import DEFAULT_PATIENCE, Patience
@@ -27,7 +29,9 @@ from worker.candidates.requests import (
     OpenLibrary,
     Request,
 )
+from worker.errors import JobError
 from worker.measure.timed import WARM_UP_RUNS
+from worker.signals import signal_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,8 +49,13 @@ class LibraryCrashedError(Exception):
         self.signal = signal
 
 
-class CandidateServerLostError(Exception):
-    """The candidate server itself is gone."""
+class CandidateServerLostError(JobError):
+    """The candidate server itself is gone: killed from outside, or by a defect of ours."""
+
+    def __init__(self, number: int) -> None:
+        code = ErrorCode.CHILD_KILLED if number == SIGKILL else ErrorCode.CHILD_CRASHED
+        how = f"was ended by {signal_name(number)}" if number else "ended by itself"
+        super().__init__(code, f"the candidate server {how}")
 
 
 class Library(Protocol):
@@ -151,7 +160,7 @@ class CandidateClient:
             self._server.send(request)
             return self._server.receive()
         except (EOFError, BrokenPipeError) as error:
-            raise CandidateServerLostError("the candidate server is gone") from error
+            raise CandidateServerLostError(self._server.ended_by()) from error
 
 
 class ServedLibrary:

@@ -217,9 +217,9 @@ def _seconds_of_runs(intervals: Sequence[float], runs: int, overhead: float) -> 
 
 def _with_parameters(machine: Any, main: Callable[..., Any], parameters: ParameterFile) -> Callable[..., Any]:
     """``main`` of the inputs alone, its parameters loaded as a bundle's user loads them."""
-    from bessemer.bundle.run import Parameters
+    from bessemer.bundle.run import ParameterReader
 
-    wanted = Parameters(parameters.document.model_dump(mode="json"))
+    wanted = ParameterReader(parameters.document.model_dump(mode="json"))
     return wanted.bind(main, machine[wanted.prepare], parameters.path)
 
 

@@ -64,6 +64,12 @@ class ForkedProcess:
         status = _wait_or_kill(self.pid)
         return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
 
+    def ended_by(self) -> int:
+        """The signal that ended the process (0: none), which is still to be closed. Waits for its end."""
+        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        assert ended is not None
+        return 0 if ended.si_code == os.CLD_EXITED else ended.si_status
+
     def kill(self) -> int:
         """End the process at once; as ``close`` otherwise."""
         os.kill(self.pid, signal.SIGKILL)

@@ -7,6 +7,7 @@ from torch import fx
 
 from bessemer.contract.problem import ErrorCode, SourcePlace
 from worker.errors import JobError, failure_of, ran_out_of_memory, short_message
+from worker.formats.kinds import device_hint
 from worker.places import author_frame, place_of
 
 SCRIPT_TRACE = "Traceback of TorchScript"
@@ -23,19 +24,20 @@ def model_raised(error: Exception, model: object, inputs: tuple[torch.Tensor, ..
         model: a graph module is run once more, node by node, to find the one that raises.
         inputs: the inputs it raised on.
     """
-    if ran_out_of_memory(error):
-        return failure_of(ErrorCode.MODEL_RAISED, error)
     text = str(error)
     if SCRIPT_TRACE in text:
         place, message = _script_place(text), (RAISED.findall(text) or [short_message(error)])[-1]
+    elif ran_out_of_memory(error):
+        return failure_of(ErrorCode.MODEL_RAISED, error)
     else:
         place, message = _graph_place(model, inputs), short_message(error)
     where = [
         f"in module '{place.module_path}'" if place.module_path else "",
         f"at {place.file}:{place.line}" if place.file else "",
     ]
-    detail = ", ".join([message, *filter(None, where)])
-    return JobError(ErrorCode.MODEL_RAISED, detail, (place,) if any(where) else ())
+    detail = ", ".join([f"{device_hint(text)}{message}", *filter(None, where)])
+    code = ErrorCode.LIMIT_MEMORY if ran_out_of_memory(error) else ErrorCode.MODEL_RAISED
+    return JobError(code, detail, (place,) if any(where) else ())
 
 
 def _script_place(text: str) -> SourcePlace:

@@ -14,6 +14,7 @@ from torch import fx, nn
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode, SourcePlace
 from worker.errors import JobError
+from worker.formats.kinds import refuse_kinds, refuse_quantized_modules
 from worker.formats.loaded import Argument, LoadedModel, count_elements, load_failed
 from worker.formats.outputs import export_flat
 
@@ -23,12 +24,14 @@ def load(path: Path) -> LoadedModel:
 
     Raises:
         JobError: ``model-leaf-unavailable`` with every class that is not here and the modules of it, or
-            ``model-load-failed`` with torch's message.
+            ``model-load-failed`` with torch's message, or ``model-tensors-unsupported``.
     """
     missing: dict[type, str] = {}
     graph_module = _read(path, missing)
     if missing:
         raise _leaves_unavailable(graph_module, missing)
+    refuse_quantized_modules(graph_module.named_modules())
+    refuse_kinds((*graph_module.named_parameters(), *graph_module.named_buffers()))
     placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
     return LoadedModel(
         format=ModelFormat.FX,

@@ -11,6 +11,7 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import DType, TensorSpec
 from worker.errors import JobError, failure_of, short_message
+from worker.formats.kinds import device_hint, refuse_signature_kind
 from worker.formats.open_sizes import OpenAxis
 from worker.torchscript.attributes import memory_of
 
@@ -62,9 +63,10 @@ def tensor_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
     """The contract's description of a tensor.
 
     Raises:
-        JobError: ``capture-failed`` where the contract has no words for it: no elements, too many axes, a
-            dtype such as complex64.
+        JobError: ``model-tensors-unsupported`` where the contract has no words for it: no elements, too many
+            axes, a dtype such as complex64.
     """
+    refuse_signature_kind(name, tensor)
     dtype = str(tensor.dtype).removeprefix("torch.")
     shape = tuple(int(size) for size in tensor.shape)
     try:
@@ -74,7 +76,7 @@ def tensor_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
             detail = f"'{name}' has no elements, shape {shape}: leave it out, or give other inputs"
             raise JobError(ErrorCode.CAPTURE_FAILED, detail) from error
         detail = f"'{name}' has shape {shape} and dtype {dtype}, which Bessemer does not take"
-        raise JobError(ErrorCode.CAPTURE_FAILED, detail) from error
+        raise JobError(ErrorCode.MODEL_TENSORS_UNSUPPORTED, detail) from error
 
 
 def count_elements(tensors: Iterable[object]) -> int:
@@ -85,4 +87,5 @@ def count_elements(tensors: Iterable[object]) -> int:
 
 def load_failed(error: Exception, hint: str = "") -> JobError:
     """``model-load-failed`` with the short of torch's message."""
-    return failure_of(ErrorCode.MODEL_LOAD_FAILED, error, f"{hint}{short_message(error)}")
+    message = short_message(error)
+    return failure_of(ErrorCode.MODEL_LOAD_FAILED, error, f"{hint}{device_hint(message)}{message}")

@@ -15,15 +15,15 @@ def flatten_outputs(result: object) -> tuple[torch.Tensor, ...]:
     """The tensors in what a model returned, in pytree order; ``None`` is left out.
 
     Raises:
-        JobError: ``capture-failed`` where there is anything else, or no tensor at all.
+        JobError: ``model-signature-unsupported`` where there is anything else, or no tensor at all.
     """
     leaves = [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
     for index, leaf in enumerate(leaves):
         if not isinstance(leaf, torch.Tensor):
             detail = f"output {index} is no tensor but {type(leaf).__name__} {str(leaf)[:80]!r}"
-            raise JobError(ErrorCode.CAPTURE_FAILED, f"{detail}; return tensors only")
+            raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, detail)
     if not leaves:
-        raise JobError(ErrorCode.CAPTURE_FAILED, "the model returns no tensor")
+        raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, "the model returns no tensor")
     return tuple(leaves)
 
 

@@ -14,6 +14,7 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError
 from worker.formats.archive import read_entry
+from worker.formats.kinds import refuse_kinds, refuse_signature_kind
 from worker.formats.loaded import (
     Argument,
     Export,
@@ -47,8 +48,10 @@ def describe(program: ExportedProgram) -> LoadedModel:
     """The model that an exported program is.
 
     Raises:
-        JobError: ``capture-failed`` where an input is neither a tensor nor a constant.
+        JobError: ``model-signature-unsupported`` where an input is neither a tensor nor a constant,
+            ``model-tensors-unsupported`` where an input or a parameter is of a kind that is not compiled.
     """
+    refuse_kinds((*program.state_dict.items(), *program.constants.items()))
     slots = _slots(program)
     arguments = tuple(slot for slot in slots if isinstance(slot, Argument))
     flat = _flat_module(program)
@@ -157,7 +160,8 @@ def _slot(argument: object, placeholder: torch.fx.Node, program: ExportedProgram
     value = placeholder.meta.get("val")
     if not isinstance(argument, TensorArgument) or not isinstance(value, torch.Tensor):
         detail = f"input '{placeholder.name}' is a {type(value).__name__}; only tensors can be given"
-        raise JobError(ErrorCode.CAPTURE_FAILED, detail)
+        raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, detail)
+    refuse_signature_kind(argument.name, value)
     spec = tensor_spec(argument.name, _with_hints(value))
     opened = open_axes(value, program)
     return Argument(argument.name, spec, frozenset(axis.axis for axis in opened), open_axes=opened)

@@ -12,12 +12,17 @@ ZIP_MAGIC = b"PK\x03\x04"
 HEAD_BYTES = 1 << 20
 FX_MAKERS = {"reduce_graph_module", "reduce_package_graph_module"}
 
+WEIGHTS_ONLY = (
+    "weights without the code that uses them; load them into their module, and save what "
+    "`torch.export.export` makes of it with `torch.export.save`"
+)
+
 # offset, bytes, what such a file is
 MAGICS: tuple[tuple[int, bytes, str], ...] = (
-    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, such as Keras's"),
-    (4, b"TFL3", "a TensorFlow Lite file"),
-    (0, b"GGUF", "a GGUF file: weights only"),
-    (0, b"\x93NUMPY", "a NumPy array"),
+    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, such as Keras's: only PyTorch models are compiled"),
+    (4, b"TFL3", "a TensorFlow Lite file: export the PyTorch model that it was converted from"),
+    (0, b"GGUF", f"a GGUF file: {WEIGHTS_ONLY}"),
+    (0, b"\x93NUMPY", "a NumPy array, not a model"),
     (0, b"\x7fELF", "a compiled program or library"),
     (0, b"\x1f\x8b", "a gzip file: unpack it first"),
     (0, b"\x28\xb5\x2f\xfd", "a Zstandard file: unpack it first"),
@@ -76,15 +81,12 @@ def _recognize_saved(root: Root) -> ModelFormat:
     if root.module == "torch.fx.graph_module" and root.name in FX_MAKERS:
         return ModelFormat.FX
     if root.is_container:
-        raise _not_recognized(
-            "a state_dict or checkpoint: weights without the code that uses them; load it into its module "
-            "and save that with `torch.export.save`"
-        )
+        raise _not_recognized(f"a state_dict or checkpoint: {WEIGHTS_ONLY}")
     if root.module.startswith("torch._utils"):
-        raise _not_recognized("a single tensor")
+        raise _not_recognized("a single tensor, not a model")
     raise _not_recognized(
-        f"a pickled object of {root}: its class is only known to your program; save the module with "
-        "`torch.export.save`"
+        f"a pickled object of {root}: its class is only known to your program; save what "
+        "`torch.export.export` makes of the module with `torch.export.save`"
     )
 
 
@@ -95,7 +97,7 @@ def _describe_archive(archive: Archive) -> str:
         return "a Keras model"
     if "META-INF/MANIFEST.MF" in archive.names:
         return "a Java archive"
-    return f"a zip archive of {len(archive.names)} entries that torch did not write"
+    return "a zip archive that torch did not write"
 
 
 def _describe(head: bytes) -> str:
@@ -103,9 +105,9 @@ def _describe(head: bytes) -> str:
         if head[offset : offset + len(magic)] == magic:
             return description
     if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < 1 << 30:
-        return "a safetensors file: weights only"
+        return f"a safetensors file: {WEIGHTS_ONLY}"
     if head[:1] == b"\x08" and head[1:2] < b"\x20" and (b"onnx" in head[:4096] or head[2:3] in b"\x12\x1a:"):
-        return "an ONNX file"
+        return "an ONNX file: export the PyTorch model that it was converted from"
     if head[:1] == b"\x80" and pickle_root(head) is not None:
         return f"a plain pickle of {pickle_root(head)}, not a file of `torch.save`"
     return "none of the known formats"

@@ -9,6 +9,7 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import TensorSpec
 from worker.errors import JobError
+from worker.formats.kinds import refuse_kinds, refuse_quantized_modules
 from worker.formats.loaded import Argument, LoadedModel, count_elements, load_failed
 from worker.formats.traced_inputs import read_traced_inputs
 from worker.torchscript.convert import convert_script
@@ -18,7 +19,8 @@ def load(path: Path) -> LoadedModel:
     """Load a script module.
 
     Raises:
-        JobError: ``model-load-failed`` with torch's message.
+        JobError: ``model-load-failed`` with torch's message, ``model-signature-unsupported`` where an input
+            is no tensor, or ``model-tensors-unsupported``.
     """
     try:
         with warnings.catch_warnings():
@@ -28,6 +30,8 @@ def load(path: Path) -> LoadedModel:
     except Exception as error:
         raise load_failed(error) from error
     _check_types(schema)
+    refuse_quantized_modules(script.named_modules())
+    refuse_kinds((*script.named_parameters(), *script.named_buffers()))
     traced = read_traced_inputs(path, [argument.name for argument in schema.arguments[1:]])
     return LoadedModel(
         format=ModelFormat.TORCHSCRIPT,
@@ -53,7 +57,7 @@ def _check_types(schema: torch.FunctionSchema) -> None:
         tensor = str(argument.type) in ("Tensor", "Optional[Tensor]")
         if not tensor and not argument.has_default_value():
             detail = f"input '{argument.name}' is a {argument.type}; only tensors can be given"
-            raise JobError(ErrorCode.CAPTURE_FAILED, detail)
+            raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, detail)
 
 
 def _argument(name: str, traced: TensorSpec | None, required: bool) -> Argument:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import tvm
 from tvm import relax
 
+from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import KernelChoice
 from bessemer.contract.request import AUTO, OURS
@@ -61,10 +62,7 @@ def check_choices(choices: Mapping[str, str], book: KernelBook, architecture: st
         operator = named_operator(key)
         names = book.names(operator)
         if not names or name not in (AUTO, OURS, *names):
-            known = "; ".join(f"{each}: {', '.join(book.names(each))}" for each in book.operators)
-            raise JobError(
-                ErrorCode.KERNEL_UNKNOWN, f"no kernel '{name}' for '{operator}'; there are {known}"
-            )
+            raise JobError(ErrorCode.KERNEL_UNKNOWN, _unknown(operator, name, book))
         for kernel in _kernels(book, operator, name):
             path = kernel.object_for(architecture)
             if not path.is_file():
@@ -106,6 +104,13 @@ def choose_kernels(
     changed = call_kernels(module, [verdict.use for verdict in taken]) if taken else module
     workloads = tuple(dict.fromkeys(use.workload for use in uses))
     return Chosen(changed, tuple(_summary(kept)), workloads)
+
+
+def _unknown(operator: str, name: str, book: KernelBook) -> str:
+    names = book.names(operator)
+    hint = did_you_mean(name, (AUTO, OURS, *names)) if names else did_you_mean(operator, book.operators)
+    known = "; ".join(f"{each}: {', '.join(book.names(each))}" for each in book.operators)
+    return f"there is no kernel '{name}' for '{operator}'{hint} (known: {known})"
 
 
 def named_operator(key: str) -> str:

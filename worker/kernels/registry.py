@@ -1,7 +1,6 @@
 """All kernels: the built-in ones, and those that installed packages add.
 
-Both are entry points of ``GROUP`` whose objects are tuples of kernels. The built-in ones are named here: the
-worker runs from a checkout, which is no installed package.
+Both are entry points of ``GROUP`` whose objects are tuples of kernels.
 """
 
 from __future__ import annotations
@@ -11,15 +10,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
-from worker.extensions import collect
+from worker.extensions import built_in, collect
 from worker.kernels.kernel import Kernel
 
 GROUP = "bessemer.kernels"
 
-BUILT_IN: tuple[EntryPoint, ...] = tuple(
-    EntryPoint(name=name, value=f"worker.kernels.{name}:KERNELS", group=GROUP)
-    for name in ("elementwise", "openblas")
-)
+BUILT_IN = built_in(GROUP, "worker.kernels.*:KERNELS", ("elementwise", "openblas"))
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,12 @@ def parameters_of(function: relax.Function) -> frozenset[relax.Var]:
     return frozenset(function.params[int(function.attrs[INPUTS]) :])
 
 
+def without_preparation(module: tvm.IRModule) -> tvm.IRModule:
+    """What each run computes: a module without what is computed when separate parameters are loaded."""
+    kept = {name: function for name, function in module.functions_items() if name.name_hint != PREPARE}
+    return relax.transform.DeadCodeElimination(["main"])(tvm.IRModule(kept, attrs=module.attrs))
+
+
 class Derivation:
     """Knows what is computed from parameters and constants alone."""
 

@@ -20,6 +20,8 @@ from worker.formats.loaded import Export, LoadedModel, tensor_spec
 from worker.formats.open_sizes import choose_samples, describe_program, sizes_of, specs_at
 from worker.formats.outputs import flatten_outputs, output_names
 from worker.formats.signature import match_inputs
+from worker.formats.sizes import data_limit_bytes, refuse_oversized
+from worker.formats.training import refuse_training
 from worker.pipeline.types import Captured, Sample, Upload, Workshop
 from worker.torchscript.convert import ScriptConversionError
 
@@ -38,7 +40,7 @@ def capture(upload: Upload, workshop: Workshop) -> Captured:
     gave the references twice. Sizes that the file leaves open stay open, unless the request names inputs.
 
     Raises:
-        JobError: one of the model's codes, ``inputs-missing``, ``inputs-mismatch``, ``model-raised``,
+        JobError: one of the model's codes, ``inputs-missing``, ``inputs-mismatch``, ``limit-memory``,
             ``dynamic-shapes-unsupported`` or ``capture-failed``.
     """
     model = load_model(upload.path)
@@ -48,6 +50,7 @@ def capture(upload: Upload, workshop: Workshop) -> Captured:
 def capture_model(model: LoadedModel, upload: Upload) -> Captured:
     """Capture a model that is loaded; see ``capture``."""
     specs = match_inputs(upload.request.inputs, model.arguments)
+    refuse_oversized(specs, data_limit_bytes())
     seed = upload.request.verify.seed
     examples = _own_examples(model, specs)
     inputs = draw_inputs(specs, {}, seed) if examples is None else examples
@@ -134,7 +137,7 @@ def _run(model: LoadedModel, inputs: Tensors) -> Tensors:
     changed = [index for index, copy in enumerate(copies) if not _identical(copy, inputs[index])]
     if changed:
         detail = f"the model writes into its input number {changed[0]}; it must clone it first"
-        raise JobError(ErrorCode.CAPTURE_FAILED, detail)
+        raise JobError(ErrorCode.MODEL_STATEFUL, detail)
     return outputs
 
 
@@ -152,7 +155,8 @@ def _export(export: Export, inputs: Tensors, code: ErrorCode) -> ExportedProgram
         raise failure_of(code, error) from error
     for spec in program.graph_signature.output_specs:
         if spec.kind == OutputKind.USER_INPUT_MUTATION:
-            raise JobError(ErrorCode.CAPTURE_FAILED, f"the model writes into its input '{spec.target}'")
+            raise JobError(ErrorCode.MODEL_STATEFUL, f"the model writes into its input '{spec.target}'")
+    refuse_training(program)
     return program
 
 
@@ -161,9 +165,9 @@ def _check_repeatable(model: LoadedModel, inputs: Tensors, outputs: Tensors) -> 
     if len(again) == len(outputs) and all(map(_close, outputs, again)):
         return
     raise JobError(
-        ErrorCode.CAPTURE_FAILED,
-        "two runs of the model on the same inputs differ: it draws random numbers or keeps state; "
-        "if it is in training mode, call eval() and save it again",
+        ErrorCode.MODEL_STATEFUL,
+        "two runs of the model on the same inputs differ: it draws random numbers, keeps state, or is in "
+        "training mode",
     )
 
 

@@ -9,8 +9,7 @@ import tvm
 
 from bessemer.contract.report import KernelChoice
 from worker.executable import build_library
-from worker.kernels.choose import check_choices, check_workloads, choose_kernels
-from worker.kernels.linking import architecture_of
+from worker.kernels.choose import check_workloads, choose_kernels
 from worker.kernels.measure import Contest
 from worker.kernels.registry import kernel_book
 from worker.pipeline.passes import KERNELS, Phase
@@ -20,18 +19,12 @@ from worker.targets import tvm_target
 
 
 class KernelStep:
-    """A pass of the phase ``kernels``, where the request names any; ``finish`` says what it did.
-
-    Raises:
-        JobError: ``kernel-unknown`` or ``kernel-unavailable``.
-    """
+    """A pass of the phase ``kernels``, where the request names any; ``finish`` says what it did."""
 
     def __init__(self, upload: Upload, workshop: Workshop) -> None:
         self._upload, self._workshop = upload, workshop
         self._choices: tuple[KernelChoice, ...] = ()
         self._workloads: tuple[str, ...] = ()
-        if upload.request.kernels:
-            check_choices(upload.request.kernels, kernel_book(), architecture_of(upload.target.triple))
 
     def added_to(self, phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
         """The phases of the request, this one among them."""

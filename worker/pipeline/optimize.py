@@ -27,9 +27,9 @@ def optimize(translated: Translated, workshop: Workshop) -> Optimized:
     neighbors, and not yet scheduled.
 
     Raises:
-        JobError: ``rewrite-unknown``, ``kernel-unknown`` or ``kernel-unavailable``; ``optimize-failed`` with
-            the phase and the pass, or ``dynamic-shapes-unsupported`` where sizes are open; ``build-failed``
-            for a target that LLVM does not know.
+        JobError: ``rewrite-unknown``; ``kernel-unknown`` for a workload that the model lacks;
+            ``optimize-failed`` with the phase and the pass, or ``dynamic-shapes-unsupported`` where sizes are
+            open; ``build-failed`` for a target that LLVM does not know.
     """
     module = translated.module
     upload = translated.captured.upload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from bessemer.bundle.manifest import LIBRARY, REPORT
+from bessemer.bundle.manifest import LIBRARY, PARAMETERS, REPORT
 from bessemer.contract.stage import Stage
 from worker.package.document import make_report
 from worker.pipeline.pipeline import Reached
@@ -16,7 +16,8 @@ def write_stopped(reached: Reached, workshop: Workshop, created_at: datetime) ->
     """Write ``report.json``, as far as it is known.
 
     Returns:
-        The names of the files that exist by then, the library among them once it is built.
+        The names of the files that exist by then; once it is built, the library among them, with the
+        parameters that it does not contain.
     """
     captured = made_from(reached.value, Captured)
     preflight = None
@@ -24,4 +25,7 @@ def write_stopped(reached: Reached, workshop: Workshop, created_at: datetime) ->
         preflight = make_preflight(captured, reached.finding)
     report = make_report(reached.value, workshop, created_at, reached.stage, preflight)
     (workshop.output / REPORT).write_text(report.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    return (REPORT,) if made_from(reached.value, Built) is None else (REPORT, LIBRARY)
+    built = made_from(reached.value, Built)
+    if built is None:
+        return (REPORT,)
+    return (REPORT, LIBRARY) if built.parameters is None else (REPORT, LIBRARY, PARAMETERS)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import tvm
 from tvm import relax, tirx
-from tvm.relax.transform import DeadCodeElimination
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
@@ -20,13 +19,13 @@ from bessemer.contract.request import TuneOptions
 from worker.candidates.builder import BuilderSettings, CandidateBuilder
 from worker.candidates.runner import CandidateRunner, RunnerSettings
 from worker.errors import failure_of
+from worker.layout.weights import without_preparation
 from worker.pipeline.types import Optimized, Tuned, Workshop
 from worker.schedules.attempt import REFUSALS
 from worker.schedules.blocks import has_open_sizes
 from worker.schedules.default import plans_of, schedule_rest, unclaimed_functions
-from worker.spaces.registry import space_book
 from worker.targets import tvm_target
-from worker.tuning.assignment import OWN_SPACES, assign_spaces
+from worker.tuning.assignment import assign_spaces
 from worker.tuning.contest import measure_defaults, winners
 from worker.tuning.forcing import forced_records
 from worker.tuning.laboratory import EVALUATION, Laboratory, make_cost_model, open_database
@@ -156,7 +155,7 @@ def _open_laboratory(optimized: Optimized, workshop: Workshop, target: tvm.targe
 
 def _tasks_of(module: tvm.IRModule, laboratory: Laboratory) -> list[TaskSearch]:
     """What each run computes and can be searched; a function whose sizes are open cannot be measured."""
-    found = extract_tasks(DeadCodeElimination(["main"])(module), laboratory.target)
+    found = extract_tasks(without_preparation(module), laboratory.target)
     known = [task for task in found if not count_open(task.dispatched[0])]
     return [
         TaskSearch(
@@ -177,7 +176,7 @@ def _named(tasks: list[TaskSearch], module: tvm.IRModule, options: TuneOptions) 
     if not options.spaces:
         return tasks
     names = [names_of(task.module["main"], module) for task in tasks]
-    spaces = assign_spaces(names, options.spaces, {*OWN_SPACES, *space_book().spaces})
+    spaces = assign_spaces(names, options.spaces)
     return [
         replace(task, wanted=space) for task, space in zip(tasks, spaces, strict=True) if space is not None
     ]
@@ -239,4 +238,6 @@ def _describe(task: TaskSearch, kept: bool) -> TuneTask:
         found_ms=None if found is None else found * 1e3,
         default_ms=None if default is None else default * 1e3,
         failure=task.failure,
+        refused=task.refusals.draws,
+        refusal=task.refusals.last,
     )

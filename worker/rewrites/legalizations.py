@@ -1,7 +1,6 @@
 """What operators become in TensorIR: rules of installed packages, then our own, then TVM's.
 
-Rules are tuples under the entry points of ``GROUP``. The built-in ones are named here: the worker runs from a
-checkout, which is no installed package.
+Rules are tuples under the entry points of ``GROUP``.
 """
 
 from __future__ import annotations
@@ -14,15 +13,12 @@ from importlib.metadata import EntryPoint, entry_points
 import tvm
 from tvm import relax
 
-from worker.extensions import ExtensionError, collect
+from worker.extensions import ExtensionError, built_in, collect
 from worker.rewrites.lowerings import register_lowerings
 
 GROUP = "bessemer.legalizations"
 
-BUILT_IN: tuple[EntryPoint, ...] = (
-    EntryPoint(name="operators", value="worker.pipeline.legalize:LEGALIZATIONS", group=GROUP),
-    EntryPoint(name="fma", value="worker.rewrites.fma:LEGALIZATIONS", group=GROUP),
-)
+BUILT_IN = built_in(GROUP, "worker.*:LEGALIZATIONS", ("pipeline.legalize", "rewrites.fma"))
 
 Rule = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
 """What replaces a call; None leaves it to the next rule, at last to TVM."""
@@ -54,11 +50,11 @@ def legalization_map() -> dict[str, Callable[[relax.BlockBuilder, relax.Call], r
 
 
 def make_legalization_map(
-    built_in: Iterable[EntryPoint], installed: Iterable[EntryPoint]
+    own: Iterable[EntryPoint], installed: Iterable[EntryPoint]
 ) -> dict[str, Callable[[relax.BlockBuilder, relax.Call], relax.Expr]]:
     """The rules of entry points; see ``legalization_map``."""
     chains: dict[str, list[Rule]] = {}
-    for points in (installed, built_in):
+    for points in (installed, own):
         for operator, (found, source) in collect(points, (Legalization,), lambda one: one.operator).items():
             _check_operator(operator, source)
             chains.setdefault(operator, []).append(found.rule)

@@ -1,28 +1,26 @@
 """All rewrites: the built-in ones, then those that installed packages add, in the order in which they run.
 
-Both are entry points of ``GROUP`` whose objects are tuples of rewrites. The built-in ones are named here: the
-worker runs from a checkout, which is no installed package.
+Both are entry points of ``GROUP`` whose objects are tuples of rewrites.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
+from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import OptimizeOptions
 from worker.errors import JobError
-from worker.extensions import collect
+from worker.extensions import built_in, collect
 from worker.rewrites.rewrite import AnyRewrite, GraphRewrite, Rewrite
 
 GROUP = "bessemer.rewrites"
 
-BUILT_IN: tuple[EntryPoint, ...] = tuple(
-    EntryPoint(name=name, value=f"worker.rewrites.{name}:REWRITES", group=GROUP)
-    for name in ("gelu", "norms", "projections", "attention", "linear", "fma")
+BUILT_IN = built_in(
+    GROUP, "worker.rewrites.*:REWRITES", ("gelu", "norms", "projections", "attention", "linear", "fma")
 )
 
 
@@ -49,8 +47,7 @@ class RewriteBook:
         )
 
     def _unknown(self, name: str) -> str:
-        near = difflib.get_close_matches(name, self.rewrites, n=1, cutoff=0.4)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
+        hint = did_you_mean(name, self.rewrites)
         return f"there is no rewrite '{name}'{hint} (known: {', '.join(self.rewrites)})"
 
 
@@ -64,10 +61,10 @@ def rewrite_book() -> RewriteBook:
     return make_rewrite_book(BUILT_IN, entry_points(group=GROUP))
 
 
-def make_rewrite_book(built_in: Iterable[EntryPoint], installed: Iterable[EntryPoint]) -> RewriteBook:
+def make_rewrite_book(own: Iterable[EntryPoint], installed: Iterable[EntryPoint]) -> RewriteBook:
     """The rewrites of entry points; see ``rewrite_book``."""
     kinds: tuple[type[AnyRewrite], ...] = (Rewrite, GraphRewrite)
-    ours, theirs = (collect(points, kinds, lambda one: one.name) for points in (built_in, installed))
+    ours, theirs = (collect(points, kinds, lambda one: one.name) for points in (own, installed))
     chosen = {**theirs, **{name: found for name, found in ours.items() if name not in theirs}}
     return RewriteBook(
         rewrites={name: rewrite for name, (rewrite, _) in chosen.items()},

@@ -37,7 +37,7 @@ def confine(folder: Path, confinement: Confinement, keep: Sequence[int] = ()) ->
     The process must be freshly forked, have one thread, and have opened nothing of the job's upload.
 
     Args:
-        folder: the job's folder, with ``model``, ``output`` and ``scratch``.
+        folder: the job's folder, with ``model``, perhaps ``inputs``, ``output`` and ``scratch``.
         confinement: the mode, the user and the limits.
         keep: descriptors to leave open besides 0, 1 and 2.
 
@@ -76,6 +76,7 @@ def job_rules(folder: Path) -> tuple[Rule, ...]:
         *(Rule(device, READ_WRITE_FILE) for device in DEVICES),
         Rule(Path(worker.__path__[0]).resolve().parent / "LICENSE", READ),
         Rule(folder / "model", READ),
+        *(Rule(inputs, READ) for inputs in (folder / "inputs",) if inputs.exists()),
         *(Rule(folder / name, WORK_IN) for name in ("output", "scratch")),
     )
 

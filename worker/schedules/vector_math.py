@@ -55,7 +55,8 @@ from worker.schedules import nest
 from worker.schedules import vector_powers as powers
 from worker.schedules import vector_trigonometry as trigonometry
 from worker.schedules.blocks import is_branch
-from worker.schedules.vector_functions import FLOAT32, FORMATS, Expression, erf, exp, log, sigmoid, tanh
+from worker.schedules.vector_functions import erf, exp, log, sigmoid, tanh
+from worker.schedules.vector_numbers import FLOAT32, FORMATS, Expression
 
 _NARROW = ("float16", "bfloat16")
 

@@ -8,19 +8,17 @@ from math import log as log_of_number
 
 from tvm import tirx
 
-from worker.schedules.vector_functions import (
+from worker.schedules.vector_functions import exp, log, small_exp
+from worker.schedules.vector_numbers import (
     FLOAT32,
     FLOAT64,
     Expression,
     absolute,
     below_zero,
     clamped,
-    exp,
     format_of,
     horner,
     let,
-    log,
-    small_exp,
     times_power_of_two,
 )
 

@@ -7,7 +7,7 @@ from math import pi
 
 from tvm import tirx
 
-from worker.schedules.vector_functions import (
+from worker.schedules.vector_numbers import (
     FLOAT32,
     FLOAT64,
     Expression,

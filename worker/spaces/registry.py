@@ -1,7 +1,6 @@
 """All spaces and intrinsics by hand: the built-in ones, then those that installed packages add.
 
-Both are entry points of ``GROUP`` whose objects are tuples of ``Space`` and ``Intrinsic``. The built-in ones
-are named here: the worker runs from a checkout, which is no installed package.
+Both are entry points of ``GROUP`` whose objects are tuples of ``Space`` and ``Intrinsic``.
 """
 
 from __future__ import annotations
@@ -13,16 +12,13 @@ from importlib.metadata import EntryPoint, entry_points
 
 from tvm.s_tir import TensorIntrin
 
-from worker.extensions import ExtensionError, collect
+from worker.extensions import ExtensionError, built_in, collect
 from worker.spaces.space import Intrinsic, Space
 from worker.tuning.assignment import OWN_SPACES
 
 GROUP = "bessemer.schedule_spaces"
 
-BUILT_IN: tuple[EntryPoint, ...] = tuple(
-    EntryPoint(name=name, value=f"worker.spaces.{name}:SPACES", group=GROUP)
-    for name in ("course_matmul", "micro_kernel", "dot_products")
-)
+BUILT_IN = built_in(GROUP, "worker.spaces.*:SPACES", ("course_matmul", "micro_kernel", "dot_products"))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """All translation rules: the built-in ones, then those that installed packages add.
 
-Both are entry points of ``GROUP`` whose objects are tuples of rules. The built-in ones are named here: the
-worker runs from a checkout, which is no installed package.
+Both are entry points of ``GROUP`` whose objects are tuples of rules.
 """
 
 from __future__ import annotations
@@ -11,14 +10,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
-from worker.extensions import collect
+from worker.extensions import built_in, collect
 from worker.translation.rule import Decomposition, Rule
 
 GROUP = "bessemer.translation_rules"
 
-BUILT_IN: tuple[EntryPoint, ...] = tuple(
-    EntryPoint(name=name, value=f"worker.translation.{name}:RULES", group=GROUP)
-    for name in (
+BUILT_IN = built_in(
+    GROUP,
+    "worker.translation.*:RULES",
+    (
         "arithmetic",
         "attention",
         "complexes",
@@ -47,7 +47,7 @@ BUILT_IN: tuple[EntryPoint, ...] = tuple(
         "special",
         "spectra",
         "writes",
-    )
+    ),
 )
 
 
@@ -71,10 +71,10 @@ def rule_book() -> RuleBook:
     return make_rule_book(BUILT_IN, entry_points(group=GROUP))
 
 
-def make_rule_book(built_in: Iterable[EntryPoint], installed: Iterable[EntryPoint]) -> RuleBook:
+def make_rule_book(own: Iterable[EntryPoint], installed: Iterable[EntryPoint]) -> RuleBook:
     """The rules of entry points; see ``rule_book``."""
     kinds: tuple[type[Rule | Decomposition], ...] = (Rule, Decomposition)
-    ours, theirs = (collect(points, kinds, lambda one: one.operator) for points in (built_in, installed))
+    ours, theirs = (collect(points, kinds, lambda one: one.operator) for points in (own, installed))
     chosen = {**ours, **theirs}
     rules = {operator: rule for operator, (rule, _) in chosen.items()}
     return RuleBook(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import tvm
 from tvm.s_tir import meta_schedule as ms
@@ -30,6 +30,13 @@ class Proposals(Protocol):
 
     def learn(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
         """Take note of what was measured."""
+
+
+class Refusals(NamedTuple):
+    """How many points of a space could not be drawn, and why not the last of them."""
+
+    draws: int = 0
+    last: str | None = None
 
 
 class FamilyProposals:

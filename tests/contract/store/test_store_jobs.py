@@ -172,6 +172,21 @@ def test_a_lost_workers_job_is_taken_over_from_its_beginning(jobs: Jobs) -> None
     assert jobs.events_after(JOB, 4)[0].data == {"attempt": 2, "worker": "worker-2"}
 
 
+@pytest.mark.parametrize("handed_back", [False, True], ids=["lost", "handed back"])
+def test_an_attempt_counts_as_lost_unless_it_was_handed_back(jobs: Jobs, handed_back: bool) -> None:
+    jobs.submit("job-0001", a_request())
+    assert jobs.start("job-0001", "worker-1") == 1
+    if handed_back:
+        jobs.hand_back("job-0001", 1)
+        assert jobs.get("job-0001").worker is None
+    assert jobs.start("job-0001", "worker-2") == 2
+    assert jobs.get("job-0001").lost_attempts == (0 if handed_back else 1)
+    for ask in (jobs.hand_back, jobs.last_seq):
+        with pytest.raises(FencedError):
+            ask("job-0001", 1)
+    assert jobs.last_seq("job-0001", 2) == 3
+
+
 @pytest.mark.parametrize("move", OWNERS_MOVES)
 def test_a_worker_that_lost_its_job_is_fenced_out(jobs: Jobs, move: str) -> None:
     jobs.submit(JOB, a_request())
@@ -251,7 +266,7 @@ def test_jobs_that_the_queue_has_are_known_until_they_are_final(jobs: Jobs) -> N
     jobs.submit("job-kept", a_request())
     jobs.start("job-running", "worker")
     jobs.request_cancel("job-cancelled")
-    assert jobs.enqueued(0) == ("job-queued", "job-running")
+    assert [task.id for task in jobs.enqueued(0)] == ["job-queued", "job-running"]
     assert jobs.enqueued(3600) == ()
 
 

@@ -4,11 +4,15 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+import sqlalchemy as sa
 from store_samples import DIGEST, INSPECTION, a_problem, a_worker
 
+from bessemer.contract.base import now
 from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode, make_problem
+from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.store import Store
+from bessemer.store.tables import WORKERS
 
 
 def test_a_new_model_is_to_be_inspected(store: Store) -> None:
@@ -98,31 +102,62 @@ def test_a_model_that_is_unknown_or_ready_is_not_inspected_again(store: Store) -
     assert not store.models.inspect_again(DIGEST)
 
 
-def test_a_worker_that_is_not_seen_for_long_is_lost_until_it_returns_or_leaves(store: Store) -> None:
-    for worker_id in ("a", "b"):
-        silent = a_worker(worker_id)
-        store.workers.beat(silent.model_copy(update={"seen_at": silent.seen_at - timedelta(minutes=1)}))
-    store.workers.beat(a_worker("c"))
-    assert (store.workers.lost(30), store.workers.lost(3600)) == (("a", "b"), ())
-    store.workers.beat(a_worker("a"))
-    store.workers.leave("b")
-    assert store.workers.lost(30) == ()
+def make_silent(store: Store, worker_id: str) -> None:
+    """As if the worker's last heartbeat had been a minute ago."""
+    with store.database.write() as connection:
+        known = connection.execute(sa.select(WORKERS.c.seen_at).where(WORKERS.c.id == worker_id)).scalar_one()
+        before = {"seen_at": known - timedelta(minutes=1)}
+        connection.execute(sa.update(WORKERS).where(WORKERS.c.id == worker_id).values(before))
 
 
 def test_a_worker_lives_while_it_is_seen(store: Store) -> None:
-    lost = a_worker("a")
-    store.workers.beat(lost.model_copy(update={"seen_at": lost.seen_at - timedelta(minutes=1)}))
-    store.workers.beat(a_worker("b"))
+    for worker_id in ("a", "b"):
+        store.workers.beat(a_worker(worker_id))
+    make_silent(store, "a")
     assert [worker.id for worker in store.workers.live(30)] == ["b"]
     store.workers.beat(a_worker("a"))
     assert [worker.id for worker in store.workers.live(30)] == ["a", "b"]
 
 
-def test_a_worker_that_leaves_is_forgotten(store: Store) -> None:
+def test_when_a_worker_was_seen_is_told_by_the_databases_clock(store: Store) -> None:
+    astray = a_worker("a").model_copy(update={"seen_at": now() - timedelta(days=400)})
+    store.workers.beat(astray)
+    (shown,) = store.workers.live(30)
+    assert abs(shown.seen_at - now()) < timedelta(minutes=1)
+    assert store.workers.beats() == {"a": shown.seen_at}
+
+
+def test_a_worker_is_forgotten_by_one_of_several_and_only_while_it_is_silent(store: Store) -> None:
     store.workers.beat(a_worker("a"))
-    store.workers.leave("a")
-    store.workers.leave("never seen")
-    assert store.workers.live(3600) == ()
+    early = store.workers.beats()["a"]
+    make_silent(store, "a")
+    with store.workers.leaving("a", early) as is_ours:
+        assert not is_ours
+    with store.workers.leaving("a", store.workers.beats()["a"]) as is_ours:
+        assert is_ours
+    with store.workers.leaving("a", early) as is_ours:
+        assert not is_ours
+    assert store.workers.beats() == {}
+
+
+def test_a_worker_whose_tasks_could_not_be_handed_over_is_not_forgotten(store: Store) -> None:
+    store.workers.beat(a_worker("a"))
+    with pytest.raises(StoreUnavailableError), store.workers.leaving("a", store.workers.beats()["a"]):
+        raise StoreUnavailableError("away")
+    assert [*store.workers.beats()] == ["a"]
+
+
+@pytest.mark.parametrize("handed_back", [False, True], ids=["lost", "handed back"])
+def test_an_inspection_counts_as_lost_unless_it_was_handed_back(store: Store, handed_back: bool) -> None:
+    store.models.add(DIGEST, 1)
+    assert store.models.take(DIGEST, "a") == 0
+    if handed_back:
+        store.models.hand_back(DIGEST, "a")
+    assert store.models.take(DIGEST, "b") == (0 if handed_back else 1)
+    store.models.finish_inspection(DIGEST, make_problem(ErrorCode.WORKER_LOST, "no"))
+    assert store.models.take(DIGEST, "c") is None
+    assert store.models.inspect_again(DIGEST)
+    assert store.models.take(DIGEST, "c") == 0
 
 
 def test_the_database_answers(store: Store) -> None:

@@ -4,6 +4,7 @@ import pytest
 from store_samples import a_request
 
 from bessemer.contract.job import JobState
+from bessemer.contract.listing import CompilationFilter
 from bessemer.store.errors import CursorInvalidError
 from bessemer.store.jobs import Jobs
 
@@ -56,10 +57,10 @@ def test_pages_of_one_state_hold_no_other(jobs: Jobs) -> None:
     ids = submit(jobs, range(6))
     for job_id in ids[::2]:
         jobs.request_cancel(job_id)
-    first = jobs.page(2, state=JobState.CANCELLED)
-    second = jobs.page(2, first.next, state=JobState.CANCELLED)
+    first = jobs.page(2, wanted=CompilationFilter(state=JobState.CANCELLED))
+    second = jobs.page(2, first.next, wanted=CompilationFilter(state=JobState.CANCELLED))
     assert [job.id for job in (*first.items, *second.items)] == ids[::2][::-1]
-    assert jobs.page(10, state=JobState.RUNNING).items == ()
+    assert jobs.page(10, wanted=CompilationFilter(state=JobState.RUNNING)).items == ()
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "bm9uZQ", "é", "MjAyNi0wMS0wMQ=="])

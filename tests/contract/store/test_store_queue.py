@@ -13,7 +13,7 @@ import pytest
 from bessemer.store.dbos_consumer import open_consumer
 from bessemer.store.dbos_queue import open_queue
 from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.queue import Queue, Task, TaskKind
+from bessemer.store.queue import CanTake, Queue, Task, TaskKind
 from bessemer.store.settings import StoreSettings
 
 ROOT = Path(__file__).parents[3]
@@ -57,9 +57,12 @@ def queue(settings: StoreSettings) -> Iterator[Queue]:
 
 @asynccontextmanager
 async def consuming(
-    settings: StoreSettings, handle: Callable[[Task], object], worker_id: str = "worker"
+    settings: StoreSettings,
+    handle: Callable[[Task], object],
+    worker_id: str = "worker",
+    can_take: CanTake = lambda _needs: True,
 ) -> AsyncIterator[None]:
-    running = asyncio.create_task(open_consumer(settings, worker_id).run(handle))
+    running = asyncio.create_task(open_consumer(settings, worker_id, can_take).run(handle))
     try:
         yield
     finally:
@@ -94,6 +97,47 @@ async def test_a_task_that_was_asked_for_before_is_handled_once(
         await enqueue(queue, first, third)
         await until(lambda: third in handler.ended)
     assert handler.begun == [first, second, third]
+
+
+async def test_higher_priorities_are_taken_first_and_equals_in_their_order(
+    settings: StoreSettings, queue: Queue
+) -> None:
+    handler = Handler()
+    priorities = [0, -100, 7, 0, 100, 7, -100]
+    tasks = [Task(TaskKind.COMPILE, f"task-{number}", each) for number, each in enumerate(priorities)]
+    await enqueue(queue, *tasks)
+    async with consuming(settings, handler):
+        await until(lambda: len(handler.ended) == len(tasks))
+    assert handler.begun == [tasks[number] for number in (4, 2, 5, 0, 3, 1, 6)]
+
+
+async def test_a_task_is_taken_only_by_a_worker_that_can_do_it(settings: StoreSettings, queue: Queue) -> None:
+    narrow, wide = Handler(), Handler()
+    plain = compile_task("plain")
+    routed = [Task(TaskKind.COMPILE, name, 9, f"x86_64 {name}") for name in ("known", "foreign", "other")]
+    await enqueue(queue, *routed, plain)
+    async with consuming(settings, narrow, "worker-1", lambda needs: needs == "x86_64 known"):
+        await until(lambda: plain in narrow.ended)
+        await asyncio.sleep(0.3)
+    assert narrow.begun == [routed[0], plain]
+    async with consuming(settings, wide, "worker-2"):
+        await until(lambda: len(wide.ended) == 2)
+    assert wide.begun == routed[1:]
+
+
+async def test_what_is_handed_over_keeps_its_needs(settings: StoreSettings, queue: Queue) -> None:
+    held, other, able = Handler(held=True), Handler(), Handler()
+    task, plain = Task(TaskKind.COMPILE, "task", needs="aarch64 generic"), compile_task("plain")
+    await enqueue(queue, task)
+    async with consuming(settings, held, "worker-1"):
+        await until(lambda: held.begun == [task])
+    await enqueue(queue, plain)
+    async with consuming(settings, other, "worker-2", lambda _needs: False):
+        await until(lambda: plain in other.ended)
+        await asyncio.sleep(0.3)
+    async with consuming(settings, able, "worker-3"):
+        await until(lambda: able.ended == [task])
+    assert other.begun == [plain]
 
 
 async def test_a_worker_takes_one_task_of_each_queue_at_a_time(settings: StoreSettings, queue: Queue) -> None:

@@ -21,6 +21,7 @@ def settings(tmp_path: Path) -> AppSettings:
     return AppSettings(
         data=tmp_path / "data",
         max_upload_bytes=UPLOAD_LIMIT_BYTES,
+        max_inputs_bytes=UPLOAD_LIMIT_BYTES,
         events_poll_seconds=0.01,
         sweep_seconds=3600,
     )

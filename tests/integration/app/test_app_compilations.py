@@ -220,3 +220,58 @@ async def test_no_body_however_odd_breaks_the_service(
     response = await api.post("/v1/compilations", content=body, headers={"Content-Type": "application/json"})
     assert (response.status_code, response.json()["code"]) == (422, "request-invalid")
     assert len(response.content) < 100_000
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"": "x"},
+        {"Team": "x"},
+        {"team-": "x"},
+        {"a" * 64: "x"},
+        {"team": "ü"},
+        {"team": "x" * 129},
+        {"team": "a\nb"},
+        {"team": 7},
+        {f"label-{number}": "" for number in range(33)},
+    ],
+)
+async def test_labels_that_no_compilation_has_are_refused(
+    api: httpx.AsyncClient, model: str, labels: dict[str, object]
+) -> None:
+    response = await api.post("/v1/compilations", json=request(labels=labels))
+    assert (response.status_code, response.json()["code"]) == (422, "request-invalid")
+
+
+async def test_a_list_is_filtered_by_labels_model_target_and_time(api: httpx.AsyncClient, model: str) -> None:
+    ours = (await api.post("/v1/compilations", json=request(labels={"team": "a=b"}))).json()
+    other = (await api.post("/v1/compilations", json=request(target="x86-64-v3"))).json()
+
+    async def listed(**params: object) -> list[str]:
+        page = (await api.get("/v1/compilations", params=params)).json()  # type: ignore[arg-type]
+        return [item["id"] for item in page["items"]]
+
+    assert await listed(label="team=a=b") == [ours["id"]]
+    assert await listed(label=["team", "team=c"]) == []
+    assert await listed(model=model, target="x86-64-v3") == [other["id"]]
+    assert await listed(created_after=ours["created_at"], limit=5) == [other["id"]]
+    assert await listed(created_before=ours["created_at"]) == []
+
+
+@pytest.mark.parametrize(
+    ("params", "field"),
+    [
+        ({"label": "Team"}, "label[0]"),
+        ({"model": "abc"}, "model"),
+        ({"created_after": "2026-11-01T00:00:00"}, "created_after"),
+        ({"created_after": "yesterday"}, "created_after"),
+        ({"stat": "failed"}, "stat"),
+        ({"limit": 0}, "limit"),
+    ],
+)
+async def test_a_filter_that_cannot_hold_is_refused_by_name(
+    api: httpx.AsyncClient, params: dict[str, str], field: str
+) -> None:
+    response = await api.get("/v1/compilations", params=params)
+    assert response.status_code == 422
+    assert [error["field"] for error in response.json()["errors"]] == [field]

@@ -11,9 +11,9 @@ from app.settings import AppSettings
 
 PATHS = {
     "/v1/models": {"post"},
-    "/v1/models/{digest}": {"put", "get", "head"},
+    "/v1/models/{digest}": {"put", "get", "head", "delete"},
     "/v1/compilations": {"post", "get"},
-    "/v1/compilations/{id}": {"get"},
+    "/v1/compilations/{id}": {"get", "delete"},
     "/v1/compilations/{id}/events": {"get"},
     "/v1/compilations/{id}/artifacts": {"get"},
     "/v1/compilations/{id}/artifacts/{name}": {"get", "head"},
@@ -22,9 +22,14 @@ PATHS = {
     "/v1/compilations/{id}/ir/{step}": {"get"},
     "/v1/compilations/{id}/ir/{step}/diff": {"get"},
     "/v1/compilations/{id}/cancel": {"post"},
+    "/v1/compilations/{id}/invocations": {"post", "get"},
+    "/v1/compilations/{id}/invocations/{invocation}": {"get"},
+    "/v1/compilations/{id}/invocations/{invocation}/outputs": {"get", "head"},
     "/v1/targets": {"get"},
+    "/v1/workers": {"get"},
     "/healthz": {"get"},
     "/readyz": {"get"},
+    "/metrics": {"get"},
 }
 REQUEST_MODELS = (
     "CompilationRequest",
@@ -87,7 +92,14 @@ def test_requests_have_examples(document: dict[str, Any]) -> None:
     assert len(body["content"]["application/json"]["examples"]) == 4
 
 
-@pytest.mark.parametrize(("path", "method"), [("/v1/models", "post"), ("/v1/models/{digest}", "put")])
+@pytest.mark.parametrize(
+    ("path", "method"),
+    [
+        ("/v1/models", "post"),
+        ("/v1/models/{digest}", "put"),
+        ("/v1/compilations/{id}/invocations", "post"),
+    ],
+)
 def test_an_upload_is_documented_as_bytes(document: dict[str, Any], path: str, method: str) -> None:
     body = document["paths"][path][method]["requestBody"]
     assert list(body["content"]) == ["application/octet-stream"]

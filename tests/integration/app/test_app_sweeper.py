@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from datetime import timedelta
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,13 +15,13 @@ from httpx import AsyncClient
 
 from app.service import Service
 from app.sweeper import sweep, sweep_uploads
-from bessemer.contract.base import now
 from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.store.artifacts import INCOMING
 from bessemer.store.dbos_consumer import open_consumer
 from bessemer.store.queue import Handle, Task, TaskKind
+from bessemer.store.reaper import Leases, Reaper
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_SECONDS = 60
@@ -30,9 +30,7 @@ PATIENCE_SECONDS = 60
 @pytest.fixture
 def eager(front: Service) -> Service:
     """Sweeps what was lost a moment ago."""
-    return Service(
-        front.settings.model_copy(update={"sweep_age_seconds": 0}), front.store, front.queue, front.stopping
-    )
+    return replace(front, settings=front.settings.model_copy(update={"sweep_age_seconds": 0}))
 
 
 @asynccontextmanager
@@ -127,9 +125,10 @@ async def test_what_a_worker_had_in_hand_is_put_back_once_it_is_lost(eager: Serv
     with worker_process(eager, "w1") as process:
         assert next_line(process) == "compile:stuck-job"
     eager.store.workers.beat(worker())
-    assert sweep(eager) == 0
-    eager.store.workers.beat(worker().model_copy(update={"seen_at": now() - timedelta(minutes=1)}))
-    assert (sweep(eager), sweep(eager)) == (1, 0)
+    seconds = iter((0.0, 1.0, 2.0, 3.0, 4.0))
+    leases = Leases(2, lambda: next(seconds))
+    reaper = Reaper(eager.store.workers, eager.queue, leases)
+    assert [reaper.reap() for _ in range(4)] == [0, 0, 1, 0]
     assert eager.store.workers.live(3600) == ()
 
 

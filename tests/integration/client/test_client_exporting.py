@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from bessemer.cli.entries import make_model
 from bessemer.client.exporting import save_module, torch_kind
 from bessemer.client.inputs import Inputs
 from bessemer.contract.tensor import DType, TensorSpec
@@ -121,3 +122,10 @@ def test_half_precision_inputs_keep_their_dtype(tmp_path: Path) -> None:
     exported = save_module(Net().half().eval(), {"x": "2x4:float16", "shift": "3:float16"}, tmp_path)
     (x, _), _ = torch.export.load(str(exported.path)).example_inputs
     assert DType(str(x.dtype).removeprefix("torch.")) is DType.FLOAT16
+
+
+def test_a_pipelines_function_may_return_a_module_with_its_inputs(tmp_path: Path) -> None:
+    file = tmp_path / "made_for_a_gate.py"
+    file.write_text("import torch\ndef export():\n    return torch.nn.Linear(4, 2), {'input': (1, 4)}\n")
+    made = make_model(f"{file}:export", tmp_path)
+    assert torch.export.load(made.path).module()(torch.zeros(1, 4)).shape == (1, 2)

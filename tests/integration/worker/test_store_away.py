@@ -1,25 +1,40 @@
 """A store that cannot be reached for a while: who goes on, and who stops at once."""
 
 import asyncio
+import contextlib
+import shutil
+import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy.engine import make_url
 from worker_samples import wait_until
 
+from benchmarks.soak.audit import event_faults
+from bessemer.contract.capability import Capability
+from bessemer.contract.job import JobState
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from bessemer.store.artifacts import INCOMING, open_artifacts
 from bessemer.store.database import Database
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.jobs import Jobs
+from bessemer.store.queue import PostponedError
+from bessemer.store.settings import StoreSettings
+from bessemer.store.store import open_store
 from bessemer.store.workers import Workers
+from examples.local_postgresql import postgresql_server
 from tests.integration.malicious_models import malicious_model
 from worker.ending import Ending
+from worker.hands import Hands
 from worker.job import run_job
 from worker.job_folder import make_job_folder, remove_job_folder, seal_model
 from worker.journal import CompilationJournal, Journal, SilentJournal
 from worker.messages import Inspected
 from worker.order import InspectWork, Ready, StartJob
+from worker.patience import Patience
 from worker.presence import Presence
 
 Rig = Any
@@ -62,7 +77,7 @@ def run(rig: Rig, body: str, journal: Journal) -> Ending:
 
     async def running() -> Ending:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            return await run_job(rig.zygote, order, folder, settings.limits(None), journal)
+            return await run_job(rig.zygote, order, folder, settings.limits(None), journal, Patience(0))
 
     try:
         return rig.runner.run(running())
@@ -74,15 +89,17 @@ async def test_a_heartbeat_that_nobody_hears_is_not_the_last(
     away: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     sandbox = SandboxStatus(mode=SandboxMode.OFF, layers=())
-    presence = Presence("lonely", Ready(seconds=1, mcpu="generic", versions={}), sandbox, 1)
-    beating = asyncio.create_task(presence.beat(Workers(away)))
+    able = Capability(architecture="x86_64", foreign=(), processors={}, lacking=())
+    ready = Ready(seconds=1, mcpu="generic", versions={}, capability=able)
+    presence = Presence("lonely", ready, sandbox, 1, Hands())
+    beating = asyncio.create_task(presence.keep(Workers(away), lease_seconds=1))
     await asyncio.to_thread(wait_until, lambda: bool(caplog.messages) or beating.done())
     assert not beating.done()
     assert "cannot say that it is alive" in caplog.text
     beating.cancel()
 
 
-def test_a_job_whose_words_cannot_be_written_down_is_ended_at_once(rig: Rig, away: Database) -> None:
+def test_a_job_whose_words_cannot_be_written_down_is_ended_once_patience_is(rig: Rig, away: Database) -> None:
     with pytest.raises(StoreUnavailableError):
         run(rig, "import time; time.sleep(600)", CompilationJournal(Jobs(away), "unheard", 1))
 
@@ -92,3 +109,71 @@ def test_a_job_outlasts_polls_that_fail(rig: Rig) -> None:
     ending = run(rig, "import time; time.sleep(1)", journal)
     assert isinstance(ending.last, Inspected)
     assert journal.polls > 1
+
+
+def test_a_job_whose_artifact_store_is_away_waits_and_loses_no_attempt(rig: Rig) -> None:
+    task = rig.job("return 0")
+    incoming = rig.folder / "data" / "artifacts" / INCOMING
+    shutil.rmtree(incoming, ignore_errors=True)
+    incoming.write_text("in the way")
+    for _ in range(4):
+        with pytest.raises(StoreUnavailableError):
+            rig.handle(task, store_patience_seconds=0)
+    assert (rig.row(task).state, rig.row(task).worker) == (JobState.RUNNING, None)
+    incoming.unlink()
+    row = rig.handle(task)
+    assert (row.state, row.attempt, row.lost_attempts) == (JobState.SUCCEEDED, 5, 0)
+
+
+def test_a_job_survives_a_database_that_is_restarted(rig: Rig, tmp_path: Path) -> None:
+    with postgresql_server() as server:
+        store = open_store(StoreSettings(data=tmp_path, database_url=server.url))
+        on_server = replace(rig, store=store, folder=tmp_path)
+        task = on_server.job("import time; time.sleep(1)")
+
+        def restart() -> None:
+            server.stop()
+            server.start()
+
+        row = on_server.handle_while(task, restart)
+        events = store.jobs.events_after(task.id, 0)
+        store.close()
+    assert (row.state, row.attempt) == (JobState.SUCCEEDED, 1)
+    assert event_faults(events, row.state) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system that is full."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], check=False)
+    if mounted.returncode:
+        pytest.skip("no file system can be mounted here")
+    with (folder / "ballast").open("wb", buffering=0) as ballast, contextlib.suppress(OSError):
+        while True:
+            ballast.write(bytes(4096))
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_job_is_postponed_while_its_workers_disk_is_full(rig: Rig, small_disk: Path) -> None:
+    task = rig.job("return 0")
+    full = replace(rig, place=replace(rig.place, folder=small_disk))
+    (small_disk / "jobs").mkdir()
+    for _ in range(4):
+        with pytest.raises(PostponedError):
+            full.handle(task)
+    row = rig.handle(task)
+    assert (row.state, row.attempt, row.lost_attempts) == (JobState.SUCCEEDED, 5, 0)
+
+
+def test_an_artifact_store_that_is_full_is_away_and_keeps_nothing_half_written(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "artifact").write_bytes(bytes(1 << 20))
+    artifacts = open_artifacts((small_disk / "artifacts").as_uri())
+    with pytest.raises(StoreUnavailableError, match="No space left"):
+        artifacts.put_file(tmp_path / "artifact")
+    artifacts.close()
+    assert not [path for path in small_disk.rglob("*") if path.is_file() and path.name != "ballast"]

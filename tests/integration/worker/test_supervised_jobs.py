@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,3 +111,74 @@ def test_a_fault_of_ours_names_the_attempt_and_the_log(rig: Rig) -> None:
     assert row.problem.code is ErrorCode.INTERNAL
     assert row.problem.detail == f"FileExistsError in the supervisor on attempt 1 of job {task.id}"
     assert rig.supervisor().worker_id in row.problem.advice
+
+
+def test_a_job_that_somebody_kills_from_outside_is_done_on_the_next_attempt(rig: Rig) -> None:
+    task = rig.job(SLEEP.format(seconds=1))
+    row = rig.handle_while(task, lambda: os.kill(groups_noted(rig.place.folder)[0], signal.SIGKILL))
+    assert (row.state, row.attempt, row.lost_attempts) == (JobState.SUCCEEDED, 2, 1)
+    assert not groups_noted(rig.place.folder)
+
+
+def test_a_job_that_is_killed_on_every_attempt_is_given_up(rig: Rig) -> None:
+    row = rig.handle(rig.job("os.kill(os.getpid(), 9)"))
+    assert (row.state, row.attempt, row.lost_attempts) == (JobState.FAILED, 3, 2)
+    assert row.problem.code is ErrorCode.CHILD_KILLED
+
+
+def test_a_job_whose_candidate_server_is_killed_is_done_on_the_next_attempt(rig: Rig) -> None:
+    task = rig.job(SLEEP.format(seconds=1))
+    row = rig.handle_while(task, lambda: os.kill(candidate_server(rig), signal.SIGKILL))
+    assert (row.state, row.attempt, row.lost_attempts) == (JobState.SUCCEEDED, 2, 1)
+
+
+def candidate_server(rig: Rig) -> int:
+    (child,) = groups_noted(rig.place.folder)
+    (server,) = Path(f"/proc/{child}/task/{child}/children").read_text().split()
+    return int(server)
+
+
+def test_a_job_that_cost_three_workers_is_a_dead_letter_with_their_names(rig: Rig) -> None:
+    task = rig.job("return 0")
+    for worker in ("w1", "w2", "w1"):
+        rig.store.jobs.start(task.id, worker)
+    row = rig.handle(task)
+    assert (row.state, row.attempt, row.lost_attempts) == (JobState.FAILED, 4, 3)
+    assert row.problem.code is ErrorCode.WORKER_LOST
+    assert row.problem.detail == "3 attempts were lost with their workers (w1, w2, w1)"
+    assert [event.seq for event in rig.store.jobs.events_after(task.id, 0)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_an_inspection_that_cost_three_workers_is_given_up(rig: Rig) -> None:
+    digest = upload(rig.store, rig.folder, "return 'unseen'")
+    rig.store.models.add(digest, rig.store.artifacts.size(digest))
+    for worker in ("w1", "w2", "w1"):
+        rig.store.models.take(digest, worker)
+    rig.runner.run(rig.supervisor().handle(Task(TaskKind.INSPECT, digest)))
+    model = rig.store.models.get(digest)
+    assert (model.state, model.problem.code) == (ModelState.REJECTED, ErrorCode.WORKER_LOST)
+
+
+def test_a_job_that_another_worker_has_taken_is_ended_here_at_once(rig: Rig) -> None:
+    task = rig.job(SLEEP.format(seconds=600))
+    row = rig.handle_while(task, lambda: rig.store.jobs.start(task.id, "another"))
+    assert (row.state, row.attempt, row.worker) == (JobState.RUNNING, 2, "another")
+    assert not groups_noted(rig.place.folder)
+    assert not tuple(rig.place.jobs.iterdir())
+
+
+def test_a_job_that_its_worker_stops_in_is_handed_back_and_not_lost(rig: Rig) -> None:
+    task = rig.job(SLEEP.format(seconds=600))
+
+    async def stop() -> None:
+        handling = asyncio.create_task(rig.supervisor().handle(task))
+        await asyncio.to_thread(wait_until, lambda: rig.row(task).stage is not None)
+        handling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await handling
+
+    rig.runner.run(stop())
+    assert (rig.row(task).state, rig.row(task).worker) == (JobState.RUNNING, None)
+    assert not groups_noted(rig.place.folder)
+    rig.store.jobs.start(task.id, "another")
+    assert rig.row(task).lost_attempts == 0

@@ -1,38 +1,43 @@
 """The worker as a process: what it refuses to start with, and what outlives its death."""
 
 import os
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
-from worker_process import PLAINLY, Premises, premises
+from prometheus_client.parser import text_string_to_metric_families
+from worker_process import LEASE_SECONDS, PLAINLY, WITHOUT_LANDLOCK, Premises, premises
 from worker_samples import groups_noted, members, submit, upload, wait_until
 
+from benchmarks.soak.audit import event_faults
 from bessemer.contract.job import Compilation, JobState
-from bessemer.contract.sandbox import Layer
+from bessemer.contract.stage import Stage
+from bessemer.store.queue import Task
+from bessemer.store.reaper import Leases, Reaper
+from tests.integration.otlp_collector import Collector, collecting
 from worker.zygote_handle import CHECKOUT
-
-WITHOUT_LANDLOCK = """
-import errno, os, pyseccomp, sys
-rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
-rules.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "landlock_create_ruleset")
-rules.load()
-os.execv(sys.executable, [sys.executable, "-m", "worker"])
-"""
-ON_SUCH_A_KERNEL = (sys.executable, "-c", WITHOUT_LANDLOCK)
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Premises]:
-    with premises(tmp_path_factory.mktemp("prepared")) as prepared:
+def collector() -> Iterator[Collector]:
+    with collecting() as collector:
+        yield collector
+
+
+@pytest.fixture(scope="module")
+def prepared(collector: Collector, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Premises]:
+    with premises(tmp_path_factory.mktemp("prepared"), collector.environment) as prepared:
         yield prepared
 
 
 @pytest.fixture(scope="module")
 def succession(prepared: Premises, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Succession"]:
-    """A worker that was killed while it ran a job, and its successor, which has done the job."""
+    """A worker that was killed while it ran a job, and another one, which has done the job; no app runs."""
     digest = upload(prepared.store, tmp_path_factory.mktemp("model"), "import time; time.sleep(1)")
     task = submit(prepared.store, "survivor", digest)
     prepared.queue.enqueue(task)
@@ -42,22 +47,25 @@ def succession(prepared: Premises, tmp_path_factory: pytest.TempPathFactory) -> 
         assert row is not None
         return row
 
-    with prepared.worker() as killed:
+    with prepared.worker(worker_id="killed") as killed:
         wait_until(lambda: row().stage is not None)
         groups = groups_noted(prepared.place)
         killed.kill()
-    with prepared.worker() as successor:
+    with prepared.worker(worker_id="successor") as successor:
         wait_until(lambda: row().state.final)
-        yield Succession(row(), groups, successor.pid)
+        yield Succession(row(), groups, successor)
 
 
 class Succession:
     """The job, the groups that the killed worker ran, and its successor's process."""
 
-    def __init__(self, job: Compilation, groups: tuple[int, ...], pid: int) -> None:
+    def __init__(
+        self, job: Compilation, groups: tuple[int, ...], successor: "subprocess.Popen[bytes]"
+    ) -> None:
         self.job = job
         self.groups = groups
-        self.process = Path(f"/proc/{pid}")
+        self.successor = successor
+        self.process = Path(f"/proc/{successor.pid}")
 
 
 def children(process: Path) -> list[str]:
@@ -65,9 +73,12 @@ def children(process: Path) -> list[str]:
     return [child for thread in threads for child in (thread / "children").read_text().split()]
 
 
-def test_a_killed_workers_job_is_done_by_its_successor(succession: Succession) -> None:
+def test_a_killed_workers_job_is_done_by_another_one(prepared: Premises, succession: Succession) -> None:
     job = succession.job
-    assert (job.state, job.attempt, job.verified) == (JobState.SUCCEEDED, 2, True)
+    assert (job.state, job.attempt, job.lost_attempts) == (JobState.SUCCEEDED, 2, 1)
+    assert (job.worker, job.verified) == ("successor", True)
+    assert event_faults(prepared.store.jobs.events_after(job.id, 0), job.state) == []
+    assert [worker.id for worker in prepared.store.workers.live(3600)] == ["successor"]
 
 
 def test_nothing_of_a_killed_worker_is_left(prepared: Premises, succession: Succession) -> None:
@@ -90,21 +101,87 @@ def test_the_supervisor_maps_neither_torch_nor_tvm(succession: Succession) -> No
     assert not any(name in (succession.process / "maps").read_text() for name in compilers)
 
 
+def scraped(address: str) -> dict[tuple[str, ...], float]:
+    """Every sample by its name and the values of its labels, these in the order of the labels' names."""
+    page = httpx.get(address).raise_for_status().text
+    return {
+        (sample.name, *(text for _, text in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+
+
+def test_a_workers_metrics_tell_of_its_jobs(prepared: Premises, succession: Succession) -> None:
+    announced = re.search(r"metrics are served at (\S+)", prepared.log.read_text())
+    assert announced is not None
+    address = announced[1]
+    wait_until(lambda: ("bessemer_tasks_total", "", "compile", "succeeded") in scraped(address))
+    samples = scraped(address)
+    assert all(samples["bessemer_stage_duration_seconds_count", stage] == 1 for stage in Stage)
+    assert samples["bessemer_zygote_restarts_total",] == 0
+
+
+def test_a_workers_spans_have_every_stage_of_the_job(collector: Collector, succession: Succession) -> None:
+    wait_until(lambda: any(span.name == "job" for span in collector.spans))
+    (job,) = (span for span in collector.spans if span.name == "job")
+    stages = [span.name for span in collector.spans if span.parent == job.id]
+    assert sorted(stages) == sorted(Stage)
+    assert (job.attributes["bessemer.job"], job.attributes["bessemer.attempt"]) == (succession.job.id, 2)
+
+
+def test_a_frozen_worker_is_fenced_out_when_it_thaws(
+    prepared: Premises, succession: Succession, tmp_path: Path
+) -> None:
+    task = running(prepared, tmp_path, "frozen")
+    (group,) = groups_noted(prepared.place)
+    reaper = Reaper(prepared.store.workers, prepared.queue, Leases(LEASE_SECONDS))
+    succession.successor.send_signal(signal.SIGSTOP)
+    wait_until(lambda: reaper.reap() == 1)
+    assert prepared.store.jobs.start(task.id, "another") == 2
+    succession.successor.send_signal(signal.SIGCONT)
+    wait_until(lambda: members(group) == 0 and not groups_noted(prepared.place))
+    prepared.store.jobs.cancel_finished(task.id, 2)
+    row = prepared.store.jobs.get(task.id)
+    assert (row.state, row.worker, row.lost_attempts) == (JobState.CANCELLED, "another", 1)
+    assert event_faults(prepared.store.jobs.events_after(task.id, 0), row.state) == []
+
+
+def test_a_worker_that_is_told_to_stop_hands_its_job_over(
+    prepared: Premises, succession: Succession, tmp_path: Path
+) -> None:
+    task = running(prepared, tmp_path, "handed-over")
+    (group,) = groups_noted(prepared.place)
+    succession.successor.terminate()
+    assert succession.successor.wait() == 0
+    assert members(group) == 0
+    assert not tuple((prepared.place / "jobs").iterdir())
+    assert prepared.store.workers.live(3600) == ()
+    assert prepared.queue.revive([task]) == ()
+    prepared.store.jobs.start(task.id, "another")
+    row = prepared.store.jobs.get(task.id)
+    assert (row.attempt, row.lost_attempts) == (2, 0)
+
+
+def running(prepared: Premises, folder: Path, job_id: str) -> Task:
+    """A job that runs until it is ended."""
+    task = submit(prepared.store, job_id, upload(prepared.store, folder, "import time; time.sleep(600)"))
+    prepared.queue.enqueue(task)
+
+    def is_running() -> bool:
+        row = prepared.store.jobs.get(job_id)
+        return row is not None and row.stage is not None
+
+    wait_until(is_running)
+    return task
+
+
 def test_a_required_layer_that_is_missing_keeps_the_worker_from_starting(tmp_path: Path) -> None:
-    with premises(tmp_path) as prepared, prepared.worker(ON_SUCH_A_KERNEL) as worker:
+    with premises(tmp_path) as prepared, prepared.worker((sys.executable, *WITHOUT_LANDLOCK)) as worker:
         assert worker.wait() == 1
         last = prepared.log.read_text().splitlines()[-1]
         assert last.startswith("the worker cannot work: required layers do not hold: ")
         assert "landlock" in last
         assert not prepared.store.workers.live(60)
-
-
-def test_at_best_effort_the_loss_of_a_layer_is_reported(tmp_path: Path) -> None:
-    with premises(tmp_path) as prepared, prepared.worker(ON_SUCH_A_KERNEL, "best-effort"):
-        sandbox = prepared.live().sandbox
-    assert Layer.LANDLOCK in sandbox.lost
-    assert Layer.SECCOMP not in sandbox.lost
-    assert not sandbox.complete
 
 
 def test_a_wrong_setting_is_named_in_one_line() -> None:

@@ -5,10 +5,11 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from worker_samples import wait_until
 
@@ -20,8 +21,19 @@ from bessemer.store.store import Store, open_store
 from worker.zygote_handle import CHECKOUT
 
 LIVE_SECONDS = 10.0
+LEASE_SECONDS = 3.0
 SLOT_UID_BASE = 67_000
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 PLAINLY = (sys.executable, "-m", "worker")
+ON_AN_OLD_KERNEL = """
+import errno, os, pyseccomp, sys
+rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+rules.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "landlock_create_ruleset")
+rules.load()
+os.execv(sys.executable, [sys.executable, "-m", "worker"])
+"""
+WITHOUT_LANDLOCK = ("-c", ON_AN_OLD_KERNEL)
+"""What Python is given to run a worker that cannot have that layer."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +53,10 @@ class Premises:
 
     @contextmanager
     def worker(
-        self, command: Sequence[str] = PLAINLY, sandbox: str = "required"
+        self, command: Sequence[str] = PLAINLY, sandbox: str = "required", worker_id: str = "worker"
     ) -> Iterator["subprocess.Popen[bytes]"]:
         """A worker process, ended at the end as by its operator."""
-        environment = self.environment | {"BESSEMER_SANDBOX": sandbox}
+        environment = self.environment | {"BESSEMER_SANDBOX": sandbox, "BESSEMER_WORKER_ID": worker_id}
         with (
             self.log.open("wb") as log,
             subprocess.Popen(command, cwd=CHECKOUT, env=environment, stderr=log) as process,
@@ -61,7 +73,7 @@ class Premises:
 
 
 @contextmanager
-def premises(folder: Path) -> Iterator[Premises]:
+def premises(folder: Path, variables: Mapping[str, str] = NO_VARIABLES) -> Iterator[Premises]:
     """A store in a folder, and a work folder that other users can pass through."""
     settings = StoreSettings(data=folder / "data")
     work = Path("/tmp") / f"bessemer-worker-{os.getpid()}-{folder.name}"
@@ -69,7 +81,10 @@ def premises(folder: Path) -> Iterator[Premises]:
         **os.environ,
         "BESSEMER_DATA": str(settings.data),
         "BESSEMER_WORK_DIR": str(work),
+        "BESSEMER_WORKER_LOST_SECONDS": str(LEASE_SECONDS),
         "BESSEMER_SLOT_UID_BASE": str(SLOT_UID_BASE),
+        "BESSEMER_METRICS_PORT": "0",
+        **variables,
     }
     store, queue = open_store(settings), open_queue(settings)
     try:

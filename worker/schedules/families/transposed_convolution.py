@@ -20,70 +20,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil, gcd, prod
+from math import ceil, prod
 from typing import Any
 
 from tvm import s_tir, tirx
 
 from worker.schedules import nest
-from worker.schedules.annotations import DILATION, GROUP_BLOCKS, OUTPUT, PADDING, STRIDES, TRANSPOSED
+from worker.schedules.annotations import GROUP_BLOCKS, TRANSPOSED
 from worker.schedules.blocks import Block, is_expensive, read_block
 from worker.schedules.families.conv2d import ConvolutionTile
+from worker.schedules.families.transposed_phases import Phases, choose_tile, phases_of, tap_axes
 from worker.schedules.families.windows import MIN_PARALLEL_MULTIPLY_ADDS, find_windows
 from worker.schedules.image_rows import join_rows
-from worker.schedules.machine import Machine, divisors
+from worker.schedules.machine import Machine
 from worker.schedules.plans import Chooser
 
-_MAX_BLOCKS = 4
-_MAX_COLUMNS = 12
-_LOAD_PORTS = 2
-_BROADCAST_REGISTERS = 1
-_LATENCY_SLACK = 1
 _TASKS_PER_THREAD = 4
 
 Places = dict[Any, Any]
-
-
-@dataclass(frozen=True)
-class Phases:
-    """One dimension: how its outputs fall into ``stride`` phases, and which taps each of them sums."""
-
-    stride: int
-    dilation: int
-    padding: int
-    output: int
-    taps: int
-
-    @property
-    def turns(self) -> int:
-        """Outputs of the first phase, which has most."""
-        return ceil(self.output / self.stride)
-
-    @property
-    def step(self) -> int:
-        """Taps from one of a phase's taps to the next."""
-        return self.stride // gcd(self.stride, self.dilation)
-
-    def size(self, phase: Any) -> Any:
-        """Outputs of a phase."""
-        if self.output % self.stride == 0:
-            return self.turns
-        return (phase * -1 + (self.output + self.stride - 1)) // self.stride
-
-    def first_tap(self, phase: Any) -> Any:
-        """The first tap of a phase."""
-        common = gcd(self.stride, self.dilation)
-        inverse = pow(self.dilation // common, -1, self.step)
-        return (phase + self.padding) // common * inverse % self.step
-
-    def count(self, phase: Any) -> Any:
-        """How many taps a phase sums."""
-        common = gcd(self.stride, self.dilation)
-        if common == 1 and self.taps % self.step == 0:
-            return self.taps // self.step
-        count = (self.first_tap(phase) * -1 + (self.taps + self.step - 1)) // self.step
-        meets = tirx.Select((phase + self.padding) % common == 0, 1, 0) if common > 1 else 1
-        return count * meets
 
 
 def write_transposed_convolution(
@@ -100,53 +54,11 @@ def write_transposed_convolution(
     )
     if main is None or last is None or (border is None) != (windows.border is None):
         return None
-    dimensions = _phases(main)
+    dimensions = phases_of(main)
     tile = choose_tile(int(main.body.annotations[GROUP_BLOCKS]), dimensions[-1], machine)
     parallel = machine.threads > 1 and windows.work >= MIN_PARALLEL_MULTIPLY_ADDS
     writer = _Writer(main, last, border, dimensions, tile, parallel, machine)
     return nest.with_loops(trial.mod["main"], writer.loops())
-
-
-def choose_tile(blocks: int, columns: Phases, machine: Machine) -> ConvolutionTile:
-    """The tile that computes a phase's columns in the fewest cycles, where the last one overlaps.
-
-    Args:
-        blocks: vectors of output channels that read the same input; the tile's side divides it.
-        columns: the columns' phases.
-        machine: the processor.
-    """
-    least = max(1, columns.output // columns.stride)
-    tiles = [
-        ConvolutionTile(high, wide)
-        for high in divisors(blocks, _MAX_BLOCKS)
-        for wide in range(1, min(least, _MAX_COLUMNS) + 1)
-        if high * wide + high + _BROADCAST_REGISTERS <= machine.registers
-    ]
-
-    def cycles(tile: ConvolutionTile) -> float:
-        work = tile.blocks * tile.columns / machine.fma_ports
-        loads = (tile.blocks + tile.columns) / _LOAD_PORTS
-        return (
-            ceil(columns.turns / tile.columns)
-            * max(work, loads, machine.fma_latency + _LATENCY_SLACK)
-            / tile.blocks
-        )
-
-    return min(tiles, key=lambda tile: (cycles(tile), -tile.columns))
-
-
-def _phases(main: Block) -> tuple[Phases, ...]:
-    numbers = [
-        [int(number) for number in main.body.annotations[key]] for key in (STRIDES, DILATION, PADDING, OUTPUT)
-    ]
-    taps = [axis.extent for axis in _tap_axes(main, len(numbers[0]))]
-    return tuple(Phases(*of_axis) for of_axis in zip(*numbers, taps, strict=True))
-
-
-def _tap_axes(main: Block, dimensions: int) -> tuple[Any, ...]:
-    """The reductions over taps: all, or those after the channels' first."""
-    reduced = main.reduced
-    return reduced if len(reduced) == dimensions else reduced[1 : 1 + dimensions]
 
 
 @dataclass(frozen=True)
@@ -300,15 +212,15 @@ class _Writer:
     def _sum(self, sums: Any, spot: _Spot) -> tirx.Stmt:
         """The reductions in their order around the tile's multiply-adds."""
         product = _product(self.main)
-        tap_axes = _tap_axes(self.main, len(self.dimensions))
+        axes_of_taps = tap_axes(self.main, len(self.dimensions))
 
         def inside(axes: Sequence[Any], places: Places) -> tirx.Stmt:
             if not axes:
                 return self._each(nest.unrolled, lambda *at: add(places, *at))
             axis, rest = axes[0], axes[1:]
-            if axis not in tap_axes:
+            if axis not in axes_of_taps:
                 return nest.serial(axis.extent, lambda i: inside(rest, {**places, axis.var: i}), self._index)
-            position = tap_axes.index(axis)
+            position = axes_of_taps.index(axis)
             dimension, phase = self.dimensions[position], spot.phases[position]
             first, step = dimension.first_tap(phase), dimension.step
             return _serial(

@@ -1,0 +1,154 @@
+"""Where a queued compilation stands, and when it may start. Pure: of what waits, who works, and what it took.
+
+The estimate takes every compilation ahead to last as long as the median of those that ended last, and the
+workers that can take this one to take those ahead of it as well. It cannot know what is yet to come.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from statistics import median
+
+from bessemer.contract.base import JobId
+from bessemer.contract.capability import Needs, lacks, needs_of
+from bessemer.contract.job import Compilation
+from bessemer.contract.queue import QUEUES, QueueName, QueuePlace, TaskKind
+from bessemer.contract.service import Worker
+from bessemer.store.queue import job_kind
+from bessemer.store.waiting import WaitingJob
+
+Rank = tuple[int, datetime, JobId]
+"""What is taken first has the lowest."""
+
+NO_WORKER = "a live worker: none has been heard of lately"
+
+
+@dataclass(frozen=True)
+class Line:
+    """What was seen at one moment.
+
+    Attributes:
+        ranks: of the waiting jobs by queue and needs, sorted.
+        workers: those that are alive.
+        recent_seconds: of jobs by kind, those that ended last.
+        at: the moment.
+    """
+
+    ranks: Mapping[tuple[QueueName, str | None], Sequence[Rank]]
+    workers: tuple[Worker, ...]
+    recent_seconds: Mapping[TaskKind, Sequence[float]]
+    at: datetime
+
+
+def line_up(jobs: Iterable[WaitingJob]) -> dict[tuple[QueueName, str | None], list[Rank]]:
+    """The ranks of waiting jobs."""
+    ranks: dict[tuple[QueueName, str | None], list[Rank]] = {}
+    for job in jobs:
+        rank = (-job.priority, job.created_at, job.id)
+        ranks.setdefault((QUEUES[job.kind], job.needs), []).append(rank)
+    for group in ranks.values():
+        group.sort()
+    return ranks
+
+
+def place(job: Compilation, line: Line) -> QueuePlace:
+    """Where a queued compilation stands."""
+    kind = job_kind(job.request)
+    queue = QUEUES[kind]
+    needs = needs_of(job.request.target)
+    takers = takers_of(needs, queue, line.workers)
+    rank = (-job.request.priority, job.created_at, job.id)
+    ahead = sum(
+        bisect_left(ranks, rank)
+        for (name, others), ranks in line.ranks.items()
+        if name is queue and competes(others, takers, needs)
+    )
+    recent = line.recent_seconds.get(kind, ())
+    busy = [busy_seconds(worker, queue, line.at, recent) for worker in takers]
+    return QueuePlace(
+        name=queue,
+        position=ahead + 1,
+        ahead=ahead,
+        workers=len(takers),
+        estimated_start_seconds=start_seconds(ahead, busy, recent),
+        explanation=explain(kind, len(takers), ahead, recent),
+        waiting_for=missing(needs, queue, line.workers),
+    )
+
+
+def takers_of(needs: Needs | None, queue: QueueName, workers: Iterable[Worker]) -> tuple[Worker, ...]:
+    """The workers that can take a job."""
+    return tuple(
+        worker for worker in workers if queue in worker.queues and not lacks(worker.capability, needs)
+    )
+
+
+def competes(others: str | None, takers: Sequence[Worker], needs: Needs | None) -> bool:
+    """Whether a job with needs of its own, ``others``, is taken by a worker that could take this one.
+
+    Where no worker can, jobs with the same needs wait for the same.
+    """
+    parsed = None if others is None else Needs.parse(others)
+    if not takers:
+        return parsed == needs
+    return any(not lacks(worker.capability, parsed) for worker in takers)
+
+
+def busy_seconds(worker: Worker, queue: QueueName, at: datetime, recent: Sequence[float]) -> float:
+    """How long a worker will still be busy: as long as is usual of what has lasted so long already."""
+    for task in worker.running:
+        if QUEUES[task.kind] is queue:
+            elapsed = max(0.0, (at - task.began_at).total_seconds())
+            left = [seconds - elapsed for seconds in recent if seconds > elapsed]
+            return median(left) if left else 0.0
+    return 0.0
+
+
+def start_seconds(ahead: int, busy: Sequence[float], recent: Sequence[float]) -> float | None:
+    """The time until a job starts that has so many ahead of it.
+
+    Args:
+        ahead: jobs that are taken before.
+        busy: for how long each worker that can take it is still busy.
+        recent: what such jobs took that ended last.
+
+    Returns:
+        None where no worker can take it, and where nothing says how long those before it will take.
+    """
+    if not busy:
+        return None
+    if not recent:
+        return 0.0 if ahead < busy.count(0.0) else None
+    rounds, turn = divmod(ahead, len(busy))
+    return sorted(busy)[turn] + rounds * median(recent)
+
+
+def explain(kind: TaskKind, workers: int, ahead: int, recent: Sequence[float]) -> str:
+    """What the estimate is made of."""
+    if not workers:
+        return "no estimate: no live worker can take it"
+    who = "1 worker" if workers == 1 else f"{workers} workers"
+    if not recent:
+        return f"{ahead} ahead, {who}; no {kind} has ended yet from which to estimate more"
+    last = f"the last {len(recent)}" if len(recent) > 1 else "the last one"
+    took = f"{kind} took {median(recent):.1f} s"
+    return (
+        f"an estimate: {ahead} ahead, {who}, and {last} {took}{' in the median' if len(recent) > 1 else ''}"
+    )
+
+
+def missing(needs: Needs | None, queue: QueueName, workers: Sequence[Worker]) -> str | None:
+    """What is missing before a job can be taken; None where nothing is."""
+    if not workers:
+        return NO_WORKER
+    lacking = {worker.id: lacks(worker.capability, needs) for worker in workers if queue in worker.queues}
+    if any(not each for each in lacking.values()):
+        return None
+    each = "; ".join(f"{name} lacks {_shown(instructions)}" for name, instructions in lacking.items())
+    return f"a worker whose processor runs code for {needs}: {each}"
+
+
+def _shown(instructions: Sequence[str], most: int = 6) -> str:
+    more = f" and {len(instructions) - most} more" if len(instructions) > most else ""
+    return ", ".join(instructions[:most]) + more

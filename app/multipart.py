@@ -1,0 +1,125 @@
+"""Reads ``multipart/form-data`` (RFC 7578) part by part, as it arrives; never more than a chunk is held."""
+
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from app.problems import ProblemError, invalid_problem, refuse
+from bessemer.contract.problem import ErrorCode, FieldError
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
+
+MULTIPART = "multipart/form-data"
+
+
+def boundary_of(content_type: str) -> bytes | None:
+    """The boundary that a ``Content-Type`` names; None where it is not that of a form.
+
+    Raises:
+        ProblemError: it is that of a form, and names none.
+    """
+    media_type, options = parse_options_header(content_type)
+    if media_type.decode("latin-1").lower() != MULTIPART:
+        return None
+    boundary = options.get(b"boundary", b"")
+    if not boundary:
+        raise _malformed("its Content-Type names no boundary")
+    return boundary
+
+
+@dataclass(frozen=True)
+class _Begin:
+    name: str
+
+
+class _End:
+    pass
+
+
+_Event = _Begin | bytes | _End
+
+
+@dataclass(frozen=True)
+class Part:
+    """A field of a form, the content of which is read before the next one."""
+
+    name: str
+    chunks: AsyncIterator[bytes]
+
+
+class Form:
+    """The parts of a body.
+
+    Every method raises ``ProblemError`` where the body is no form, or ends before the form does.
+    """
+
+    def __init__(self, boundary: bytes, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+        self._events: deque[_Event] = deque()
+        self._header = ["", ""]
+        self._name = ""
+        self._over = False
+        callbacks: MultipartCallbacks = {
+            "on_part_begin": self._begin_part,
+            "on_header_field": lambda data, start, end: self._extend_header(0, data[start:end]),
+            "on_header_value": lambda data, start, end: self._extend_header(1, data[start:end]),
+            "on_header_end": self._end_header,
+            "on_headers_finished": lambda: self._events.append(_Begin(self._name)),
+            "on_part_data": lambda data, start, end: self._events.append(bytes(data[start:end])),
+            "on_part_end": lambda: self._events.append(_End()),
+            "on_end": self._end,
+        }
+        try:
+            self._parser = MultipartParser(boundary, callbacks)
+        except FormParserError as error:
+            raise _malformed(str(error)) from error
+
+    async def parts(self) -> AsyncIterator[Part]:
+        """The parts in their order; what is left of one is skipped when the next is asked for."""
+        while (event := await self._next()) is not None:
+            if isinstance(event, _Begin):
+                yield Part(event.name, self._content())
+
+    async def _content(self) -> AsyncIterator[bytes]:
+        while isinstance(event := await self._next(), bytes):
+            yield event
+
+    async def _next(self) -> _Event | None:
+        while not self._events:
+            if self._over:
+                return None
+            chunk = await anext(self._chunks, None)
+            if chunk is None:
+                raise refuse(ErrorCode.UPLOAD_INCOMPLETE, "The body ended before the form did.")
+            self._feed(chunk)
+        return self._events.popleft()
+
+    def _feed(self, chunk: bytes) -> None:
+        try:
+            self._parser.write(chunk)
+        except FormParserError as error:
+            raise _malformed(str(error)) from error
+
+    def _begin_part(self) -> None:
+        self._name, self._header = "", ["", ""]
+
+    def _extend_header(self, which: int, data: bytes) -> None:
+        self._header[which] += data.decode("latin-1")
+
+    def _end_header(self) -> None:
+        field, value = self._header
+        if field.lower() == "content-disposition":
+            self._name = parse_options_header(value)[1].get(b"name", b"").decode(errors="replace")
+        self._header = ["", ""]
+
+    def _end(self) -> None:
+        self._over = True
+
+
+def _malformed(reason: str) -> ProblemError:
+    return ProblemError(invalid_problem((FieldError(field="body", message=f"no form: {reason}"),)))

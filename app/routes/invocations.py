@@ -1,0 +1,236 @@
+"""Running a compiled library: inputs up, outputs and times down."""
+
+import hashlib
+import uuid
+from contextlib import aclosing
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
+
+from app import documentation
+from app.documentation import problems
+from app.downloads import artifact_response
+from app.lookup import CompilationDep, is_job_id
+from app.problems import refuse
+from app.routes.artifacts import ARTIFACT_PROBLEMS, DOWNLOAD, NOT_MODIFIED
+from app.service import Service, ServiceDep
+from bessemer.bundle.manifest import ARCHIVE
+from bessemer.contract.base import DEFAULT_TENANT, JobId
+from bessemer.contract.capability import Needs, lacks, needs_of
+from bessemer.contract.invocation import DEFAULT_RUNS, MAX_RUNS, OUTPUTS, Invocation, InvocationPage
+from bessemer.contract.job import Artifact, Compilation, JobState
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.target import ExplicitTarget
+from bessemer.store.blobs import Blob
+from bessemer.store.errors import EmptyUploadError, TooLargeError
+from bessemer.store.sweep import rescue
+
+router = APIRouter(prefix="/v1/compilations/{id}/invocations", tags=["invocations"])
+
+MAX_PAGE = 200
+RETRY_AFTER_SECONDS = 1
+INPUTS_UPLOAD: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "One array for each input of the library, by name: the bytes of an `.npz` or a "
+        "`.safetensors` file.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+Runs = Annotated[
+    int, Query(ge=0, le=MAX_RUNS, description="How often to time the library, after a first run.")
+]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=255,
+        description="The same key and inputs give the same invocation, however often they are sent.",
+    ),
+]
+
+
+def _invocation(
+    service: ServiceDep,
+    job: CompilationDep,
+    invocation_id: Annotated[
+        str,
+        Path(alias="invocation", description="The invocation's id.", examples=[documentation.INVOCATION.id]),
+    ],
+) -> Invocation:
+    found = service.store.invocations.get(invocation_id) if is_job_id(invocation_id) else None
+    if found is None or found.compilation != job.id:
+        detail = f"Compilation {job.id} has no invocation '{invocation_id[:64]}'."
+        raise refuse(ErrorCode.NOT_FOUND, detail)
+    return found
+
+
+InvocationDep = Annotated[Invocation, Depends(_invocation)]
+
+
+@router.post(
+    "",
+    status_code=202,
+    summary="Run the compiled library",
+    responses=documentation.answer(
+        202, "The invocation is queued.", documentation.INVOCATION, "The invocation's address."
+    )
+    | problems(
+        ErrorCode.NOT_FOUND,
+        ErrorCode.STATE_CONFLICT,
+        ErrorCode.IDEMPOTENCY_CONFLICT,
+        ErrorCode.INPUTS_TOO_LARGE,
+        ErrorCode.INPUTS_UNREADABLE,
+        ErrorCode.TARGET_NOT_RUNNABLE,
+        ErrorCode.UPLOAD_INCOMPLETE,
+        ErrorCode.REQUEST_INVALID,
+    ),
+    openapi_extra=INPUTS_UPLOAD,
+)
+async def invoke_library(
+    service: ServiceDep,
+    request: Request,
+    response: Response,
+    job: CompilationDep,
+    runs: Runs = DEFAULT_RUNS,
+    idempotency_key: IdempotencyKey = None,
+) -> Invocation:
+    """Queue a run of the library on uploaded inputs, confined as a job is; read it under `Location`."""
+    _require_bundle(job)
+    needs = _needs(job)
+    await run_in_threadpool(_require_able_worker, service, job, needs)
+    blob = await _receive(service, request)
+    invocation_id = _new_id(idempotency_key, job.id)
+    invocation = await run_in_threadpool(_submit, service, invocation_id, job, blob, runs, needs)
+    response.headers["Location"] = f"/v1/compilations/{job.id}/invocations/{invocation.id}"
+    response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    return invocation
+
+
+@router.get(
+    "",
+    summary="List the invocations of a compilation, newest first",
+    responses=documentation.answer(200, "A page of invocations.", documentation.INVOCATIONS)
+    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
+)
+def list_invocations(
+    service: ServiceDep,
+    job: CompilationDep,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="The most invocations of one page.")] = 50,
+    cursor: Annotated[str | None, Query(max_length=512, description="`next` of the page before.")] = None,
+) -> InvocationPage:
+    """Pass a page's `next` as `cursor` to read on."""
+    return service.store.invocations.page(job.id, limit, cursor)
+
+
+@router.get(
+    "/{invocation}",
+    summary="Read an invocation",
+    responses=documentation.answer(200, "The invocation.", documentation.INVOCATION)
+    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
+)
+async def get_invocation(response: Response, invocation: InvocationDep) -> Invocation:
+    """Its state; then times and outputs, or a problem."""
+    if not invocation.state.final:
+        response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    return invocation
+
+
+@router.get(
+    "/{invocation}/outputs",
+    summary="Download the outputs",
+    response_class=Response,
+    responses=DOWNLOAD | ARTIFACT_PROBLEMS,
+)
+def get_outputs(service: ServiceDep, request: Request, invocation: InvocationDep) -> Response:
+    """An `.npz` file, with its digest as `ETag`. Takes `Range`, `If-Range` and `If-None-Match`."""
+    return artifact_response(service, request, _outputs(invocation))
+
+
+@router.head(
+    "/{invocation}/outputs",
+    summary="Read the outputs' size and digest",
+    response_class=Response,
+    responses=documentation.described(200, "The headers of the download.")
+    | NOT_MODIFIED
+    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
+)
+def head_outputs(service: ServiceDep, request: Request, invocation: InvocationDep) -> Response:
+    """What `GET` would send, without the bytes."""
+    return artifact_response(service, request, _outputs(invocation))
+
+
+def _require_bundle(job: Compilation) -> None:
+    if any(artifact.name == ARCHIVE for artifact in job.artifacts):
+        return
+    why = "is " + job.state if job.state is not JobState.SUCCEEDED else f"stopped after {job.stage}"
+    raise refuse(ErrorCode.STATE_CONFLICT, f"Compilation {job.id} {why}: it has no bundle to run.")
+
+
+async def _receive(service: Service, request: Request) -> Blob:
+    settings = service.settings
+    try:
+        async with aclosing(request.stream()) as chunks:
+            return await service.store.artifacts.put_stream(
+                chunks, None, settings.max_inputs_bytes, DEFAULT_TENANT, settings.upload_idle_seconds
+            )
+    except TooLargeError as error:
+        detail = f"The inputs have more than {error.max_bytes} bytes."
+        raise refuse(ErrorCode.INPUTS_TOO_LARGE, detail) from error
+    except EmptyUploadError as error:
+        raise refuse(ErrorCode.INPUTS_UNREADABLE, "The body is empty.") from error
+    except ClientDisconnect as error:
+        raise refuse(ErrorCode.UPLOAD_INCOMPLETE, "The connection ended before the body did.") from error
+
+
+def _needs(job: Compilation) -> Needs | None:
+    target = job.target
+    if target is None:
+        return None
+    return needs_of(ExplicitTarget(mcpu=target.mcpu, triple=target.triple, features=target.features))
+
+
+def _require_able_worker(service: Service, job: Compilation, needs: Needs | None) -> None:
+    """Refuse what none of the live workers can run; where none is alive, it may wait for one."""
+    workers = service.store.workers.live(service.settings.worker_liveness_seconds)
+    lacking = {worker.id: lacks(worker.capability, needs) for worker in workers}
+    if workers and all(lacking.values()):
+        lines = "; ".join(f"{worker} lacks {', '.join(names)}" for worker, names in lacking.items())
+        detail = f"No live worker runs the library of compilation {job.id}: {lines}."
+        raise refuse(ErrorCode.TARGET_NOT_RUNNABLE, detail)
+
+
+def _submit(
+    service: Service, invocation_id: JobId, job: Compilation, blob: Blob, runs: int, needs: Needs | None
+) -> Invocation:
+    invocation = service.store.invocations.submit(
+        invocation_id,
+        job.id,
+        blob.digest,
+        blob.size_bytes,
+        runs,
+        None if needs is None else str(needs),
+        DEFAULT_TENANT,
+    )
+    if invocation is None:
+        raise refuse(ErrorCode.NOT_FOUND, f"Compilation {job.id} was deleted.")
+    rescue(service.store.artifacts, blob.digest, DEFAULT_TENANT)
+    if invocation.state is JobState.QUEUED:
+        service.try_enqueue_invocation(invocation.id)
+    return invocation
+
+
+def _new_id(idempotency_key: str | None, job_id: JobId) -> JobId:
+    if idempotency_key is None:
+        return uuid.uuid4().hex
+    text = f"{DEFAULT_TENANT}\0{job_id}\0{idempotency_key}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _outputs(invocation: Invocation) -> Artifact:
+    if invocation.artifact is None:
+        detail = f"Invocation {invocation.id} is {invocation.state} and has no {OUTPUTS}."
+        raise refuse(ErrorCode.NOT_FOUND, detail)
+    return invocation.artifact

@@ -1,0 +1,27 @@
+"""The app's metrics, for Prometheus."""
+
+from functools import partial
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from app.documentation import described, problems
+from app.service import ServiceDep
+
+router = APIRouter(tags=["health"])
+
+
+@router.get(
+    "/metrics",
+    summary="Metrics, in Prometheus's text form",
+    response_class=Response,
+    responses=problems()
+    | described(200, "Every metric.", {CONTENT_TYPE_LATEST: {"schema": {"type": "string"}}}),
+)
+async def read_metrics(service: ServiceDep) -> Response:
+    """Requests, queues, compilations, workers, and what is kept.
+
+    Where the database is away, `bessemer_database_up` is 0, and what is read from it is missing.
+    """
+    census = partial(service.store.census, service.settings.worker_liveness_seconds)
+    return Response(await service.metrics.page(census), media_type=CONTENT_TYPE_LATEST)

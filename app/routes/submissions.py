@@ -1,0 +1,117 @@
+"""Submitting compilations."""
+
+import hashlib
+import uuid
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Header, Response
+
+from app import documentation
+from app.admission import refusal
+from app.documentation import problems
+from app.forms import FORM, SubmissionRoute
+from app.problems import ProblemError
+from app.service import Service, ServiceDep
+from bessemer.contract.base import DEFAULT_TENANT, JobId
+from bessemer.contract.job import Compilation, JobState
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.request import CompilationRequest
+from bessemer.telemetry.traces import current_traceparent
+
+router = APIRouter(prefix="/v1/compilations", tags=["compilations"], route_class=SubmissionRoute)
+
+REQUEST_EXAMPLES = {
+    "a preset": {
+        "summary": "A preset, and a short search",
+        "value": documentation.REQUEST.model_dump(mode="json", exclude_defaults=True),
+    },
+    "a processor": {
+        "summary": "The compiler's own terms; a `.pt2` carries its inputs",
+        "value": {"model": documentation.REQUEST.model, "target": {"mcpu": "znver4", "cores": 4}},
+    },
+    "a preflight": {
+        "summary": "What would not compile, in seconds",
+        "value": {"model": documentation.REQUEST.model, "target": "host", "stop_after": "translate"},
+    },
+    "looking inside": {
+        "summary": "Each operator as a tensor expression, and the module after every pass",
+        "value": {
+            "model": documentation.REQUEST.model,
+            "target": "host",
+            "translate": {"level": "tensor_expressions"},
+            "inspect": {"ir": True, "assembly": True},
+        },
+    },
+}
+RequestBody = Annotated[CompilationRequest, Body(openapi_examples=REQUEST_EXAMPLES)]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=255,
+        description="The same key and request give the same compilation, however often they are sent.",
+    ),
+]
+
+
+@router.post(
+    "",
+    status_code=202,
+    summary="Compile a model for a target",
+    responses=documentation.answer(
+        202, "The compilation is queued.", documentation.COMPILATION, "The compilation's address."
+    )
+    | problems(
+        ErrorCode.REQUEST_INVALID,
+        ErrorCode.UPLOAD_INCOMPLETE,
+        ErrorCode.MODEL_TOO_LARGE,
+        ErrorCode.MODEL_EMPTY,
+        ErrorCode.DIGEST_MISMATCH,
+        ErrorCode.MODEL_MISSING,
+        ErrorCode.MODEL_NOT_RECOGNIZED,
+        ErrorCode.INPUTS_MISSING,
+        ErrorCode.INPUTS_MISMATCH,
+        ErrorCode.IDEMPOTENCY_CONFLICT,
+        ErrorCode.REQUEST_TOO_LARGE,
+    ),
+    openapi_extra=FORM,
+)
+def submit_compilation(
+    service: ServiceDep, response: Response, request: RequestBody, idempotency_key: IdempotencyKey = None
+) -> Compilation:
+    """Queue a compilation of an uploaded model; follow it under `Location`, or its `/events`.
+
+    A model that inspection rejected is refused with the code that inspection gave it. A form brings the
+    model along, which saves the upload of its own.
+    """
+    job_id = compilation_id(idempotency_key, DEFAULT_TENANT)
+    if idempotency_key is None or service.store.jobs.get(job_id) is None:
+        _require_admissible(service, request)
+    job = service.store.jobs.submit(job_id, request, DEFAULT_TENANT, current_traceparent())
+    if job.state is JobState.QUEUED:
+        _require_model(service, job)
+        service.try_enqueue_compilation(job_id)
+    response.headers["Location"] = f"/v1/compilations/{job_id}"
+    return service.line.placed(job)
+
+
+def compilation_id(idempotency_key: str | None, tenant: str) -> JobId:
+    """The id of a job: the same for the same tenant and key, a new one without a key."""
+    if idempotency_key is None:
+        return uuid.uuid4().hex
+    return hashlib.sha256(f"{tenant}\0{idempotency_key}".encode()).hexdigest()[:32]
+
+
+def _require_model(service: Service, job: Compilation) -> None:
+    """Take back a job whose model was deleted after it was found admissible; none can be from here on."""
+    if not service.store.models.touch(job.request.model):
+        service.store.removal.withdraw(job.id)
+        problem = refusal(job.request, None)
+        assert problem is not None
+        raise ProblemError(problem)
+
+
+def _require_admissible(service: Service, request: CompilationRequest) -> None:
+    problem = refusal(request, service.store.models.get(request.model))
+    if problem is not None:
+        raise ProblemError(problem)

@@ -1,0 +1,1 @@
+"""Kills every kind of process at random moments while jobs run, and counts what is lost: ``make soak``."""

@@ -1,0 +1,162 @@
+"""``python -m benchmarks.soak``: reads ``KILLS``, ``SEED`` and ``DATABASE`` of the environment."""
+
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import sqlalchemy as sa
+from pydantic import BaseModel
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks.machine import SERVICE_PACKAGES, Machine, describe
+from benchmarks.soak.audit import left_after, left_while_running, lost_jobs
+from benchmarks.soak.load import Users
+from benchmarks.soak.site import Site, running_site
+from benchmarks.soak.victims import Kill, Killer, zygotes
+from bessemer.store.store import Store, open_store
+from bessemer.store.tables import JOBS
+from worker.processes import read_process
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+class Summary(BaseModel):
+    """What one soak has seen."""
+
+    machine: Machine
+    ended_at: datetime
+    database: str
+    seed: int
+    seconds: float
+    kills: int
+    kills_by_process: dict[str, int]
+    kills_by_stage: dict[str, int]
+    jobs_by_end: dict[str, int]
+    lost_attempts: int
+    most_attempts: int
+    lost: list[str]
+    left: list[str]
+
+    @property
+    def line(self) -> str:
+        """The summary in one line."""
+        return f"{self.kills} kills, {len(self.lost)} jobs lost, {len(self.left)} processes or folders left"
+
+
+class Soak:
+    """One run: kills while users work, then the audit."""
+
+    def __init__(self, kills: int, seed: int, database: str, console: Console) -> None:
+        self._kills = kills
+        self._seed = seed
+        self._database = database
+        self._console = console
+        self._zygotes: set[tuple[int, int]] = set()
+        self._made: list[Kill] = []
+
+    def run(self, folder: Path) -> Summary:
+        """Run in an empty folder."""
+        began = time.monotonic()
+        with running_site(folder, self._database) as site:
+            self._console.print(
+                f"waiting for the app and {len(site.workers)} workers; logs in {folder}/data …"
+            )
+            site.wait_until_ready()
+            store = open_store(site.settings)
+            try:
+                users = Users(site.url, self._seed)
+                users.start()
+                try:
+                    self._kill(Killer(site, store, random.Random(self._seed)), site, users)
+                finally:
+                    self._console.print("following the last jobs to their ends …")
+                    users.stop()
+                self._console.print("looking for what was lost or is left …")
+                lost = [*lost_jobs(store, users.harvest.followed), *users.harvest.troubles]
+                lost += [f"a model was rejected: {code}" for code in users.harvest.rejected]
+                left = left_while_running(site)
+                self._note_zygotes(site)
+                ends, lost_attempts, most_attempts = _rows(store)
+            finally:
+                store.close()
+        left += left_after(site, sorted(self._zygotes))
+        shutil.rmtree(site.work, ignore_errors=True)
+        return Summary(
+            machine=describe(SERVICE_PACKAGES),
+            ended_at=datetime.now(UTC),
+            database=self._database,
+            seed=self._seed,
+            seconds=round(time.monotonic() - began, 1),
+            kills=len(self._made),
+            kills_by_process=Counter(kill.kind.value for kill in self._made),
+            kills_by_stage=Counter(stage for kill in self._made for stage in kill.stages or ("idle",)),
+            jobs_by_end=ends,
+            lost_attempts=lost_attempts,
+            most_attempts=most_attempts,
+            lost=lost,
+            left=left,
+        )
+
+    def _kill(self, killer: Killer, site: Site, users: Users) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=self._console) as progress:
+            bar = progress.add_task("kills", total=self._kills)
+            while len(self._made) < self._kills:
+                self._note_zygotes(site)
+                made = killer.kill()
+                self._made.append(made)
+                ended = len(users.harvest.followed)
+                if not self._console.is_terminal:
+                    self._console.print(
+                        f"kill {len(self._made)}: {made.kind} of {made.of} {made.stages}; {ended} ended"
+                    )
+                progress.update(
+                    bar, advance=1, description=f"{ended} jobs ended; killed: {made.kind} of {made.of}"
+                )
+
+    def _note_zygotes(self, site: Site) -> None:
+        for worker in site.workers:
+            found = (read_process(pid) for pid in zygotes(worker))
+            self._zygotes |= {(process.pid, process.start_ticks) for process in found if process}
+
+
+def _rows(store: Store) -> tuple[dict[str, int], int, int]:
+    with store.database.read() as connection:
+        rows = connection.execute(sa.select(JOBS.c.state, JOBS.c.attempt, JOBS.c.lost_attempts)).all()
+    return (
+        Counter(row.state for row in rows),
+        sum(row.lost_attempts for row in rows),
+        max((row.attempt for row in rows), default=0),
+    )
+
+
+def main() -> int:
+    """Soak, write the summary, print its line; 1 where anything was lost or is left."""
+    kills, seed = int(os.environ.get("KILLS", "200")), int(os.environ.get("SEED", "1"))
+    database = os.environ.get("DATABASE", "sqlite")
+    console = Console()
+    folder = Path(tempfile.mkdtemp(prefix="bessemer-soak-"))
+    summary = Soak(kills, seed, database, console).run(folder)
+    path = RESULTS / f"{summary.ended_at:%Y-%m-%d}-soak-{database}.json"
+    path.write_text(summary.model_dump_json(indent=2) + "\n")
+    for fault in (*summary.lost, *summary.left):
+        console.print(fault, style="red", highlight=False, markup=False)
+    console.print(f"written to {path}")
+    sound = not summary.lost and not summary.left
+    if sound:
+        shutil.rmtree(folder)
+    else:
+        console.print(f"the logs are kept in {folder}/data")
+    console.print(summary.line, highlight=False)
+    return 0 if sound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""A stream of small jobs by users who do not give up, and what became of each."""
+
+import io
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import torch
+
+from benchmarks.soak.wishes import Followed, Wish
+from bessemer import BenchmarkOptions, Client, Stage, TuneOptions
+from bessemer.client.client import Job
+from bessemer.contract.job import Event
+from bessemer.contract.problem import ErrorCode
+from bessemer.errors import (
+    CompilationCancelledError,
+    CompilationFailedError,
+    ModelRejectedError,
+    ServerFailedError,
+    UnreachableError,
+)
+from examples.models.mlp import Mlp
+
+USERS = 4
+TRIALS = 6
+BENCHMARK_SECONDS = 0.2
+NEW_MODEL = 0.2
+LONGEST_CANCEL_SECONDS = 8.0
+OUTAGE_SECONDS = 600.0
+
+Result = TypeVar("Result")
+
+
+WEIGHTS = {Wish.COMPILE: 4, Wish.TUNE: 3, Wish.PREFLIGHT: 2, Wish.CANCEL: 1}
+
+
+@dataclass
+class Harvest:
+    """What all users together have seen."""
+
+    followed: list[Followed] = field(default_factory=list)
+    rejected: list[ErrorCode] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+
+
+class Users:
+    """Several users, each of whom submits the next job when the last has ended."""
+
+    def __init__(self, url: str, seed: int) -> None:
+        self.harvest = Harvest()
+        self._url = url
+        self._stopping = threading.Event()
+        self._threads = [
+            threading.Thread(
+                target=self._use, args=(random.Random(f"{seed}-{number}"),), name=f"user-{number}"
+            )
+            for number in range(USERS)
+        ]
+        self._models = Models(seed)
+
+    def start(self) -> None:
+        """Begin to submit."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Submit nothing more, and follow what was submitted to its end."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _use(self, dice: random.Random) -> None:
+        with Client(self._url) as client:
+            while not self._stopping.is_set():
+                try:
+                    self._submit(client, dice)
+                except ModelRejectedError as error:
+                    self.harvest.rejected.append(error.problem.code)
+                except Exception as error:
+                    self.harvest.troubles.append(f"{type(error).__name__}: {error}")
+
+    def _submit(self, client: Client, dice: random.Random) -> None:
+        (wish,) = dice.choices(tuple(WEIGHTS), tuple(WEIGHTS.values()))
+        model = self._models.one(dice)
+        job = outlasting(lambda: _post(client, model, wish))
+        if wish is Wish.CANCEL:
+            time.sleep(dice.uniform(0, LONGEST_CANCEL_SECONDS))
+            outlasting(job.cancel)
+        self.harvest.followed.append(_follow(job, wish))
+
+
+class Models:
+    """Multi-layer perceptrons; a new one, which is to be uploaded and inspected, now and then."""
+
+    def __init__(self, seed: int) -> None:
+        self._generator = torch.Generator().manual_seed(seed)
+        self._lock = threading.Lock()
+        self._program = torch.export.export(Mlp(), (torch.zeros(1, 784),))
+        self._known = [self._save()]
+
+    def one(self, dice: random.Random) -> bytes:
+        """The bytes of a model."""
+        with self._lock:
+            if dice.random() < NEW_MODEL:
+                self._known.append(self._save())
+            return dice.choice(self._known)
+
+    def _save(self) -> bytes:
+        for weights in self._program.state_dict.values():
+            weights.data.normal_(std=0.05, generator=self._generator)
+        file = io.BytesIO()
+        torch.export.save(self._program, file)
+        return file.getvalue()
+
+
+def outlasting(action: Callable[[], Result]) -> Result:
+    """Do something, again where the server was away for longer than the client itself waits.
+
+    Raises:
+        UnreachableError, ServerFailedError: it stayed away.
+    """
+    deadline = time.monotonic() + OUTAGE_SECONDS
+    while True:
+        try:
+            return action()
+        except (UnreachableError, ServerFailedError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(1)
+
+
+def _post(client: Client, model: bytes, wish: Wish) -> Job:
+    return client.submit(
+        model,
+        target="host",
+        tune=TuneOptions(trials=TRIALS) if wish is Wish.TUNE else None,
+        benchmark=BenchmarkOptions(seconds=BENCHMARK_SECONDS),
+        stop_after=Stage.TRANSLATE if wish is Wish.PREFLIGHT else None,
+    )
+
+
+def _follow(job: Job, wish: Wish) -> Followed:
+    events: list[Event] = []
+
+    def follow_on() -> None:
+        for event in job.events(after=events[-1].seq if events else 0):
+            events.append(event)
+
+    outlasting(follow_on)
+    failure = None
+    try:
+        outlasting(job.wait)
+    except CompilationFailedError as error:
+        failure = error.problem.code
+    except CompilationCancelledError:
+        failure = ErrorCode.CANCELLED
+    return Followed(job.id, wish, tuple(events), failure)

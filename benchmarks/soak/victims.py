@@ -1,0 +1,130 @@
+"""Whom to kill next, and where they are."""
+
+import contextlib
+import os
+import random
+import signal
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from benchmarks.soak.site import Kept, Site
+from bessemer.contract.job import JobState
+from bessemer.contract.model import ModelState
+from bessemer.store.store import Store
+from bessemer.store.tables import JOBS, MODELS
+from worker.retry import MAX_LOST_ATTEMPTS
+
+LONGEST_PAUSE_SECONDS = 4.0
+PATIENCE_SECONDS = 60.0
+_STEP_SECONDS = 0.02
+
+
+class Kind(StrEnum):
+    """The processes of the service."""
+
+    SUPERVISOR = "supervisor"
+    ZYGOTE = "zygote"
+    CHILD = "child"
+    CANDIDATE_SERVER = "candidate-server"
+    APP = "app"
+
+
+WEIGHTS = {Kind.SUPERVISOR: 2, Kind.ZYGOTE: 2, Kind.CHILD: 3, Kind.CANDIDATE_SERVER: 3, Kind.APP: 2}
+"""Children are killed more often: they are back in milliseconds, a zygote after seconds."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One kill: of what kind, whose, and in which stages its worker's jobs were."""
+
+    kind: Kind
+    of: str
+    stages: tuple[str, ...]
+
+
+class Killer:
+    """Kills one process after the other, at random moments."""
+
+    def __init__(self, site: Site, store: Store, dice: random.Random) -> None:
+        self._site = site
+        self._store = store
+        self._dice = dice
+
+    def kill(self) -> Kill:
+        """Wait for a random while, then for a process of a random kind, and kill it."""
+        while True:
+            (kind,) = self._dice.choices(tuple(WEIGHTS), tuple(WEIGHTS.values()))
+            time.sleep(self._dice.uniform(0, LONGEST_PAUSE_SECONDS))
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while time.monotonic() < deadline:
+                made = self._try(kind)
+                if made is not None:
+                    return made
+                time.sleep(_STEP_SECONDS)
+
+    def _try(self, kind: Kind) -> Kill | None:
+        if kind is Kind.APP:
+            found = [(self._site.app, pid) for pid in _own(self._site.app)]
+        else:
+            spared = self._at_their_last_attempt()
+            workers = [worker for worker in self._site.workers if worker.name not in spared]
+            found = [(worker, pid) for worker in workers for pid in _of_kind(worker, kind)]
+        if not found:
+            return None
+        kept, pid = self._dice.choice(found)
+        stages = self._stages(kept.name)
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return None
+        return Kill(kind, kept.name, stages)
+
+    def _at_their_last_attempt(self) -> set[str]:
+        """Workers with a task that would rightly be given up if it were lost once more."""
+        last = MAX_LOST_ATTEMPTS - 1
+        jobs = sa.select(JOBS.c.worker).where(
+            JOBS.c.state == JobState.RUNNING.value, JOBS.c.lost_attempts >= last
+        )
+        models = sa.select(MODELS.c.inspector).where(
+            MODELS.c.state == ModelState.INSPECTING.value, MODELS.c.lost_attempts >= last
+        )
+        with self._store.database.read() as connection:
+            return {*connection.execute(jobs).scalars(), *connection.execute(models).scalars()}
+
+    def _stages(self, worker: str) -> tuple[str, ...]:
+        query = sa.select(JOBS.c.stage).where(JOBS.c.state == JobState.RUNNING.value, JOBS.c.worker == worker)
+        with self._store.database.read() as connection:
+            return tuple(stage or "start" for stage in connection.execute(query).scalars())
+
+
+def _of_kind(worker: Kept, kind: Kind) -> list[int]:
+    generations = {
+        Kind.SUPERVISOR: _own(worker),
+        Kind.ZYGOTE: zygotes(worker),
+        Kind.CHILD: [child for zygote in zygotes(worker) for child in children(zygote)],
+    }
+    if kind is Kind.CANDIDATE_SERVER:
+        return [server for child in generations[Kind.CHILD] for server in children(child)]
+    return generations[kind]
+
+
+def _own(kept: Kept) -> list[int]:
+    return [] if kept.pid is None else [kept.pid]
+
+
+def zygotes(worker: Kept) -> list[int]:
+    """The zygote of a worker, which the worker's threads may have started."""
+    return [zygote for pid in _own(worker) for zygote in children(pid)]
+
+
+def children(pid: int) -> list[int]:
+    """The children of a process, of whichever of its threads."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (thread / "children").read_text().split())
+    return found

@@ -1,0 +1,26 @@
+"""What users of a soak ask for, and what they see."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bessemer.contract.job import Event
+from bessemer.contract.problem import ErrorCode
+
+
+class Wish(StrEnum):
+    """What a user asks for."""
+
+    COMPILE = "compile"
+    TUNE = "tune"
+    PREFLIGHT = "preflight"
+    CANCEL = "cancel"
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A job that a user has followed to its end: every event, as it came."""
+
+    job_id: str
+    wish: Wish
+    events: tuple[Event, ...]
+    failure: ErrorCode | None = None

@@ -1,0 +1,180 @@
+"""``bessemer gate``: a pipeline's step that fails where a model gets slower, larger or wrong."""
+
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from bessemer.cli.compiling import follow, uploaded
+from bessemer.cli.entries import Made, is_entry, make_model
+from bessemer.cli.options import ANY_MODEL, request_fields
+from bessemer.cli.output import ExitStatus, UrlOption, connected, errors, problem_lines, results, show_lines
+from bessemer.client import Client, Job
+from bessemer.contract.job import JobState
+from bessemer.contract.report import Report
+from bessemer.contract.request import Baseline, CompilationRequest
+from bessemer.errors import InvalidArgumentError
+from bessemer.gate.policy import Bounds, Outcome, Verdict, judge
+from bessemer.gate.summary import complaints, junit, markdown
+
+__all__ = ["STATUSES", "gate"]
+
+STATUSES = {
+    Verdict.PASSED: ExitStatus.SUCCEEDED,
+    Verdict.FAILED: ExitStatus.FAILED,
+    Verdict.WRONG: ExitStatus.WRONG,
+    Verdict.SLOWER: ExitStatus.SLOWER,
+    Verdict.LARGER: ExitStatus.LARGER,
+}
+PREFIX = "BESSEMER_GATE"
+
+
+def gate(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            envvar=f"{PREFIX}_MODEL",
+            help="A model file, or FILE.py:FUNCTION that returns one, or an nn.Module and its inputs.",
+        ),
+    ],
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", envvar=f"{PREFIX}_TARGET", help="By default the worker's own."),
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="NAME=1x3x224x224:float32", envvar=f"{PREFIX}_INPUTS"),
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="KEY=VALUE", envvar=f"{PREFIX}_OPTIONS", help="As for compile."),
+    ] = None,
+    max_latency_ratio: Annotated[
+        float | None,
+        typer.Option(min=0, envvar=f"{PREFIX}_MAX_LATENCY_RATIO", help="Latency, torch eager's being 1."),
+    ] = None,
+    max_library_bytes: Annotated[
+        int | None, typer.Option(min=0, envvar=f"{PREFIX}_MAX_LIBRARY_BYTES", help="Size of model.so.")
+    ] = None,
+    max_regress_percent: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            envvar=f"{PREFIX}_MAX_REGRESS_PERCENT",
+            help="How much larger than in the report of --compare the latency ratio and the size may be.",
+        ),
+    ] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="REPORT.json",
+            envvar=f"{PREFIX}_COMPARE",
+            help="An earlier report. Where it does not exist, nothing is compared, and the summary says so.",
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="REPORT.json", envvar=f"{PREFIX}_REPORT", help="Write this run's report there."),
+    ] = None,
+    summary: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.md",
+            envvar=[f"{PREFIX}_SUMMARY", "GITHUB_STEP_SUMMARY"],
+            help="Append a summary in Markdown.",
+        ),
+    ] = None,
+    junit_file: Annotated[
+        Path | None,
+        typer.Option("--junit", metavar="FILE.xml", envvar=f"{PREFIX}_JUNIT", help="Write a JUnit report."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", envvar=f"{PREFIX}_OUTPUT", help="Unpack the bundle there.", file_okay=False
+        ),
+    ] = None,
+    url: UrlOption = None,
+) -> None:
+    """Compile a model in a pipeline; the status says whether it got wrong (4), slower (5) or larger (6)."""
+    bounds = Bounds(max_latency_ratio, max_library_bytes, max_regress_percent)
+    with connected(url) as client:
+        fields = request_fields(target, inputs or (), options or ())
+        _require_figures(fields, bounds)
+        previous, notes = _read_report(compare)
+        job = _compiled(client, model, fields)
+        found = job.report() if job.state is JobState.SUCCEEDED else None
+        outcome = judge(model, job.document, found, previous, bounds, notes)
+        _write(outcome, report, summary, junit_file)
+        if output is not None and job.state is JobState.SUCCEEDED:
+            job.download(output)
+        _tell(outcome)
+    raise typer.Exit(STATUSES[outcome.verdict])
+
+
+def _require_figures(fields: dict[str, Any], bounds: Bounds) -> None:
+    """Refuse a request that would measure nothing of what is bounded.
+
+    Raises:
+        InvalidArgumentError: it stops early, or leaves torch eager out.
+    """
+    request = CompilationRequest.model_validate({"model": ANY_MODEL, **fields})
+    if not request.makes_bundle:
+        raise InvalidArgumentError("a gate needs a whole compilation: leave stop_after out")
+    by_latency = bounds.latency_ratio is not None or bounds.regress_percent is not None
+    if by_latency and Baseline.TORCH_EAGER not in request.benchmark.baselines:
+        raise InvalidArgumentError(f"latency is judged by {Baseline.TORCH_EAGER}: name it in the baselines")
+
+
+def _read_report(path: Path | None) -> tuple[Report | None, tuple[str, ...]]:
+    """An earlier report; without one, why. A branch's first run has none, and a new release may read none."""
+    if path is None:
+        return None, ()
+    if not path.exists():
+        return None, (f"there is no earlier report at {path}: nothing was compared",)
+    try:
+        return Report.model_validate_json(path.read_bytes()), ()
+    except ValidationError as error:
+        return None, (
+            f"{path} is no report of this release ({error.errors()[0]['msg']}): nothing was compared",
+        )
+
+
+def _compiled(client: Client, model: str, fields: dict[str, Any]) -> Job:
+    with tempfile.TemporaryDirectory(prefix="bessemer-gate-") as folder:
+        made = make_model(model, Path(folder)) if is_entry(model) else Made(Path(model))
+        digest = uploaded(client, str(made.path), results)
+    named = {"inputs": made.inputs} if made.inputs else {}
+    job = client.post(CompilationRequest.model_validate({"model": digest, **named, **fields}))
+    follow(job, results)
+    return job
+
+
+def _write(outcome: Outcome, report: Path | None, summary: Path | None, junit_file: Path | None) -> None:
+    if report is not None and outcome.report is not None:
+        _prepared(report).write_text(outcome.report.model_dump_json(indent=2) + "\n")
+    if summary is not None:
+        with _prepared(summary).open("a") as file:
+            file.write(markdown(outcome))
+    if junit_file is not None:
+        _prepared(junit_file).write_text(junit(outcome))
+
+
+def _prepared(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _tell(outcome: Outcome) -> None:
+    for measure in outcome.measures:
+        change = measure.change_percent
+        compared = "" if change is None else f" ({change:+.1f} %)"
+        results.print(f"{measure.name}: {measure.shown(measure.now)}{compared}", markup=False)
+    if outcome.document.problem is not None:
+        show_lines(errors, problem_lines(outcome.document.problem))
+        return
+    for line in (*outcome.notes, *complaints(outcome)):
+        errors.print(line, markup=False)

@@ -1,0 +1,81 @@
+"""``bessemer invoke``."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bessemer.cli.jobs import IdArgument
+from bessemer.cli.output import JsonOption, UrlOption, connected, print_json, results
+from bessemer.client.invoking import Arrays
+from bessemer.contract.invocation import DEFAULT_RUNS, MAX_RUNS, Invocation
+from bessemer.errors import InvalidArgumentError
+
+__all__ = ["invoke", "read_arguments"]
+
+
+def invoke(
+    job_id: IdArgument,
+    inputs: Annotated[
+        list[str],
+        typer.Option(
+            "--input",
+            metavar="NAME=FILE.npy",
+            help="Once for each input; or one FILE.npz or FILE.safetensors that holds them all.",
+        ),
+    ],
+    runs: Annotated[int, typer.Option(min=0, max=MAX_RUNS, metavar="N", help="Time so many runs.")] = (
+        DEFAULT_RUNS
+    ),
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE.npz", help="Write the outputs there, by name.")
+    ] = None,
+    json: JsonOption = False,
+    url: UrlOption = None,
+) -> None:
+    """Run a compilation's library on a worker, on inputs from here."""
+    with connected(url) as client:
+        arrays = read_arguments(inputs)
+        job = client.job(job_id)
+        invocation = job.invoke(arrays, runs)
+        if output is not None:
+            job.download_outputs(invocation, output)
+        if json:
+            print_json(invocation)
+            return
+        for line in _lines(invocation, output):
+            results.print(line, markup=False)
+
+
+def read_arguments(arguments: Sequence[str]) -> Arrays:
+    """``NAME=FILE.npy`` arguments as a mapping, or the one file that holds all inputs.
+
+    Raises:
+        InvalidArgumentError: an argument is not of that form, or comes twice.
+    """
+    if len(arguments) == 1 and "=" not in arguments[0]:
+        return Path(arguments[0])
+    files: dict[str, Path] = {}
+    for argument in arguments:
+        name, equals, path = argument.partition("=")
+        if not equals or not name or not path:
+            raise InvalidArgumentError(f"'{argument}' is not of the form NAME=FILE.npy")
+        if name in files:
+            raise InvalidArgumentError(f"input '{name}' is given twice")
+        files[name] = Path(path)
+    return files
+
+
+def _lines(invocation: Invocation, output: Path | None) -> Iterator[str]:
+    yield f"invocation  {invocation.id}"
+    for spec in invocation.outputs:
+        yield f"output      {spec}"
+    if invocation.latency is not None:
+        latency = invocation.latency
+        yield (
+            f"latency     p50 {latency.p50_ms:.4g} ms, p99 {latency.p99_ms:.4g} ms "
+            f"({latency.runs} runs, {invocation.threads} threads)"
+        )
+    if output is not None:
+        yield f"outputs     {output}"

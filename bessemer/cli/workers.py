@@ -1,0 +1,61 @@
+"""``bessemer workers``."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from bessemer.cli.output import JsonOption, UrlOption, aligned, clean, connected, print_json, results
+from bessemer.cli.timeline import shown_duration
+from bessemer.contract.base import now
+from bessemer.contract.service import RunningTask, Worker, WorkerList
+
+__all__ = ["worker_rows", "workers"]
+
+HEADINGS = ("worker", "host", "processor", "mcpu", "cores", "queues", "runs", "versions", "seen")
+SHOWN_VERSIONS = {"bessemer": "bessemer", "torch": "torch", "apache-tvm": "tvm"}
+
+
+def workers(json: JsonOption = False, url: UrlOption = None) -> None:
+    """List the live workers and what each of them runs."""
+    with connected(url) as client:
+        found = client.workers()
+        if json:
+            print_json(found)
+            return
+        lines = aligned(list(worker_rows(found, now()))) if found.items else ["no workers"]
+        for line in lines:
+            results.print(clean(line), markup=False)
+
+
+def worker_rows(found: WorkerList, at: datetime) -> Iterator[tuple[str, ...]]:
+    """The table, with its headings; a worker that runs two tasks has two rows."""
+    yield HEADINGS
+    for worker in found.items:
+        first, *others = worker.running or (None,)
+        yield (*_facts(worker), _running(first, at), _versions(worker), _ago(worker.seen_at, at))
+        for task in others:
+            yield (*("" for _ in _facts(worker)), _running(task, at), "", "")
+
+
+def _facts(worker: Worker) -> tuple[str, ...]:
+    queues = ", ".join(worker.queues)
+    return worker.id, worker.host, worker.processor, worker.mcpu, str(worker.cores), queues
+
+
+def _running(task: RunningTask | None, at: datetime) -> str:
+    if task is None:
+        return "idle"
+    stage = f" {task.stage}" if task.stage else ""
+    since = task.stage_began_at or task.began_at
+    return f"{task.kind} {task.id[:32]}{stage} for {shown_duration((at - since).total_seconds())}"
+
+
+def _versions(worker: Worker) -> str:
+    return ", ".join(
+        f"{shown} {worker.versions[name]}"
+        for name, shown in SHOWN_VERSIONS.items()
+        if name in worker.versions
+    )
+
+
+def _ago(moment: datetime, at: datetime) -> str:
+    return f"{shown_duration(max(0.0, (at - moment).total_seconds()))} ago"

@@ -1,0 +1,144 @@
+"""Running a compiled library on the server: inputs up, outputs down."""
+
+import os
+import shutil
+import tempfile
+import uuid
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import quote
+
+from bessemer.client.operations import compilation_path, download_checked
+from bessemer.client.replies import parse
+from bessemer.client.sources import Source, file_source, memory_source
+from bessemer.client.steps import Call, Flow, Sleep, Work, exchange
+from bessemer.contract.invocation import Invocation, InvocationPage
+from bessemer.contract.job import JobState
+from bessemer.errors import InvalidArgumentError, InvocationFailedError
+
+__all__ = ["Arrays", "download_outputs", "get_invocation", "invoke", "page", "write_inputs"]
+
+Arrays = Mapping[str, Any] | str | os.PathLike[str] | bytes
+"""Arrays by name, or paths of ``.npy`` files; or one ``.npz`` or ``.safetensors`` file, or its bytes."""
+
+FIRST_POLL_SECONDS = 0.02
+LONGEST_POLL_SECONDS = 1.0
+NPY_MAGIC = b"\x93NUMPY"
+
+
+def invoke(job_id: str, inputs: Arrays, runs: int) -> Flow[Invocation]:
+    """Ask for a run of the library, and wait for its end.
+
+    Raises:
+        InvalidArgumentError: the inputs cannot be read.
+        InvocationFailedError: it failed; the error holds the problem.
+    """
+    with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
+        source: Source = yield Work(lambda: _source(inputs, Path(folder)))
+        invocation = yield from _post(job_id, source, runs)
+    wait_seconds = FIRST_POLL_SECONDS
+    while not invocation.state.final:
+        yield Sleep(wait_seconds)
+        wait_seconds = min(2 * wait_seconds, LONGEST_POLL_SECONDS)
+        invocation = yield from get_invocation(job_id, invocation.id)
+    if invocation.state is not JobState.SUCCEEDED:
+        raise InvocationFailedError(invocation)
+    return invocation
+
+
+def get_invocation(job_id: str, invocation_id: str) -> Flow[Invocation]:
+    """An invocation as it stands."""
+    reply = yield from exchange(Call("GET", _path(job_id, invocation_id)))
+    return parse(Invocation, reply.body)
+
+
+def page(job_id: str, limit: int, cursor: str | None) -> Flow[InvocationPage]:
+    """A page of a compilation's invocations, newest first."""
+    params = {"limit": str(limit)} | ({"cursor": cursor} if cursor else {})
+    reply = yield from exchange(Call("GET", f"{compilation_path(job_id)}/invocations", params=params))
+    return parse(InvocationPage, reply.body)
+
+
+def download_outputs(invocation: Invocation, path: Path) -> Flow[Path]:
+    """Fetch the outputs as ``.npz`` and check their digest.
+
+    Raises:
+        InvalidArgumentError: the invocation has none.
+        BundleError: the bytes differ from the digest.
+    """
+    if invocation.artifact is None:
+        raise InvalidArgumentError(f"invocation {invocation.id} ({invocation.state}) has no outputs")
+    url = f"{_path(invocation.compilation, invocation.id)}/outputs"
+    return (yield from download_checked(url, invocation.artifact, path))
+
+
+def write_inputs(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write arrays, or ``.npy`` files that lie at paths, as one ``.npz``.
+
+    Raises:
+        InvalidArgumentError: a file is no ``.npy`` file, or a value is no array.
+    """
+    with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
+        for name, value in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                if isinstance(value, str | os.PathLike):
+                    _copy_array(Path(value), member)
+                else:
+                    _write_array(name, value, member)
+
+
+def _post(job_id: str, source: Source, runs: int) -> Flow[Invocation]:
+    headers = {
+        "Content-Type": "application/octet-stream",
+        "Content-Length": str(source.size_bytes),
+        "Idempotency-Key": uuid.uuid4().hex,
+    }
+    call = Call(
+        "POST",
+        f"{compilation_path(job_id)}/invocations",
+        params={"runs": str(runs)},
+        headers=headers,
+        chunks=lambda: source.chunks(None),
+    )
+    reply = yield from exchange(call)
+    return parse(Invocation, reply.body)
+
+
+def _source(inputs: Arrays, folder: Path) -> Source:
+    if isinstance(inputs, bytes):
+        return memory_source(inputs)
+    if isinstance(inputs, Mapping):
+        path = folder / "inputs.npz"
+        write_inputs(path, inputs)
+        return file_source(path)
+    return file_source(inputs)
+
+
+def _copy_array(path: Path, member: IO[bytes]) -> None:
+    try:
+        with path.open("rb") as file:
+            magic = file.read(len(NPY_MAGIC))
+            if magic != NPY_MAGIC:
+                raise InvalidArgumentError(f"{path} is no .npy file")
+            member.write(magic)
+            shutil.copyfileobj(file, member)
+    except OSError as error:
+        raise InvalidArgumentError(f"{path} cannot be read: {error}") from error
+
+
+def _write_array(name: str, value: Any, member: IO[bytes]) -> None:
+    import numpy as np
+
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"input '{name}' is no array: {error}") from error
+    if array.dtype.hasobject:
+        raise InvalidArgumentError(f"input '{name}' is no array of numbers")
+    np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def _path(job_id: str, invocation_id: str) -> str:
+    return f"{compilation_path(job_id)}/invocations/{quote(invocation_id, safe='')}"

@@ -1,0 +1,45 @@
+"""Runs of a compiled library on inputs that a client uploads."""
+
+from datetime import datetime
+
+from pydantic import Field
+
+from bessemer.contract.base import Digest, Document, JobId
+from bessemer.contract.job import Artifact, JobState
+from bessemer.contract.problem import Problem
+from bessemer.contract.report import Latency
+from bessemer.contract.tensor import TensorSpec
+
+OUTPUTS = "outputs.npz"
+DEFAULT_RUNS = 10
+MAX_RUNS = 10_000
+
+
+class Invocation(Document):
+    """One run of a compilation's library, on a worker, in the confinement of a job."""
+
+    id: JobId
+    compilation: JobId
+    state: JobState
+    inputs: Digest = Field(description="The SHA-256 of the uploaded inputs.")
+    inputs_bytes: int
+    runs: int = Field(description="How often it was to be timed, after the run that made the outputs.")
+    attempt: int = 0
+    worker: str | None = None
+    threads: int | None = Field(default=None, description="With how many threads the library ran.")
+    latency: Latency | None = Field(default=None, description="Null where `runs` is 0, and before the end.")
+    outputs: tuple[TensorSpec, ...] = Field(default=(), description="What the library returned.")
+    artifact: Artifact | None = Field(
+        default=None, description="The outputs by name, as `.npz`; bfloat16 as its bits in uint16."
+    )
+    problem: Problem | None = None
+    created_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class InvocationPage(Document):
+    """A page of a compilation's invocations, newest first."""
+
+    items: tuple[Invocation, ...]
+    next: str | None = Field(default=None, description="Pass as `cursor` for the next page.")

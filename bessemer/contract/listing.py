@@ -1,0 +1,46 @@
+"""Which compilations a list holds."""
+
+from pydantic import AwareDatetime, Field
+
+from bessemer.contract.base import Digest, Document
+from bessemer.contract.job import JobState
+from bessemer.contract.labels import MAX_LABELS, LabelSelector
+from bessemer.contract.target import Word
+
+MAX_PAGE = 200
+
+
+class CompilationFilter(Document):
+    """What the compilations of a list have in common: all that is given."""
+
+    state: JobState | None = Field(default=None, description="Only compilations in this state.")
+    label: tuple[LabelSelector, ...] = Field(
+        default=(),
+        max_length=MAX_LABELS,
+        description="Only compilations with this label: `key=value`, or `key` for any value. May be given "
+        "several times: all must be there.",
+    )
+    model: Digest | None = Field(default=None, description="Only compilations of this model.")
+    target: Word | None = Field(
+        default=None, description="Only compilations for this target: a preset's name, or an `mcpu`."
+    )
+    created_after: AwareDatetime | None = Field(
+        default=None, description="Only compilations submitted after this moment, with its time zone."
+    )
+    created_before: AwareDatetime | None = Field(
+        default=None, description="Only compilations submitted before this moment, with its time zone."
+    )
+
+    def parameters(self) -> dict[str, str | list[str]]:
+        """The fields that are given, as parameters of an address."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+class CompilationQuery(CompilationFilter):
+    """A page of a list."""
+
+    limit: int = Field(default=50, ge=1, le=MAX_PAGE, description="The most compilations of one page.")
+    cursor: str | None = Field(default=None, max_length=512, description="`next` of the page before.")
+
+
+EVERYTHING = CompilationFilter()

@@ -1,0 +1,10 @@
+"""What a wrong name may have meant."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A clause that names the nearest of the known names; empty where none is near."""
+    near = difflib.get_close_matches(name, tuple(known), n=1, cutoff=0.4)
+    return f"; did you mean '{near[0]}'?" if near else ""

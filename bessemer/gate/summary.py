@@ -1,0 +1,101 @@
+"""What a gate found, for people: Markdown for the pipeline's page, JUnit for its list of tests."""
+
+from collections.abc import Iterator
+from xml.etree import ElementTree
+
+from bessemer.contract.problem import Problem, SourcePlace
+from bessemer.gate.policy import Measure, Outcome, Verdict
+
+SIGNS = {Verdict.PASSED: "✅"}
+OTHER_SIGN = "❌"
+MAX_PLACES = 20
+
+
+def markdown(outcome: Outcome) -> str:
+    """A section with a heading, what is wrong, the figures, and the stages."""
+    return "\n".join([*_lines(outcome), ""])
+
+
+def junit(outcome: Outcome) -> str:
+    """A suite with one case, which GitLab shows among the tests of a merge request."""
+    suite = ElementTree.Element("testsuite", name="bessemer", tests="1", failures=str(int(_is_bad(outcome))))
+    seconds = sum(stage.seconds for stage in outcome.document.stages)
+    case = ElementTree.SubElement(
+        suite, "testcase", classname="bessemer", name=outcome.model, time=f"{seconds:.2f}"
+    )
+    if _is_bad(outcome):
+        failure = ElementTree.SubElement(case, "failure", message=outcome.verdict.value)
+        failure.text = "\n".join(complaints(outcome))
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def complaints(outcome: Outcome) -> tuple[str, ...]:
+    """Why a gate does not pass, a line each."""
+    problem = outcome.document.problem
+    if problem is not None:
+        return (f"{problem.title} [{problem.code}]: {problem.detail}",)
+    if outcome.verdict is Verdict.FAILED:
+        return (f"the compilation was {outcome.document.state}",)
+    return tuple(f"{verdict}: {text}" for verdict, text in outcome.breaches)
+
+
+def _lines(outcome: Outcome) -> Iterator[str]:
+    document, sign = outcome.document, SIGNS.get(outcome.verdict, OTHER_SIGN)
+    target = f" for {_escaped(document.target.name)}" if document.target else ""
+    yield f"## {sign} {_escaped(outcome.model)}{target}: {outcome.verdict}"
+    if document.problem is not None:
+        yield from ("", *_problem_lines(document.problem))
+    else:
+        said = (*(f"**{_escaped(text)}**" for text in complaints(outcome)), *map(_escaped, outcome.notes))
+        yield from ("", *(f"- {text}" for text in said)) if said else ()
+    if outcome.measures:
+        yield from _table(outcome.measures)
+    if document.stages:
+        shown = ", ".join(f"{stage.stage} {stage.seconds:.2f} s" for stage in document.stages)
+        yield from ("", f"Stages: {shown}.")
+    yield from ("", f"Compilation `{document.id}`, model `{document.request.model[:12]}`.")
+
+
+def _table(measures: tuple[Measure, ...]) -> Iterator[str]:
+    yield from ("", "| | now | before | change | allowed |", "|---|---|---|---|---|")
+    for measure in measures:
+        before = "" if measure.before is None else measure.shown(measure.before)
+        change = "" if measure.change_percent is None else f"{measure.change_percent:+.1f} %"
+        mark = f" {OTHER_SIGN}" if measure.breaches else ""
+        now = f"{measure.shown(measure.now)}{mark}"
+        yield f"| {measure.name} | {now} | {before} | {change} | {_allowed(measure)} |"
+
+
+def _allowed(measure: Measure) -> str:
+    parts = []
+    if measure.most is not None:
+        parts.append(f"at most {measure.shown(measure.most)}")
+    if measure.most_percent is not None:
+        parts.append(f"+{measure.most_percent:g} %")
+    return ", ".join(parts)
+
+
+def _problem_lines(problem: Problem) -> Iterator[str]:
+    where = f" in stage `{problem.stage}`" if problem.stage else ""
+    yield f"**{_escaped(problem.title)}**{where} (`{problem.code}`)"
+    yield from ("", "```text", *problem.detail.replace("```", "'''").splitlines(), "```")
+    yield from (f"- {_place(place)}" for place in problem.places[:MAX_PLACES])
+    if len(problem.places) > MAX_PLACES:
+        yield f"- and {len(problem.places) - MAX_PLACES} more places"
+    yield from ("", _escaped(problem.advice))
+
+
+def _place(place: SourcePlace) -> str:
+    position = f"{place.file}:{place.line}" if place.file and place.line else place.file
+    parts = (place.operator, place.module_path and f"in {place.module_path}", position)
+    return _escaped(" ".join(part for part in parts if part))
+
+
+def _is_bad(outcome: Outcome) -> bool:
+    return outcome.verdict is not Verdict.PASSED
+
+
+def _escaped(text: str) -> str:
+    """Text that Markdown shows as it is, in one line: names of models and operators are anybody's."""
+    marked = "".join(f"\\{letter}" if letter in "\\`*_[]<>|#" else letter for letter in text)
+    return " ".join(marked.split())

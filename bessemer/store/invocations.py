@@ -1,0 +1,213 @@
+"""Invocations: rows of their own, moved as jobs are, by a compare-and-set on ``(id, attempt)``."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from bessemer.contract.base import DEFAULT_TENANT, Digest, JobId, now
+from bessemer.contract.invocation import Invocation, InvocationPage
+from bessemer.contract.job import Artifact, JobState
+from bessemer.contract.problem import Problem
+from bessemer.contract.report import Latency
+from bessemer.contract.tensor import TensorSpec
+from bessemer.store.database import Database
+from bessemer.store.errors import FencedError, IdempotencyConflictError
+from bessemer.store.job_rows import Position, from_cursor, to_cursor
+from bessemer.store.queue import Task, TaskKind
+from bessemer.store.tables import INVOCATIONS
+from bessemer.store.transitions import sources
+
+_SHOWN_COLUMNS = tuple(INVOCATIONS.c[name] for name in Invocation.model_fields)
+
+
+class Invocations:
+    """Every method is one transaction and raises ``StoreUnavailableError`` where the database is away."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # what clients do
+
+    def submit(
+        self,
+        invocation_id: JobId,
+        compilation: JobId,
+        inputs: Digest,
+        inputs_bytes: int,
+        runs: int,
+        needs: str | None = None,
+        tenant: str = DEFAULT_TENANT,
+    ) -> Invocation | None:
+        """Insert a queued invocation; the same id with the same inputs gives the one that is there.
+
+        Args:
+            invocation_id: the invocation's.
+            compilation: the compilation's, of which the library is to run.
+            inputs: the stored inputs.
+            inputs_bytes: their size.
+            runs: how often to time the library.
+            needs: what the library needs of a worker's processor, as ``contract.capability`` writes it.
+            tenant: whose it is.
+
+        Returns:
+            The invocation; None where there is no such compilation (any more).
+
+        Raises:
+            IdempotencyConflictError: the id is taken by another invocation.
+        """
+        wanted = {"compilation": compilation, "inputs": inputs, "runs": runs, "tenant": tenant}
+        values = {
+            **wanted,
+            "id": invocation_id,
+            "inputs_bytes": inputs_bytes,
+            "needs": needs,
+            "state": JobState.QUEUED.value,
+            "attempt": 0,
+            "outputs": [],
+            "created_at": now(),
+        }
+        try:
+            with self._database.write() as connection:
+                connection.execute(sa.insert(INVOCATIONS).values(values))
+        except sa.exc.IntegrityError:
+            self._require_same(invocation_id, wanted)
+        return self.get(invocation_id)
+
+    def get(self, invocation_id: JobId) -> Invocation | None:
+        """An invocation, or None where there is none of that id."""
+        query = sa.select(*_SHOWN_COLUMNS).where(INVOCATIONS.c.id == invocation_id)
+        with self._database.read() as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else _to_invocation(row)
+
+    def page(self, compilation: JobId, limit: int, cursor: str | None = None) -> InvocationPage:
+        """A compilation's invocations, newest first.
+
+        Raises:
+            CursorInvalidError: ``cursor`` is not the ``next`` of an earlier page.
+        """
+        columns = INVOCATIONS.c
+        query = (
+            sa.select(*_SHOWN_COLUMNS)
+            .where(columns.compilation == compilation)
+            .order_by(columns.created_at.desc(), columns.id.desc())
+        )
+        if cursor is not None:
+            query = query.where(sa.tuple_(columns.created_at, columns.id) < sa.tuple_(*from_cursor(cursor)))
+        with self._database.read() as connection:
+            rows = connection.execute(query.limit(limit + 1)).all()
+        items = tuple(map(_to_invocation, rows[:limit]))
+        more = len(rows) > limit
+        return InvocationPage(
+            items=items, next=to_cursor(Position(items[-1].created_at, items[-1].id)) if more else None
+        )
+
+    # what the queue is told
+
+    def task(self, invocation_id: JobId) -> Task | None:
+        """An invocation as the queue knows it; None where there is none of that id."""
+        tasks = self._tasks(INVOCATIONS.c.id == invocation_id)
+        return tasks[0] if tasks else None
+
+    def mark_enqueued(self, invocation_id: JobId) -> None:
+        """Note that the queue has the invocation."""
+        with self._database.write() as connection:
+            connection.execute(
+                sa.update(INVOCATIONS).where(INVOCATIONS.c.id == invocation_id).values(enqueued_at=now())
+            )
+
+    def unenqueued(self, older_than_seconds: float) -> tuple[Task, ...]:
+        """Queued invocations that no queue has, oldest first."""
+        before = now() - timedelta(seconds=older_than_seconds)
+        return self._tasks(
+            INVOCATIONS.c.state == JobState.QUEUED.value,
+            INVOCATIONS.c.enqueued_at.is_(None),
+            INVOCATIONS.c.created_at <= before,
+        )
+
+    def enqueued(self, older_than_seconds: float) -> tuple[Task, ...]:
+        """Invocations that are not final, and that the queue was given at least so long ago, oldest first."""
+        before = now() - timedelta(seconds=older_than_seconds)
+        return self._tasks(INVOCATIONS.c.state.in_(_GOING_ON), INVOCATIONS.c.enqueued_at <= before)
+
+    # what the worker that owns an attempt does
+
+    def start(self, invocation_id: JobId, worker_id: str) -> int | None:
+        """Take an invocation; a worker that had it is fenced out.
+
+        Returns:
+            The attempt, counted from 1; None where it is final or unknown.
+        """
+        statement = (
+            sa.update(INVOCATIONS)
+            .where(INVOCATIONS.c.id == invocation_id, INVOCATIONS.c.state.in_(_GOING_ON))
+            .values(
+                state=JobState.RUNNING.value,
+                attempt=INVOCATIONS.c.attempt + 1,
+                worker=worker_id,
+                started_at=sa.func.coalesce(INVOCATIONS.c.started_at, now()),
+            )
+            .returning(INVOCATIONS.c.attempt)
+        )
+        with self._database.write() as connection:
+            attempt: int | None = connection.execute(statement).scalar_one_or_none()
+        return attempt
+
+    def succeed(
+        self,
+        invocation_id: JobId,
+        attempt: int,
+        threads: int,
+        latency: Latency | None,
+        outputs: tuple[TensorSpec, ...],
+        artifact: Artifact,
+    ) -> None:
+        """End it well; its outputs are stored already. Raises ``FencedError``, as does ``fail``."""
+        values = {
+            "threads": threads,
+            "latency": latency.model_dump(mode="json") if latency else None,
+            "outputs": [spec.model_dump(mode="json") for spec in outputs],
+            "artifact": artifact.model_dump(mode="json"),
+            "outputs_digest": artifact.digest,
+        }
+        self._end(invocation_id, attempt, JobState.SUCCEEDED, values)
+
+    def fail(self, invocation_id: JobId, attempt: int, problem: Problem) -> None:
+        """End it with a problem."""
+        self._end(invocation_id, attempt, JobState.FAILED, {"problem": problem.model_dump(mode="json")})
+
+    def _end(self, invocation_id: JobId, attempt: int, state: JobState, values: Mapping[str, Any]) -> None:
+        statement = (
+            sa.update(INVOCATIONS)
+            .where(
+                INVOCATIONS.c.id == invocation_id,
+                INVOCATIONS.c.attempt == attempt,
+                INVOCATIONS.c.state.in_([source.value for source in sources(state)]),
+            )
+            .values({**values, "state": state.value, "finished_at": now()})
+        )
+        with self._database.write() as connection:
+            if connection.execute(statement).rowcount == 0:
+                raise FencedError(invocation_id, attempt)
+
+    def _tasks(self, *conditions: sa.ColumnElement[bool]) -> tuple[Task, ...]:
+        columns = INVOCATIONS.c
+        query = sa.select(columns.id, columns.needs).where(*conditions).order_by(columns.created_at)
+        with self._database.read() as connection:
+            return tuple(Task(TaskKind.INVOKE, row.id, needs=row.needs) for row in connection.execute(query))
+
+    def _require_same(self, invocation_id: JobId, wanted: Mapping[str, Any]) -> None:
+        query = sa.select(*(INVOCATIONS.c[name] for name in wanted)).where(INVOCATIONS.c.id == invocation_id)
+        with self._database.read() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is not None and dict(row._mapping) != wanted:
+            raise IdempotencyConflictError(invocation_id)
+
+
+_GOING_ON = [state.value for state in JobState if not state.final]
+
+
+def _to_invocation(row: sa.Row[Any]) -> Invocation:
+    return Invocation.model_validate(dict(row._mapping))

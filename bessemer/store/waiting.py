@@ -1,0 +1,69 @@
+"""The jobs that wait, and how long such jobs took of late: what a place in a queue is worked out from."""
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from bessemer.contract.base import JobId
+from bessemer.contract.job import JobState
+from bessemer.contract.queue import TaskKind
+from bessemer.store.database import Database
+from bessemer.store.queue import Task
+from bessemer.store.tables import JOBS
+
+TASK_COLUMNS = (JOBS.c.kind, JOBS.c.id, JOBS.c.priority, JOBS.c.needs)
+_QUEUED = JOBS.c.state == sa.literal_column(f"'{JobState.QUEUED.value}'")
+_ENDED = JOBS.c.state.in_(
+    [sa.literal_column(f"'{state.value}'") for state in (JobState.SUCCEEDED, JobState.FAILED)]
+)
+"""As literals: only so does a database see that a partial index will do."""
+
+
+class WaitingJob(NamedTuple):
+    """A queued job, as far as its place in the queue depends on it."""
+
+    kind: TaskKind
+    needs: str | None
+    priority: int
+    created_at: datetime
+    id: JobId
+
+
+class Waiting:
+    """Every method is one transaction and raises ``StoreUnavailableError`` where the database is away."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def jobs(self) -> tuple[WaitingJob, ...]:
+        """Every queued job, in no particular order."""
+        query = sa.select(JOBS.c.kind, JOBS.c.needs, JOBS.c.priority, JOBS.c.created_at, JOBS.c.id).where(
+            _QUEUED
+        )
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        return tuple(WaitingJob(TaskKind(kind), *rest) for kind, *rest in rows)
+
+    def recent_seconds(self, kind: TaskKind, limit: int) -> tuple[float, ...]:
+        """How long the jobs of a kind took that ended last, from start to end, latest first."""
+        query = (
+            sa.select(JOBS.c.started_at, JOBS.c.finished_at)
+            .where(JOBS.c.kind == kind.value, _ENDED, JOBS.c.started_at.is_not(None))
+            .order_by(JOBS.c.finished_at.desc())
+            .limit(limit)
+        )
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        return tuple((finished_at - started_at).total_seconds() for started_at, finished_at in rows)
+
+    def task(self, job_id: JobId) -> Task | None:
+        """A job as the queue knows it; None where there is none of that id."""
+        with self._database.read() as connection:
+            row = connection.execute(sa.select(*TASK_COLUMNS).where(JOBS.c.id == job_id)).one_or_none()
+        return None if row is None else to_task(row)
+
+
+def to_task(row: sa.Row[Any, Any, Any, Any]) -> Task:
+    """The task of a row with ``TASK_COLUMNS``."""
+    return Task(TaskKind(row.kind), row.id, row.priority, row.needs)

@@ -1,0 +1,118 @@
+"""Logs of app and worker: lines of text or of JSON, which name the request, job and worker they are about."""
+
+import logging
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+from pythonjsonlogger.core import RESERVED_ATTRS
+from pythonjsonlogger.json import JsonFormatter
+
+_FIELDS: ContextVar[Mapping[str, str | int]] = ContextVar("bessemer_log_fields", default={})  # noqa: B039
+_PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s]+@")
+_QUERY = re.compile(r"(\bhttps?://[^\s?\"']+)\?[^\s\"']+")
+HIDDEN = "***"
+
+
+class LogFormat(StrEnum):
+    """The form of a line."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogSettings(BaseSettings):
+    """Read from ``BESSEMER_*``, by app and worker alike."""
+
+    model_config = SettingsConfigDict(env_prefix="BESSEMER_", extra="ignore", frozen=True)
+
+    log_format: LogFormat = Field(
+        default=LogFormat.TEXT, description="`text`, or `json`: one document a line, on standard error."
+    )
+    access_log: bool = Field(
+        default=False, description="Whether the app logs a line for each request that it answered."
+    )
+
+
+@contextmanager
+def log_fields(**fields: str | int) -> Iterator[None]:
+    """Add fields to every line that is logged within the context, in its threads and tasks too."""
+    token = _FIELDS.set({**_FIELDS.get(), **fields})
+    try:
+        yield
+    finally:
+        _FIELDS.reset(token)
+
+
+def add_log_fields(**fields: str | int) -> None:
+    """Add fields to every line that the present task logs from now on."""
+    _FIELDS.set({**_FIELDS.get(), **fields})
+
+
+def set_up_logs(form: LogFormat, level: int) -> None:
+    """Log to standard error, from ``level`` on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(make_formatter(form))
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.captureWarnings(True)
+
+
+def make_formatter(form: LogFormat) -> logging.Formatter:
+    """What makes lines of records."""
+    return JsonLines() if form is LogFormat.JSON else TextLines()
+
+
+class TextLines(logging.Formatter):
+    """``time level logger: message [job=… attempt=1]``."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        """The first line, with its fields."""
+        fields = " ".join(f"{name}={value}" for name, value in _fields_of(record).items())
+        return super().formatMessage(record) + (f" [{fields}]" if fields else "")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The whole, without secrets."""
+        return without_secrets(super().format(record))
+
+
+class JsonLines(JsonFormatter):
+    """One JSON document a line: ``time``, ``level``, ``logger``, ``message``, the fields, ``exc_info``."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "%(levelname)s %(name)s %(message)s",
+            rename_fields={"levelname": "level", "name": "logger"},
+            reserved_attrs=[*RESERVED_ATTRS, "fields"],
+        )
+
+    def add_fields(
+        self, log_data: dict[str, object], record: logging.LogRecord, message_dict: dict[str, object]
+    ) -> None:
+        """Time first, then what every line has, then what this one is about."""
+        log_data["time"] = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        super().add_fields(log_data, record, message_dict)
+        log_data.update(_fields_of(record))
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, without secrets."""
+        return without_secrets(super().format(record))
+
+
+def without_secrets(text: str) -> str:
+    """A text whose addresses have neither password nor query: signed addresses carry keys there."""
+    return _QUERY.sub(rf"\1?{HIDDEN}", _PASSWORD.sub(rf"\1{HIDDEN}@", text))
+
+
+def _fields_of(record: logging.LogRecord) -> Mapping[str, object]:
+    own: Mapping[str, object] = getattr(record, "fields", {})
+    return {**_FIELDS.get(), **own}

@@ -1,0 +1,9 @@
+# Answers to what docker-compose.yml asks of the official postgres image, from Debian's package.
+FROM python:3.11-slim-bookworm
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install --no-install-recommends --yes postgresql && rm -rf /var/lib/apt/lists/* /var/lib/postgresql/*
+COPY postgres-entrypoint /usr/local/bin/
+RUN ln -s /usr/lib/postgresql/*/bin/* /usr/local/bin/ 2>/dev/null || true
+ENV PGDATA=/var/lib/postgresql/data
+STOPSIGNAL SIGINT
+ENTRYPOINT ["postgres-entrypoint"]

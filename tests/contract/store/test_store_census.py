@@ -1,0 +1,64 @@
+"""A census counts what there is, on every database."""
+
+from datetime import timedelta
+
+import sqlalchemy as sa
+from store_samples import ARTIFACTS, DIGEST, FIGURES, TARGET, a_problem, a_request, a_worker
+
+from bessemer.contract.job import JobState
+from bessemer.contract.model import ModelState
+from bessemer.contract.stage import Stage
+from bessemer.store.census import Kept
+from bessemer.store.queue import QueueName
+from bessemer.store.store import Store
+from bessemer.store.tables import JOBS
+
+LIVENESS_SECONDS = 15.0
+
+
+def test_an_empty_store_counts_nothing(store: Store) -> None:
+    census = store.census(LIVENESS_SECONDS)
+    assert {waiting.count for waiting in census.waiting.values()} == {0}
+    assert set(census.jobs.values()) | set(census.models.values()) == {0}
+    assert (census.kept_models, census.kept_artifacts) == (Kept(0, 0), Kept(0, 0))
+    assert (census.workers_live, census.workers_lost) == (0, 0)
+
+
+def test_what_waits_is_counted_by_queue_with_the_age_of_the_oldest(store: Store) -> None:
+    for index in range(3):
+        store.jobs.submit(f"compile-{index}", a_request())
+    store.jobs.submit("preflight", a_request().model_copy(update={"stop_after": Stage.TRANSLATE}))
+    store.models.add(DIGEST, 1)
+    with store.database.write() as connection:
+        first = JOBS.c.id == "compile-0"
+        created_at = connection.execute(sa.select(JOBS.c.created_at).where(first)).scalar_one()
+        connection.execute(sa.update(JOBS).where(first).values(created_at=created_at - timedelta(hours=1)))
+    waiting = store.census(LIVENESS_SECONDS).waiting
+    assert (waiting[QueueName.COMPILE].count, waiting[QueueName.QUICK].count) == (3, 2)
+    assert waiting[QueueName.COMPILE].oldest_seconds >= 3600
+    assert waiting[QueueName.QUICK].oldest_seconds < 3600
+
+
+def test_jobs_models_and_workers_are_counted_by_state(store: Store) -> None:
+    store.jobs.submit("queued-job", a_request())
+    store.jobs.submit("cancelled-job", a_request())
+    store.jobs.request_cancel("cancelled-job")
+    store.models.add(DIGEST, 5)
+    store.models.finish_inspection(DIGEST, a_problem())
+    gone = a_worker("gone")
+    store.workers.beat(a_worker("here"))
+    store.workers.beat(gone.model_copy(update={"seen_at": gone.seen_at - timedelta(hours=1)}))
+    census = store.census(LIVENESS_SECONDS)
+    assert (census.jobs[JobState.QUEUED], census.jobs[JobState.CANCELLED]) == (1, 1)
+    assert (census.models[ModelState.REJECTED], census.kept_models) == (1, Kept(1, 5))
+    assert (census.workers_live, census.workers_lost) == (1, 1)
+
+
+def test_the_artifacts_of_every_job_are_counted_with_their_sizes(store: Store) -> None:
+    larger = (*ARTIFACTS, ARTIFACTS[0].model_copy(update={"name": "log.txt", "size_bytes": 1 << 40}))
+    for job_id in ("succeeds", "fails-at-once"):
+        store.jobs.submit(job_id, a_request())
+        assert store.jobs.start(job_id, "w1") == 1
+    store.jobs.succeed("succeeds", 1, TARGET, True, FIGURES, larger)
+    store.jobs.fail("fails-at-once", 1, a_problem(), ARTIFACTS)
+    assert store.census(LIVENESS_SECONDS).kept_artifacts == Kept(3, (1 << 40) + 2)

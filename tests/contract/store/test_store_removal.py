@@ -1,0 +1,234 @@
+"""Deletion: rows by their rules, blobs by mark and sweep; nothing that is needed is ever lost."""
+
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from obstore.store import LocalStore
+from store_samples import INSPECTION, LATENCY, TARGET, a_problem, a_request
+
+from bessemer.contract.base import now
+from bessemer.contract.job import Artifact
+from bessemer.store.artifacts import Artifacts
+from bessemer.store.blobs import BlobKey
+from bessemer.store.database import Database
+from bessemer.store.errors import JobNotFinalError, ModelInUseError
+from bessemer.store.store import Store
+from bessemer.store.sweep import Swept, rescue, sweep_blobs
+from bessemer.store.tables import EVENTS, INVOCATIONS, JOB_BLOBS, JOBS, MODELS
+
+JOB = "job-00000001"
+MODEL = a_request().model
+HOUR, LONG_AGO = 3600.0, 7200.0
+
+
+def artifact(digest: str) -> Artifact:
+    return Artifact(name="model.so", digest=digest, size_bytes=1, media_type="application/x-sharedlib")
+
+
+def succeeded(store: Store, digest: str = "f" * 64, job_id: str = JOB) -> str:
+    store.jobs.submit(job_id, a_request())
+    attempt = store.jobs.start(job_id, "w1")
+    assert attempt is not None
+    store.jobs.succeed(job_id, attempt, TARGET, True, None, (artifact(digest),))
+    return job_id
+
+
+def count(store: Store, table: sa.Table) -> int:
+    with store.database.read() as connection:
+        return int(connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one())
+
+
+def move_back(store: Store, column: sa.Column[object], seconds: float) -> None:
+    with store.database.write() as connection:
+        connection.execute(sa.update(column.table).values({column: now() - timedelta(seconds=seconds)}))
+
+
+def test_a_final_job_goes_with_all_that_hangs_on_it(store: Store) -> None:
+    succeeded(store)
+    store.invocations.submit("invocation-1", JOB, "0" * 64, 1, 1)
+    assert (store.removal.delete_job(JOB), store.removal.delete_job(JOB)) == (True, False)
+    assert (count(store, EVENTS), count(store, JOB_BLOBS), store.invocations.get("invocation-1")) == (
+        0,
+        0,
+        None,
+    )
+
+
+@pytest.mark.parametrize("starts", [False, True])
+def test_a_job_that_has_not_ended_is_not_deleted(store: Store, starts: bool) -> None:
+    store.jobs.submit(JOB, a_request())
+    if starts:
+        store.jobs.start(JOB, "w1")
+    with pytest.raises(JobNotFinalError):
+        store.removal.delete_job(JOB)
+    assert store.jobs.get(JOB) is not None
+
+
+def test_a_model_is_kept_while_a_job_that_has_not_ended_needs_it(store: Store) -> None:
+    store.models.add(MODEL, 1)
+    store.jobs.submit(JOB, a_request())
+    with pytest.raises(ModelInUseError, match=JOB):
+        store.removal.delete_model(MODEL)
+    store.jobs.request_cancel(JOB)
+    assert (store.removal.delete_model(MODEL), store.removal.delete_model(MODEL)) == (True, False)
+    assert store.jobs.get(JOB) is not None
+
+
+def test_only_jobs_that_ended_long_ago_expire(store: Store) -> None:
+    succeeded(store)
+    store.jobs.submit("job-00000002", a_request())
+    assert store.removal.expire_jobs(HOUR) == 0
+    with store.database.write() as connection:
+        connection.execute(
+            sa.update(JOBS).where(JOBS.c.id == JOB).values(finished_at=now() - timedelta(seconds=LONG_AGO))
+        )
+    assert (store.removal.expire_jobs(HOUR), store.removal.expire_jobs(HOUR)) == (1, 0)
+    assert store.jobs.get("job-00000002") is not None
+
+
+def test_invocations_expire_before_their_compilation_does(store: Store) -> None:
+    succeeded(store)
+    store.invocations.submit("invocation-1", JOB, "0" * 64, 1, 1)
+    store.invocations.start("invocation-1", "w1")
+    store.invocations.fail("invocation-1", 1, a_problem())
+    assert store.removal.expire_jobs(HOUR) == 0
+    move_back(store, INVOCATIONS.c.finished_at, LONG_AGO)
+    assert (store.removal.expire_jobs(HOUR), store.invocations.get("invocation-1")) == (1, None)
+    assert store.jobs.get(JOB) is not None
+
+
+def test_models_expire_that_nobody_used_and_no_job_needs(store: Store) -> None:
+    store.models.add(MODEL, 1)
+    store.models.finish_inspection(MODEL, INSPECTION)
+    move_back(store, MODELS.c.used_at, LONG_AGO)
+    store.jobs.submit(JOB, a_request())
+    assert store.removal.expire_models(HOUR) == 0
+    store.jobs.request_cancel(JOB)
+    assert store.models.touch(MODEL)
+    assert store.removal.expire_models(HOUR) == 0
+    move_back(store, MODELS.c.used_at, LONG_AGO)
+    assert (store.removal.expire_models(HOUR), store.models.get(MODEL)) == (1, None)
+    assert not store.models.touch(MODEL)
+
+
+class Blobs:
+    """A store's artifacts, with the means to make them old."""
+
+    def __init__(self, store: Store, folder: Path) -> None:
+        self.artifacts = Artifacts(LocalStore(folder / "blobs", mkdir=True))
+        self._store, self._folder = store, folder
+
+    def put(self, content: bytes) -> str:
+        (self._folder / "file").write_bytes(content)
+        return self.artifacts.put_file(self._folder / "file").digest
+
+    def put_long_ago(self, content: bytes) -> str:
+        digest = self.put(content)
+        moment = time.time() - LONG_AGO
+        os.utime(self._folder / "blobs" / "default" / digest, (moment, moment))
+        return digest
+
+    def sweep(self, trash_seconds: float = HOUR) -> Swept:
+        return sweep_blobs(self._store.database, self.artifacts, HOUR, trash_seconds)
+
+
+@pytest.fixture
+def blobs(store: Store, tmp_path: Path) -> Blobs:
+    return Blobs(store, tmp_path)
+
+
+def test_what_a_row_refers_to_is_kept_and_the_rest_goes_by_way_of_the_trash(
+    store: Store, blobs: Blobs
+) -> None:
+    kept = [blobs.put_long_ago(name) for name in (b"model", b"artifact", b"inputs", b"outputs")]
+    fresh, old = blobs.put(b"being uploaded"), blobs.put_long_ago(b"forgotten")
+    store.models.add(kept[0], 1)
+    succeeded(store, kept[1])
+    store.invocations.submit("invocation-1", JOB, kept[2], 1, 1)
+    store.invocations.start("invocation-1", "w1")
+    store.invocations.succeed("invocation-1", 1, 1, LATENCY, (), artifact(kept[3]))
+    assert blobs.sweep() == Swept(discarded=1)
+    assert blobs.sweep() == Swept()
+    assert [blobs.artifacts.has(digest) for digest in (*kept, fresh, old)] == [True] * 5 + [False]
+    assert blobs.sweep(trash_seconds=-1) == Swept(deleted=1)
+    assert not any(blobs.artifacts.trash())
+
+
+def test_a_blob_goes_when_the_last_row_that_refers_to_it_goes(store: Store, blobs: Blobs) -> None:
+    digest = blobs.put_long_ago(b"shared")
+    for job_id in (JOB, "job-00000002"):
+        succeeded(store, digest, job_id)
+    store.removal.delete_job(JOB)
+    assert blobs.sweep() == Swept()
+    store.removal.delete_job("job-00000002")
+    assert blobs.sweep() == Swept(discarded=1)
+
+
+def test_what_is_uploaded_again_while_it_lies_in_the_trash_is_there(store: Store, blobs: Blobs) -> None:
+    digest = blobs.put_long_ago(b"model")
+    blobs.sweep()
+    blobs.put(b"model")
+    store.models.add(digest, 5)
+    assert blobs.artifacts.has(digest)
+    blobs.sweep()
+    assert b"".join(blobs.artifacts.stream(digest)) == b"model"
+    assert not any(blobs.artifacts.trash())
+
+
+def test_a_writer_that_comes_between_look_and_move_loses_nothing(store: Store, blobs: Blobs) -> None:
+    digest = blobs.put_long_ago(b"model")
+    blobs.put(b"model")
+    assert not blobs.artifacts.discard(BlobKey("default", digest), HOUR)
+    assert blobs.artifacts.has(digest)
+
+
+class Latecomer(Database):
+    """A database in which a row appears at the very moment after the sweep has looked for it."""
+
+    def __init__(self, store: Store, digest: str) -> None:
+        self.engine, self._store, self._digest, self._looks = store.database.engine, store, digest, 0
+        self._writer = store.database._writer
+
+    def read(self):  # type: ignore[no-untyped-def]  # noqa: ANN201
+        self._looks += 1
+        if self._looks == 2:
+            self._store.models.add(self._digest, 1)
+        return super().read()
+
+
+def test_a_row_that_appears_after_the_look_brings_its_blob_back(store: Store, blobs: Blobs) -> None:
+    digest = blobs.put_long_ago(b"model")
+    assert sweep_blobs(Latecomer(store, digest), blobs.artifacts, HOUR, HOUR) == Swept()
+    assert blobs.artifacts.has(digest)
+
+
+def test_an_upload_whose_blob_was_swept_meanwhile_is_rescued(store: Store, blobs: Blobs) -> None:
+    digest = blobs.put_long_ago(b"model")
+    assert blobs.sweep() == Swept(discarded=1)
+    store.models.add(digest, 1)
+    rescue(blobs.artifacts, digest, "default")
+    assert blobs.artifacts.has(digest)
+
+
+def test_the_next_sweep_restores_what_is_referred_to(store: Store, blobs: Blobs) -> None:
+    digest = blobs.put_long_ago(b"artifact")
+    blobs.sweep()
+    succeeded(store, digest)
+    assert blobs.sweep() == Swept(restored=1)
+    assert blobs.artifacts.has(digest)
+
+
+def test_blobs_of_a_store_without_times_of_its_own_are_swept_too(
+    artifacts: Artifacts, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    digest = artifacts.put_file(tmp_path / "file").digest
+    key = BlobKey("default", digest)
+    assert [key] == [key for keys in artifacts.blobs_before(time.time() + 1) for key in keys]
+    assert not artifacts.discard(key, HOUR)
+    assert artifacts.discard(key, -1) and not artifacts.has(digest)
+    assert artifacts.restore(digest) and artifacts.has(digest)

@@ -1,0 +1,62 @@
+"""What waits, and how long such jobs took."""
+
+from datetime import timedelta
+
+import sqlalchemy as sa
+from store_samples import FIGURES, TARGET, a_problem, a_request
+
+from bessemer.contract.queue import TaskKind
+from bessemer.contract.stage import Stage
+from bessemer.contract.target import PresetTarget
+from bessemer.store.queue import Task
+from bessemer.store.store import Store
+from bessemer.store.tables import JOBS
+
+NEEDS = "x86_64 znver4"
+
+
+def test_only_queued_jobs_wait_each_with_kind_needs_and_priority(store: Store) -> None:
+    host = a_request().model_copy(update={"target": PresetTarget(preset="host"), "priority": -3})
+    store.jobs.submit("job-explicit", a_request())
+    store.jobs.submit("job-on-host", host)
+    store.jobs.submit("job-quick", a_request().model_copy(update={"stop_after": Stage.TRANSLATE}))
+    store.jobs.submit("job-running", a_request())
+    store.jobs.start("job-running", "worker")
+    assert {(job.id, job.kind, job.needs, job.priority) for job in store.waiting.jobs()} == {
+        ("job-explicit", TaskKind.COMPILE, NEEDS, 0),
+        ("job-on-host", TaskKind.COMPILE, None, -3),
+        ("job-quick", TaskKind.PREFLIGHT, NEEDS, 0),
+    }
+
+
+def test_a_jobs_task_says_what_the_queue_must_know(store: Store) -> None:
+    store.jobs.submit("job-explicit", a_request().model_copy(update={"priority": 5}))
+    task = store.waiting.task("job-explicit")
+    assert task == Task(TaskKind.COMPILE, "job-explicit")
+    assert task is not None and (task.priority, task.needs) == (5, NEEDS)
+    assert store.waiting.task("job-unknown") is None
+
+
+def test_the_jobs_that_ended_last_say_how_long_such_jobs_take(store: Store) -> None:
+    for number in range(4):
+        store.jobs.submit(f"job-ended-{number}", a_request())
+        attempt = store.jobs.start(f"job-ended-{number}", "worker")
+        assert attempt is not None
+        if number == 3:
+            store.jobs.cancel_finished(f"job-ended-{number}", attempt)
+        elif number == 2:
+            store.jobs.fail(f"job-ended-{number}", attempt, a_problem())
+        else:
+            store.jobs.succeed(f"job-ended-{number}", attempt, TARGET, True, FIGURES, ())
+        _last(store, f"job-ended-{number}", seconds=10.0 + number)
+    assert store.waiting.recent_seconds(TaskKind.COMPILE, 2) == (12.0, 11.0)
+    assert store.waiting.recent_seconds(TaskKind.COMPILE, 50) == (12.0, 11.0, 10.0)
+    assert store.waiting.recent_seconds(TaskKind.PREFLIGHT, 50) == ()
+
+
+def _last(store: Store, job_id: str, seconds: float) -> None:
+    with store.database.write() as connection:
+        row = sa.select(JOBS.c.finished_at).where(JOBS.c.id == job_id)
+        finished_at = connection.execute(row).scalar_one()
+        started_at = finished_at - timedelta(seconds=seconds)
+        connection.execute(sa.update(JOBS).where(JOBS.c.id == job_id).values(started_at=started_at))

@@ -1,0 +1,66 @@
+"""Compiled libraries run on workers as they run at their users'."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bessemer.client import Client, Job
+from bessemer.errors import InvocationFailedError
+from examples.models import EXAMPLES
+
+BATCH = torch.export.Dim("batch", min=1, max=8)
+
+
+@pytest.fixture(scope="module")
+def client(service: str) -> Iterator[Client]:
+    with Client(service) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def job(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """An MLP of up to eight rows, compiled with its parameters beside the library."""
+    path = tmp_path_factory.mktemp("invocations") / "mlp.pt2"
+    module = EXAMPLES["mlp"].build().eval()
+    program = torch.export.export(module, (torch.zeros(2, 784),), dynamic_shapes=({0: BATCH},))
+    torch.export.save(program, path)
+    return client.submit(path, parameters="separate").wait()
+
+
+def test_outputs_are_those_of_the_model_and_runs_are_timed(job: Job, tmp_path: Path) -> None:
+    (name,) = (spec.name for spec in job.report().inputs)
+    values = np.random.default_rng(7).standard_normal((3, 784), dtype=np.float32)
+    invocation = job.invoke({name: values}, runs=5)
+    assert invocation.latency is not None
+    assert invocation.latency.runs == 5
+    with np.load(job.download_outputs(invocation, tmp_path / "outputs.npz")) as outputs:
+        (output,) = (outputs[spec.name] for spec in invocation.outputs)
+    expected = EXAMPLES["mlp"].build().eval()(torch.from_numpy(values)).detach().numpy()
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "said"),
+    [
+        ("name", "inputs-mismatch", "there is no input 'other'"),
+        ("dtype", "inputs-mismatch", "dtype float64"),
+        ("size", "inputs-mismatch", "from 1 to 8"),
+        ("bytes", "inputs-unreadable", "header"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_named(job: Job, change: str, code: str, said: str) -> None:
+    (name,) = (spec.name for spec in job.report().inputs)
+    values = np.zeros((1, 784), np.float32)
+    inputs = {
+        "name": {"other": values},
+        "dtype": {name: values.astype(np.float64)},
+        "size": {name: np.zeros((9, 784), np.float32)},
+        "bytes": b"no arrays",
+    }[change]
+    with pytest.raises(InvocationFailedError) as caught:
+        job.invoke(inputs)
+    assert caught.value.problem.code == code
+    assert said in caught.value.problem.detail

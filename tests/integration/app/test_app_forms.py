@@ -1,0 +1,109 @@
+"""A model and its request in one body."""
+
+import json
+
+import httpx
+import pytest
+from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES
+from conftest import UPLOAD_LIMIT_BYTES
+
+from app.forms import ENVELOPE_BYTES
+from app.service import Service
+from bessemer.contract.job import Compilation, JobState
+from bessemer.contract.model import ModelState
+
+MODEL = ("model", ("mlp.pt2", MODEL_BYTES))
+REQUEST = ("request", (None, json.dumps({"target": "host", "tune": {"trials": 3}})))
+
+
+async def post(api: httpx.AsyncClient, *fields: tuple[str, object], key: str | None = None) -> httpx.Response:
+    headers = {"Idempotency-Key": key} if key else {}
+    return await api.post("/v1/compilations", files=list(fields), headers=headers)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fields", [(MODEL, REQUEST), (REQUEST, MODEL)])
+async def test_a_form_uploads_its_model_and_queues_its_request(
+    api: httpx.AsyncClient, front: Service, fields: tuple[tuple[str, object], ...]
+) -> None:
+    response = await post(api, *fields)
+    job = Compilation.model_validate_json(response.content)
+    assert (response.status_code, response.headers["Location"]) == (202, f"/v1/compilations/{job.id}")
+    assert (job.state, job.request.model, job.request.tune.trials) == (JobState.QUEUED, DIGEST, 3)
+    stored = front.store.models.get(DIGEST)
+    assert stored is not None
+    assert (stored.state, stored.size_bytes) == (ModelState.INSPECTING, len(MODEL_BYTES))
+    assert b"".join(front.store.artifacts.stream(DIGEST)) == MODEL_BYTES
+
+
+async def test_the_same_form_under_the_same_key_is_the_same_compilation(api: httpx.AsyncClient) -> None:
+    answers = [await post(api, MODEL, REQUEST, key="build 17") for _ in range(2)]
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    other = await post(api, MODEL, ("request", (None, '{"target": "x86-64-v3"}')), key="build 17")
+    assert (other.status_code, other.json()["code"]) == (409, "idempotency-conflict")
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "code", "field"),
+    [
+        ((MODEL,), 422, "request-invalid", "request"),
+        ((REQUEST,), 422, "request-invalid", "model"),
+        ((MODEL, MODEL), 422, "request-invalid", "model"),
+        ((("modle", ("a", b"x")), REQUEST), 422, "request-invalid", "modle"),
+        ((MODEL, ("request", (None, "{target: host}"))), 422, "request-invalid", "request"),
+        ((MODEL, ("request", (None, "[]"))), 422, "request-invalid", "request"),
+        ((MODEL, ("request", (None, "[" * 100_000))), 422, "request-invalid", "request"),
+        ((MODEL, ("request", (None, '{"target": "hots"}'))), 422, "request-invalid", "target"),
+        ((MODEL, ("request", (None, '{"model": 7, "target": "host"}'))), 422, "digest-mismatch", None),
+        (
+            (("request", (None, json.dumps({"model": "0" * 64, "target": "host"}))), MODEL),
+            422,
+            "digest-mismatch",
+            None,
+        ),
+        ((("model", ("a", b"")), REQUEST), 422, "model-empty", None),
+        ((("model", ("a", bytes(UPLOAD_LIMIT_BYTES + 1))), REQUEST), 413, "model-too-large", None),
+        ((("request", (None, " " * (1 << 20) + " ")), MODEL), 413, "request-too-large", None),
+    ],
+)
+async def test_a_form_that_is_wrong_queues_nothing_and_says_what_is(
+    api: httpx.AsyncClient,
+    fields: tuple[tuple[str, object], ...],
+    status: int,
+    code: str,
+    field: str | None,
+) -> None:
+    response = await post(api, *fields)
+    problem = response.json()
+    assert (response.status_code, problem["code"]) == (status, code)
+    assert [error["field"] for error in problem["errors"]] == ([field] if field else [])
+    assert (await api.get("/v1/compilations")).json()["items"] == []
+
+
+async def test_a_form_that_declares_too_much_is_refused_before_it_is_read(api: httpx.AsyncClient) -> None:
+    response = await api.post(
+        "/v1/compilations",
+        content=b"",
+        headers={
+            "Content-Type": "multipart/form-data; boundary=x",
+            "Content-Length": str(UPLOAD_LIMIT_BYTES + ENVELOPE_BYTES + 1),
+        },
+    )
+    assert (response.status_code, response.json()["code"]) == (413, "model-too-large")
+
+
+async def test_a_form_that_is_cut_off_keeps_nothing(api: httpx.AsyncClient, front: Service) -> None:
+    body = b'--x\r\nContent-Disposition: form-data; name="model"\r\n\r\nhalf of a mod'
+    response = await api.post(
+        "/v1/compilations", content=body, headers={"Content-Type": "multipart/form-data; boundary=x"}
+    )
+    assert (response.status_code, response.json()["code"]) == (400, "upload-incomplete")
+    assert not any(path.is_file() for path in (front.settings.folder / "artifacts").rglob("*"))
+
+
+async def test_a_model_of_which_the_signature_is_known_is_checked_against_the_form(
+    api: httpx.AsyncClient, front: Service, model: str
+) -> None:
+    front.store.models.finish_inspection(model, WITH_SHAPES)
+    wrong = {"target": "host", "inputs": [{"name": "y", "shape": [1, 784]}]}
+    response = await post(api, MODEL, ("request", (None, json.dumps(wrong))))
+    assert (response.status_code, response.json()["code"]) == (422, "inputs-mismatch")

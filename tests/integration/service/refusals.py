@@ -1,0 +1,365 @@
+"""The table of bad input: what is sent, and what is said to it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from refused_models import (
+    PAIR,
+    Counting,
+    Dense,
+    Doubled,
+    EighthWeights,
+    Endless,
+    Hungry,
+    Lookup,
+    Raising,
+    Repeated,
+    Spectrum,
+    Unsupported,
+    WithoutOutputs,
+    exported,
+    graph,
+    of_another_schema,
+    on_cuda,
+    quantized,
+    saved,
+    scripted,
+    with_a_leaf_of_the_users,
+    zip_bomb,
+)
+from torch import nn
+
+from bessemer.contract.problem import ErrorCode
+from tests.integration.malicious_models import malicious_model
+
+SOURCE = str(Path(__file__).with_name("refused_models.py"))
+UNPROCESSABLE = 422
+ACCEPTED = 202
+
+
+def inputs(shape: tuple[int, ...] = (2, 3), name: str = "x", dtype: str = "float32") -> dict[str, Any]:
+    return {"inputs": [{"name": name, "shape": shape, "dtype": dtype}]}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Bad input.
+
+    Attributes:
+        make: the upload.
+        code: of the problem.
+        told: words of its detail or its advice: what is wrong, and what to do.
+        at: a file, a module's path, or a field that the problem names besides.
+        status: of the last answer; ``ACCEPTED`` where it is the job that fails.
+        fields: of the request.
+        digest: the upload is said to have this one.
+        declared_bytes: the upload is said to be so large.
+    """
+
+    make: Callable[[], bytes]
+    code: ErrorCode
+    told: tuple[str, ...]
+    at: str | None = None
+    status: int = UNPROCESSABLE
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    digest: str | None = None
+    declared_bytes: int | None = None
+
+
+def unrecognized(make: Callable[[], bytes], *told: str) -> Refusal:
+    return Refusal(make, ErrorCode.MODEL_NOT_RECOGNIZED, (*told, "Upload the file of `torch.export.save`"))
+
+
+def misasked(told: str, at: str, **fields: Any) -> Refusal:
+    return Refusal(doubled, ErrorCode.REQUEST_INVALID, (told, "Correct the fields"), at, fields=fields)
+
+
+def failed(
+    make: Callable[[], bytes], code: ErrorCode, *told: str, at: str | None = None, **fields: Any
+) -> Refusal:
+    return Refusal(make, code, told, at, ACCEPTED, fields)
+
+
+def doubled() -> bytes:
+    return exported(Doubled(), PAIR)
+
+
+def linear() -> bytes:
+    return exported(nn.Linear(3, 2), PAIR)
+
+
+WEIGHTS = "load them into their module"
+KINDS = "Use dense tensors"
+SIGNATURE = "Take and return tensors"
+
+REFUSALS: dict[str, Refusal] = {
+    # the upload
+    "nothing": Refusal(bytes, ErrorCode.MODEL_EMPTY, ("Send the model's bytes",)),
+    "another digest": Refusal(doubled, ErrorCode.DIGEST_MISMATCH, ("Hash the file again",), digest="0" * 64),
+    "too large": Refusal(
+        bytes,
+        ErrorCode.MODEL_TOO_LARGE,
+        ("are accepted", "Ask the operator"),
+        status=413,
+        declared_bytes=1 << 40,
+    ),
+    # not a model
+    "text": unrecognized(lambda: b"import torch\n", "none of the known formats"),
+    "a program": unrecognized(lambda: b"\x7fELF" + bytes(100), "compiled program"),
+    "a state_dict": unrecognized(lambda: saved(nn.Linear(3, 2).state_dict()), "state_dict", WEIGHTS),
+    "a checkpoint": unrecognized(lambda: saved({"model": {}, "epoch": 3}), "checkpoint", WEIGHTS),
+    "a pickled module": unrecognized(
+        lambda: saved(nn.Linear(3, 2)),
+        "pickled object of torch.nn.modules.linear.Linear",
+        "torch.export.export",
+    ),
+    "ONNX": unrecognized(
+        lambda: b"\x08\x09\x12\x07pytorch\x1a\x052.1.0:\x10", "ONNX", "export the PyTorch model"
+    ),
+    "safetensors": unrecognized(
+        lambda: (80).to_bytes(8, "little") + b'{"a":{"dtype":"F32"' + bytes(80), "safetensors", WEIGHTS
+    ),
+    "TFLite": unrecognized(
+        lambda: b"\x1c\0\0\0TFL3" + bytes(100), "TensorFlow Lite", "export the PyTorch model"
+    ),
+    # a damaged or unsafe one
+    "cut off": Refusal(
+        lambda: linear()[:2000], ErrorCode.MODEL_DAMAGED, ("may be truncated", "Save the model again")
+    ),
+    "a zip bomb": Refusal(
+        zip_bomb, ErrorCode.MODEL_UNSAFE_ARCHIVE, ("would expand to", "Save the model with torch")
+    ),
+    "another schema": Refusal(
+        of_another_schema,
+        ErrorCode.MODEL_LOAD_FAILED,
+        ("export schema 99.1", f"this worker 8.20 (torch {torch.__version__})", "Save it again"),
+    ),
+    "on a GPU": Refusal(on_cuda, ErrorCode.MODEL_LOAD_FAILED, ("CUDA device", "`.cpu()`")),
+    "an unavailable leaf": Refusal(
+        with_a_leaf_of_the_users,
+        ErrorCode.MODEL_LEAF_UNAVAILABLE,
+        ("users_own_package.Own (1)", "Export the model"),
+        at="1",
+    ),
+    # of kinds that no library takes
+    "complex inputs": Refusal(
+        lambda: exported(Doubled(), torch.ones(3, dtype=torch.complex64)),
+        ErrorCode.MODEL_TENSORS_UNSUPPORTED,
+        ("'x' is of dtype complex64", KINDS),
+    ),
+    "no elements": Refusal(
+        lambda: exported(Doubled(), torch.ones(0, 3)),
+        ErrorCode.MODEL_TENSORS_UNSUPPORTED,
+        ("'x' has no elements", KINDS),
+    ),
+    "float8 weights": Refusal(
+        lambda: exported(EighthWeights(), PAIR),
+        ErrorCode.MODEL_TENSORS_UNSUPPORTED,
+        ("'scale' is float8_e4m3fn", KINDS),
+        at="scale",
+    ),
+    "quantized weights": Refusal(
+        quantized, ErrorCode.MODEL_TENSORS_UNSUPPORTED, ("quantized modules: 0", KINDS), at="0"
+    ),
+    "integers as inputs": Refusal(
+        lambda: scripted(Repeated()),
+        ErrorCode.MODEL_SIGNATURE_UNSUPPORTED,
+        ("input 'times' is a int", SIGNATURE),
+    ),
+    # the request
+    "an unknown field": misasked("did you mean 'tune'?", "tunes", tunes={}),
+    "an unknown field below": misasked("did you mean 'trials'?", "tune.trial", tune={"trial": 5}),
+    "an unknown value": misasked(
+        "did you mean 'patterns'?", "optimize.fusion", optimize={"fusion": "patern"}
+    ),
+    "an unknown stage": misasked("did you mean 'translate'?", "stop_after", stop_after="translation"),
+    "an unknown target": misasked("did you mean 'znver4'?", "target", target="znver5"),
+    "an unknown dtype": misasked("did you mean 'float32'?", "inputs[0].dtype", **inputs(dtype="float31")),
+    "a name in another script": misasked("ASCII letters", "inputs[0].name", **inputs(name="größe")),
+    "two names alike": misasked("the same name", "inputs", inputs=inputs()["inputs"] * 2),
+    "a negative dimension": misasked("greater than or equal to 1", "inputs[0].shape[0]", **inputs((-2, 3))),
+    "a dimension out of range": misasked(
+        "less than or equal to 2147483648", "inputs[0].shape[0]", **inputs((1 << 40, 3))
+    ),
+    "an integer out of range": misasked("less than 2147483648", "verify.seed", verify={"seed": 1 << 40}),
+    "no inputs": Refusal(
+        lambda: scripted(Doubled()),
+        ErrorCode.INPUTS_MISSING,
+        ("takes, in this order: x", "--input"),
+        "inputs",
+    ),
+    "another name": Refusal(
+        doubled,
+        ErrorCode.INPUTS_MISMATCH,
+        ("no input 'y'", "bessemer inspect"),
+        "inputs[0].name",
+        fields=inputs(name="y"),
+    ),
+    "another rank": Refusal(
+        doubled,
+        ErrorCode.INPUTS_MISMATCH,
+        ("'x' has rank 3, the model takes rank 2",),
+        "inputs[0].shape",
+        fields=inputs((2, 3, 4)),
+    ),
+    "another dtype": Refusal(
+        doubled,
+        ErrorCode.INPUTS_MISMATCH,
+        ("'x' is int64, the model takes float32",),
+        "inputs[0].dtype",
+        fields=inputs(dtype="int64"),
+    ),
+    # what only the job can find
+    "another size": failed(doubled, ErrorCode.INPUTS_MISMATCH, "another size in axis 1", **inputs((2, 4))),
+    "huge inputs": failed(
+        lambda: scripted(Doubled()),
+        ErrorCode.LIMIT_MEMORY,
+        "the inputs alone would take",
+        "the largest is x=2147483648x2147483648:float32",
+        "Shrink the model or its inputs",
+        **inputs((1 << 31, 1 << 31)),
+    ),
+    "sparse inputs": failed(
+        lambda: exported(Dense(), torch.eye(3).to_sparse()),
+        ErrorCode.MODEL_TENSORS_UNSUPPORTED,
+        "'x' is sparse",
+        KINDS,
+    ),
+    "complex outputs": failed(
+        lambda: exported(Spectrum(), PAIR),
+        ErrorCode.MODEL_TENSORS_UNSUPPORTED,
+        "'output' is of dtype complex64",
+        "torch.view_as_real",
+    ),
+    "integers as outputs": failed(
+        lambda: exported(Counting(), PAIR),
+        ErrorCode.MODEL_SIGNATURE_UNSUPPORTED,
+        "output 1 is no tensor but int",
+        SIGNATURE,
+    ),
+    "no outputs": failed(
+        lambda: exported(WithoutOutputs(), PAIR),
+        ErrorCode.MODEL_SIGNATURE_UNSUPPORTED,
+        "returns no tensor",
+        SIGNATURE,
+    ),
+    "dropout in training": failed(
+        lambda: exported(nn.Sequential(nn.Dropout()), PAIR, training=True),
+        ErrorCode.MODEL_STATEFUL,
+        "training mode",
+        "Call `eval()`",
+    ),
+    "batch norm in training": failed(
+        lambda: exported(nn.Sequential(nn.ReLU(), nn.BatchNorm1d(3)), PAIR, training=True),
+        ErrorCode.MODEL_STATEFUL,
+        "training mode: aten.batch_norm.default in 1",
+        "Call `eval()`",
+        at="1",
+    ),
+    "unsupported operators": failed(
+        lambda: exported(Unsupported(), PAIR),
+        ErrorCode.OPERATOR_UNSUPPORTED,
+        "aten._linalg_svd.default, aten.i0.default",
+        "Rewrite the places that are listed",
+        at="inner",
+    ),
+    "unsupported operators in the source": failed(
+        lambda: exported(Unsupported(), PAIR), ErrorCode.OPERATOR_UNSUPPORTED, at=SOURCE
+    ),
+    "a model that raises": failed(
+        lambda: scripted(Raising()),
+        ErrorCode.MODEL_RAISED,
+        "ValueError: one at a time",
+        "Run it in torch",
+        at=SOURCE,
+        **inputs(),
+    ),
+    "a graph that raises": failed(
+        lambda: graph(nn.Sequential(nn.ReLU(), nn.Linear(4, 2))),
+        ErrorCode.MODEL_RAISED,
+        "in module '1'",
+        "Run it in torch",
+        at="1",
+        **inputs(name="input"),
+    ),
+    "indices out of range": failed(
+        lambda: scripted(Lookup()),
+        ErrorCode.MODEL_RAISED,
+        "index out of range",
+        at=SOURCE,
+        **inputs((2,), dtype="int64"),
+    ),
+    "a segmentation fault": failed(
+        lambda: malicious_model("import ctypes\nctypes.string_at(0)"),
+        ErrorCode.CHILD_CRASHED,
+        "SIGSEGV; in ",
+        "Python at ",
+        "(string_at)",
+        "a model can crash torch by itself",
+        **inputs(name="input"),
+    ),
+    "an abort": failed(
+        lambda: malicious_model("os.abort()"),
+        ErrorCode.CHILD_CRASHED,
+        "SIGABRT",
+        "(attack)",
+        **inputs(name="input"),
+    ),
+    "more memory than there is": failed(
+        lambda: scripted(Hungry()),
+        ErrorCode.LIMIT_MEMORY,
+        "allocate",
+        "BESSEMER_LIMIT_MEMORY_BYTES",
+        at=SOURCE,
+        **inputs(),
+    ),
+    "no end": failed(
+        lambda: scripted(Endless()),
+        ErrorCode.TIMEOUT,
+        "2.0 s",
+        "longer `timeout_seconds`",
+        timeout_seconds=2,
+        **inputs(),
+    ),
+    # options that only the worker knows
+    "an unknown processor": failed(
+        doubled,
+        ErrorCode.BUILD_FAILED,
+        "did you mean 'znver4'?",
+        "Check the target",
+        target={"mcpu": "znver44"},
+    ),
+    "an unknown feature": failed(
+        doubled,
+        ErrorCode.BUILD_FAILED,
+        "did you mean '+avx2'?",
+        target={"mcpu": "x86-64-v3", "features": ["+avx22"]},
+    ),
+    "an unknown architecture": failed(
+        doubled,
+        ErrorCode.BUILD_FAILED,
+        "did you mean 'x86_64'?",
+        target={"mcpu": "znver4", "triple": "x86_46-linux-gnu"},
+    ),
+    "an unknown rewrite": failed(
+        doubled, ErrorCode.REWRITE_UNKNOWN, "did you mean 'ewise_fma'?", optimize={"enable": ["ewise_fna"]}
+    ),
+    "an unknown kernel": failed(
+        doubled, ErrorCode.KERNEL_UNKNOWN, "did you mean 'openblas'?", kernels={"linear": "openbla"}
+    ),
+    "an unknown space": failed(
+        linear,
+        ErrorCode.SPACE_UNKNOWN,
+        "did you mean 'metaschedule'?",
+        tune={"trials": 1, "spaces": {"*": "metaschedul"}},
+    ),
+    "an unknown function": failed(
+        linear,
+        ErrorCode.FUNCTION_UNKNOWN,
+        "did you mean 'fused_linear",
+        tune={"trials": 1, "spaces": {"fusd_linear": "metaschedule"}},
+    ),
+}

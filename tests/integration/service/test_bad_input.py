@@ -1,0 +1,55 @@
+"""Every kind of bad input is named, with what to do, and costs the worker nothing."""
+
+import httpx
+import pytest
+import torch
+from asking import Answer, compiled
+from refusals import REFUSALS
+from refused_models import Mixed, WithoutInputs, exported
+
+from bessemer.contract.problem import Problem
+from examples.models import EXAMPLES
+
+
+@pytest.fixture(scope="module")
+def worker(api: httpx.Client) -> dict[str, object]:
+    """The only worker, as it was before any bad input came."""
+    (worker,) = api.get("/readyz").json()["workers"]
+    return {name: worker[name] for name in ("id", "started_at") if name in worker}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_bad_input_is_named_with_what_to_do_and_where(
+    worker: dict[str, object], answers: dict[str, Answer], name: str
+) -> None:
+    row, answer = REFUSALS[name], answers[name]
+    assert answer.problem is not None
+    assert (answer.problem.code, answer.status) == (row.code, row.status), answer.problem.detail
+    text = f"{answer.problem.detail}\n{answer.problem.advice}"
+    assert [told for told in row.told if told not in text] == [], text
+    assert row.at is None or row.at in places(answer.problem)
+    assert answer.attempts <= 1
+    assert answer.problem.status < 500
+
+
+def test_what_is_odd_is_compiled(api: httpx.Client) -> None:
+    odd = exported(Mixed(), torch.tensor(1.5), 3, "scaled", None)
+    document = compiled(api, odd)
+    assert document["verified"], document["problem"]
+
+
+def test_a_model_without_inputs_is_compiled(api: httpx.Client) -> None:
+    assert compiled(api, exported(WithoutInputs()))["verified"]
+
+
+def test_the_same_worker_compiles_the_mlp_afterwards(
+    api: httpx.Client, worker: dict[str, object], answers: dict[str, Answer]
+) -> None:
+    example = EXAMPLES["mlp"]
+    document = compiled(api, exported(example.build(), *example.example_inputs()))
+    assert (document["verified"], document["attempt"], document["worker"]) == (True, 1, worker["id"])
+
+
+def places(problem: Problem) -> set[str | None]:
+    named = {part for place in problem.places for part in (place.file, place.module_path)}
+    return named | {error.field for error in problem.errors}

@@ -1,0 +1,64 @@
+"""What a user installs beside a worker: an operator, a rule, a rewrite, a legalization, a kernel, a space."""
+
+from pathlib import Path
+
+import torch
+from tvm import relax, s_tir, te
+from tvm.relax.dpl import is_op, wildcard
+
+from worker.kernels.kernel import Kernel
+from worker.rewrites.legalizations import Legalization
+from worker.rewrites.rewrite import Match, Rewrite
+from worker.spaces.space import Space
+from worker.translation.emitter import Emitter
+from worker.translation.rule import Rule
+
+
+@torch.library.custom_op("sample::triple", mutates_args=())
+def triple(x: torch.Tensor) -> torch.Tensor:
+    return x * 3
+
+
+@triple.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def as_relax(emit: Emitter, x: relax.Expr) -> relax.Expr:
+    return relax.op.multiply(x, relax.const(3, emit.dtype))
+
+
+ANY = wildcard()
+
+
+def only(match: Match) -> relax.Expr:
+    return match[ANY]
+
+
+def hyperbolic_tangent(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    def compute(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda *index: te.tanh(x(*index)), name="sample_tanh")
+
+    return builder.call_te(compute, call.args[0], primfunc_name_hint="sample_tanh")
+
+
+def divide_rows(schedule: s_tir.Schedule) -> None:
+    rows, *_ = schedule.get_loops(schedule.get_sblock("sample_tanh"))
+    outer, _ = schedule.split(rows, schedule.sample_perfect_tile(rows, n=2, max_innermost_factor=4))
+    schedule.parallel(outer)
+
+
+RULES = (Rule("sample.triple.default", as_relax),)
+REWRITES = (
+    Rewrite(
+        "sample_negations",
+        "two negations are none",
+        is_op("relax.negative")(is_op("relax.negative")(ANY)),
+        only,
+    ),
+)
+LEGALIZATIONS = (Legalization("relax.tanh", hyperbolic_tangent),)
+KERNELS = (
+    Kernel("tanh", "sample", ("tanh",), "sample_tanh", Path(__file__).parent, "tanh.o", lambda _: True),
+)
+SPACES = (Space("sample-rows", divide_rows, "functions with a block 'sample_tanh'"),)

@@ -1,0 +1,42 @@
+"""Names in a request that this worker does not have."""
+
+from typing import Any
+
+import pytest
+from stage_samples import TARGET
+
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.request import CompilationRequest
+from worker.errors import JobError
+from worker.pipeline.names import check_names
+
+
+def request(**fields: Any) -> CompilationRequest:
+    return CompilationRequest.model_validate({"model": "0" * 64, "target": "host", **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "hint"),
+    [
+        ({"optimize": {"enable": ["gelu_er"]}}, ErrorCode.REWRITE_UNKNOWN, "'gelu_erf'"),
+        ({"optimize": {"disable": ["attentions"]}}, ErrorCode.REWRITE_UNKNOWN, "'attention'"),
+        ({"kernels": {"linear": "openbls"}}, ErrorCode.KERNEL_UNKNOWN, "'openblas'"),
+        ({"kernels": {"linaer": "auto"}}, ErrorCode.KERNEL_UNKNOWN, "'linear'"),
+    ],
+)
+def test_a_name_that_is_not_here_is_refused_with_the_nearest(
+    fields: dict[str, Any], code: ErrorCode, hint: str
+) -> None:
+    with pytest.raises(JobError, match=f"did you mean {hint}") as caught:
+        check_names(request(**fields), TARGET)
+    assert caught.value.code is code
+
+
+def test_what_is_here_passes() -> None:
+    check_names(
+        request(
+            optimize={"enable": ["ewise_fma"], "disable": ["gelu_erf"]},
+            kernels={"linear": "auto", "relu": "none"},
+        ),
+        TARGET,
+    )

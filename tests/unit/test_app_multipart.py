@@ -1,0 +1,67 @@
+"""Forms are read in pieces of any size, and to their end."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.multipart import Form, boundary_of
+from app.problems import ProblemError
+
+BOUNDARY = b"xyz"
+BODY = (
+    b'--xyz\r\nContent-Disposition: form-data; name="request"\r\n\r\n{"target": "host"}\r\n'
+    b"--xyz\r\nContent-Type: application/octet-stream\r\n"
+    b'content-disposition: form-data; name="model"; filename="a b.pt2"\r\n\r\n--xy\r\n-z\r\n--xyz--\r\n'
+)
+READ = [("request", b'{"target": "host"}'), ("model", b"--xy\r\n-z")]
+
+
+async def pieces(body: bytes, size: int) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), size):
+        yield body[start : start + size]
+
+
+async def read(body: bytes, size: int = 1 << 16) -> list[tuple[str, bytes]]:
+    form = Form(BOUNDARY, pieces(body, size))
+    return [(part.name, b"".join([chunk async for chunk in part.chunks])) async for part in form.parts()]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 50, 1000])
+async def test_a_form_is_the_same_in_pieces_of_any_size(size: int) -> None:
+    assert await read(BODY, size) == READ
+
+
+async def test_what_is_not_read_of_a_part_is_skipped() -> None:
+    assert [part.name async for part in Form(BOUNDARY, pieces(BODY, 5)).parts()] == ["request", "model"]
+
+
+@pytest.mark.parametrize("end", range(0, len(BODY) - 3, 9))
+async def test_a_form_that_is_cut_off_is_incomplete_wherever_it_ends(end: int) -> None:
+    with pytest.raises(ProblemError) as caught:
+        await read(BODY[:end])
+    assert caught.value.problem.code == "upload-incomplete"
+
+
+@pytest.mark.parametrize("body", [b"not a form at all", b"--other\r\n\r\n", b"--xyz\r\nno header\r\n\r\n"])
+async def test_what_is_no_form_is_refused(body: bytes) -> None:
+    with pytest.raises(ProblemError) as caught:
+        await read(body)
+    assert caught.value.problem.code == "request-invalid"
+
+
+@pytest.mark.parametrize(
+    ("content_type", "boundary"),
+    [
+        ("multipart/form-data; boundary=xyz", b"xyz"),
+        ('Multipart/Form-Data; charset=utf-8; boundary="x y"', b"x y"),
+        ("application/json", None),
+        ("", None),
+    ],
+)
+def test_a_boundary_is_found_where_there_is_a_form(content_type: str, boundary: bytes | None) -> None:
+    assert boundary_of(content_type) == boundary
+
+
+def test_a_form_without_a_boundary_is_refused() -> None:
+    with pytest.raises(ProblemError):
+        boundary_of("multipart/form-data")

@@ -1,0 +1,55 @@
+"""Which worker can take a compilation, as a table."""
+
+import pytest
+
+from bessemer.contract.capability import Capability, Needs, lacks, needs_of
+from bessemer.contract.target import ExplicitTarget, PresetTarget, Target
+
+HASWELL = Capability(
+    architecture="x86_64",
+    foreign=("aarch64", "riscv64"),
+    processors={"x86-64-v4": ("avx512f", "avx512vl"), "knl": ("avx512f",)},
+    lacking=("avx512f", "avx512vl", "avxvnni"),
+)
+ARM = "aarch64-unknown-linux-gnu"
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        (PresetTarget(preset="host"), "None"),
+        (PresetTarget(preset="x86-64-v4", cores=3), "x86_64 x86-64-v4"),
+        (ExplicitTarget(mcpu="znver4", features=("+b", "+a")), "x86_64 znver4 +a +b"),
+        (ExplicitTarget(mcpu="cortex-a72", triple=ARM), "aarch64 cortex-a72"),
+    ],
+)
+def test_a_targets_needs_are_its_processor_and_its_features(target: Target, text: str) -> None:
+    needs = needs_of(target)
+    assert str(needs) == text
+    assert needs is None or Needs.parse(text) == needs
+
+
+@pytest.mark.parametrize(
+    ("needs", "lacking"),
+    [
+        (None, ()),
+        ("x86_64 x86-64-v3", ()),
+        ("x86_64 x86-64-v4", ("avx512f", "avx512vl")),
+        ("x86_64 x86-64-v4 -avx512vl", ("avx512f",)),
+        ("x86_64 knl -avx512f", ()),
+        ("x86_64 x86-64-v3 +avxvnni", ("avxvnni",)),
+        ("x86_64 x86-64-v3 +fast-gather", ()),
+        ("aarch64 cortex-a72", ("aarch64",)),
+        ("x86_64 unheard-of", ()),
+        ("unheard-of generic", ()),
+    ],
+    ids=str,
+)
+def test_a_worker_lacks_what_its_processor_cannot_run_and_takes_what_its_compiler_will_refuse(
+    needs: str | None, lacking: tuple[str, ...]
+) -> None:
+    assert lacks(HASWELL, None if needs is None else Needs.parse(needs)) == lacking
+
+
+def test_a_worker_that_says_nothing_takes_everything() -> None:
+    assert lacks(Capability(), Needs.parse("x86_64 x86-64-v4")) == ()

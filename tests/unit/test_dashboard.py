@@ -1,0 +1,103 @@
+"""The dashboard and the alerts ask for metrics and labels that exist, in queries that parse."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+
+from bessemer.contract.problem import ErrorCode
+from bessemer.store.queue import TaskKind
+from bessemer.telemetry import metrics
+from bessemer.telemetry.metrics import Kind, Metric
+from worker.metrics import OWN_FAULTS, WorkerMetrics
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+DASHBOARD = json.loads((DEPLOY / "grafana" / "bessemer.json").read_text())
+ALERTS = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())
+PROMETHEUS = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+BY_NAME = {metric.name: metric for metric in (*metrics.APP, *metrics.WORKER)}
+HISTOGRAM_LABELS = ("le",)
+
+
+def panels() -> list[dict[str, Any]]:
+    return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+
+
+def rules() -> list[dict[str, Any]]:
+    return [rule for group in ALERTS["groups"] for rule in group["rules"]]
+
+
+def queries() -> Iterator[str]:
+    for panel in panels():
+        yield from (target["expr"].replace("$__rate_interval", "5m") for target in panel["targets"])
+    yield from (rule["expr"] for rule in rules())
+
+
+def series(name: str) -> tuple[Metric | None, tuple[str, ...]]:
+    """The metric that a series belongs to, and the labels that it has."""
+    if name in BY_NAME and BY_NAME[name].kind is not Kind.HISTOGRAM:
+        return BY_NAME[name], BY_NAME[name].labels
+    base, _, suffix = name.rpartition("_")
+    found = BY_NAME.get(base)
+    if found is None or found.kind is not Kind.HISTOGRAM or suffix not in ("bucket", "sum", "count"):
+        return None, ()
+    return found, (*found.labels, *(HISTOGRAM_LABELS if suffix == "bucket" else ()))
+
+
+@pytest.mark.parametrize("query", sorted(set(queries())))
+def test_a_query_parses_and_asks_for_what_there_is(query: str) -> None:
+    promql_parser.parse(query)
+    names = re.findall(r"bessemer_\w+", query)
+    assert names
+    assert [name for name in names if series(name)[0] is None] == []
+    known = {label for name in names for label in series(name)[1]}
+    grouped = {label for group in re.findall(r"by \(([^)]*)\)", query) for label in group.split(", ")}
+    selected = set(re.findall(r"(\w+)=~?\"", query))
+    assert grouped | selected <= known
+
+
+def test_every_metric_but_the_builds_version_is_on_the_dashboard() -> None:
+    asked = {series(name)[0] for query in queries() for name in re.findall(r"bessemer_\w+", query)}
+    assert {metric.name for metric in BY_NAME.values()} - {metric.name for metric in asked if metric} == {
+        metrics.BUILD.name
+    }
+
+
+def test_every_panel_has_a_title_a_place_and_an_id_of_its_own() -> None:
+    placed = [panel["gridPos"] for panel in DASHBOARD["panels"]]
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(placed)
+    assert len({(place["x"], place["y"]) for place in placed}) == len(placed)
+    assert all(place["x"] + place["w"] <= 24 for place in placed)
+    assert all(panel["title"] and panel["targets"] for panel in panels())
+
+
+def test_alerts_name_every_end_that_is_no_fault_of_a_request() -> None:
+    named = [code for rule in rules() for code in re.findall(r'code=~"([^"]+)"', rule["expr"])]
+    assert {code for text in named for code in text.split("|")} == set(OWN_FAULTS)
+
+
+@pytest.mark.parametrize("kind", TaskKind)
+@pytest.mark.parametrize("code", OWN_FAULTS)
+def test_what_an_alert_waits_for_is_counted_from_zero(kind: TaskKind, code: ErrorCode) -> None:
+    labels = {"kind": kind, "outcome": "failed", "code": code}
+    assert WorkerMetrics().registry.get_sample_value("bessemer_tasks_total", labels) == 0
+
+
+def test_the_example_of_prometheus_has_the_rules_and_both_programs() -> None:
+    assert all((DEPLOY / "prometheus" / name).is_file() for name in PROMETHEUS["rule_files"])
+    assert {job["job_name"] for job in PROMETHEUS["scrape_configs"]} == {"bessemer-app", "bessemer-worker"}
+
+
+@pytest.mark.parametrize("name", ["bessemer.json", "prometheus.yml", "alerts.yml"])
+def test_the_documentation_names_the_files(name: str) -> None:
+    assert name in (DEPLOY.parent / "docs" / "observability.md").read_text()
+
+
+@pytest.mark.parametrize("alert", [rule["alert"] for rule in rules()])
+def test_every_alert_is_documented(alert: str) -> None:
+    assert f"`{alert}`" in (DEPLOY.parent / "docs" / "observability.md").read_text()

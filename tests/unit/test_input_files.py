@@ -1,0 +1,102 @@
+"""Inputs of invocations: two formats, told apart by their bytes; whatever else comes is refused by name."""
+
+import io
+import json
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from worker.errors import JobError
+from worker.input_files import read_inputs
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+MASK = np.array([True, False])
+
+
+def npz(**arrays: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def safetensors(header: object, data: bytes = b"") -> bytes:
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def entry(dtype: str, shape: list[int], start: int, end: int) -> dict[str, object]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+
+
+def pickled() -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, x=np.array([object()], dtype=object), allow_pickle=True)
+    return buffer.getvalue()
+
+
+def zipped(name: str, content: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        npz(x=X, mask=MASK),
+        safetensors(
+            {
+                "__metadata__": {"made": "here"},
+                "x": entry("F32", [2, 3], 0, 24),
+                "mask": entry("BOOL", [2], 24, 26),
+            },
+            X.tobytes() + MASK.tobytes(),
+        ),
+    ],
+    ids=["npz", "safetensors"],
+)
+def test_both_formats_give_the_same_arrays(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "inputs").write_bytes(content)
+    arrays = read_inputs(tmp_path / "inputs")
+    assert (arrays["x"] == X).all()
+    assert (arrays["mask"] == MASK).all()
+    assert {name: str(array.dtype) for name, array in arrays.items()} == {"x": "float32", "mask": "bool"}
+
+
+def test_bfloat16_comes_as_its_bits(tmp_path: Path) -> None:
+    (tmp_path / "inputs").write_bytes(safetensors({"x": entry("BF16", [2], 0, 4)}, b"\x80\x3f\x00\x40"))
+    assert read_inputs(tmp_path / "inputs")["x"].tolist() == [0x3F80, 0x4000]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"x",
+        b"PK",
+        b"PK\x03\x04 and nothing else",
+        npz(x=X)[:-30],
+        zipped("x.npy", b"no array"),
+        zipped("x.npy", b"\x93NUMPY\x01\x00\xff\xff"),
+        pickled(),
+        struct.pack("<Q", 1 << 62) + b"{}",
+        safetensors([1]),
+        safetensors({"x": "y"}),
+        safetensors({"x": entry("F32", [2, 3], 0, 24)}, b"too short"),
+        safetensors({"x": entry("F32", [2, 3], 8, 4)}, bytes(24)),
+        safetensors({"x": entry("F32", [-1], 0, 24)}, bytes(24))[:30],
+        safetensors({"x": entry("F12", [6], 0, 24)}, bytes(24)),
+        safetensors({"x": entry("F32", [7], 0, 24)}, bytes(24)),
+        b"[" * 100_000,
+    ],
+    ids=range(16),
+)
+def test_what_is_no_file_of_arrays_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "inputs").write_bytes(content)
+    with pytest.raises(JobError) as caught:
+        read_inputs(tmp_path / "inputs")
+    assert caught.value.code == "inputs-unreadable"
+    assert str(tmp_path) not in caught.value.detail

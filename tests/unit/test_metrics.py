@@ -1,0 +1,162 @@
+"""Every metric is declared in one place, and follows Prometheus's conventions."""
+
+import logging
+import socket
+from collections.abc import Iterable
+
+import httpx
+import pytest
+from prometheus_client import Metric as Family
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.metrics import AppMetrics, CensusCollector
+from bessemer.contract.job import JobState
+from bessemer.contract.model import ModelState
+from bessemer.contract.problem import ErrorCode, make_problem
+from bessemer.contract.stage import Stage
+from bessemer.store.census import Census, Kept, Waiting
+from bessemer.store.queue import QueueName, TaskKind
+from bessemer.telemetry import metrics
+from bessemer.telemetry.metrics import Kind, Metric
+from worker.errors import MetricsPortError
+from worker.messages import ProgressMade, StageFinished, StageStarted
+from worker.metrics import WorkerMetrics, served
+from worker.usage import Usage
+
+EVERY = tuple({metric.name: metric for metric in (*metrics.APP, *metrics.WORKER)}.values())
+BASE_UNITS = ("_seconds", "_bytes")
+NOTHING = Census(
+    waiting=dict.fromkeys(QueueName, Waiting()),
+    jobs=dict.fromkeys(JobState, 0),
+    models=dict.fromkeys(ModelState, 0),
+    workers_live=0,
+    workers_lost=0,
+    kept_models=Kept(0, 0),
+    kept_artifacts=Kept(0, 0),
+)
+
+
+def own_names(families: Iterable[Family]) -> set[str]:
+    """Names as declared: the library keeps a counter's without its suffix."""
+    return {
+        f"{family.name}_total" if family.type == "counter" else family.name
+        for family in families
+        if family.name.startswith("bessemer_")
+    }
+
+
+def test_the_app_has_the_metrics_that_are_declared_for_it() -> None:
+    page = [*AppMetrics().registry.collect(), *CensusCollector(NOTHING).collect()]
+    assert own_names(page) == {metric.name for metric in metrics.APP}
+
+
+def test_a_worker_has_the_metrics_that_are_declared_for_it() -> None:
+    assert own_names(WorkerMetrics().registry.collect()) == {metric.name for metric in metrics.WORKER}
+
+
+@pytest.mark.parametrize("metric", EVERY, ids=lambda metric: metric.name)
+def test_a_name_says_what_prometheus_expects(metric: Metric) -> None:
+    assert metric.name.startswith("bessemer_")
+    assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+    assert bool(metric.buckets) == (metric.kind is Kind.HISTOGRAM)
+    if metric.kind is Kind.HISTOGRAM:
+        assert metric.name.endswith(BASE_UNITS)
+
+
+@pytest.mark.parametrize("metric", EVERY, ids=lambda metric: metric.name)
+def test_no_label_identifies_anything(metric: Metric) -> None:
+    known = {
+        "version",
+        "queue",
+        "state",
+        "kind",
+        "method",
+        "route",
+        "status",
+        "stage",
+        "outcome",
+        "code",
+        "limit",
+    }
+    assert set(metric.labels) <= known
+
+
+def value(counted: WorkerMetrics, name: str, **labels: str) -> float:
+    return counted.registry.get_sample_value(name, labels) or 0.0
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome", "kills"),
+    [
+        (None, "succeeded", 0),
+        (ErrorCode.CAPTURE_FAILED, "failed", 0),
+        (ErrorCode.INTERNAL, "failed", 0),
+        (ErrorCode.CANCELLED, "cancelled", 0),
+        (ErrorCode.LIMIT_MEMORY, "failed", 1),
+        (ErrorCode.TIMEOUT, "failed", 1),
+    ],
+)
+def test_a_task_is_counted_by_outcome_and_code(code: ErrorCode | None, outcome: str, kills: int) -> None:
+    counted = WorkerMetrics()
+    counted.ended(TaskKind.COMPILE, make_problem(code, "") if code else None)
+    name = code.value if code else ""
+    assert value(counted, "bessemer_tasks_total", kind="compile", outcome=outcome, code=name) == 1
+    assert value(counted, "bessemer_sandbox_kills_total", limit=name) == kills
+
+
+def test_a_task_is_in_progress_until_it_ends_however_it_does() -> None:
+    counted = WorkerMetrics()
+    with pytest.raises(KeyError), counted.task(TaskKind.INSPECT):
+        assert value(counted, "bessemer_tasks_in_progress", kind="inspect") == 1
+        raise KeyError
+    assert value(counted, "bessemer_tasks_in_progress", kind="inspect") == 0
+    assert value(counted, "bessemer_task_duration_seconds_count", kind="inspect") == 1
+
+
+def test_a_job_tells_of_stages_and_trials_and_is_believed_in_neither_times_nor_great_counts() -> None:
+    counted = WorkerMetrics()
+    with counted.job() as meter:
+        meter.heard(StageStarted(stage=Stage.TUNE))
+        for done in (4, 2, 16, 1 << 53):
+            meter.heard(ProgressMade(stage=Stage.TUNE, done=done, total=16))
+        meter.heard(ProgressMade(stage=Stage.BENCHMARK, done=400, total=400))
+        meter.heard(StageFinished(stage=Stage.TUNE, seconds=1e300))
+    assert value(counted, "bessemer_candidates_measured_total") == 100_000
+    assert value(counted, "bessemer_stage_duration_seconds_count", stage="tune") == 1
+    assert value(counted, "bessemer_stage_duration_seconds_sum", stage="tune") < 60
+
+
+def test_the_most_memory_of_a_job_is_kept() -> None:
+    counted = WorkerMetrics()
+    with counted.job() as meter:
+        for memory in (10, 300, 20):
+            meter.used(Usage(memory, 0, 0, 0, 0.0, 0.0))
+    assert value(counted, "bessemer_job_peak_memory_bytes_sum") == 300
+
+
+async def test_the_page_is_prometheuss_text() -> None:
+    page = await AppMetrics().page(lambda: NOTHING)
+    families = {family.name: family for family in text_string_to_metric_families(page.decode())}
+    assert families["bessemer_database_up"].samples[0].value == 1
+    assert {sample.labels["state"] for sample in families["bessemer_jobs"].samples} == set(JobState)
+
+
+def test_a_worker_serves_its_metrics_until_it_stops(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with served(WorkerMetrics(), "127.0.0.1", 0):
+        address = caplog.messages[-1].rpartition(" ")[2]
+        assert "bessemer_build_info" in httpx.get(address).text
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(address)
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(MetricsPortError, match=f"127.0.0.1:{port}"),
+            served(WorkerMetrics(), "127.0.0.1", port),
+        ):
+            pass

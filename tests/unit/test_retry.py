@@ -1,0 +1,89 @@
+"""Which attempts are made again, and how long a store that is away is waited for."""
+
+import errno
+
+import pytest
+
+from bessemer.contract.problem import ErrorCode, make_problem
+from bessemer.store.errors import FencedError, StoreUnavailableError
+from worker.errors import failure_of
+from worker.patience import Patience, waits
+from worker.retry import is_given_up, lost, retry_helps
+
+
+@pytest.mark.parametrize(
+    ("code", "lost_attempts", "helps"),
+    [
+        (ErrorCode.CHILD_KILLED, 0, True),
+        (ErrorCode.CHILD_KILLED, 1, True),
+        (ErrorCode.CHILD_KILLED, 2, False),
+        (ErrorCode.WORKER_DISK_FULL, 0, True),
+        (ErrorCode.CHILD_CRASHED, 0, False),
+        (ErrorCode.LIMIT_MEMORY, 0, False),
+        (ErrorCode.TIMEOUT, 0, False),
+        (ErrorCode.CANCELLED, 0, False),
+        (ErrorCode.VERIFY_MISMATCH, 0, False),
+    ],
+)
+def test_an_attempt_is_made_again_only_where_that_can_help(
+    code: ErrorCode, lost_attempts: int, helps: bool
+) -> None:
+    assert retry_helps(make_problem(code, ""), lost_attempts) is helps
+
+
+@pytest.mark.parametrize(("lost_attempts", "expected"), [(0, False), (2, False), (3, True), (4, True)])
+def test_a_task_is_given_up_after_three_lost_attempts(lost_attempts: int, expected: bool) -> None:
+    assert is_given_up(lost_attempts) is expected
+
+
+def test_a_task_that_is_given_up_names_the_workers_that_it_cost() -> None:
+    problem = lost(3, ("a", "b", "a"))
+    assert problem.code is ErrorCode.WORKER_LOST
+    assert problem.detail == "3 attempts were lost with their workers (a, b, a)"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("write: No space left on device")],
+    ids=["an errno", "another library's words"],
+)
+def test_a_full_disk_is_not_the_stages_fault(error: Exception) -> None:
+    assert failure_of(ErrorCode.PACKAGE_FAILED, error).code is ErrorCode.WORKER_DISK_FULL
+
+
+class Away:
+    """A store that answers from the third call on."""
+
+    calls = 0
+
+    def __call__(self) -> str:
+        self.calls += 1
+        if self.calls < 3:
+            raise StoreUnavailableError("away")
+        return "here"
+
+
+async def test_a_store_that_comes_back_is_waited_for() -> None:
+    store = Away()
+    assert await Patience(60).call(store) == "here"
+    assert store.calls == 3
+
+
+async def test_patience_ends() -> None:
+    store = Away()
+    with pytest.raises(StoreUnavailableError):
+        await Patience(0).call(store)
+    assert store.calls == 1
+
+
+async def test_only_a_store_that_is_away_is_waited_for() -> None:
+    def fenced() -> None:
+        raise FencedError("job", 1)
+
+    with pytest.raises(FencedError):
+        await Patience(60).call(fenced)
+
+
+def test_the_waits_grow_up_to_two_seconds() -> None:
+    first = [next_ for next_, _ in zip(waits(), range(7), strict=False)]
+    assert first == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]

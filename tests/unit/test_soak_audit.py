@@ -1,0 +1,66 @@
+"""What the soak counts as lost."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from benchmarks.soak.audit import event_faults
+from bessemer.contract.job import Event, EventType, JobState
+
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+QUEUED, SUCCEEDED = ("queued", {}), ("succeeded", {})
+Told = tuple[str, dict[str, Any]]
+
+
+def started(attempt: int) -> Told:
+    return "started", {"attempt": attempt}
+
+
+def began(stage: str) -> Told:
+    return "stage-started", {"stage": stage}
+
+
+def ended(stage: str) -> Told:
+    return "stage-finished", {"stage": stage}
+
+
+def events(*told: Told) -> list[Event]:
+    return [
+        Event(seq=seq, type=EventType(kind), at=MOMENT, data=data)
+        for seq, (kind, data) in enumerate(told, start=1)
+    ]
+
+
+STRAIGHT = (QUEUED, started(1), began("capture"), ended("capture"), began("tune"), ended("tune"), SUCCEEDED)
+TAKEN_OVER = (QUEUED, started(1), began("capture"), started(2), began("capture"), ended("capture"), SUCCEEDED)
+
+
+@pytest.mark.parametrize("told", [STRAIGHT, TAKEN_OVER], ids=["straight", "taken over"])
+def test_a_history_without_gap_or_repeat_has_no_fault(told: tuple[Told, ...]) -> None:
+    assert event_faults(events(*told), JobState.SUCCEEDED) == []
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param((*STRAIGHT, SUCCEEDED), id="two ends"),
+        pytest.param(STRAIGHT[:-1], id="no end"),
+        pytest.param((QUEUED, started(2), SUCCEEDED), id="an attempt is missing"),
+        pytest.param((QUEUED, started(1), started(1), SUCCEEDED), id="an attempt is repeated"),
+        pytest.param((QUEUED, started(1), began("tune"), began("tune"), SUCCEEDED), id="a stage is repeated"),
+        pytest.param((QUEUED, started(1), ended("tune"), SUCCEEDED), id="a stage never began"),
+    ],
+)
+def test_a_history_with_gap_or_repeat_has_a_fault(told: tuple[Told, ...]) -> None:
+    assert event_faults(events(*told), JobState.SUCCEEDED) != []
+
+
+def test_a_number_that_is_missing_is_a_fault() -> None:
+    history = events(*STRAIGHT)
+    del history[2]
+    assert event_faults(history, JobState.SUCCEEDED) != []
+
+
+def test_an_end_that_the_row_denies_is_a_fault() -> None:
+    assert event_faults(events(*STRAIGHT), JobState.FAILED) != []

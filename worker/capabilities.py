@@ -1,0 +1,26 @@
+"""What this machine's processor cannot run, worked out once from what LLVM knows."""
+
+from __future__ import annotations
+
+from bessemer.contract.capability import Capability
+from worker.targets import (
+    architecture_of,
+    host_instruction_sets,
+    host_triple,
+    known_architectures,
+    processors,
+)
+
+
+def capability() -> Capability:
+    """What a worker on this machine says of itself, so that it is given only what it can measure."""
+    triple = host_triple()
+    present = host_instruction_sets(triple)
+    needed = processors(triple)
+    architecture = architecture_of(triple)
+    return Capability(
+        architecture=architecture,
+        foreign=tuple(sorted(known_architectures() - {architecture})),
+        processors={name: tuple(sorted(sets - present)) for name, sets in needed.items() if sets - present},
+        lacking=tuple(sorted(frozenset().union(*needed.values()) - present)),
+    )

@@ -1,0 +1,138 @@
+"""What a worker counts of its tasks, and where Prometheus reads it."""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prometheus_client import start_http_server
+
+from bessemer.contract.problem import ErrorCode, Problem
+from bessemer.contract.request import MAX_TRIALS
+from bessemer.contract.stage import Stage
+from bessemer.store.queue import TaskKind
+from bessemer.telemetry import metrics
+from worker.errors import MetricsPortError
+from worker.messages import Message, ProgressMade, StageFinished, StageStarted
+from worker.usage import Usage
+
+LIMITS = frozenset(code for code in ErrorCode if code.value.startswith("limit-")) | {ErrorCode.TIMEOUT}
+OWN_FAULTS = (
+    ErrorCode.INTERNAL,
+    ErrorCode.WORKER_LOST,
+    ErrorCode.CHILD_CRASHED,
+    ErrorCode.CHILD_MISBEHAVED,
+    ErrorCode.SANDBOX_INCOMPLETE,
+)
+"""Ends that are no fault of a request: alerts ask for them."""
+SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
+
+log = logging.getLogger(__name__)
+
+
+class WorkerMetrics:
+    """The metrics of one worker, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = metrics.new_registry()
+        self.zygote_restarts = metrics.ZYGOTE_RESTARTS.counter(self.registry)
+        self.workers_lost = metrics.WORKERS_LOST.counter(self.registry)
+        self.candidates = metrics.CANDIDATES.counter(self.registry)
+        self.stages = metrics.STAGE_DURATION.histogram(self.registry)
+        self._tasks = metrics.TASKS.counter(self.registry)
+        self._durations = metrics.TASK_DURATION.histogram(self.registry)
+        self._in_progress = metrics.TASKS_IN_PROGRESS.gauge(self.registry)
+        self._peak_memory = metrics.PEAK_MEMORY.histogram(self.registry)
+        self._kills = metrics.SANDBOX_KILLS.counter(self.registry)
+        self._begin_at_zero()
+
+    def _begin_at_zero(self) -> None:
+        """A counter that appears with its first event has not increased, as Prometheus sees it."""
+        for kind in TaskKind:
+            self._in_progress.labels(kind)
+            self._tasks.labels(kind, SUCCEEDED, "")
+            for code in OWN_FAULTS:
+                self._tasks.labels(kind, FAILED, code)
+        for limit in LIMITS:
+            self._kills.labels(limit)
+
+    @contextmanager
+    def task(self, kind: TaskKind) -> Iterator[None]:
+        """Count a task as in progress for as long as the context lasts, and time it."""
+        with self._in_progress.labels(kind).track_inprogress(), self._durations.labels(kind).time():
+            yield
+
+    @contextmanager
+    def job(self) -> Iterator["JobMeter"]:
+        """Meter one run of a job; the most memory that it used is known at the end."""
+        meter = JobMeter(self)
+        try:
+            yield meter
+        finally:
+            if meter.peak_memory_bytes:
+                self._peak_memory.observe(meter.peak_memory_bytes)
+
+    def ended(self, kind: TaskKind, problem: Problem | None) -> None:
+        """Count a task whose result was written: a problem, or that it succeeded."""
+        code = "" if problem is None else problem.code.value
+        self._tasks.labels(kind, outcome(problem), code).inc()
+        if problem is not None and problem.code in LIMITS:
+            self._kills.labels(code).inc()
+
+
+class JobMeter:
+    """Looks on at one job, by the supervisor's own clock: a job may say what it likes of its times."""
+
+    def __init__(self, counted: WorkerMetrics) -> None:
+        self.peak_memory_bytes = 0
+        self._counted = counted
+        self._stage_began = time.monotonic()
+        self._trials = 0
+
+    def heard(self, message: Message) -> None:
+        """Time stages, count trials."""
+        match message:
+            case StageStarted():
+                self._stage_began = time.monotonic()
+            case StageFinished(stage=stage):
+                self._counted.stages.labels(stage).observe(time.monotonic() - self._stage_began)
+            case ProgressMade(stage=Stage.TUNE, done=done) if done > self._trials:
+                trials = min(done, MAX_TRIALS)
+                self._counted.candidates.inc(max(0, trials - self._trials))
+                self._trials = trials
+            case _:
+                pass
+
+    def used(self, usage: Usage) -> None:
+        """Remember the most memory."""
+        self.peak_memory_bytes = max(self.peak_memory_bytes, usage.memory_bytes)
+
+
+def outcome(problem: Problem | None) -> str:
+    """How a task ended, as a label."""
+    if problem is None:
+        return SUCCEEDED
+    return CANCELLED if problem.code is ErrorCode.CANCELLED else FAILED
+
+
+@contextmanager
+def served(counted: WorkerMetrics, host: str, port: int | None) -> Iterator[None]:
+    """Answer Prometheus for as long as the context lasts, from a thread of its own; not without a port.
+
+    Raises:
+        MetricsPortError: the port cannot be listened on.
+    """
+    if port is None:
+        yield
+        return
+    try:
+        server, thread = start_http_server(port, host, counted.registry)
+    except OSError as error:
+        raise MetricsPortError(f"metrics cannot be served at {host}:{port}: {error.strerror}") from error
+    log.info("metrics are served at http://%s:%d/metrics", host, server.server_port)
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
