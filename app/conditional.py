@@ -11,11 +11,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.problems import allowed_methods
+from app.problems import allowed_methods, answers_head
 from app.ranges import not_modified
 
 PREFIX = "/v1/"
-STREAM = "/events"
 JSON = "application/json"
 KEPT = ("etag", "cache-control", "vary", "date", "retry-after", "location")
 """What a 304 repeats of the headers."""
@@ -46,7 +45,7 @@ class Conditional:
 
 def _is_read_by_get_alone(scope: Scope) -> bool:
     methods = allowed_methods(Request(scope))
-    return "GET" in methods and "HEAD" not in methods and not scope["path"].endswith(STREAM)
+    return "GET" in methods and "HEAD" not in methods and answers_head(scope["path"])
 
 
 class _Answer:
