@@ -37,6 +37,16 @@ def artifact_response(service: Service, request: Request, artifact: Artifact) ->
     return _body(service, request, artifact, part, 206, headers)
 
 
+def text_response(text: str) -> Response:
+    """What a job said, which may be anything, as plain text that is not kept."""
+    headers = {
+        "Cache-Control": "no-store",
+        "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+        "X-Content-Type-Options": "nosniff",
+    }
+    return Response(text, headers=headers, media_type="text/plain; charset=utf-8")
+
+
 def _part(request: Request, etag: str, artifact: Artifact) -> ByteRange | None:
     if request.method != "GET":
         return None

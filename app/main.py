@@ -5,14 +5,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from app import documentation, problems, reference
+from app.conditional import Conditional
 from app.metering import Metering
 from app.metrics import AppMetrics
+from app.parameters import refuse_unknown_parameters
 from app.request_ids import RequestIds
 from app.routes import (
     artifacts,
@@ -67,11 +69,13 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=_operation_id,
+        dependencies=[Depends(refuse_unknown_parameters)],
     )
     app.state.settings = settings or AppSettings()
     app.state.stopping = asyncio.Event()
     app.state.metrics = AppMetrics()
     app.state.tracer = open_tracer("app")
+    app.add_middleware(Conditional)
     app.add_middleware(Metering, metrics=app.state.metrics)
     app.add_middleware(Tracing, tracer=app.state.tracer)
     app.add_middleware(RequestIds)  # the last that is added comes first

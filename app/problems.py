@@ -122,7 +122,10 @@ async def _answer_http(request: Request, error: Exception) -> Response:
     if error.status_code >= 500:
         return problem_response(request, internal_problem())
     if code is ErrorCode.METHOD_NOT_ALLOWED:
-        allowed = ", ".join(allowed_methods(request))
+        methods = allowed_methods(request)
+        if "GET" in methods and answers_head(request.url.path):
+            methods = tuple(method for method in METHODS if method in (*methods, "HEAD"))
+        allowed = ", ".join(methods)
         detail = f"{request.url.path} takes {allowed}, not {request.method}."
         return problem_response(request, make_problem(code, detail), {"Allow": allowed})
     if code is ErrorCode.NOT_FOUND:
@@ -144,6 +147,11 @@ async def _answer_store(request: Request, error: Exception) -> Response:
 async def _answer_unexpected(request: Request, error: Exception) -> Response:
     headers = {HEADER: request.state.request_id} if hasattr(request.state, "request_id") else None
     return problem_response(request, internal_problem(), headers)
+
+
+def answers_head(path: str) -> bool:
+    """Whether `HEAD` is answered wherever `GET` is: all of the API but streams, which never end."""
+    return path.startswith("/v1/") and not path.endswith("/events")
 
 
 def allowed_methods(request: Request) -> tuple[str, ...]:

@@ -85,8 +85,11 @@ def collect_file(folder: Path, name: str, artifacts: Artifacts, max_bytes: int) 
     return _store(name, path, artifacts)
 
 
-def log_tail(folder: Path) -> str:
-    """The end of what a job printed; nothing where its log is no plain file any more."""
+def log_tail(folder: Path, max_bytes: int = LOG_TAIL_BYTES) -> str:
+    """The end of what a job printed; nothing where its log is no plain file any more.
+
+    The job may still run, and exchange its log between the check and the opening.
+    """
     log = folder / LOG_NAME
     try:
         _check(LOG_NAME, log)
@@ -94,9 +97,11 @@ def log_tail(folder: Path) -> str:
     except (MisbehavedError, OSError):
         return ""
     with os.fdopen(descriptor, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - LOG_TAIL_BYTES))
-        return file.read(LOG_TAIL_BYTES).decode(errors="replace")
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+            return ""
+        file.seek(max(0, status.st_size - max_bytes))
+        return file.read(max_bytes).decode(errors="replace")
 
 
 def media_type(name: str) -> str:

@@ -11,6 +11,7 @@ from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget, resolve_target
 from worker.candidates.server import fork_server
+from worker.errors import JobError
 from worker.inspection.machine_code import ASSEMBLY, LLVM_IR
 from worker.inspection.recorder import IrRecorder
 from worker.job_folder import JobFolder
@@ -67,7 +68,12 @@ def compile_model(
             recorder=recorder,
         )
         upload = Upload(path=folder.model, request=request, target=target)
-        reached = run_pipeline(upload, workshop, Witness(teller, recorder))
+        try:
+            reached = run_pipeline(upload, workshop, Witness(teller, recorder))
+        except JobError as error:
+            if candidates.lost is None:
+                raise
+            raise candidates.lost from error
         return compiled(reached, workshop, target)
 
 

@@ -24,6 +24,9 @@ from worker.zygote_handle import Zygote
 
 CANCEL_POLL_SECONDS = 0.25
 LAST_WORDS_SECONDS = 5.0
+LOG_SECONDS = 1.0
+LOG_SHOWN_BYTES = 16_384
+"""Of a running job; the whole log is kept as a file once it has ended."""
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +59,11 @@ async def run_job(
         StoreUnavailableError: what the child said could not be written down for too long.
         ZygoteLostError: the zygote ended; the job is not to blame.
     """
-    async with await zygote.start_job(order) as job, _cancel_flag(journal) as cancelled:
+    async with (
+        await zygote.start_job(order) as job,
+        _cancel_flag(journal) as cancelled,
+        _tail_kept(journal, folder),
+    ):
         listening = asyncio.ensure_future(_listen(job, journal, patience, observer))
         try:
             verdict = await watch(job, limits, cancelled.is_set, observer.used)
@@ -112,6 +119,33 @@ async def _cancel_flag(journal: Journal) -> AsyncIterator[asyncio.Event]:
         # whoever writes next meets a lost claim on the job as well
         with contextlib.suppress(asyncio.CancelledError, FencedError):
             await polling
+
+
+@asynccontextmanager
+async def _tail_kept(journal: Journal, folder: JobFolder) -> AsyncIterator[None]:
+    """Keep what the job prints, a little later; and its last words, once its processes are gone."""
+    following = asyncio.ensure_future(_follow_log(journal, folder))
+    try:
+        yield
+    finally:
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+        await asyncio.shield(_keep_tail(journal, folder))
+
+
+async def _follow_log(journal: Journal, folder: JobFolder) -> None:
+    while True:
+        await asyncio.sleep(LOG_SECONDS)
+        await _keep_tail(journal, folder)
+
+
+async def _keep_tail(journal: Journal, folder: JobFolder) -> None:
+    try:
+        tail = await asyncio.to_thread(log_tail, folder.path, LOG_SHOWN_BYTES)
+        await asyncio.to_thread(journal.printed, tail)
+    except (FencedError, StoreUnavailableError) as error:
+        log.debug("what the job printed is not kept just now: %s", error)
 
 
 async def _poll(journal: Journal, flag: asyncio.Event) -> None:

@@ -31,6 +31,10 @@ class Journal(Protocol):
         """
         ...
 
+    def printed(self, tail: str) -> None:
+        """Keep the end of what the job has printed. Raises as ``write`` does."""
+        ...
+
     def cancel_requested(self) -> bool:
         """Whether the job's user wants it stopped. Raises as ``write`` does."""
         ...
@@ -44,6 +48,9 @@ class SilentJournal:
     def write(self, message: Message) -> None:
         """Write nothing."""
 
+    def printed(self, tail: str) -> None:
+        """Keep nothing."""
+
     def cancel_requested(self) -> bool:
         """Never."""
         return False
@@ -53,13 +60,24 @@ def _unheard(_job_id: str, _stage: Stage) -> None:
     pass
 
 
+def _unread(_job_id: str, _attempt: int, _tail: str) -> None:
+    pass
+
+
 class CompilationJournal:
     """For compilations: each message becomes an event and a column of the job's row."""
 
     def __init__(
-        self, jobs: Jobs, job_id: str, attempt: int, begin: Callable[[str, Stage], None] = _unheard
+        self,
+        jobs: Jobs,
+        job_id: str,
+        attempt: int,
+        begin: Callable[[str, Stage], None] = _unheard,
+        keep_tail: Callable[[str, int, str], None] = _unread,
     ) -> None:
         self._begin = begin
+        self._keep_tail = keep_tail
+        self._tail = ""
         self.stage: Stage | None = None
         self._jobs = jobs
         self._job = (job_id, attempt)
@@ -87,6 +105,12 @@ class CompilationJournal:
                 self._progress(message)
             case _:
                 pass
+
+    def printed(self, tail: str) -> None:
+        """Keep the end of what the job has printed, where it is another than before."""
+        if tail != self._tail:
+            self._keep_tail(*self._job, tail)
+            self._tail = tail
 
     def cancel_requested(self) -> bool:
         """Whether the job's user wants it stopped."""

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, FiniteFloat, TypeAdapter, model_vali
 
 from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.base import Document
-from bessemer.contract.job import Figures
+from bessemer.contract.job import LOG, Figures
 from bessemer.contract.model import Inspection
 from bessemer.contract.problem import ErrorCode, SourcePlace
 from bessemer.contract.report import Latency
@@ -21,8 +21,7 @@ from bessemer.contract.tensor import TensorSpec
 
 MAX_LINE_BYTES = 1 << 18
 MAX_COUNT = 1 << 53
-LOG_NAME = "log.txt"
-"""The artifact of what a job printed: the supervisor makes it."""
+LOG_NAME = LOG
 
 
 class Confined(Document):

@@ -145,7 +145,9 @@ class Supervisor:
         damage = await self._bench.fetch(job.request.model, folder, slot)
         if damage is not None:
             return damage
-        journal = CompilationJournal(self._store.jobs, job.id, attempt, self.hands.begin)
+        journal = CompilationJournal(
+            self._store.jobs, job.id, attempt, self.hands.begin, self._store.logs.write
+        )
         work = CompileWork(request=job.request)
         timeout = job.request.timeout_seconds
         ending = await self._bench.run(job.id, slot, folder, work, journal, timeout, trace)

@@ -2,15 +2,16 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from app import documentation
 from app.documentation import problems
-from app.lookup import CompilationDep
+from app.downloads import artifact_response, text_response
+from app.lookup import CompilationDep, named_artifact
 from app.problems import refuse
 from app.routes.bodies import DocumentRoute
 from app.service import ServiceDep
-from bessemer.contract.job import Compilation, CompilationPage, JobState
+from bessemer.contract.job import LOG, Compilation, CompilationPage, JobState
 from bessemer.contract.listing import CompilationQuery
 from bessemer.contract.problem import ErrorCode
 
@@ -38,6 +39,25 @@ def list_compilations(service: ServiceDep, query: Annotated[CompilationQuery, Qu
 def get_compilation(service: ServiceDep, job: CompilationDep) -> Compilation:
     """Where it is, what it found, and what it made."""
     return service.line.placed(job)
+
+
+@router.get(
+    "/{id}/logs",
+    summary="Read what a compilation printed",
+    response_class=Response,
+    responses=documentation.described(
+        200, "The log, as text.", {"text/plain": {"schema": {"type": "string"}}}
+    )
+    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
+)
+def get_logs(service: ServiceDep, request: Request, job: CompilationDep) -> Response:
+    """The end of it while it runs, a second late at most; the whole once it has ended.
+
+    Of a compilation that was cancelled, the end is all that is kept.
+    """
+    if any(artifact.name == LOG for artifact in job.artifacts):
+        return artifact_response(service, request, named_artifact(job, LOG))
+    return text_response(service.store.logs.read(job.id))
 
 
 @router.delete(

@@ -20,6 +20,7 @@ from bessemer.telemetry.traces import current_traceparent
 
 router = APIRouter(prefix="/v1/compilations", tags=["compilations"], route_class=SubmissionRoute)
 
+RETRY_AFTER_SECONDS = 1
 REQUEST_EXAMPLES = {
     "a preset": {
         "summary": "A preset, and a short search",
@@ -92,6 +93,7 @@ def submit_compilation(
         _require_model(service, job)
         service.try_enqueue_compilation(job_id)
     response.headers["Location"] = f"/v1/compilations/{job_id}"
+    response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     return service.line.placed(job)
 
 

@@ -192,12 +192,15 @@ def print_to(log: Path) -> None:
 
 
 def busy_threads(call: Callable[[], object]) -> int:
-    """Threads of this process that are on a processor for a tenth of the time while ``call`` is repeated."""
+    """Threads of this process that take a tenth of the busiest one's time while ``call`` is repeated.
+
+    Compared with each other, not with the clock: a loaded machine gives all of them less.
+    """
     before, start = _thread_nanoseconds(), time.perf_counter()
     while time.perf_counter() - start < BUSY_SECONDS:
         call()
-    enough = BUSY_SHARE * 1e9 * (time.perf_counter() - start)
-    return sum(now - before.get(thread, 0) > enough for thread, now in _thread_nanoseconds().items())
+    taken = [now - before.get(thread, 0) for thread, now in _thread_nanoseconds().items()]
+    return sum(each > BUSY_SHARE * max(taken) for each in taken)
 
 
 def _answer(loaded: Loaded, command: TimeRuns | CountThreads) -> object:

@@ -1,5 +1,6 @@
 """A stream of small jobs by users who do not give up, and what became of each."""
 
+import contextlib
 import io
 import random
 import threading
@@ -18,6 +19,7 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.errors import (
     CompilationCancelledError,
     CompilationFailedError,
+    ConflictError,
     ModelRejectedError,
     ServerFailedError,
     UnreachableError,
@@ -88,7 +90,8 @@ class Users:
         job = outlasting(lambda: _post(client, model, wish))
         if wish is Wish.CANCEL:
             time.sleep(dice.uniform(0, LONGEST_CANCEL_SECONDS))
-            outlasting(job.cancel)
+            with contextlib.suppress(ConflictError):  # it has ended already
+                outlasting(job.cancel)
         self.harvest.followed.append(_follow(job, wish))
 
 

@@ -48,6 +48,10 @@ class Kept:
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
+    def said(self, text: str) -> bool:
+        """Whether something is in its log."""
+        return text in self._log.read_text(errors="replace")
+
     def stop(self) -> None:
         """End it as its operator would."""
         self._stopping.set()

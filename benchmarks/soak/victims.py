@@ -36,6 +36,9 @@ class Kind(StrEnum):
 WEIGHTS = {Kind.SUPERVISOR: 2, Kind.ZYGOTE: 2, Kind.CHILD: 3, Kind.CANDIDATE_SERVER: 3, Kind.APP: 2}
 """Children are killed more often: they are back in milliseconds, a zygote after seconds."""
 
+SLOW = frozenset({Kind.SUPERVISOR, Kind.ZYGOTE})
+"""These take a worker out of service for as long as torch and TVM are imported; another is to be there."""
+
 
 @dataclass(frozen=True)
 class Kill:
@@ -71,7 +74,11 @@ class Killer:
             found = [(self._site.app, pid) for pid in _own(self._site.app)]
         else:
             spared = self._at_their_last_attempt()
-            workers = [worker for worker in self._site.workers if worker.name not in spared]
+            workers = [
+                worker
+                for worker in self._site.workers
+                if worker.name not in spared and (kind not in SLOW or self._another_is_ready(worker))
+            ]
             found = [(worker, pid) for worker in workers for pid in _of_kind(worker, kind)]
         if not found:
             return None
@@ -82,6 +89,10 @@ class Killer:
         except ProcessLookupError:
             return None
         return Kill(kind, kept.name, stages)
+
+    def _another_is_ready(self, worker: Kept) -> bool:
+        others = (other for other in self._site.workers if other is not worker)
+        return any(other.said(f"zygote {zygote} ready") for other in others for zygote in zygotes(other))
 
     def _at_their_last_attempt(self) -> set[str]:
         """Workers with a task that would rightly be given up if it were lost once more."""

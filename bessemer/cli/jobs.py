@@ -12,6 +12,7 @@ from bessemer.cli.output import (
     JsonOption,
     UrlOption,
     aligned,
+    clean,
     connected,
     errors,
     print_json,
@@ -23,7 +24,7 @@ from bessemer.cli.views import compilation_lines
 from bessemer.client.sources import is_digest
 from bessemer.contract.job import Compilation, CompilationPage, JobState
 
-__all__ = ["cancel", "delete", "download", "list_jobs", "show"]
+__all__ = ["cancel", "delete", "download", "list_jobs", "logs", "show"]
 
 HEADINGS = ("id", "state", "stage", "target", "p50", "created")
 
@@ -80,6 +81,13 @@ def cancel(job_id: IdArgument, json: JsonOption = False, url: UrlOption = None) 
             return
         done = document.state is JobState.CANCELLED
         results.print(f"{job_id}: {'cancelled' if done else 'asked to cancel'}", markup=False)
+
+
+def logs(job_id: IdArgument, url: UrlOption = None) -> None:
+    """Show what a compilation printed: the end of it while it runs, all once it has ended."""
+    with connected(url) as client:
+        for line in client.job(job_id).logs().splitlines():
+            results.print(clean(line), markup=False)
 
 
 def delete(

@@ -208,6 +208,10 @@ class AsyncJob(JobView):
         """As ``Job.report``."""
         return await self._transport.run(operations.get_report(self.id))
 
+    async def logs(self) -> str:
+        """As ``Job.logs``."""
+        return await self._transport.run(operations.get_logs(self.id))
+
     async def ir(self) -> IrListing:
         """As ``Job.ir``."""
         return await self._transport.run(operations.get_ir(self.id))

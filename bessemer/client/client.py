@@ -277,6 +277,10 @@ class Job(JobView):
         """What the compilation found out. Raises ``NotFoundError`` while it runs, or where it failed."""
         return self._transport.run(operations.get_report(self.id))
 
+    def logs(self) -> str:
+        """What the job printed: the end of it while it runs, all once it has ended."""
+        return self._transport.run(operations.get_logs(self.id))
+
     def ir(self) -> IrListing:
         """The snapshots of the module, where the request asked for them with ``inspect.ir``.
 

@@ -40,6 +40,7 @@ __all__ = [
     "get_compilation",
     "get_ir",
     "get_ir_text",
+    "get_logs",
     "get_readiness",
     "get_report",
     "get_targets",
@@ -175,6 +176,12 @@ def get_ir_text(job_id: str, step: int, diff: bool) -> Flow[str]:
     """The module after a step, or what the step changed."""
     path = f"{compilation_path(job_id)}/ir/{step}" + ("/diff" if diff else "")
     reply = yield from exchange(Call("GET", path))
+    return reply.body.decode(errors="replace")
+
+
+def get_logs(job_id: str) -> Flow[str]:
+    """What a compilation printed."""
+    reply = yield from exchange(Call("GET", f"{compilation_path(job_id)}/logs"))
     return reply.body.decode(errors="replace")
 
 

@@ -77,6 +77,10 @@ class Progress(Document):
     detail: str = ""
 
 
+LOG = "log.txt"
+"""The artifact of what a job printed: the supervisor makes it."""
+
+
 class Artifact(Document):
     """A file that a compilation made."""
 

@@ -10,6 +10,7 @@ from bessemer.store.database import Database
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.invocations import Invocations
 from bessemer.store.jobs import Jobs
+from bessemer.store.logs import Logs
 from bessemer.store.migrate import migrate
 from bessemer.store.models import Models
 from bessemer.store.removal import Removal
@@ -26,6 +27,7 @@ class Store:
     jobs: Jobs
     waiting: Waiting
     invocations: Invocations
+    logs: Logs
     models: Models
     workers: Workers
     removal: Removal
@@ -64,6 +66,7 @@ def open_store(settings: StoreSettings) -> Store:
             jobs=Jobs(database),
             waiting=Waiting(database),
             invocations=Invocations(database),
+            logs=Logs(database),
             models=Models(database),
             workers=Workers(database),
             removal=Removal(database),

@@ -73,6 +73,13 @@ JOBS = sa.Table(
     sa.Index("jobs_artifact_sizes", "artifact_count", "artifact_bytes"),
 )
 
+JOB_LOGS = sa.Table(
+    "job_logs",
+    METADATA,
+    sa.Column("job", sa.String(64), sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("tail", sa.Text, nullable=False),
+)
+
 LABELS = sa.Table(
     "labels",
     METADATA,

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint
+from itertools import count
 from types import ModuleType
 
 import tvm
@@ -42,6 +43,17 @@ def raises(_schedule: s_tir.Schedule) -> None:
     raise KeyError("no such thing")
 
 
+_draws = count()
+
+
+def hesitates(schedule: s_tir.Schedule) -> None:
+    """Raises whenever it is run for the second time."""
+    if next(_draws) % 2:
+        raise KeyError("not now")
+    divide_rows(schedule)
+
+
+HESITATES = Space("hesitates", hesitates, "any function with a block 'matmul'")
 DIVIDE_ROWS = Space("divide-rows", divide_rows, "any function with a block 'matmul'")
 RAISES = Space("raises", raises, "none")
 

@@ -13,6 +13,7 @@ import tvm
 from tvm import relax
 from tvm.script import tirx as T
 
+from bessemer.contract.problem import ErrorCode
 from worker.candidates.client import CandidateClient, CandidateServerLostError, LibraryCrashedError
 from worker.candidates.link import LinkError, link_shared
 from worker.candidates.measuring import fill
@@ -178,8 +179,10 @@ def test_what_the_server_forked_dies_with_it(tmp_path: Path) -> None:
     _, alive = psutil.wait_procs(libraries, timeout=10)
     assert len(libraries) == 1
     assert not alive
-    with pytest.raises(CandidateServerLostError):
+    with pytest.raises(CandidateServerLostError) as raised:
         client.open_library(path, threads=1)
+    assert client.lost is raised.value
+    assert client.lost.code is ErrorCode.CHILD_KILLED
     client.close()
 
 

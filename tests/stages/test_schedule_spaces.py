@@ -7,7 +7,7 @@ import runpy
 from pathlib import Path
 
 import pytest
-from space_samples import DIVIDE_ROWS, RAISES, divide_rows, installed
+from space_samples import DIVIDE_ROWS, HESITATES, RAISES, divide_rows, installed
 from test_tune_search import HOST, check_outputs, computing, run_tune
 
 from bessemer.contract.problem import ErrorCode
@@ -30,7 +30,7 @@ from worker.warmup import import_everything
 def book() -> SpaceBook:
     """The built-in spaces and those of a package."""
     import_everything()
-    with installed(DIVIDE_ROWS, RAISES) as point:
+    with installed(DIVIDE_ROWS, HESITATES, RAISES) as point:
         found = make_space_book([*BUILT_IN, point])
     register_intrinsics(found)
     return found
@@ -97,6 +97,17 @@ def test_what_cannot_be_searched_is_refused_with_what_there_is(
         run_tune(server, tmp_path, asking(**spaces))
     assert caught.value.code is code
     assert said in caught.value.detail
+
+
+def test_draws_on_which_a_space_raises_are_told_beside_its_trials(
+    server: CandidateClient, tmp_path: Path
+) -> None:
+    tuned, _ = run_tune(server, tmp_path, TuneOptions(trials=2, spaces={"matmul": "hesitates"}, force=True))
+
+    (task,) = tuned.result.tasks
+    assert (task.trials, task.failed) == (2, 0)
+    assert task.refused >= 1
+    assert task.refusal == "KeyError: 'not now'"
 
 
 def test_a_name_is_taken_once() -> None:

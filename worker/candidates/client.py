@@ -114,11 +114,16 @@ class Candidates(Protocol):
 
 
 class CandidateClient:
-    """Talks to a forked candidate server; one request at a time."""
+    """Talks to a forked candidate server; one request at a time.
+
+    Attributes:
+        lost: how the server was lost, if it was; an exception that passes through TVM's callbacks forgets it.
+    """
 
     def __init__(self, server: ForkedProcess, patience: Patience = DEFAULT_PATIENCE) -> None:
         self._server = server
         self.patience = patience
+        self.lost: CandidateServerLostError | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -160,7 +165,8 @@ class CandidateClient:
             self._server.send(request)
             return self._server.receive()
         except (EOFError, BrokenPipeError) as error:
-            raise CandidateServerLostError(self._server.ended_by()) from error
+            self.lost = self.lost or CandidateServerLostError(self._server.ended_by())
+            raise self.lost from error
 
 
 class ServedLibrary:

@@ -19,6 +19,7 @@ PATHS = {
     "/v1/compilations/{id}/artifacts/{name}": {"get", "head"},
     "/v1/compilations/{id}/report": {"get"},
     "/v1/compilations/{id}/ir": {"get"},
+    "/v1/compilations/{id}/logs": {"get"},
     "/v1/compilations/{id}/ir/{step}": {"get"},
     "/v1/compilations/{id}/ir/{step}/diff": {"get"},
     "/v1/compilations/{id}/cancel": {"post"},

@@ -22,12 +22,12 @@ async def test_an_unknown_address_is_a_problem(api: AsyncClient, path: str) -> N
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("DELETE", MODEL, "GET, HEAD, PUT"),
+        ("PATCH", MODEL, "GET, HEAD, PUT, DELETE"),
         ("GET", "/v1/models", "POST"),
-        ("PATCH", "/v1/compilations", "GET, POST"),
+        ("PATCH", "/v1/compilations", "GET, HEAD, POST"),
         ("GET", "/v1/compilations/x/cancel", "POST"),
         ("POST", "/healthz", "GET, HEAD"),
-        ("PROPFIND", "/v1/targets", "GET"),
+        ("PROPFIND", "/v1/targets", "GET, HEAD"),
     ],
 )
 async def test_a_method_that_is_not_taken_is_answered_with_those_that_are(

@@ -47,6 +47,12 @@ def test_cancelling_a_running_compilation_ends_its_processes_and_its_row(rig: Ri
     assert not tuple(rig.place.jobs.iterdir())
 
 
+def test_what_a_job_printed_is_kept_though_it_never_ends(rig: Rig) -> None:
+    task = rig.job("os.write(1, b'before the end')\n" + SLEEP.format(seconds=600), 3.0)
+    assert rig.handle(task).state is JobState.FAILED
+    assert "before the end" in rig.store.logs.read(task.id)
+
+
 PRINT = "while True:\n    os.write(1, bytes(65536))"
 
 

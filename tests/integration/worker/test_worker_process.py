@@ -132,7 +132,7 @@ def test_a_workers_spans_have_every_stage_of_the_job(collector: Collector, succe
 def test_a_frozen_worker_is_fenced_out_when_it_thaws(
     prepared: Premises, succession: Succession, tmp_path: Path
 ) -> None:
-    task = running(prepared, tmp_path, "frozen")
+    task = running(prepared, tmp_path, "frozen-job")
     (group,) = groups_noted(prepared.place)
     reaper = Reaper(prepared.store.workers, prepared.queue, Leases(LEASE_SECONDS))
     succession.successor.send_signal(signal.SIGSTOP)
@@ -149,7 +149,7 @@ def test_a_frozen_worker_is_fenced_out_when_it_thaws(
 def test_a_worker_that_is_told_to_stop_hands_its_job_over(
     prepared: Premises, succession: Succession, tmp_path: Path
 ) -> None:
-    task = running(prepared, tmp_path, "handed-over")
+    task = running(prepared, tmp_path, "handed-over-job")
     (group,) = groups_noted(prepared.place)
     succession.successor.terminate()
     assert succession.successor.wait() == 0

@@ -1,0 +1,110 @@
+"""Labels, logs, invocations and deletion: both clients and the command line against a running app."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from client_samples import LATENCY, Stagehand
+
+from bessemer import AsyncClient, Client
+from bessemer.client import Job
+from bessemer.contract.invocation import OUTPUTS
+from bessemer.contract.job import Artifact
+from bessemer.contract.tensor import TensorSpec
+from bessemer.errors import ConflictError, InvalidArgumentError, NotFoundError
+
+ROOT = Path(__file__).parents[3]
+
+
+def submitted(client: Client, name: str) -> Job:
+    return client.submit(f"the model of {name}".encode(), target="host", labels={"test": name})
+
+
+def run_invocation(stagehand: Stagehand, invocation_id: str) -> None:
+    path = stagehand.folder / OUTPUTS
+    path.write_bytes(b"outputs")
+    blob = stagehand.store.artifacts.put_file(path)
+    artifact = Artifact(
+        name=OUTPUTS, digest=blob.digest, size_bytes=blob.size_bytes, media_type="application/zip"
+    )
+    attempt = stagehand.store.invocations.start(invocation_id, "w1")
+    assert attempt is not None
+    outputs = (TensorSpec(name="y", shape=(1, 10)),)
+    stagehand.store.invocations.succeed(invocation_id, attempt, 2, LATENCY, outputs, artifact)
+
+
+def run_the_next(stagehand: Stagehand, job: Job) -> None:
+    while not (queued := stagehand.store.invocations.page(job.id, 1).items):
+        threading.Event().wait(0.02)
+    run_invocation(stagehand, queued[0].id)
+
+
+def test_a_job_is_found_by_its_label_and_deleted_once_it_has_ended(
+    client: Client, stagehand: Stagehand
+) -> None:
+    job = submitted(client, "finding")
+    assert [found.id for found in client.jobs(labels={"test": "finding"})] == [job.id]
+    assert list(client.jobs(labels={"test": "finding"}, target="x86-64-v3")) == []
+    with pytest.raises(InvalidArgumentError, match="label"):
+        next(client.jobs(labels={"Test": None}))
+    with pytest.raises(ConflictError):
+        client.delete_model(job.document.request.model)
+    with pytest.raises(ConflictError):
+        job.delete()
+    stagehand.fail(job.id)
+    job.delete()
+    client.delete_model(job.document.request.model)
+    with pytest.raises(NotFoundError):
+        client.job(job.id)
+
+
+async def test_the_same_with_the_client_for_event_loops(
+    server: str, client: Client, stagehand: Stagehand
+) -> None:
+    job = submitted(client, "finding asynchronously")
+    stagehand.store.logs.write(job.id, stagehand.start(job.id), "half a line")
+    async with AsyncClient(server) as loop_client:
+        (found,) = [found async for found in loop_client.jobs(labels={"test": "finding asynchronously"})]
+        assert await found.logs() == "half a line"
+        await found.cancel()
+        stagehand.store.jobs.cancel_finished(job.id, 1)
+        await found.delete()
+        await loop_client.delete_model(job.document.request.model)
+
+
+def test_a_library_is_run_and_its_outputs_fetched(
+    client: Client, stagehand: Stagehand, tmp_path: Path
+) -> None:
+    job = submitted(client, "running")
+    stagehand.succeed(job.id)
+    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY and so on")
+    worker = threading.Thread(target=run_the_next, args=(stagehand, job))
+    worker.start()
+    invocation = job.invoke({"x": tmp_path / "x.npy"}, runs=3)
+    worker.join()
+    assert (invocation.latency, [each.id for each in job.invocations()]) == (LATENCY, [invocation.id])
+    assert job.download_outputs(invocation, tmp_path / "y.npz").read_bytes() == b"outputs"
+    with pytest.raises(InvalidArgumentError, match=r"no \.npy file"):
+        job.invoke({"x": Path(__file__)})
+
+
+def test_the_command_line_lists_logs_and_deletes(server: str, client: Client, stagehand: Stagehand) -> None:
+    job = submitted(client, "telling")
+    stagehand.store.logs.write(job.id, stagehand.start(job.id), "said\x1b[31m so\n")
+
+    def bessemer(*arguments: str) -> str:
+        command = [sys.executable, "-m", "bessemer.cli", *arguments]
+        environment = {**os.environ, "BESSEMER_URL": server}
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60
+        )
+        return done.stdout + done.stderr
+
+    assert job.id in bessemer("jobs", "--label", "test=telling", "--after", "2020-01-01")
+    assert bessemer("logs", job.id) == "said [31m so\n"
+    assert "cancel it, then delete it" in bessemer("delete", job.id)
+    stagehand.store.jobs.cancel_finished(job.id, 1)
+    assert bessemer("delete", job.id) == f"{job.id}: deleted\n"
