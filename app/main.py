@@ -14,6 +14,7 @@ from app import documentation, problems, reference
 from app.conditional import Conditional
 from app.metering import Metering
 from app.metrics import AppMetrics
+from app.newsroom import Newsroom
 from app.parameters import refuse_unknown_parameters
 from app.request_ids import RequestIds
 from app.routes import (
@@ -108,9 +109,15 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         queue = await run_in_threadpool(open_queue, settings)
         try:
             line = WaitingLine(store, settings.worker_liveness_seconds)
-            service = Service(settings, store, queue, line, app.state.stopping, app.state.metrics)
+            newsroom = Newsroom(
+                store.jobs,
+                app.state.stopping,
+                settings.events_poll_seconds,
+                settings.events_quiet_poll_seconds,
+            )
+            service = Service(settings, store, queue, line, newsroom, app.state.stopping, app.state.metrics)
             app.state.service = service
-            async with _sweeping(service):
+            async with _working(service):
                 yield
         finally:
             await run_in_threadpool(queue.close)
@@ -120,15 +127,17 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _sweeping(service: Service) -> AsyncIterator[None]:
-    task = asyncio.create_task(sweep_forever(service))
+async def _working(service: Service) -> AsyncIterator[None]:
+    sweeping = asyncio.create_task(sweep_forever(service))
+    looking = asyncio.create_task(service.newsroom.run())
     try:
         yield
     finally:
         service.stopping.set()
-        task.cancel()
+        sweeping.cancel()
         with suppress(asyncio.CancelledError):
-            await task
+            await sweeping
+        await looking
 
 
 async def _root() -> RedirectResponse:

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from app.metrics import AppMetrics
+from app.newsroom import Newsroom
 from app.settings import AppSettings
 from app.waiting import WaitingLine
 from bessemer.contract.base import Digest, JobId
@@ -26,6 +27,7 @@ class Service:
     store: Store
     queue: Queue
     line: WaitingLine
+    newsroom: Newsroom
     stopping: asyncio.Event
     metrics: AppMetrics
 

@@ -19,6 +19,7 @@ from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.stage import Stage
 from worker.errors import failure_of
 from worker.job_folder import JobFolder
+from worker.measure.turns import open_lock
 from worker.messages import Confined, Failed, Message
 from worker.order import CompileWork, InspectWork, InvokeWork, ProbeWork, StartJob, Work
 from worker.sandbox.confine import confine
@@ -54,13 +55,15 @@ def failed_by(error: BaseException, stage: Stage | None) -> Failed:
 
 
 def _run(order: StartJob, teller: Teller, host_mcpu: str) -> int:
-    sandbox = confine(Path(order.folder), order.confinement, keep=(teller.descriptor,))
+    lock = _open_lock(order)
+    keep = (teller.descriptor,) if lock is None else (teller.descriptor, lock)
+    sandbox = confine(Path(order.folder), order.confinement, keep)
     teller.tell(Confined(sandbox=sandbox, seconds=teller.elapsed_seconds()))
     if order.confinement.mode is SandboxMode.REQUIRED and not sandbox.complete:
         teller.tell(_refusal(sandbox))
         return 0
     try:
-        result = _work(order, sandbox, teller, host_mcpu)
+        result = _work(order, sandbox, teller, host_mcpu, lock)
         if result is not None:
             teller.tell(result)
     except BaseException as error:
@@ -71,13 +74,22 @@ def _run(order: StartJob, teller: Teller, host_mcpu: str) -> int:
     return 0
 
 
-def _work(order: StartJob, sandbox: SandboxStatus, teller: Teller, host_mcpu: str) -> Message | None:
+def _open_lock(order: StartJob) -> int | None:
+    """Before the confinement, which leaves no way to the file."""
+    if not isinstance(order.work, CompileWork) or order.work.measuring is None:
+        return None
+    return open_lock(Path(order.work.measuring.path))
+
+
+def _work(
+    order: StartJob, sandbox: SandboxStatus, teller: Teller, host_mcpu: str, lock: int | None
+) -> Message | None:
     folder = JobFolder(Path(order.folder))
     os.chdir(folder.scratch)
     works: dict[type, Callable[[], Message | None]] = {
         ProbeWork: lambda: None,
         InspectWork: lambda: _inspect(folder, order.cores),
-        CompileWork: lambda: _compile(order, folder, sandbox, teller, host_mcpu),
+        CompileWork: lambda: _compile(order, folder, sandbox, teller, host_mcpu, lock),
         InvokeWork: lambda: _invoke(order.work, folder),
     }
     return works[type(order.work)]()
@@ -92,11 +104,16 @@ def _inspect(folder: JobFolder, cores: int) -> Message:
 
 
 def _compile(
-    order: StartJob, folder: JobFolder, sandbox: SandboxStatus, teller: Teller, host_mcpu: str
+    order: StartJob,
+    folder: JobFolder,
+    sandbox: SandboxStatus,
+    teller: Teller,
+    host_mcpu: str,
+    lock: int | None,
 ) -> Message:
     from worker.compiling import compile_model
 
-    return compile_model(order, folder, sandbox, teller, host_mcpu)
+    return compile_model(order, folder, sandbox, teller, host_mcpu, lock)
 
 
 def _invoke(work: Work, folder: JobFolder) -> Message:

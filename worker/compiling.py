@@ -15,8 +15,9 @@ from worker.errors import JobError
 from worker.inspection.machine_code import ASSEMBLY, LLVM_IR
 from worker.inspection.recorder import IrRecorder
 from worker.job_folder import JobFolder
+from worker.measure.turns import ANY_TIME, SharedTurns, Turns
 from worker.messages import Compiled
-from worker.order import CompileWork, StartJob
+from worker.order import CompileWork, MeasuringLock, StartJob
 from worker.pipeline.names import check_names
 from worker.pipeline.pipeline import Reached, run_pipeline
 from worker.pipeline.stopped import write_stopped
@@ -31,7 +32,12 @@ KEPT = (IR_INDEX, IR_TEXTS, LLVM_IR, ASSEMBLY)
 
 
 def compile_model(
-    order: StartJob, folder: JobFolder, sandbox: SandboxStatus, teller: Teller, host_mcpu: str
+    order: StartJob,
+    folder: JobFolder,
+    sandbox: SandboxStatus,
+    teller: Teller,
+    host_mcpu: str,
+    lock: int | None,
 ) -> Compiled:
     """Compile the upload in ``folder``.
 
@@ -41,6 +47,7 @@ def compile_model(
         sandbox: the layers, for the report.
         teller: told of stages and progress.
         host_mcpu: LLVM's name of the processor.
+        lock: the descriptor of what the host's jobs share to measure in turns, if any.
 
     Raises:
         JobError: this machine cannot run the target's code, the request names what is not here, or a stage
@@ -54,7 +61,8 @@ def compile_model(
     refuse_unrunnable(target)
     check_names(request, target)
     os.environ["TVM_NUM_THREADS"] = str(target.cores)
-    with fork_server(folder.scratch) as candidates:
+    turns = _turns(order.work.measuring, lock)
+    with fork_server(folder.scratch, turns=turns) as candidates:
         # only now: nothing may have run in parallel when the server is forked
         _set_torch_threads(target.cores)
         recorder = IrRecorder(folder.output) if request.inspect.ir else NO_RECORDER
@@ -93,6 +101,12 @@ def compiled(reached: Reached, workshop: Workshop, target: ResolvedTarget) -> Co
         files=(*files, *(name for name in KEPT if (workshop.output / name).is_file())),
         stopped_after=stopped_after,
     )
+
+
+def _turns(measuring: MeasuringLock | None, lock: int | None) -> Turns:
+    if measuring is None or lock is None:
+        return ANY_TIME
+    return SharedTurns(lock, measuring.patience_seconds)
 
 
 def _figures(benchmarked: Benchmarked) -> Figures:

@@ -19,7 +19,7 @@ from worker.metrics import WorkerMetrics, served
 from worker.presence import Presence
 from worker.settings import WorkerSettings
 from worker.supervisor import Supervisor
-from worker.workplace import claim_workplace
+from worker.workplace import claim_workplace, share_turns
 from worker.zygote_handle import Zygote
 
 log = logging.getLogger(__name__)
@@ -31,11 +31,12 @@ async def run_supervisor(settings: WorkerSettings, store_settings: StoreSettings
     Raises:
         StoreUnavailableError: the database or the artifact store cannot be used.
         ZygoteLostError: the zygote could not be started.
-        WorkplaceError: the work folder cannot be used.
+        WorkplaceError: the work folder, or the file for measuring in turns, cannot be used.
         SandboxIncompleteError: a required layer of the confinement does not hold.
     """
     opened = await asyncio.to_thread(open_store, store_settings)
     with closing(opened) as store, claim_workplace(settings.work_dir) as place:
+        share_turns(settings.measuring_lock)
         metrics, tracer = WorkerMetrics(), open_tracer("worker")
         zygote = Zygote(place.groups, metrics.zygote_restarts.inc)
         supervisor = Supervisor(settings, store, place, zygote, metrics, tracer)

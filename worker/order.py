@@ -46,11 +46,21 @@ class InspectWork(Document):
     kind: Literal["inspect"] = "inspect"
 
 
+class MeasuringLock(Document):
+    """What the jobs of a host share, so that one at a time measures."""
+
+    path: str
+    patience_seconds: float
+
+
 class CompileWork(Document):
     """Run the pipeline."""
 
     kind: Literal["compile"] = "compile"
     request: CompilationRequest
+    measuring: MeasuringLock | None = Field(
+        default=None, description="Null where the job has the host to itself."
+    )
 
 
 class InvokeWork(Document):

@@ -7,7 +7,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from bessemer.contract.sandbox import SandboxMode
-from worker.order import Confinement, Rlimits
+from worker.order import Confinement, MeasuringLock, Rlimits
 from worker.watch import Limits
 
 KIBIBYTE = 1 << 10
@@ -22,6 +22,10 @@ CPU_SLACK_SECONDS = 2
 
 def _default_work_dir() -> Path:
     return Path(f"/tmp/bessemer-work-{os.geteuid()}")
+
+
+def _default_measuring_lock() -> Path:
+    return Path(f"/tmp/bessemer-measuring-{os.geteuid()}")
 
 
 class WorkerSettings(BaseSettings):
@@ -63,6 +67,16 @@ class WorkerSettings(BaseSettings):
         description="How long a running job waits for a database or an artifact store that is away; then its "
         "attempt ends, and the task is begun again later.",
     )
+    measuring_lock: Path = Field(
+        default_factory=_default_measuring_lock,
+        description="The file by which the jobs of a host measure one at a time: the same for all workers "
+        "of the host, in containers on a volume that they share. Default: `/tmp/bessemer-measuring-<uid>`.",
+    )
+    measuring_patience_seconds: float = Field(
+        default=900.0,
+        gt=0,
+        description="A job that has waited so long for its turn to measure goes on beside the other.",
+    )
     limit_memory_bytes: int = Field(
         default=8 * GIBIBYTE, ge=256 * MEBIBYTE, description="Memory of all processes of a job together."
     )
@@ -103,6 +117,10 @@ class WorkerSettings(BaseSettings):
         "host; 0 takes any that is free. Default: none.",
     )
     metrics_host: str = Field(default="127.0.0.1", description="The address on which `metrics_port` listens.")
+
+    def measuring(self) -> MeasuringLock:
+        """How a job's child comes to its turn."""
+        return MeasuringLock(path=str(self.measuring_lock), patience_seconds=self.measuring_patience_seconds)
 
     def confinement(self, uid: int | None) -> Confinement:
         """What a job's child is ordered to do.

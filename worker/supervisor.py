@@ -148,7 +148,7 @@ class Supervisor:
         journal = CompilationJournal(
             self._store.jobs, job.id, attempt, self.hands.begin, self._store.logs.write
         )
-        work = CompileWork(request=job.request)
+        work = CompileWork(request=job.request, measuring=self._settings.measuring())
         timeout = job.request.timeout_seconds
         ending = await self._bench.run(job.id, slot, folder, work, journal, timeout, trace)
         return refuse_early_end(conclude(ending), job.request)

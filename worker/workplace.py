@@ -11,6 +11,7 @@ from pathlib import Path
 from worker.errors import WorkplaceError
 from worker.groups import GroupsFile
 from worker.job_folder import remove_job_folder
+from worker.measure.turns import open_lock
 
 HOST_USERS = Path(f"/tmp/bessemer-users-{os.geteuid()}")
 """Where supervisors with different work folders agree on who takes which users."""
@@ -55,6 +56,18 @@ def claim_workplace(work_dir: Path) -> Iterator[Workplace]:
         _clear(place.jobs)
         yield place
         _clear(place.jobs)
+
+
+def share_turns(lock: Path) -> None:
+    """Make the file by which the jobs of this host measure one at a time.
+
+    Raises:
+        WorkplaceError: it can neither be opened nor made.
+    """
+    try:
+        os.close(open_lock(lock))
+    except OSError as error:
+        raise WorkplaceError(f"{lock}, for measuring in turns, cannot be opened: {error.strerror}") from error
 
 
 @contextmanager

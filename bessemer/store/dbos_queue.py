@@ -1,7 +1,8 @@
 """The queue on DBOS: a task is a workflow whose id is the task's key, ``key:2`` where it was revived, …"""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
+import sqlalchemy as sa
 from dbos import DBOSClient, EnqueueOptions
 from sqlalchemy.engine import URL
 
@@ -43,10 +44,7 @@ class DbosQueue:
         if not tasks:
             return ()
         with mapped_errors():
-            going_on = self._client.list_workflows(
-                status=[_IN_HAND, *_WAITING], load_input=False, load_output=False
-            )
-            keys = {_key_of(workflow.workflow_id) for workflow in going_on}
+            keys = {_key_of(workflow_id) for workflow_id in self._going_on()}
             ended = tuple(task for task in tasks if task.key not in keys)
             for task in ended:
                 self._enqueue(task, self._next_id(task))
@@ -92,6 +90,17 @@ class DbosQueue:
         if task.needs is not None:
             options["queue_partition_key"] = task.needs
         self._client.enqueue(options, task.id)
+
+    def _going_on(self) -> Sequence[str]:
+        """The ids of what waits or is in hand. DBOS's own list would read whole workflows."""
+        database = self._client._sys_db
+        workflows = database.tables.workflow_status.c
+        query = sa.select(workflows.workflow_uuid).where(
+            workflows.queue_name.in_([name.value for name in QueueName]),
+            workflows.status.in_([_IN_HAND, *_WAITING]),
+        )
+        with database.engine.connect() as connection:
+            return connection.execute(query).scalars().all()
 
     def _next_id(self, task: Task) -> str:
         found = self._client.list_workflows(workflow_id_prefix=task.key, load_input=False, load_output=False)

@@ -1,6 +1,6 @@
 """Jobs and their events. The row is the one truth; every move is a compare-and-set that leaves an event."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -134,6 +134,13 @@ class Jobs:
         )
         with self._database.read() as connection:
             return tuple(to_event(row) for row in connection.execute(query))
+
+    def event_counts(self, job_ids: Collection[JobId]) -> dict[JobId, tuple[int, bool]]:
+        """How many events each of the jobs has, and whether it is final; unknown ids are left out."""
+        query = sa.select(JOBS.c.id, JOBS.c.last_seq, JOBS.c.state).where(JOBS.c.id.in_(job_ids))
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        return {row.id: (row.last_seq, JobState(row.state).final) for row in rows}
 
     # what the sweeper does
 

@@ -4,6 +4,7 @@ import itertools
 import json
 import pickle
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -66,6 +67,9 @@ class EveryThirdCrashes:
 
     def measure_many(self, batch: MeasureBatch) -> tuple[MeasureOutcome, ...]:
         return self.client.measure_many(batch)
+
+    def turn(self) -> AbstractContextManager[None]:
+        return self.client.turn()
 
     def spoil(self, candidate: BuildCandidate) -> BuildCandidate:
         if next(self.numbers) % 3 != 2:

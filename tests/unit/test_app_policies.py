@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from app.following import wait_seconds
 from app.lookup import is_job_id
+from app.newsroom import wait_seconds
 from app.problems import STORE_CODES, invalid_problem, store_problem
 from app.readiness import NO_WORKER, warnings
 from app.routes.submissions import compilation_id

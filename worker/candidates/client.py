@@ -7,6 +7,7 @@ parallel region hangs the child at its next one.
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from signal import SIGKILL
 from types import TracebackType
@@ -31,6 +32,7 @@ from worker.candidates.requests import (
 )
 from worker.errors import JobError
 from worker.measure.timed import WARM_UP_RUNS
+from worker.measure.turns import ANY_TIME, Turns
 from worker.signals import signal_name
 
 if TYPE_CHECKING:
@@ -109,7 +111,14 @@ class Candidates(Protocol):
         ...
 
     def measure_many(self, batch: MeasureBatch) -> tuple[MeasureOutcome, ...]:
-        """Time candidates one after the other; one that fails is an outcome, never an exception."""
+        """Time candidates one after the other; one that fails is an outcome, never an exception.
+
+        It is a turn of its own.
+        """
+        ...
+
+    def turn(self) -> AbstractContextManager[None]:
+        """While the context lasts, no other job on this host measures."""
         ...
 
 
@@ -120,8 +129,11 @@ class CandidateClient:
         lost: how the server was lost, if it was; an exception that passes through TVM's callbacks forgets it.
     """
 
-    def __init__(self, server: ForkedProcess, patience: Patience = DEFAULT_PATIENCE) -> None:
+    def __init__(
+        self, server: ForkedProcess, patience: Patience = DEFAULT_PATIENCE, turns: Turns = ANY_TIME
+    ) -> None:
         self._server = server
+        self._turns = turns
         self.patience = patience
         self.lost: CandidateServerLostError | None = None
 
@@ -153,7 +165,12 @@ class CandidateClient:
 
     def measure_many(self, batch: MeasureBatch) -> tuple[MeasureOutcome, ...]:
         """See ``Candidates.measure_many``."""
-        return self.ask(batch)
+        with self.turn():
+            return self.ask(batch)
+
+    def turn(self) -> AbstractContextManager[None]:
+        """See ``Candidates.turn``."""
+        return self._turns.turn()
 
     def ask(self, request: Request) -> Any:
         """Send a request and wait for its answer.

@@ -35,15 +35,19 @@ from worker.candidates.requests import (
     OpenLibrary,
     Request,
 )
+from worker.measure.turns import ANY_TIME, Turns
 from worker.signals import signal_name
 
 
-def fork_server(scratch: Path, patience: Patience = DEFAULT_PATIENCE) -> CandidateClient:
+def fork_server(
+    scratch: Path, patience: Patience = DEFAULT_PATIENCE, turns: Turns = ANY_TIME
+) -> CandidateClient:
     """Fork the candidate server.
 
     Args:
         scratch: the folder where temporary files may be written.
         patience: how long libraries may take to answer.
+        turns: when this job may measure.
 
     Returns:
         The client; closing it ends the server and everything that it forked.
@@ -55,7 +59,7 @@ def fork_server(scratch: Path, patience: Patience = DEFAULT_PATIENCE) -> Candida
         gc.freeze()
         Server().serve(reader, writer)
 
-    return CandidateClient(fork_process(work), patience)
+    return CandidateClient(fork_process(work), patience, turns)
 
 
 class Server:

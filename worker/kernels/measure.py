@@ -67,7 +67,8 @@ class Contest:
                 library = stack.enter_context(self.candidates.open_library(path, self.threads))
                 library.run(inputs)
                 sides.append(LibrarySide(library))
-            rounds = alternate(tuple(sides), SECONDS, lambda _done, _of: None)
+            with self.candidates.turn():
+                rounds = alternate(tuple(sides), SECONDS, lambda _done, _of: None)
         kernel_ms, own_ms = (latency(rounds.runs(side)).p50_ms for side in range(2))
         return Times(kernel_ms, own_ms, round_ratios(*rounds.sides).p50)
 

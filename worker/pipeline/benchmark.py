@@ -75,14 +75,16 @@ def _measure(verified: Verified, workshop: Workshop, captured: Captured) -> Benc
     with workshop.candidates.open_library(path, threads, verified.built.parameters) as library:
         library.run(captured.inputs)
         sides = (LibrarySide(library), *(_side(name, captured) for name in options.baselines))
-        rounds = alternate(sides, options.seconds, lambda done, of: workshop.advance(done, of, "rounds"))
+        with workshop.candidates.turn():
+            rounds = alternate(sides, options.seconds, lambda done, of: workshop.advance(done, of, "rounds"))
+            functions = _profile(library, rounds)
         return BenchmarkResult(
             latency=latency(rounds.runs(0)),
             threads=threads,
             library_bytes=path.stat().st_size,
             peak_memory_bytes=library.peak_memory_bytes(),
             baselines=tuple(_baseline(name, rounds, side) for side, name in enumerate(options.baselines, 1)),
-            functions=count_products(_profile(library, rounds), verified.built.tuned.optimized.module),
+            functions=count_products(functions, verified.built.tuned.optimized.module),
         )
 
 

@@ -108,7 +108,8 @@ def _alternate(search: Path, default: Path, model: Entrants, workshop: Workshop,
             _enter(stack, Schedules.SEARCH, search, model, workshop),
             _enter(stack, Schedules.DEFAULT, default, model, workshop),
         )
-        return alternate(sides, seconds, lambda _done, _of: None)
+        with workshop.candidates.turn():
+            return alternate(sides, seconds, lambda _done, _of: None)
 
 
 def _enter(

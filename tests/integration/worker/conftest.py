@@ -66,7 +66,7 @@ class Rig:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.supervisor(**settings).handle(task))
                 await asyncio.to_thread(wait_until, lambda: self.row(task).stage is not None)
-                meanwhile()
+                await asyncio.to_thread(meanwhile)
 
         self.runner.run(both())
         return self.row(task)

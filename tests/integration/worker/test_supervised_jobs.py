@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from worker_samples import groups_noted, members, upload, wait_until
 from bessemer.contract.job import JobState
 from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ERRORS, ErrorCode
+from bessemer.contract.stage import Stage
 from bessemer.store.queue import Task, TaskKind
+from worker.measure.turns import SharedTurns, open_lock
 
 Rig = Any
 SLEEP = "import time\ntime.sleep({seconds})"
@@ -188,3 +191,20 @@ def test_a_job_that_its_worker_stops_in_is_handed_back_and_not_lost(rig: Rig) ->
     assert not groups_noted(rig.place.folder)
     rig.store.jobs.start(task.id, "another")
     assert rig.row(task).lost_attempts == 0
+
+
+def test_a_job_measures_only_in_its_turn_and_is_built_before(rig: Rig, tmp_path: Path) -> None:
+    lock = tmp_path / "measuring"
+    other = SharedTurns(open_lock(lock), patience_seconds=1.0)
+    task = rig.job("return 0")
+    finished: list[Stage] = []
+
+    def stages_until_the_turn() -> None:
+        with other.turn():
+            wait_until(lambda: rig.row(task).stage is Stage.BENCHMARK)
+            time.sleep(0.5)  # what does not wait is done with it by then
+            finished.extend(entry.stage for entry in rig.row(task).stages)
+
+    row = rig.handle_while(task, stages_until_the_turn, measuring_lock=lock)
+    assert finished[-1] is Stage.VERIFY
+    assert row.state is JobState.SUCCEEDED

@@ -1,0 +1,1 @@
+"""How one app process bears thousands of queued jobs: ``make bench-service``."""
