@@ -51,6 +51,9 @@ $(PEERS): pyproject.toml $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]' && touch $@ \
 	  || echo "the other runtimes could not be installed; those that are missing are left out"
 
+bench-service: setup ## load one app with 10,000 queued jobs and 100 followers; SIZES="100 1000" for less
+	@$(BIN)/python -m benchmarks.service $(SIZES)
+
 bench-architectures: $(SURVEY) ## take public architectures to verified libraries; NAMES="Bert swin" for some
 	@$(BIN)/python -W ignore -m benchmarks.architectures $(NAMES)
 
@@ -63,4 +66,4 @@ soak: setup ## kill every kind of process while jobs run; KILLS=200 SEED=1 DATAB
 docs: setup ## rewrite the generated parts of docs/ from the code
 	@$(BIN)/python -m docs
 
-.PHONY: help setup demo serve test test-containers lint format bench bench-models bench-architectures soak docs
+.PHONY: help setup demo serve test test-containers lint format bench bench-models bench-service bench-architectures soak docs
