@@ -7,7 +7,7 @@ from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from worker.crash import crash_site
-from worker.messages import Compiled, Failed, Inspected, Invoked
+from worker.messages import Compiled, Failed, Inspected, Invoked, Message
 from worker.signals import signal_name
 
 Result = Compiled | Inspected | Invoked
@@ -70,6 +70,13 @@ def refuse_early_end(result: Result | Problem, request: CompilationRequest) -> R
         return result
     detail = "it says that it stopped elsewhere than the request asks"
     return make_problem(ErrorCode.CHILD_MISBEHAVED, detail)
+
+
+def as_problem(result: Message | Problem) -> Problem:
+    """The problem; where it is a result, it is not that of the job that was ordered."""
+    if isinstance(result, Problem):
+        return result
+    return make_problem(ErrorCode.CHILD_MISBEHAVED, f"the job ended with the message '{result.kind}'")
 
 
 def _problem(ending: Ending, code: ErrorCode, detail: str) -> Problem:

@@ -1,136 +1,101 @@
 """The supervisor's part in invocations: brings bundle and inputs, orders the run, writes down what came."""
 
-import asyncio
-import contextlib
-import logging
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from functools import partial
 
 from bessemer.bundle.manifest import ARCHIVE
+from bessemer.contract.base import Digest, JobId
 from bessemer.contract.invocation import OUTPUTS, Invocation
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
-from bessemer.store.errors import BlobMissingError, DamagedError, FencedError, StoreUnavailableError
-from bessemer.store.store import Store
+from bessemer.store.errors import BlobMissingError, DamagedError, FencedError
+from bessemer.store.queue import TaskKind
+from worker.attempts import Undertaking
 from worker.collect import collect_file
-from worker.ending import Ending, conclude
-from worker.errors import MisbehavedError, ZygoteLostError
-from worker.job_folder import JobFolder, seal
+from worker.ending import as_problem, conclude
+from worker.errors import MisbehavedError
+from worker.job_folder import JobFolder
+from worker.journal import SilentJournal
 from worker.messages import Invoked
-from worker.order import InvokeWork, Work
-from worker.settings import WorkerSettings
-
-MAX_ATTEMPTS = 3
-
-log = logging.getLogger(__name__)
+from worker.order import InvokeWork
+from worker.retry import unless_lost
+from worker.workbench import SLOTS, Workbench
 
 
-@dataclass(frozen=True)
-class Bench:
-    """Where invocations run.
+class InvocationTask(Undertaking):
+    """One run of a compiled library; a claim is the number of its attempt."""
 
-    Attributes:
-        folder: a folder for each, by its name.
-        run: orders a job from the zygote.
-        ended: told of each result that was written, for metrics.
-        uid: the slot's user.
-    """
+    kind = TaskKind.INVOKE
 
-    folder: Callable[[str], AbstractAsyncContextManager[JobFolder]]
-    run: Callable[[str, JobFolder, Work, float], Awaitable[Ending]]
-    ended: Callable[[Problem | None], None]
-    uid: int | None
-
-
-class Invoker:
-    """Does invocations, one at a time."""
-
-    def __init__(self, worker_id: str, settings: WorkerSettings, store: Store, bench: Bench) -> None:
-        self._worker_id = worker_id
-        self._settings = settings
-        self._store = store
+    def __init__(self, invocation_id: JobId, bench: Workbench) -> None:
+        self._id = invocation_id
         self._bench = bench
+        self._invocations = bench.store.invocations
 
-    async def handle(self, invocation_id: str) -> None:
-        """Do one invocation and write its result.
+    def describe(self, claim: int) -> str:
+        """By number and invocation."""
+        return f"attempt {claim} of invocation {self._id}"
 
-        Raises:
-            StoreUnavailableError: the store is away; the queue begins the task again.
-        """
-        invocations = self._store.invocations
-        attempt = await asyncio.to_thread(invocations.start, invocation_id, self._worker_id)
-        if attempt is None:
-            return
-        try:
-            await self._attempt(invocation_id, attempt)
-        except ZygoteLostError as error:
-            log.warning("invocation %s attempt %d lost its zygote: %s", invocation_id, attempt, error)
-            await self.handle(invocation_id)
-        except FencedError:
-            log.warning("invocation %s was taken over, or deleted", invocation_id)
-        except StoreUnavailableError:
-            raise
-        except Exception as error:
-            log.exception("invocation %s attempt %d failed by our own fault", invocation_id, attempt)
-            detail = f"{type(error).__name__} in worker {self._worker_id}, whose log has the details"
-            with contextlib.suppress(FencedError):
-                problem = make_problem(ErrorCode.INTERNAL, detail)
-                await asyncio.to_thread(self._fail, invocation_id, attempt, problem)
+    def take(self) -> int | None:
+        """Begin an attempt; whoever had the invocation in hand is fenced out."""
+        return self._invocations.start(self._id, self._bench.worker_id)
 
-    async def _attempt(self, invocation_id: str, attempt: int) -> None:
-        invocation = await asyncio.to_thread(self._store.invocations.get, invocation_id)
+    def lost_attempts(self, claim: int) -> int:
+        """As the row counts them."""
+        return self._read(claim).lost_attempts
+
+    def hand_back(self, claim: int) -> None:
+        """Leave the invocation without a worker."""
+        self._invocations.hand_back(self._id, claim)
+
+    def fail(self, claim: int, problem: Problem) -> None:
+        """End the invocation with a problem."""
+        self._invocations.fail(self._id, claim, problem)
+
+    async def attempt(self, claim: int, lost_attempts: int) -> Problem | None:
+        """Run the library in a child, and take in its outputs."""
+        patience = self._bench.patience
+        invocation = await patience.call(partial(self._read, claim))
+        async with self._bench.folder(f"invoke-{self._id}", SLOTS[self.kind]) as folder:
+            result = unless_lost(await self._result(invocation, folder), lost_attempts)
+            return await patience.call(partial(self._write, claim, folder, result))
+
+    def _read(self, claim: int) -> Invocation:
+        invocation = self._invocations.get(self._id)
         if invocation is None:
-            raise FencedError(invocation_id, attempt)
-        if attempt > MAX_ATTEMPTS:
-            lost = make_problem(ErrorCode.WORKER_LOST, f"{MAX_ATTEMPTS} workers were lost while they ran it")
-            await asyncio.to_thread(self._fail, invocation_id, attempt, lost)
-            return
-        async with self._bench.folder(f"invoke-{invocation_id}") as folder:
-            result = await self._result(invocation, folder)
-            await asyncio.to_thread(self._write, invocation, attempt, folder, result)
+            raise FencedError(self._id, claim)
+        return invocation
 
     async def _result(self, invocation: Invocation, folder: JobFolder) -> Invoked | Problem:
-        problem = await asyncio.to_thread(self._fetch, invocation, folder)
-        if problem is not None:
-            return problem
-        work = InvokeWork(runs=invocation.runs)
-        ending = await self._bench.run(invocation.id, folder, work, self._settings.limit_invoke_seconds)
-        result = conclude(ending)
-        if isinstance(result, Invoked | Problem):
-            return result
-        return make_problem(ErrorCode.CHILD_MISBEHAVED, f"the job ended with the message '{result.kind}'")
-
-    def _fetch(self, invocation: Invocation, folder: JobFolder) -> Problem | None:
-        job = self._store.jobs.get(invocation.compilation)
-        bundles = [artifact.digest for artifact in job.artifacts if artifact.name == ARCHIVE] if job else []
-        if not bundles:
+        slot = SLOTS[self.kind]
+        bundle = await self._bench.patience.call(partial(self._bundle, invocation.compilation))
+        if bundle is None:
             return make_problem(ErrorCode.INVOCATION_FAILED, "The compilation has no bundle.")
         try:
-            for digest, path in ((bundles[0], folder.model), (invocation.inputs, folder.inputs)):
-                self._store.artifacts.fetch_to(digest, path)
-                seal(path, self._bench.uid)
+            for digest, path in ((bundle, folder.model), (invocation.inputs, folder.inputs)):
+                await self._bench.fetch(digest, path, slot)
         except (BlobMissingError, DamagedError) as error:
             return make_problem(ErrorCode.INVOCATION_FAILED, str(error))
-        return None
+        work, limit = InvokeWork(runs=invocation.runs), self._bench.settings.limit_invoke_seconds
+        ending = await self._bench.run(self._id, slot, folder, work, SilentJournal(), limit)
+        result = conclude(ending)
+        return result if isinstance(result, Invoked) else as_problem(result)
 
-    def _write(
-        self, invocation: Invocation, attempt: int, folder: JobFolder, result: Invoked | Problem
-    ) -> None:
+    def _bundle(self, compilation: JobId) -> Digest | None:
+        job = self._bench.store.jobs.get(compilation)
+        artifacts = job.artifacts if job else ()
+        return next((artifact.digest for artifact in artifacts if artifact.name == ARCHIVE), None)
+
+    def _write(self, attempt: int, folder: JobFolder, result: Invoked | Problem) -> Problem | None:
+        """Write how the invocation ended, and return the problem, if there is one."""
+        artifacts, limit_bytes = self._bench.store.artifacts, self._bench.settings.limit_disk_bytes
         if isinstance(result, Invoked):
             try:
-                artifact = collect_file(
-                    folder.path, OUTPUTS, self._store.artifacts, self._settings.limit_disk_bytes
-                )
+                outputs = collect_file(folder.path, OUTPUTS, artifacts, limit_bytes)
             except MisbehavedError as error:
                 result = error.problem(None)
             else:
-                self._store.invocations.succeed(
-                    invocation.id, attempt, result.threads, result.latency, result.outputs, artifact
+                self._invocations.succeed(
+                    self._id, attempt, result.threads, result.latency, result.outputs, outputs
                 )
-                self._bench.ended(None)
-                return
-        self._fail(invocation.id, attempt, result)
-
-    def _fail(self, invocation_id: str, attempt: int, problem: Problem) -> None:
-        self._store.invocations.fail(invocation_id, attempt, problem)
-        self._bench.ended(problem)
+                return None
+        self._invocations.fail(self._id, attempt, result)
+        return result

@@ -52,7 +52,7 @@ class JobFolder:
 
 
 def make_job_folder(path: Path, uid: int | None) -> JobFolder:
-    """Make the folder of a job. The caller puts the model there and calls ``seal_model``.
+    """Make the folder of a job. The caller puts the model there and calls ``seal``.
 
     Args:
         path: does not exist yet; its parent does, and the slot's user can pass through it.
@@ -68,11 +68,6 @@ def make_job_folder(path: Path, uid: int | None) -> JobFolder:
     for made in (folder.output, folder.scratch, folder.log, folder.path):
         _give(made, uid)
     return folder
-
-
-def seal_model(folder: JobFolder, uid: int | None) -> None:
-    """Give the upload to the slot's user, who may only read it."""
-    seal(folder.model, uid)
 
 
 def seal(upload: Path, uid: int | None) -> None:

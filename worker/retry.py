@@ -1,14 +1,18 @@
 """Which ends of an attempt another attempt can help: pure policies."""
 
 import errno
+from typing import TypeVar
 
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from worker.errors import AttemptLostError
 
 MAX_LOST_ATTEMPTS = 3
 """A task that cost so many workers, zygotes or children their lives is taken from the queue for good."""
 
 NOT_THE_JOBS_FAULT = frozenset({ErrorCode.CHILD_KILLED, ErrorCode.WORKER_DISK_FULL})
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+Result = TypeVar("Result")
 
 
 def retry_helps(problem: Problem, lost_attempts: int) -> bool:
@@ -22,6 +26,17 @@ def retry_helps(problem: Problem, lost_attempts: int) -> bool:
         lost_attempts: how many were lost before it.
     """
     return problem.code in NOT_THE_JOBS_FAULT and lost_attempts + 1 < MAX_LOST_ATTEMPTS
+
+
+def unless_lost(result: Result, lost_attempts: int) -> Result:
+    """How an attempt ended, where no other attempt can help.
+
+    Raises:
+        AttemptLostError: another one may.
+    """
+    if isinstance(result, Problem) and retry_helps(result, lost_attempts):
+        raise AttemptLostError(result.detail)
+    return result
 
 
 def is_given_up(lost_attempts: int) -> bool:

@@ -1,23 +1,26 @@
 """Where a supervisor's jobs are run: folder, upload and order of each."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
-from bessemer.store.artifacts import Artifacts
 from bessemer.store.errors import BlobMissingError, DamagedError
 from bessemer.store.queue import PostponedError, TaskKind
+from bessemer.store.store import Store
 from worker.ending import Ending
 from worker.errors import ZygoteLostError
 from worker.job import run_job
-from worker.job_folder import JobFolder, make_job_folder, remove_job_folder, seal_model
+from worker.job_folder import JobFolder, make_job_folder, remove_job_folder, seal
 from worker.journal import Journal
 from worker.metrics import WorkerMetrics
 from worker.observing import UNOBSERVED, Observer, Observers
 from worker.order import StartJob, Work
 from worker.patience import Patience
+from worker.presence import default_worker_id
 from worker.settings import WorkerSettings
 from worker.workplace import Workplace
 from worker.zygote_handle import Zygote
@@ -25,21 +28,24 @@ from worker.zygote_handle import Zygote
 SLOTS = {TaskKind.COMPILE: 0, TaskKind.PREFLIGHT: 1, TaskKind.INSPECT: 1, TaskKind.INVOKE: 1}
 PROBE_SLOT = 2
 
+log = logging.getLogger(__name__)
+
 
 class Workbench:
-    """The slots of one worker."""
+    """The slots of one worker, and what every task in them needs."""
 
     def __init__(
         self,
         settings: WorkerSettings,
-        artifacts: Artifacts,
+        store: Store,
         place: Workplace,
         zygote: Zygote,
         metrics: WorkerMetrics,
     ) -> None:
+        self.worker_id = settings.worker_id or default_worker_id(place.folder)
+        self.settings = settings
+        self.store = store
         self.patience = Patience(settings.store_patience_seconds)
-        self._settings = settings
-        self._artifacts = artifacts
         self._place = place
         self._zygote = zygote
         self._metrics = metrics
@@ -65,21 +71,28 @@ class Workbench:
         finally:
             await asyncio.shield(asyncio.to_thread(remove_job_folder, path))
 
-    async def fetch(self, digest: str, folder: JobFolder, slot: int) -> Problem | None:
-        """Bring the upload into a job's folder.
-
-        Returns:
-            What is wrong with it; None where it is there.
+    async def fetch(self, digest: str, path: Path, slot: int) -> None:
+        """Bring a stored file into a job's folder, whose user may only read it.
 
         Raises:
+            BlobMissingError: it is not there.
+            DamagedError: it is not what was stored.
             StoreUnavailableError: the artifact store was away for too long.
             OSError: the folder cannot be written.
         """
+        await self.patience.call(partial(self.store.artifacts.fetch_to, digest, path))
+        await asyncio.to_thread(seal, path, self.uid(slot))
+
+    async def fetch_model(self, digest: str, folder: JobFolder, slot: int) -> Problem | None:
+        """Bring the upload into a job's folder. Otherwise raises as ``fetch`` does.
+
+        Returns:
+            What is wrong with it; None where it is there.
+        """
         try:
-            await self.patience.call(partial(self._artifacts.fetch_to, digest, folder.model))
+            await self.fetch(digest, folder.model, slot)
         except (BlobMissingError, DamagedError) as error:
             return make_problem(ErrorCode.MODEL_DAMAGED, str(error))
-        await asyncio.to_thread(seal_model, folder, self.uid(slot))
         return None
 
     async def run(
@@ -97,15 +110,20 @@ class Workbench:
             job=name,
             folder=str(folder.path),
             messages=str(folder.messages),
-            confinement=self._settings.confinement(self.uid(slot)),
-            cores=self._settings.cores,
+            confinement=self.settings.confinement(self.uid(slot)),
+            cores=self.settings.cores,
             work=work,
         )
-        limits = self._settings.limits(timeout_seconds)
+        limits = self.settings.limits(timeout_seconds)
         with self._metrics.job() as meter:
             observers = Observers((meter, observer))
             return await run_job(self._zygote, order, folder, limits, journal, self.patience, observers)
 
     def uid(self, slot: int) -> int | None:
         """The user of a slot's jobs; None where the worker is not root."""
-        return self._place.slot_uid(self._settings.slot_uid_base, slot)
+        return self._place.slot_uid(self.settings.slot_uid_base, slot)
+
+    def ended(self, kind: TaskKind, problem: Problem | None) -> None:
+        """Tell whoever watches the service of a result that was written."""
+        self._metrics.ended(kind, problem)
+        log.info("the task ended: %s", problem.code if problem else "succeeded")

@@ -25,7 +25,10 @@ class Invocation(Document):
     inputs_bytes: int
     runs: int = Field(description="How often it was to be timed, after the run that made the outputs.")
     attempt: int = 0
-    worker: str | None = None
+    lost_attempts: int = Field(
+        default=0, description="Attempts that ended without a word of their worker; after three it fails."
+    )
+    worker: str | None = Field(default=None, description="Who has it in hand, or had it last.")
     threads: int | None = Field(default=None, description="With how many threads the library ran.")
     latency: Latency | None = Field(default=None, description="Null where `runs` is 0, and before the end.")
     outputs: tuple[TensorSpec, ...] = Field(default=(), description="What the library returned.")

@@ -17,7 +17,7 @@ from bessemer.store.errors import FencedError, IdempotencyConflictError
 from bessemer.store.job_rows import Position, from_cursor, to_cursor
 from bessemer.store.queue import Task, TaskKind
 from bessemer.store.tables import INVOCATIONS
-from bessemer.store.transitions import sources
+from bessemer.store.transitions import counting_lost
 
 _SHOWN_COLUMNS = tuple(INVOCATIONS.c[name] for name in Invocation.model_fields)
 
@@ -135,7 +135,7 @@ class Invocations:
     # what the worker that owns an attempt does
 
     def start(self, invocation_id: JobId, worker_id: str) -> int | None:
-        """Take an invocation; a worker that had it is fenced out.
+        """Take an invocation; a worker that has it in hand is fenced out, and its attempt counts as lost.
 
         Returns:
             The attempt, counted from 1; None where it is final or unknown.
@@ -146,6 +146,7 @@ class Invocations:
             .values(
                 state=JobState.RUNNING.value,
                 attempt=INVOCATIONS.c.attempt + 1,
+                lost_attempts=counting_lost(INVOCATIONS, _IN_HAND),
                 worker=worker_id,
                 started_at=sa.func.coalesce(INVOCATIONS.c.started_at, now()),
             )
@@ -154,6 +155,14 @@ class Invocations:
         with self._database.write() as connection:
             attempt: int | None = connection.execute(statement).scalar_one_or_none()
         return attempt
+
+    def hand_back(self, invocation_id: JobId, attempt: int) -> None:
+        """Let go of an invocation that could not be done just now: the attempt does not count as lost.
+
+        Raises:
+            FencedError: the attempt no longer owns it.
+        """
+        self._move(invocation_id, attempt, {"worker": None})
 
     def succeed(
         self,
@@ -179,14 +188,13 @@ class Invocations:
         self._end(invocation_id, attempt, JobState.FAILED, {"problem": problem.model_dump(mode="json")})
 
     def _end(self, invocation_id: JobId, attempt: int, state: JobState, values: Mapping[str, Any]) -> None:
+        self._move(invocation_id, attempt, {**values, "state": state.value, "finished_at": now()})
+
+    def _move(self, invocation_id: JobId, attempt: int, values: Mapping[str, Any]) -> None:
         statement = (
             sa.update(INVOCATIONS)
-            .where(
-                INVOCATIONS.c.id == invocation_id,
-                INVOCATIONS.c.attempt == attempt,
-                INVOCATIONS.c.state.in_([source.value for source in sources(state)]),
-            )
-            .values({**values, "state": state.value, "finished_at": now()})
+            .where(INVOCATIONS.c.id == invocation_id, INVOCATIONS.c.attempt == attempt, _RUNNING)
+            .values(values)
         )
         with self._database.write() as connection:
             if connection.execute(statement).rowcount == 0:
@@ -207,6 +215,8 @@ class Invocations:
 
 
 _GOING_ON = [state.value for state in JobState if not state.final]
+_RUNNING = INVOCATIONS.c.state == JobState.RUNNING.value
+_IN_HAND = sa.and_(_RUNNING, INVOCATIONS.c.worker.is_not(None))
 
 
 def _to_invocation(row: sa.Row[Any]) -> Invocation:

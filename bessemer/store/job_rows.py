@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from bessemer.contract.base import now
-from bessemer.contract.job import Compilation, Event, EventType
+from bessemer.contract.job import Compilation, Event, EventType, JobState
 from bessemer.store.errors import CursorInvalidError
 from bessemer.store.tables import EVENTS, JOBS
 
@@ -61,6 +61,11 @@ def from_cursor(cursor: str) -> Position:
     if created_at.tzinfo is not UTC or not _ID.fullmatch(job_id):
         raise CursorInvalidError(cursor)
     return Position(created_at, job_id)
+
+
+def owned(attempt: int) -> sa.ColumnElement[bool]:
+    """Whether an attempt still has its job in hand."""
+    return sa.and_(JOBS.c.attempt == attempt, JOBS.c.state == JobState.RUNNING.value)
 
 
 def update_with_event(

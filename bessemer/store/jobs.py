@@ -1,7 +1,6 @@
 """Jobs and their events. The row is the one truth; every move is a compare-and-set that leaves an event."""
 
-from collections.abc import Collection, Mapping
-from datetime import timedelta
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,47 +10,34 @@ from bessemer.contract.capability import needs_of
 from bessemer.contract.job import (
     Artifact,
     Compilation,
-    CompilationPage,
-    Event,
     EventType,
     Figures,
     JobState,
     Progress,
 )
-from bessemer.contract.listing import EVERYTHING, CompilationFilter
 from bessemer.contract.problem import Problem
 from bessemer.contract.report import StageTime
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget
-from bessemer.store.database import Database
 from bessemer.store.errors import FencedError, IdempotencyConflictError
-from bessemer.store.filters import conditions, target_name
+from bessemer.store.filters import target_name
+from bessemer.store.job_reading import JobReader
 from bessemer.store.job_rows import (
-    EVENT_COLUMNS,
-    SHOWN_COLUMNS,
-    Position,
-    from_cursor,
+    owned,
     record_event,
-    to_compilation,
-    to_cursor,
-    to_event,
     update_with_event,
 )
-from bessemer.store.queue import Task, job_kind
-from bessemer.store.tables import EVENTS, JOB_BLOBS, JOBS, LABELS
-from bessemer.store.transitions import sources
-from bessemer.store.waiting import TASK_COLUMNS, to_task
+from bessemer.store.queue import job_kind
+from bessemer.store.tables import JOB_BLOBS, JOBS, LABELS
+from bessemer.store.transitions import counting_lost, sources
 
 _FRESH_ATTEMPT: dict[str, Any] = {"stage": None, "progress": None, "sandbox": None, "stages": []}
 
 
-class Jobs:
-    """Every method is one transaction and raises ``StoreUnavailableError`` where the database is away."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class Jobs(JobReader):
+    """The moves, beside what is read. Every method is one transaction, and raises as those do."""
 
     # what clients do
 
@@ -81,32 +67,6 @@ class Jobs:
         assert job is not None
         return job
 
-    def get(self, job_id: JobId) -> Compilation | None:
-        """A job, or None where there is none of that id."""
-        with self._database.read() as connection:
-            row = connection.execute(sa.select(*SHOWN_COLUMNS).where(JOBS.c.id == job_id)).one_or_none()
-        return None if row is None else to_compilation(row)
-
-    def page(
-        self, limit: int, cursor: str | None = None, wanted: CompilationFilter = EVERYTHING
-    ) -> CompilationPage:
-        """Jobs, newest first; jobs that arrive meanwhile neither repeat nor hide any.
-
-        Raises:
-            CursorInvalidError: ``cursor`` is not the ``next`` of an earlier page.
-        """
-        newest_first = (JOBS.c.created_at.desc(), JOBS.c.id.desc())
-        query = sa.select(*SHOWN_COLUMNS).where(*conditions(wanted)).order_by(*newest_first)
-        if cursor is not None:
-            query = query.where(sa.tuple_(JOBS.c.created_at, JOBS.c.id) < sa.tuple_(*from_cursor(cursor)))
-        with self._database.read() as connection:
-            rows = connection.execute(query.limit(limit + 1)).all()
-        items = tuple(to_compilation(row) for row in rows[:limit])
-        more = len(rows) > limit
-        return CompilationPage(
-            items=items, next=to_cursor(Position(items[-1].created_at, items[-1].id)) if more else None
-        )
-
     def request_cancel(self, job_id: JobId) -> Compilation | None:
         """Cancel a queued job at once, ask a running one to stop, leave a final one as it is.
 
@@ -124,58 +84,12 @@ class Jobs:
                 )
         return self.get(job_id)
 
-    def events_after(self, job_id: JobId, seq: int, limit: int = 500) -> tuple[Event, ...]:
-        """The events that follow number ``seq`` (0: from the first), in order, at most ``limit``."""
-        query = (
-            sa.select(*EVENT_COLUMNS)
-            .where(EVENTS.c.job == job_id, EVENTS.c.seq > seq)
-            .order_by(EVENTS.c.seq)
-            .limit(limit)
-        )
-        with self._database.read() as connection:
-            return tuple(to_event(row) for row in connection.execute(query))
-
-    def event_counts(self, job_ids: Collection[JobId]) -> dict[JobId, tuple[int, bool]]:
-        """How many events each of the jobs has, and whether it is final; unknown ids are left out."""
-        query = sa.select(JOBS.c.id, JOBS.c.last_seq, JOBS.c.state).where(JOBS.c.id.in_(job_ids))
-        with self._database.read() as connection:
-            rows = connection.execute(query).all()
-        return {row.id: (row.last_seq, JobState(row.state).final) for row in rows}
-
     # what the sweeper does
 
     def mark_enqueued(self, job_id: JobId) -> None:
         """Note that the queue has the job."""
         with self._database.write() as connection:
             connection.execute(sa.update(JOBS).where(JOBS.c.id == job_id).values(enqueued_at=now()))
-
-    def unenqueued(self, older_than_seconds: float) -> tuple[JobId, ...]:
-        """Queued jobs that no queue has, oldest first: whoever inserted them stopped half-way."""
-        query = (
-            sa.select(JOBS.c.id)
-            .where(
-                JOBS.c.state == JobState.QUEUED.value,
-                JOBS.c.enqueued_at.is_(None),
-                JOBS.c.created_at <= now() - timedelta(seconds=older_than_seconds),
-            )
-            .order_by(JOBS.c.created_at)
-        )
-        with self._database.read() as connection:
-            return tuple(connection.execute(query).scalars())
-
-    def enqueued(self, older_than_seconds: float) -> tuple[Task, ...]:
-        """Jobs that are not final, and that the queue was given at least so long ago, oldest first."""
-        going_on = [state.value for state in JobState if not state.final]
-        query = (
-            sa.select(*TASK_COLUMNS)
-            .where(
-                JOBS.c.state.in_(going_on),
-                JOBS.c.enqueued_at <= now() - timedelta(seconds=older_than_seconds),
-            )
-            .order_by(JOBS.c.created_at)
-        )
-        with self._database.read() as connection:
-            return tuple(to_task(row) for row in connection.execute(query))
 
     # what the worker that owns an attempt does
 
@@ -196,7 +110,7 @@ class Jobs:
                     **_FRESH_ATTEMPT,
                     "state": JobState.RUNNING.value,
                     "attempt": JOBS.c.attempt + 1,
-                    "lost_attempts": JOBS.c.lost_attempts + sa.case((_in_hand(), 1), else_=0),
+                    "lost_attempts": counting_lost(JOBS, _in_hand()),
                     "last_seq": JOBS.c.last_seq + 1,
                     "worker": worker_id,
                     "started_at": sa.func.coalesce(JOBS.c.started_at, now()),
@@ -212,13 +126,6 @@ class Jobs:
             record_event(connection, job_id, row.last_seq, EventType.STARTED, data)
             return int(row.attempt)
 
-    def traceparent(self, job_id: JobId) -> str | None:
-        """The trace that a job was submitted in."""
-        with self._database.read() as connection:
-            return connection.execute(
-                sa.select(JOBS.c.traceparent).where(JOBS.c.id == job_id)
-            ).scalar_one_or_none()
-
     def hand_back(self, job_id: JobId, attempt: int) -> None:
         """Let go of a job that could not be done just now: the attempt does not count as lost.
 
@@ -226,37 +133,9 @@ class Jobs:
             FencedError: the attempt no longer owns the job.
         """
         with self._database.write() as connection:
-            let_go = sa.update(JOBS).where(JOBS.c.id == job_id, _owned(attempt)).values(worker=None)
+            let_go = sa.update(JOBS).where(JOBS.c.id == job_id, owned(attempt)).values(worker=None)
             if connection.execute(let_go).rowcount == 0:
                 raise FencedError(job_id, attempt)
-
-    def last_seq(self, job_id: JobId, attempt: int) -> int:
-        """The number of the job's last event.
-
-        Raises:
-            FencedError: the attempt no longer owns the job.
-        """
-        with self._database.read() as connection:
-            seq = connection.execute(
-                sa.select(JOBS.c.last_seq).where(JOBS.c.id == job_id, _owned(attempt))
-            ).scalar_one_or_none()
-        if seq is None:
-            raise FencedError(job_id, attempt)
-        return int(seq)
-
-    def cancel_requested(self, job_id: JobId, attempt: int) -> bool:
-        """Whether the job's user wants it stopped.
-
-        Raises:
-            FencedError: the attempt no longer owns the job.
-        """
-        with self._database.read() as connection:
-            flag = connection.execute(
-                sa.select(JOBS.c.cancel_requested).where(JOBS.c.id == job_id, _owned(attempt))
-            ).scalar_one_or_none()
-        if flag is None:
-            raise FencedError(job_id, attempt)
-        return bool(flag)
 
     def confined(self, job_id: JobId, attempt: int, sandbox: SandboxStatus) -> None:
         """Record which layers hold. Raises ``FencedError``, as do all that follow."""
@@ -273,7 +152,7 @@ class Jobs:
         document = stage.model_dump(mode="json")
         with self._database.write() as connection:
             if not update_with_event(
-                connection, job_id, _owned(attempt), {}, EventType.STAGE_FINISHED, document
+                connection, job_id, owned(attempt), {}, EventType.STAGE_FINISHED, document
             ):
                 raise FencedError(job_id, attempt)
             stages = connection.execute(sa.select(JOBS.c.stages).where(JOBS.c.id == job_id)).scalar_one()
@@ -332,7 +211,7 @@ class Jobs:
         artifacts: tuple[Artifact, ...] = (),
     ) -> None:
         with self._database.write() as connection:
-            if not update_with_event(connection, job_id, _owned(attempt), values, event, data):
+            if not update_with_event(connection, job_id, owned(attempt), values, event, data):
                 raise FencedError(job_id, attempt)
             for digest in {artifact.digest for artifact in artifacts}:
                 connection.execute(sa.insert(JOB_BLOBS).values(job=job_id, digest=digest))
@@ -372,10 +251,6 @@ class Jobs:
             ).one()
         if row.tenant != tenant or CompilationRequest.model_validate(row.request) != request:
             raise IdempotencyConflictError(job_id)
-
-
-def _owned(attempt: int) -> sa.ColumnElement[bool]:
-    return sa.and_(JOBS.c.attempt == attempt, JOBS.c.state == JobState.RUNNING.value)
 
 
 def _in_hand() -> sa.ColumnElement[bool]:

@@ -10,6 +10,7 @@ from bessemer.contract.model import Inspection, Model, ModelState
 from bessemer.contract.problem import Problem
 from bessemer.store.database import Database
 from bessemer.store.tables import MODELS
+from bessemer.store.transitions import counting_lost
 
 _SHOWN_COLUMNS = tuple(MODELS.c[name] for name in Model.model_fields)
 
@@ -119,7 +120,7 @@ class Models:
             .where(_is(digest, tenant), MODELS.c.state == ModelState.INSPECTING.value)
             .values(
                 inspector=worker_id,
-                lost_attempts=MODELS.c.lost_attempts + sa.case((MODELS.c.inspector.is_not(None), 1), else_=0),
+                lost_attempts=counting_lost(MODELS, MODELS.c.inspector.is_not(None)),
             )
             .returning(MODELS.c.lost_attempts)
         )

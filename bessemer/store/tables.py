@@ -133,6 +133,7 @@ INVOCATIONS = sa.Table(
     sa.Column("compilation", sa.String(64), sa.ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("lost_attempts", sa.Integer, nullable=False, server_default="0"),
     sa.Column("inputs", sa.String(64), nullable=False),
     sa.Column("inputs_bytes", sa.BigInteger, nullable=False),
     sa.Column("runs", sa.Integer, nullable=False),

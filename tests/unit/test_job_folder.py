@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.job_folder import make_job_folder, remove_job_folder, seal_model
+from worker.job_folder import make_job_folder, remove_job_folder, seal
 
 AS_ROOT = os.geteuid() == 0
 
@@ -12,7 +12,7 @@ def test_a_folder_is_private_and_its_model_read_only(tmp_path: Path) -> None:
     uid = 62_345 if AS_ROOT else None
     folder = make_job_folder(tmp_path / "job", uid)
     folder.model.write_bytes(b"model")
-    seal_model(folder, uid)
+    seal(folder.model, uid)
     assert folder.path.stat().st_mode & 0o777 == 0o700
     assert folder.model.stat().st_mode & 0o777 == 0o400
     owner = uid if uid is not None else os.getuid()

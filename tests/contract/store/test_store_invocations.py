@@ -73,6 +73,18 @@ def test_a_worker_that_was_thought_lost_is_fenced_out(store: Store, job: str) ->
     assert read(store, "invocation-1").problem == a_problem()
 
 
+def test_an_attempt_that_was_not_handed_back_counts_as_lost(store: Store, job: str) -> None:
+    submitted(store)
+    for worker in ("w1", "w2"):
+        last = store.invocations.start("invocation-1", worker)
+    assert read(store, "invocation-1").lost_attempts == 1
+    store.invocations.hand_back("invocation-1", last)
+    store.invocations.start("invocation-1", "w3")
+    assert (read(store, "invocation-1").attempt, read(store, "invocation-1").lost_attempts) == (3, 1)
+    with pytest.raises(FencedError):
+        store.invocations.hand_back("invocation-1", last)
+
+
 def test_a_final_invocation_does_not_move_again(store: Store, job: str) -> None:
     submitted(store)
     store.invocations.start("invocation-1", "w1")

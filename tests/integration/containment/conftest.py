@@ -15,7 +15,7 @@ import pytest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from tests.integration.malicious_models import malicious_model
 from worker.errors import MisbehavedError
-from worker.job_folder import JobFolder, make_job_folder, remove_job_folder, seal_model
+from worker.job_folder import JobFolder, make_job_folder, remove_job_folder, seal
 from worker.messages import Confined, Message
 from worker.order import InspectWork, StartJob
 from worker.processes import processes
@@ -116,7 +116,7 @@ class Rig:
         name = f"attack-{next(self.numbers)}"
         folder = make_job_folder(self.place.jobs / name, uid)
         folder.model.write_bytes(malicious_model(body))
-        seal_model(folder, uid)
+        seal(folder.model, uid)
         return StartJob(
             job=name,
             folder=str(folder.path),

@@ -32,7 +32,7 @@ SPAWN = """
 SUPERVISOR = """
     import asyncio, sys, time
     from pathlib import Path
-    from worker.job_folder import make_job_folder, seal_model
+    from worker.job_folder import make_job_folder, seal
     from worker.order import InspectWork, StartJob
     from worker.settings import WorkerSettings
     from worker.workplace import claim_workplace
@@ -45,7 +45,7 @@ SUPERVISOR = """
             uid = place.slot_uid(65_000, 0)
             folder = make_job_folder(place.jobs / "job", uid)
             folder.model.write_bytes(model.read_bytes())
-            seal_model(folder, uid)
+            seal(folder.model, uid)
             order = StartJob(
                 job="job", folder=str(folder.path), messages=str(folder.messages), cores=2,
                 confinement=settings.confinement(uid), work=InspectWork(),

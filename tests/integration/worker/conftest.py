@@ -5,6 +5,7 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from worker_samples import WAIT_SECONDS, submit, upload, wait_until
 
 from bessemer.contract.job import Compilation
 from bessemer.contract.sandbox import SandboxMode
+from bessemer.store.artifacts import INCOMING
 from bessemer.store.queue import Task
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
@@ -70,6 +72,17 @@ class Rig:
 
         self.runner.run(both())
         return self.row(task)
+
+    @contextmanager
+    def artifacts_away(self) -> Iterator[None]:
+        """Nothing can be stored while the context lasts."""
+        incoming = self.folder / "data" / "artifacts" / INCOMING
+        shutil.rmtree(incoming, ignore_errors=True)
+        incoming.write_text("in the way")
+        try:
+            yield
+        finally:
+            incoming.unlink()
 
     def row(self, task: Task) -> Compilation:
         row = self.store.jobs.get(task.id)

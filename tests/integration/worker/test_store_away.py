@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +16,7 @@ from benchmarks.soak.audit import event_faults
 from bessemer.contract.capability import Capability
 from bessemer.contract.job import JobState
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
-from bessemer.store.artifacts import INCOMING, open_artifacts
+from bessemer.store.artifacts import open_artifacts
 from bessemer.store.database import Database
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.jobs import Jobs
@@ -30,7 +29,7 @@ from tests.integration.malicious_models import malicious_model
 from worker.ending import Ending
 from worker.hands import Hands
 from worker.job import run_job
-from worker.job_folder import make_job_folder, remove_job_folder, seal_model
+from worker.job_folder import make_job_folder, remove_job_folder, seal
 from worker.journal import CompilationJournal, Journal, SilentJournal
 from worker.messages import Inspected
 from worker.order import InspectWork, Ready, StartJob
@@ -65,7 +64,7 @@ def run(rig: Rig, body: str, journal: Journal) -> Ending:
     uid = rig.place.slot_uid(settings.slot_uid_base, 0)
     folder = make_job_folder(rig.place.jobs / "noted", uid)
     folder.model.write_bytes(malicious_model(body))
-    seal_model(folder, uid)
+    seal(folder.model, uid)
     order = StartJob(
         job="noted",
         folder=str(folder.path),
@@ -113,14 +112,11 @@ def test_a_job_outlasts_polls_that_fail(rig: Rig) -> None:
 
 def test_a_job_whose_artifact_store_is_away_waits_and_loses_no_attempt(rig: Rig) -> None:
     task = rig.job("return 0")
-    incoming = rig.folder / "data" / "artifacts" / INCOMING
-    shutil.rmtree(incoming, ignore_errors=True)
-    incoming.write_text("in the way")
-    for _ in range(4):
-        with pytest.raises(StoreUnavailableError):
-            rig.handle(task, store_patience_seconds=0)
+    with rig.artifacts_away():
+        for _ in range(4):
+            with pytest.raises(StoreUnavailableError):
+                rig.handle(task, store_patience_seconds=0)
     assert (rig.row(task).state, rig.row(task).worker) == (JobState.RUNNING, None)
-    incoming.unlink()
     row = rig.handle(task)
     assert (row.state, row.attempt, row.lost_attempts) == (JobState.SUCCEEDED, 5, 0)
 

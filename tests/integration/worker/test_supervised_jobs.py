@@ -37,15 +37,17 @@ SAY = """
 def test_cancelling_a_running_compilation_ends_its_processes_and_its_row(rig: Rig) -> None:
     task = rig.job(FORK_AND_SLEEP)
     groups: list[int] = []
+    left: list[int] = []
 
     def cancel() -> None:
         groups.extend(groups_noted(rig.place.folder))
         rig.store.jobs.request_cancel(task.id)
+        wait_until(lambda: rig.row(task).state is JobState.CANCELLED)
+        left.append(members(groups[0]))
 
     row = rig.handle_while(task, cancel)
     assert row.state is JobState.CANCELLED
-    assert len(groups) == 1
-    assert members(groups[0]) == 0
+    assert (len(groups), left) == (1, [0])
     assert not groups_noted(rig.place.folder)
     assert not tuple(rig.place.jobs.iterdir())
 
@@ -118,7 +120,7 @@ def test_a_fault_of_ours_names_the_attempt_and_the_log(rig: Rig) -> None:
     row = rig.handle(task)
     in_the_way.rmdir()
     assert row.problem.code is ErrorCode.INTERNAL
-    assert row.problem.detail == f"FileExistsError in the supervisor on attempt 1 of job {task.id}"
+    assert row.problem.detail == f"FileExistsError in the supervisor during attempt 1 of job {task.id}"
     assert rig.supervisor().worker_id in row.problem.advice
 
 

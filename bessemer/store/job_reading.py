@@ -1,0 +1,140 @@
+"""What is read of jobs and their events."""
+
+from collections.abc import Collection
+from datetime import timedelta
+
+import sqlalchemy as sa
+
+from bessemer.contract.base import JobId, now
+from bessemer.contract.job import Compilation, CompilationPage, Event, JobState
+from bessemer.contract.listing import EVERYTHING, CompilationFilter
+from bessemer.store.database import Database
+from bessemer.store.errors import FencedError
+from bessemer.store.filters import conditions
+from bessemer.store.job_rows import (
+    EVENT_COLUMNS,
+    SHOWN_COLUMNS,
+    Position,
+    from_cursor,
+    owned,
+    to_compilation,
+    to_cursor,
+    to_event,
+)
+from bessemer.store.queue import Task
+from bessemer.store.tables import EVENTS, JOBS
+from bessemer.store.waiting import TASK_COLUMNS, to_task
+
+
+class JobReader:
+    """Every method is one transaction and raises ``StoreUnavailableError`` where the database is away."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, job_id: JobId) -> Compilation | None:
+        """A job, or None where there is none of that id."""
+        with self._database.read() as connection:
+            row = connection.execute(sa.select(*SHOWN_COLUMNS).where(JOBS.c.id == job_id)).one_or_none()
+        return None if row is None else to_compilation(row)
+
+    def page(
+        self, limit: int, cursor: str | None = None, wanted: CompilationFilter = EVERYTHING
+    ) -> CompilationPage:
+        """Jobs, newest first; jobs that arrive meanwhile neither repeat nor hide any.
+
+        Raises:
+            CursorInvalidError: ``cursor`` is not the ``next`` of an earlier page.
+        """
+        newest_first = (JOBS.c.created_at.desc(), JOBS.c.id.desc())
+        query = sa.select(*SHOWN_COLUMNS).where(*conditions(wanted)).order_by(*newest_first)
+        if cursor is not None:
+            query = query.where(sa.tuple_(JOBS.c.created_at, JOBS.c.id) < sa.tuple_(*from_cursor(cursor)))
+        with self._database.read() as connection:
+            rows = connection.execute(query.limit(limit + 1)).all()
+        items = tuple(to_compilation(row) for row in rows[:limit])
+        more = len(rows) > limit
+        return CompilationPage(
+            items=items, next=to_cursor(Position(items[-1].created_at, items[-1].id)) if more else None
+        )
+
+    def events_after(self, job_id: JobId, seq: int, limit: int = 500) -> tuple[Event, ...]:
+        """The events that follow number ``seq`` (0: from the first), in order, at most ``limit``."""
+        query = (
+            sa.select(*EVENT_COLUMNS)
+            .where(EVENTS.c.job == job_id, EVENTS.c.seq > seq)
+            .order_by(EVENTS.c.seq)
+            .limit(limit)
+        )
+        with self._database.read() as connection:
+            return tuple(to_event(row) for row in connection.execute(query))
+
+    def event_counts(self, job_ids: Collection[JobId]) -> dict[JobId, tuple[int, bool]]:
+        """How many events each of the jobs has, and whether it is final; unknown ids are left out."""
+        query = sa.select(JOBS.c.id, JOBS.c.last_seq, JOBS.c.state).where(JOBS.c.id.in_(job_ids))
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        return {row.id: (row.last_seq, JobState(row.state).final) for row in rows}
+
+    def traceparent(self, job_id: JobId) -> str | None:
+        """The trace that a job was submitted in."""
+        with self._database.read() as connection:
+            return connection.execute(
+                sa.select(JOBS.c.traceparent).where(JOBS.c.id == job_id)
+            ).scalar_one_or_none()
+
+    def unenqueued(self, older_than_seconds: float) -> tuple[JobId, ...]:
+        """Queued jobs that no queue has, oldest first: whoever inserted them stopped half-way."""
+        query = (
+            sa.select(JOBS.c.id)
+            .where(
+                JOBS.c.state == JobState.QUEUED.value,
+                JOBS.c.enqueued_at.is_(None),
+                JOBS.c.created_at <= now() - timedelta(seconds=older_than_seconds),
+            )
+            .order_by(JOBS.c.created_at)
+        )
+        with self._database.read() as connection:
+            return tuple(connection.execute(query).scalars())
+
+    def enqueued(self, older_than_seconds: float) -> tuple[Task, ...]:
+        """Jobs that are not final, and that the queue was given at least so long ago, oldest first."""
+        going_on = [state.value for state in JobState if not state.final]
+        query = (
+            sa.select(*TASK_COLUMNS)
+            .where(
+                JOBS.c.state.in_(going_on),
+                JOBS.c.enqueued_at <= now() - timedelta(seconds=older_than_seconds),
+            )
+            .order_by(JOBS.c.created_at)
+        )
+        with self._database.read() as connection:
+            return tuple(to_task(row) for row in connection.execute(query))
+
+    def last_seq(self, job_id: JobId, attempt: int) -> int:
+        """The number of the job's last event.
+
+        Raises:
+            FencedError: the attempt no longer owns the job.
+        """
+        with self._database.read() as connection:
+            seq = connection.execute(
+                sa.select(JOBS.c.last_seq).where(JOBS.c.id == job_id, owned(attempt))
+            ).scalar_one_or_none()
+        if seq is None:
+            raise FencedError(job_id, attempt)
+        return int(seq)
+
+    def cancel_requested(self, job_id: JobId, attempt: int) -> bool:
+        """Whether the job's user wants it stopped.
+
+        Raises:
+            FencedError: the attempt no longer owns the job.
+        """
+        with self._database.read() as connection:
+            flag = connection.execute(
+                sa.select(JOBS.c.cancel_requested).where(JOBS.c.id == job_id, owned(attempt))
+            ).scalar_one_or_none()
+        if flag is None:
+            raise FencedError(job_id, attempt)
+        return bool(flag)

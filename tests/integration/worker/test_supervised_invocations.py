@@ -1,0 +1,93 @@
+"""What becomes of an invocation however its attempts end."""
+
+import asyncio
+import io
+import itertools
+import os
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+from worker_samples import groups_noted, wait_until
+
+from bessemer.contract.invocation import MAX_RUNS, OUTPUTS, Invocation
+from bessemer.contract.job import JobState
+from bessemer.contract.problem import ErrorCode
+from bessemer.store.errors import StoreUnavailableError
+from bessemer.store.queue import Task, TaskKind
+
+Rig = Any
+NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def compilation(rig: Rig) -> str:
+    """One whose library takes what is negative from eight numbers."""
+    row = rig.handle(rig.job("return 0"))
+    assert row.state is JobState.SUCCEEDED
+    return str(row.id)
+
+
+def asked(rig: Rig, compilation: str, runs: int = 0) -> Task:
+    """A queued invocation."""
+    file = io.BytesIO()
+    np.savez(file, input=np.linspace(-1, 1, 8, dtype=np.float32))
+    path = rig.folder / "inputs.npz"
+    path.write_bytes(file.getvalue())
+    blob = rig.store.artifacts.put_file(path)
+    invocation_id = f"invocation-{next(NUMBERS)}"
+    rig.store.invocations.submit(invocation_id, compilation, blob.digest, blob.size_bytes, runs)
+    return Task(TaskKind.INVOKE, invocation_id)
+
+
+def handled(rig: Rig, task: Task, **settings: Any) -> Invocation:
+    """Have a supervisor do it, and return its row."""
+    rig.runner.run(rig.supervisor(**settings).handle(task))
+    return row(rig, task)
+
+
+def row(rig: Rig, task: Task) -> Invocation:
+    found = rig.store.invocations.get(task.id)
+    assert found is not None
+    return found
+
+
+def test_an_invocation_that_somebody_kills_from_outside_is_done_on_the_next_attempt(
+    rig: Rig, compilation: str
+) -> None:
+    task = asked(rig, compilation, MAX_RUNS)
+
+    async def invoke() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(rig.supervisor().handle(task))
+            await asyncio.to_thread(wait_until, lambda: bool(groups_noted(rig.place.folder)))
+            os.kill(groups_noted(rig.place.folder)[0], signal.SIGKILL)
+
+    rig.runner.run(invoke())
+    done = row(rig, task)
+    assert (done.state, done.attempt, done.lost_attempts) == (JobState.SUCCEEDED, 2, 1)
+    assert done.artifact.name == OUTPUTS
+    assert not groups_noted(rig.place.folder)
+
+
+def test_an_invocation_whose_artifact_store_is_away_waits_and_loses_no_attempt(
+    rig: Rig, compilation: str
+) -> None:
+    task = asked(rig, compilation)
+    with rig.artifacts_away():
+        for _ in range(4):
+            with pytest.raises(StoreUnavailableError):
+                handled(rig, task, store_patience_seconds=0)
+    assert (row(rig, task).state, row(rig, task).worker) == (JobState.RUNNING, None)
+    done = handled(rig, task)
+    assert (done.state, done.attempt, done.lost_attempts) == (JobState.SUCCEEDED, 5, 0)
+
+
+def test_an_invocation_that_cost_three_workers_is_given_up(rig: Rig, compilation: str) -> None:
+    task = asked(rig, compilation)
+    for worker in ("w1", "w2", "w1"):
+        rig.store.invocations.start(task.id, worker)
+    done = handled(rig, task)
+    assert (done.state, done.lost_attempts) == (JobState.FAILED, 3)
+    assert done.problem.code is ErrorCode.WORKER_LOST

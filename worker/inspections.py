@@ -1,0 +1,63 @@
+"""The supervisor's part in inspections of uploads."""
+
+from functools import partial
+
+from bessemer.contract.base import Digest
+from bessemer.contract.model import Inspection
+from bessemer.contract.problem import Problem
+from bessemer.store.queue import TaskKind
+from worker.attempts import Undertaking
+from worker.ending import as_problem, conclude
+from worker.journal import SilentJournal
+from worker.messages import Inspected
+from worker.order import InspectWork
+from worker.retry import unless_lost
+from worker.workbench import SLOTS, Workbench
+
+
+class InspectionTask(Undertaking):
+    """One inspection. A claim is how many were lost: the same bytes give the same, so none needs fencing."""
+
+    kind = TaskKind.INSPECT
+
+    def __init__(self, digest: Digest, bench: Workbench) -> None:
+        self._digest = digest
+        self._bench = bench
+        self._models = bench.store.models
+
+    def describe(self, claim: int) -> str:
+        """By its model."""
+        return f"the inspection of {self._digest}"
+
+    def take(self) -> int | None:
+        """Take it in hand."""
+        return self._models.take(self._digest, self._bench.worker_id)
+
+    def lost_attempts(self, claim: int) -> int:
+        """The claim itself."""
+        return claim
+
+    def hand_back(self, claim: int) -> None:
+        """Leave it without an inspector."""
+        self._models.hand_back(self._digest, self._bench.worker_id)
+
+    def fail(self, claim: int, problem: Problem) -> None:
+        """Reject the model."""
+        self._models.finish_inspection(self._digest, problem)
+
+    async def attempt(self, claim: int, lost_attempts: int) -> Problem | None:
+        """Have a child look at the model, and write down what it finds."""
+        found = unless_lost(await self._found(), lost_attempts)
+        await self._bench.patience.call(partial(self._models.finish_inspection, self._digest, found))
+        return found if isinstance(found, Problem) else None
+
+    async def _found(self) -> Inspection | Problem:
+        slot = SLOTS[self.kind]
+        async with self._bench.folder(f"inspect-{self._digest[:16]}", slot) as folder:
+            damage = await self._bench.fetch_model(self._digest, folder, slot)
+            if damage is not None:
+                return damage
+            limit = self._bench.settings.limit_inspect_seconds
+            ending = await self._bench.run(self._digest, slot, folder, InspectWork(), SilentJournal(), limit)
+        result = conclude(ending)
+        return result.inspection if isinstance(result, Inspected) else as_problem(result)
