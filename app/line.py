@@ -10,16 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
 
-from bessemer.contract.base import JobId
 from bessemer.contract.capability import Needs, lacks, needs_of
 from bessemer.contract.job import Compilation
 from bessemer.contract.queue import QUEUES, QueueName, QueuePlace, TaskKind
 from bessemer.contract.service import Worker
 from bessemer.store.queue import job_kind
-from bessemer.store.waiting import WaitingJob
-
-Rank = tuple[int, datetime, JobId]
-"""What is taken first has the lowest."""
+from bessemer.store.waiting import WaitingGroup
 
 NO_WORKER = "a live worker: none has been heard of lately"
 
@@ -29,27 +25,35 @@ class Line:
     """What was seen at one moment.
 
     Attributes:
-        ranks: of the waiting jobs by queue and needs, sorted.
+        groups: the waiting jobs.
+        turns: of the waiting jobs by queue and needs, sorted.
         workers: those that are alive.
         recent_seconds: of jobs by kind, those that ended last.
         at: the moment.
     """
 
-    ranks: Mapping[tuple[QueueName, str | None], Sequence[Rank]]
+    groups: Sequence[WaitingGroup]
+    turns: Mapping[tuple[QueueName, str | None], Sequence[int]]
     workers: tuple[Worker, ...]
     recent_seconds: Mapping[TaskKind, Sequence[float]]
     at: datetime
 
+    def turn(self, job: Compilation) -> int:
+        """The turn of a queued job; one that has come since is behind all that go before its like."""
+        return next(
+            (group.turns[job.id] for group in self.groups if job.id in group.turns),
+            1 + sum(len(group.turns) for group in self.groups if group.priority >= job.request.priority),
+        )
 
-def line_up(jobs: Iterable[WaitingJob]) -> dict[tuple[QueueName, str | None], list[Rank]]:
-    """The ranks of waiting jobs."""
-    ranks: dict[tuple[QueueName, str | None], list[Rank]] = {}
-    for job in jobs:
-        rank = (-job.priority, job.created_at, job.id)
-        ranks.setdefault((QUEUES[job.kind], job.needs), []).append(rank)
-    for group in ranks.values():
-        group.sort()
-    return ranks
+
+def line_up(groups: Iterable[WaitingGroup]) -> dict[tuple[QueueName, str | None], list[int]]:
+    """The turns of waiting jobs."""
+    turns: dict[tuple[QueueName, str | None], list[int]] = {}
+    for group in groups:
+        turns.setdefault((QUEUES[group.kind], group.needs), []).extend(group.turns.values())
+    for each in turns.values():
+        each.sort()
+    return turns
 
 
 def place(job: Compilation, line: Line) -> QueuePlace:
@@ -58,10 +62,10 @@ def place(job: Compilation, line: Line) -> QueuePlace:
     queue = QUEUES[kind]
     needs = needs_of(job.request.target)
     takers = takers_of(needs, queue, line.workers)
-    rank = (-job.request.priority, job.created_at, job.id)
+    turn = line.turn(job)
     ahead = sum(
-        bisect_left(ranks, rank)
-        for (name, others), ranks in line.ranks.items()
+        bisect_left(turns, turn)
+        for (name, others), turns in line.turns.items()
         if name is queue and competes(others, takers, needs)
     )
     recent = line.recent_seconds.get(kind, ())

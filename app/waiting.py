@@ -48,8 +48,10 @@ class WaitingLine:
     def _look(self) -> Line:
         began = time.monotonic()
         waiting = self._store.waiting
+        groups = waiting.groups()
         line = Line(
-            ranks=line_up(waiting.jobs()),
+            groups=groups,
+            turns=line_up(groups),
             workers=self._store.workers.live(self._liveness_seconds),
             recent_seconds={kind: waiting.recent_seconds(kind, RECENT_JOBS) for kind in TaskKind},
             at=now(),

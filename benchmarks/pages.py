@@ -1,4 +1,4 @@
-"""``docs/figures.md``, its chart and the README's table, from the newest files of ``benchmarks/results``."""
+"""``docs/figures.md``, its charts and the README's table, from the newest files of ``benchmarks/results``."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from benchmarks.models.results import (
     mean_ratio,
     mean_ratio_to_best,
 )
+from benchmarks.service import page as load
 from benchmarks.tables import describe_machine, from_file, newest, table
 from bessemer.contract.stage import Stage
 from worker.report.words import duration, percent, three_digits
 
 RESULTS = Path(__file__).parent / "results"
 CHART = "models.svg"
+LOAD_CHART = "load.svg"
 COMPILING = (Stage.TRANSLATE, Stage.OPTIMIZE, Stage.TUNE, Stage.BUILD)
 SHOWN_SHARE = 0.05
 
@@ -35,7 +37,7 @@ def models_results(folder: Path = RESULTS) -> ModelsResults | None:
 
 def figures_page(folder: Path = RESULTS) -> str:
     """The page with every figure."""
-    lines = ["# Figures", "", *_service(folder), *_models(folder)]
+    lines = ["# Figures", "", *_service(folder), *load.section(folder, LOAD_CHART), *_models(folder)]
     return "\n".join(lines)
 
 
@@ -43,6 +45,11 @@ def chart_page(folder: Path = RESULTS) -> str | None:
     """The chart of the models; None where nothing was measured."""
     results = models_results(folder)
     return None if results is None else models_chart(results.models)
+
+
+def load_chart_page(folder: Path = RESULTS) -> str | None:
+    """The chart of the service under load; None where nothing was measured."""
+    return load.chart_page(folder)
 
 
 def readme_section(folder: Path = RESULTS) -> str:

@@ -126,6 +126,7 @@ PAGES: dict[Path, Callable[[], str | None]] = {
     DOCS / "figures.md": figures_page,
     DOCS / "architectures.md": surveyed_page,
     DOCS / pages.CHART: pages.chart_page,
+    DOCS / pages.LOAD_CHART: pages.load_chart_page,
     README: readme_page,
     OBSERVABILITY: observability_page,
 }

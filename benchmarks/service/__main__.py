@@ -17,7 +17,7 @@ from rich.console import Console
 
 from benchmarks.machine import SERVICE_PACKAGES, describe
 from benchmarks.service.clients import Clients, connected, cpu_seconds, memory_mib
-from benchmarks.service.page import table_lines
+from benchmarks.service.page import TOPIC, table_lines
 from benchmarks.service.postgresql import running_postgresql
 from benchmarks.service.results import Backend, Load, ServiceResults, Spread, spread
 from bessemer.contract.request import MAX_PRIORITY
@@ -52,7 +52,7 @@ def main() -> None:
         backends=backends,
     )
     console.print("\n".join(table_lines(results)), soft_wrap=True)
-    path = RESULTS / f"{results.measured_at:%Y-%m-%d}-load.json"
+    path = RESULTS / f"{results.measured_at:%Y-%m-%d}-{TOPIC}.json"
     path.write_text(results.model_dump_json(indent=2) + "\n")
     console.print(f"written to {path}")
 

@@ -1,15 +1,20 @@
-"""The table and the words of ``make bench-service``."""
+"""The tables, the chart and the words of ``make bench-service``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+from benchmarks.service.chart import load_chart
+from benchmarks.service.clients import READERS, SUBMITTERS
 from benchmarks.service.results import Backend, Load, ServiceResults, Spread
-from benchmarks.tables import table
+from benchmarks.tables import describe_machine, from_file, newest, table
 from worker.report.words import TIMES
 
+TOPIC = "load"
+
 QUANTITIES: dict[str, Callable[[Load], float]] = {
-    "submitted per second, 8 clients at once": lambda load: load.submit_per_second,
+    f"submitted per second, {SUBMITTERS} clients at once": lambda load: load.submit_per_second,
     "submitting, p50, ms": lambda load: load.submit.p50_ms,
     "submitting, p99, ms": lambda load: load.submit.p99_ms,
     "reading a job, p50, ms": lambda load: load.get_one.p50_ms,
@@ -21,6 +26,43 @@ QUANTITIES: dict[str, Callable[[Load], float]] = {
     "from submission to a worker's hand, p50, ms": lambda load: load.dispatch.p50_ms,
     "from submission to a worker's hand, p99, ms": lambda load: load.dispatch.p99_ms,
 }
+
+
+def section(folder: Path, chart: str) -> list[str]:
+    """The part of the page of figures; empty where nothing was measured.
+
+    Args:
+        folder: of the results.
+        chart: the file of ``chart_page``, as the page refers to it.
+    """
+    path = newest(folder, TOPIC)
+    if path is None:
+        return []
+    results = _read(path)
+    return [
+        "## The service under load",
+        "",
+        f"`make bench-service` measures these again ({results.minutes:g} minutes). {from_file(path)} "
+        f"{describe_machine(results.machine)}; load {results.load_before:.3g} before the run.",
+        "",
+        f"One app process, its clients and one consumer share the machine. {results.followers} clients "
+        f"follow events while {READERS} others read. The consumer takes jobs as a worker does, and ends them "
+        "at once.",
+        "",
+        f"![How one app process bears a growing queue, on SQLite and PostgreSQL]({chart})",
+        "",
+        *table_lines(results),
+    ]
+
+
+def chart_page(folder: Path) -> str | None:
+    """The chart of the newest results; None where nothing was measured."""
+    path = newest(folder, TOPIC)
+    return None if path is None else load_chart(_read(path).backends)
+
+
+def _read(path: Path) -> ServiceResults:
+    return ServiceResults.model_validate_json(path.read_text())
 
 
 def table_lines(results: ServiceResults) -> list[str]:

@@ -44,7 +44,7 @@ class Load(BaseModel):
 
 
 class Backend(BaseModel):
-    """One database. ``dispatch_empty`` is into an empty queue; ``handled_per_second`` by one worker."""
+    """One database. ``dispatch_empty`` is into an empty queue."""
 
     name: str
     dispatch_empty: Spread

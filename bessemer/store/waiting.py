@@ -1,6 +1,6 @@
 """The jobs that wait, and how long such jobs took of late: what a place in a queue is worked out from."""
 
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -20,14 +20,17 @@ _ENDED = JOBS.c.state.in_(
 """As literals: only so does a database see that a partial index will do."""
 
 
-class WaitingJob(NamedTuple):
-    """A queued job, as far as its place in the queue depends on it."""
+class WaitingGroup(NamedTuple):
+    """The queued jobs of one kind, with the same needs and the same priority.
+
+    Attributes:
+        turns: of each job, its number among all queued jobs in the order in which they are to be taken.
+    """
 
     kind: TaskKind
     needs: str | None
     priority: int
-    created_at: datetime
-    id: JobId
+    turns: Mapping[JobId, int]
 
 
 class Waiting:
@@ -36,14 +39,22 @@ class Waiting:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def jobs(self) -> tuple[WaitingJob, ...]:
-        """Every queued job, in no particular order."""
-        query = sa.select(JOBS.c.kind, JOBS.c.needs, JOBS.c.priority, JOBS.c.created_at, JOBS.c.id).where(
-            _QUEUED
-        )
+    def groups(self) -> tuple[WaitingGroup, ...]:
+        """Every queued job, in no particular order.
+
+        The database makes one text of each group: a driver would take the interpreter's lock again for every
+        row, from threads that answer requests, thousands of times.
+        """
+        turn = sa.func.row_number().over(order_by=(JOBS.c.priority.desc(), JOBS.c.created_at, JOBS.c.id))
+        queued = sa.select(JOBS.c.kind, JOBS.c.needs, JOBS.c.priority, JOBS.c.id, turn.label("turn"))
+        each = queued.where(_QUEUED).subquery()
+        group = (each.c.kind, each.c.needs, each.c.priority)
+        words = sa.cast(each.c.turn, sa.String).concat(" ").concat(each.c.id)
         with self._database.read() as connection:
-            rows = connection.execute(query).all()
-        return tuple(WaitingJob(TaskKind(kind), *rest) for kind, *rest in rows)
+            rows = connection.execute(
+                sa.select(*group, sa.func.aggregate_strings(words, " ")).group_by(*group)
+            ).all()
+        return tuple(WaitingGroup(TaskKind(kind), *rest, _to_turns(text)) for kind, *rest, text in rows)
 
     def recent_seconds(self, kind: TaskKind, limit: int) -> tuple[float, ...]:
         """How long the jobs of a kind took that ended last, from start to end, latest first."""
@@ -62,6 +73,12 @@ class Waiting:
         with self._database.read() as connection:
             row = connection.execute(sa.select(*TASK_COLUMNS).where(JOBS.c.id == job_id)).one_or_none()
         return None if row is None else to_task(row)
+
+
+def _to_turns(text: str) -> dict[JobId, int]:
+    """Of numbers and ids in turn, as ``groups`` asks for them."""
+    words = text.split(" ")
+    return dict(zip(words[1::2], map(int, words[::2]), strict=True))
 
 
 def to_task(row: sa.Row[Any, Any, Any, Any]) -> Task:

@@ -1,11 +1,12 @@
 """Where a queued compilation stands and when it may start, as tables."""
 
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 import pytest
 
 from app.line import NO_WORKER, Line, line_up, place, start_seconds
-from bessemer.contract.capability import Capability
+from bessemer.contract.capability import Capability, needs_of
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
 from bessemer.contract.request import CompilationRequest
@@ -13,7 +14,8 @@ from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.service import RunningTask, Worker
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
-from bessemer.store.waiting import WaitingJob
+from bessemer.store.queue import job_kind
+from bessemer.store.waiting import WaitingGroup
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 V4 = "x86_64 x86-64-v4"
@@ -21,8 +23,15 @@ PLAIN = Capability(architecture="x86_64", processors={"x86-64-v4": ("avx512f",)}
 WIDE = Capability(architecture="x86_64")
 
 
-def waits(number: int, priority: int = 0, needs: str | None = None, kind: str = "compile") -> WaitingJob:
-    return WaitingJob(TaskKind(kind), needs, priority, NOON + timedelta(seconds=number), f"waiting-{number}")
+class Waits(NamedTuple):
+    number: int
+    priority: int
+    needs: str | None
+    kind: TaskKind
+
+
+def waits(number: int, priority: int = 0, needs: str | None = None, kind: str = "compile") -> Waits:
+    return Waits(number, priority, needs, TaskKind(kind))
 
 
 def job(number: int, priority: int = 0, target: str = "host", stop_after: Stage | None = None) -> Compilation:
@@ -52,12 +61,22 @@ def worker(name: str, capability: Capability = WIDE, busy_seconds: float | None 
 
 def placed(
     wanted: Compilation,
-    line: tuple[WaitingJob, ...] = (),
+    line: tuple[Waits, ...] = (),
     workers: tuple[Worker, ...] = (),
     recent: tuple[float, ...] = (),
 ) -> QueuePlace:
-    seen = Line(line_up(line), workers, {TaskKind.COMPILE: recent}, NOON)
-    return place(wanted, seen)
+    in_turn = sorted((*line, itself(wanted)), key=lambda waiting: (-waiting.priority, waiting.number))
+    groups = [
+        WaitingGroup(waiting.kind, waiting.needs, waiting.priority, {f"waiting-{waiting.number}": turn})
+        for turn, waiting in enumerate(in_turn, 1)
+    ]
+    return place(wanted, Line(groups, line_up(groups), workers, {TaskKind.COMPILE: recent}, NOON))
+
+
+def itself(job: Compilation) -> Waits:
+    number = (job.created_at - NOON).seconds
+    needs = needs_of(job.request.target)
+    return Waits(number, job.request.priority, needs and str(needs), job_kind(job.request))
 
 
 @pytest.mark.parametrize(
@@ -75,8 +94,19 @@ def placed(
 )
 def test_higher_priorities_go_before_and_equals_in_their_order(wanted: Compilation, ahead: int) -> None:
     line = (waits(1), waits(4), waits(6), waits(2, priority=2), waits(7, kind="preflight"))
-    found = placed(wanted, (*line, waits(9, priority=-1)), (worker("a"),))
+    found = placed(wanted, (*line, waits(8, priority=-1)), (worker("a"),))
     assert (found.ahead, found.position) == (ahead, ahead + 1)
+
+
+@pytest.mark.parametrize(("priority", "ahead"), [(1, 1), (0, 3), (-1, 4)])
+def test_a_job_that_has_come_since_is_behind_its_equals(priority: int, ahead: int) -> None:
+    groups = [
+        WaitingGroup(TaskKind.COMPILE, None, 1, {"waiting-7": 1}),
+        WaitingGroup(TaskKind.COMPILE, None, 0, {"waiting-2": 2, "waiting-3": 3}),
+        WaitingGroup(TaskKind.COMPILE, None, -1, {"waiting-1": 4}),
+    ]
+    seen = Line(groups, line_up(groups), (worker("a"),), {}, NOON)
+    assert place(job(9, priority), seen).ahead == ahead
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
         "lint",
         "bench",
         "bench-models",
+        "bench-service",
         "bench-architectures",
         "soak",
         "docs",

@@ -11,6 +11,7 @@ from bessemer.contract.target import PresetTarget
 from bessemer.store.queue import Task
 from bessemer.store.store import Store
 from bessemer.store.tables import JOBS
+from bessemer.store.waiting import WaitingGroup
 
 NEEDS = "x86_64 znver4"
 
@@ -22,11 +23,16 @@ def test_only_queued_jobs_wait_each_with_kind_needs_and_priority(store: Store) -
     store.jobs.submit("job-quick", a_request().model_copy(update={"stop_after": Stage.TRANSLATE}))
     store.jobs.submit("job-running", a_request())
     store.jobs.start("job-running", "worker")
-    assert {(job.id, job.kind, job.needs, job.priority) for job in store.waiting.jobs()} == {
-        ("job-explicit", TaskKind.COMPILE, NEEDS, 0),
-        ("job-on-host", TaskKind.COMPILE, None, -3),
-        ("job-quick", TaskKind.PREFLIGHT, NEEDS, 0),
+    store.jobs.submit("job-like-the-first", a_request())
+    assert set(map(_told, store.waiting.groups())) == {
+        (TaskKind.COMPILE, NEEDS, 0, (("job-explicit", 1), ("job-like-the-first", 3))),
+        (TaskKind.COMPILE, None, -3, (("job-on-host", 4),)),
+        (TaskKind.PREFLIGHT, NEEDS, 0, (("job-quick", 2),)),
     }
+
+
+def test_where_nothing_waits_there_is_no_group(store: Store) -> None:
+    assert store.waiting.groups() == ()
 
 
 def test_a_jobs_task_says_what_the_queue_must_know(store: Store) -> None:
@@ -52,6 +58,10 @@ def test_the_jobs_that_ended_last_say_how_long_such_jobs_take(store: Store) -> N
     assert store.waiting.recent_seconds(TaskKind.COMPILE, 2) == (12.0, 11.0)
     assert store.waiting.recent_seconds(TaskKind.COMPILE, 50) == (12.0, 11.0, 10.0)
     assert store.waiting.recent_seconds(TaskKind.PREFLIGHT, 50) == ()
+
+
+def _told(group: WaitingGroup) -> tuple[object, ...]:
+    return (group.kind, group.needs, group.priority, tuple(sorted(group.turns.items())))
 
 
 def _last(store: Store, job_id: str, seconds: float) -> None:

@@ -1,0 +1,88 @@
+"""The pages that are made of the service's results under load."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks import pages
+from benchmarks.machine import describe
+from benchmarks.service.chart import apart, axis_step, load_chart
+from benchmarks.service.results import Backend, Load, ServiceResults, Spread
+
+
+def spread(p50_ms: float, p99_ms: float) -> Spread:
+    return Spread(samples=9, p50_ms=p50_ms, p99_ms=p99_ms)
+
+
+def load(queued: int, submit_per_second: float) -> Load:
+    return Load(
+        queued=queued,
+        submit_per_second=submit_per_second,
+        submit=spread(9, 18),
+        get_one=spread(3, 6),
+        list_page=spread(5, 10),
+        memory_mib=100,
+        idle_cores=0,
+        dispatch=spread(50, 80),
+    )
+
+
+BACKENDS = [
+    Backend(name="SQLite", dispatch_empty=spread(40, 60), loads=[load(100, 80), load(10_000, 60)]),
+    Backend(name="PostgreSQL", dispatch_empty=spread(45, 61), loads=[load(100, 70), load(10_000, 70)]),
+]
+
+
+def write(folder: Path) -> None:
+    results = ServiceResults(
+        machine=describe(()),
+        measured_at=datetime(2026, 1, 2, tzinfo=UTC),
+        load_before=0.5,
+        minutes=7.5,
+        followers=100,
+        backends=BACKENDS,
+    )
+    (folder / "2026-01-02-load.json").write_text(results.model_dump_json())
+
+
+def test_the_page_has_a_table_for_each_database_and_the_chart(tmp_path: Path) -> None:
+    write(tmp_path)
+    page = pages.figures_page(tmp_path).replace("\N{MULTIPLICATION SIGN}", "x")
+    assert "| submitted per second, 8 clients at once | 80 | 60 | x0.75 |" in page
+    assert "PostgreSQL; into an empty queue, 45 ms (p99 61 ms) from submission to a worker's hand:" in page
+    assert f"]({pages.LOAD_CHART})" in page
+
+
+def test_without_results_there_is_neither_table_nor_chart(tmp_path: Path) -> None:
+    assert pages.load_chart_page(tmp_path) is None
+    assert "under load" not in pages.figures_page(tmp_path)
+
+
+def test_the_chart_tells_how_each_figure_grows_on_each_database(tmp_path: Path) -> None:
+    write(tmp_path)
+    root = ElementTree.fromstring(str(pages.load_chart_page(tmp_path)))
+    titles = [str(title.text) for title in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert titles[1] == (
+        "Submitted per second: SQLite 80 at 100 queued, 60 at 10,000 queued; "
+        "PostgreSQL 70 at 100 queued, 70 at 10,000 queued"
+    )
+    assert len(titles) == 5
+
+
+def test_the_chart_of_a_single_size_is_a_chart() -> None:
+    only = [backend.model_copy(update={"loads": backend.loads[:1]}) for backend in BACKENDS[:1]]
+    ElementTree.fromstring(load_chart(only))
+
+
+@pytest.mark.parametrize(("highest", "step"), [(0, 1), (4, 1), (7, 2), (35, 10), (99, 25), (1_505, 500)])
+def test_an_axis_has_few_marks_at_round_numbers(highest: float, step: float) -> None:
+    assert axis_step(highest) == step
+
+
+@pytest.mark.parametrize(
+    ("places", "moved"), [([10, 40], [10, 40]), ([30, 30], [25, 35]), ([34, 30], [37, 27]), ([], [])]
+)
+def test_labels_that_would_cover_each_other_move_apart(places: list[float], moved: list[float]) -> None:
+    assert apart(places, 10) == moved
