@@ -52,9 +52,11 @@ class Waiting:
         words = sa.cast(each.c.turn, sa.String).concat(" ").concat(each.c.id)
         with self._database.read() as connection:
             rows = connection.execute(
-                sa.select(*group, sa.func.aggregate_strings(words, " ")).group_by(*group)
+                sa.select(*group, sa.func.aggregate_strings(words, " ").label("turns")).group_by(*group)
             ).all()
-        return tuple(WaitingGroup(TaskKind(kind), *rest, _to_turns(text)) for kind, *rest, text in rows)
+        return tuple(
+            WaitingGroup(TaskKind(row.kind), row.needs, row.priority, _to_turns(row.turns)) for row in rows
+        )
 
     def recent_seconds(self, kind: TaskKind, limit: int) -> tuple[float, ...]:
         """How long the jobs of a kind took that ended last, from start to end, latest first."""
