@@ -6,9 +6,10 @@ it, is handed to the route as its JSON body.
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeGuard
 
 from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
@@ -19,10 +20,12 @@ from app.problems import ProblemError, invalid_problem, refuse
 from app.routes.bodies import MAX_DOCUMENT_BYTES, DocumentRoute
 from app.service import Service
 from app.uploads import receive_model, refuse_if_too_large
+from app.validation import not_json
 from bessemer.contract.problem import ErrorCode, FieldError
 from bessemer.store.errors import DigestMismatchError, UploadStalledError
 
 MODEL, REQUEST = "model", "request"
+DIGEST = re.compile(r"[0-9a-f]{64}")
 ENVELOPE_BYTES = MAX_DOCUMENT_BYTES + (1 << 16)
 """What a form may hold beside the model."""
 
@@ -58,7 +61,7 @@ async def _read(service: Service, form: Form) -> dict[str, Any]:
     async for part in form.parts():
         if part.name == MODEL and digest is None:
             promised = document.get("model") if document else None
-            expected = promised if isinstance(promised, str) else None
+            expected = promised if _is_digest(promised) else None
             digest = (await receive_model(service, part.chunks, expected))[0].digest
         elif part.name == REQUEST and document is None:
             document = await _document(service, part)
@@ -66,9 +69,15 @@ async def _read(service: Service, form: Form) -> dict[str, Any]:
             raise _invalid(part.name[:64] or "body", f"a form has one `{MODEL}` and one `{REQUEST}`")
     if digest is None or document is None:
         raise _invalid(MODEL if digest is None else REQUEST, "required: the form does not have it")
-    if document.setdefault("model", digest) != digest:
-        raise DigestMismatchError(str(document["model"])[:64], digest)
+    named = document.setdefault("model", digest)
+    if _is_digest(named) and named != digest:
+        raise DigestMismatchError(named, digest)
     return document
+
+
+def _is_digest(value: object) -> TypeGuard[str]:
+    """Anything else is left to the request's own validation, which says what is expected."""
+    return isinstance(value, str) and DIGEST.fullmatch(value) is not None
 
 
 async def _document(service: Service, part: Part) -> dict[str, Any]:
@@ -81,7 +90,7 @@ async def _document(service: Service, part: Part) -> dict[str, Any]:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise _invalid(REQUEST, f"not JSON: {error}") from error
+        raise _invalid(REQUEST, not_json(error)) from error
     if not isinstance(document, dict):
         raise _invalid(REQUEST, "expected a JSON object")
     return document

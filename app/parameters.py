@@ -1,6 +1,11 @@
-"""Parameters of an address that nobody reads are refused: a typing error must not widen a list in silence."""
+"""Parameters of an address that nobody reads are refused: a typing error must not widen a list in silence.
 
-from collections.abc import Iterator
+So are those that are given twice where one value is read: of two states, the second would win in silence.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import get_origin
 
 from fastapi import Request
 from fastapi.dependencies.models import Dependant
@@ -18,27 +23,38 @@ async def refuse_unknown_parameters(request: Request) -> None:
     """For every route of the API.
 
     Raises:
-        ProblemError: 422 with each unknown parameter, and the nearest that the route has.
+        ProblemError: 422 with each unknown parameter, and the nearest that the route has;
+            what is given twice where it is one value.
     """
     route = request.scope.get("route")
     if not isinstance(route, APIRoute) or not request.url.path.startswith(PREFIX):
         return
-    known = set(_names(route.dependant))
-    unknown = sorted(set(request.query_params) - known)
-    if unknown:
-        errors = (
-            FieldError(field=name[:64], message=f"unknown parameter{did_you_mean(name[:64], known)}")
-            for name in unknown
-        )
-        raise ProblemError(invalid_problem(tuple(errors)))
+    known = dict(_kinds(route.dependant))
+    given = Counter(name for name, _ in request.query_params.multi_items())
+    errors = tuple(
+        FieldError(field=name[:64], message=complaint)
+        for name, count in sorted(given.items())
+        if (complaint := _complaint(name, count, known))
+    )
+    if errors:
+        raise ProblemError(invalid_problem(errors))
 
 
-def _names(dependant: Dependant) -> Iterator[str]:
+def _complaint(name: str, count: int, known: Mapping[str, object]) -> str | None:
+    if name not in known:
+        return f"unknown parameter{did_you_mean(name[:64], set(known))}"
+    if count > 1 and get_origin(known[name]) is not tuple:
+        return f"given {count} times; it takes one value"
+    return None
+
+
+def _kinds(dependant: Dependant) -> Iterator[tuple[str, object]]:
+    """The parameters that a route reads, with their types."""
     for field in dependant.query_params:
         kind = field.field_info.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            yield from kind.model_fields
+            yield from ((name, inner.annotation) for name, inner in kind.model_fields.items())
         else:
-            yield field.alias
+            yield field.alias, kind
     for inner in dependant.dependencies:
-        yield from _names(inner)
+        yield from _kinds(inner)

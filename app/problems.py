@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from app.request_ids import HEADER
-from app.validation import field_errors
+from app.validation import field_errors, not_json
 from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_problem
 from bessemer.store.errors import (
     BlobMissingError,
@@ -128,6 +128,9 @@ async def _answer_http(request: Request, error: Exception) -> Response:
         allowed = ", ".join(methods)
         detail = f"{request.url.path} takes {allowed}, not {request.method}."
         return problem_response(request, make_problem(code, detail), {"Allow": allowed})
+    if isinstance(error.__cause__, (ValueError, RecursionError)):
+        invalid = invalid_problem((FieldError(field="body", message=not_json(error.__cause__)),))
+        return problem_response(request, invalid)
     if code is ErrorCode.NOT_FOUND:
         return problem_response(request, make_problem(code, f"Nothing is served at {request.url.path}."))
     return problem_response(request, make_problem(code, str(error.detail)), error.headers)

@@ -2,13 +2,20 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from json import JSONDecodeError
 from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from bessemer.contract.labels import LABEL_KEY, LABEL_VALUE
 from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.problem import FieldError
 from bessemer.contract.request import CompilationRequest
+from bessemer.contract.target import FEATURE_PATTERN, WORD_PATTERN
+
+WORD_IN_WORDS = "letters, digits, '.', '_' and '-' that begins with a letter or a digit, of 64 at most"
+LABEL_KEY_IN_WORDS = "lower-case letters and digits with '._/-' inside, of 63 characters at most"
+LABEL_VALUE_IN_WORDS = "printable ASCII characters, 128 at most"
 
 Path = tuple[str | int, ...]
 MAX_ERRORS = 50
@@ -16,8 +23,25 @@ TEXT_FORMS = {
     r"^[0-9a-f]{64}$": "a SHA-256: 64 lower-case hexadecimal digits",
     r"^[A-Za-z_][A-Za-z0-9_.]{0,127}$": "a name of ASCII letters, digits, '_' and '.' that begins with a "
     "letter or '_', of 128 characters at most",
+    f"^{LABEL_KEY}$": f"a key of {LABEL_KEY_IN_WORDS}",
+    f"^{LABEL_VALUE}$": LABEL_VALUE_IN_WORDS,
+    f"^{LABEL_KEY}(?:={LABEL_VALUE})?$": f"`key` or `key=value`: a key of {LABEL_KEY_IN_WORDS}; "
+    f"{LABEL_VALUE_IN_WORDS}",
+    WORD_PATTERN: f"a name of {WORD_IN_WORDS}",
+    FEATURE_PATTERN: f"'+' or '-' and a name of {WORD_IN_WORDS}",
 }
 """The contract's patterns in words."""
+
+TYPES_IN_WORDS = {
+    "dict_type": "expected a JSON object",
+    "model_type": "expected a JSON object",
+    "tuple_type": "expected a list",
+    "string_unicode": "expected a text in Unicode, without halves of surrogate pairs",
+    "timezone_aware": "expected a moment with its time zone, such as 2026-11-01T00:00:00Z",
+    "datetime_from_date_parsing": "expected a moment of RFC 3339, such as 2026-11-01T00:00:00Z; "
+    "in an address, `+` is written %2B",
+}
+"""Kinds of errors that pydantic words for programmers."""
 
 MAX_NAME_LENGTH = 128
 _QUOTED = re.compile(r"'([^']+)'")
@@ -34,6 +58,15 @@ def field_errors(details: Sequence[Mapping[str, Any]]) -> tuple[FieldError, ...]
     return tuple(_field_error(detail) for detail in _probable_forms(details)[:MAX_ERRORS])
 
 
+def not_json(error: Exception) -> str:
+    """Why a body could not be read as JSON, in words of JSON."""
+    if isinstance(error, JSONDecodeError):
+        return f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+    if isinstance(error, UnicodeDecodeError):
+        return "not JSON: it is not UTF-8"
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number has too many digits"
+
+
 def _field_error(detail: Mapping[str, Any]) -> FieldError:
     place: Path = tuple(detail["loc"])[1:] if detail["type"] != "json_invalid" else ()
     return FieldError(
@@ -43,18 +76,28 @@ def _field_error(detail: Mapping[str, Any]) -> FieldError:
 
 def _message(detail: Mapping[str, Any], place: Path) -> str:
     kind = detail["type"]
+    if kind in TYPES_IN_WORDS:
+        return TYPES_IN_WORDS[kind]
+    if kind == "too_long" and "actual_length" in detail["ctx"]:
+        return f"expected {detail['ctx']['max_length']} entries at most"
     if kind == "json_invalid":
         return f"not JSON: {detail.get('ctx', {}).get('error', 'cannot be read')}"
-    if kind == "model_attributes_type" and not place:
-        return "expected a JSON object, with `Content-Type: application/json`"
+    if kind == "model_attributes_type":
+        return "expected a JSON object" + ("" if place else ", with `Content-Type: application/json`")
     if kind == "extra_forbidden":
-        return f"unknown field{_did_you_mean(str(place[-1]), _known_fields(place))}"
+        return _unknown_field(str(place[-1]), _known_fields(place))
     if kind == "string_pattern_mismatch" and detail["ctx"]["pattern"] in TEXT_FORMS:
         return f"expected {TEXT_FORMS[detail['ctx']['pattern']]}"
     message = str(detail["msg"]).removeprefix("Value error, ")
     if kind in ("enum", "literal_error"):
         return f"{message}{_did_you_mean(str(detail['input']), _QUOTED.findall(message))}"
     return message
+
+
+def _unknown_field(name: str, known: set[str]) -> str:
+    if name in known:
+        return "this field belongs to another form: it does not go with the fields beside it"
+    return f"unknown field{_did_you_mean(name, known)}"
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:

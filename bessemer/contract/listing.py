@@ -1,6 +1,9 @@
 """Which compilations a list holds."""
 
-from pydantic import AwareDatetime, Field
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, AwareDatetime, Field
 
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.job import JobState
@@ -8,6 +11,17 @@ from bessemer.contract.labels import MAX_LABELS, LabelSelector
 from bessemer.contract.target import Word
 
 MAX_PAGE = 200
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError("a moment before the year 1 or after the year 9999 of UTC") from error
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+"""A moment in UTC, whatever its time zone was."""
 
 
 class CompilationFilter(Document):
@@ -24,10 +38,10 @@ class CompilationFilter(Document):
     target: Word | None = Field(
         default=None, description="Only compilations for this target: a preset's name, or an `mcpu`."
     )
-    created_after: AwareDatetime | None = Field(
+    created_after: Moment | None = Field(
         default=None, description="Only compilations submitted after this moment, with its time zone."
     )
-    created_before: AwareDatetime | None = Field(
+    created_before: Moment | None = Field(
         default=None, description="Only compilations submitted before this moment, with its time zone."
     )
 

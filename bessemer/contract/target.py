@@ -10,8 +10,10 @@ HOST = "host"
 LINUX_X86_64 = "x86_64-unknown-linux-gnu"
 MAX_CORES = 1024
 
-Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-Feature = Annotated[str, StringConstraints(pattern=r"^[+-][A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+WORD_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+FEATURE_PATTERN = r"^[+-][A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+Word = Annotated[str, StringConstraints(pattern=WORD_PATTERN)]
+Feature = Annotated[str, StringConstraints(pattern=FEATURE_PATTERN)]
 Cores = Annotated[int, Field(ge=1, le=MAX_CORES, description="Threads the library will run with.")]
 
 

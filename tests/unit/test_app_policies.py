@@ -63,6 +63,23 @@ def test_of_several_forms_only_the_probable_one_is_reported(target: object, expe
     assert set(errors_of({"model": "0" * 64, "target": target})) == expected
 
 
+@pytest.mark.parametrize(
+    ("fields", "field", "said"),
+    [
+        ({"target": {"preset": "host", "mcpu": "znver4"}}, "target.mcpu", "another form"),
+        ({"target": 5}, "target", "expected a JSON object"),
+        ({"target": "nope\n"}, "target.preset", "a name of letters"),
+        ({"labels": []}, "labels", "expected a JSON object"),
+        ({"labels": {"Team": "x"}}, "labels.Team.[key]", "lower-case letters"),
+        ({"labels": {f"l{number}": "" for number in range(33)}}, "labels", "32 entries at most"),
+        ({"labels": {"team": "\ud800"}}, "labels.team", "Unicode"),
+        ({"inputs": {}}, "inputs", "expected a list"),
+    ],
+)
+def test_what_is_expected_is_said_in_words_of_json(fields: dict[str, object], field: str, said: str) -> None:
+    assert said in errors_of({"model": "0" * 64, "target": "host", **fields})[field]
+
+
 def test_a_word_like_no_other_gets_no_hint() -> None:
     found = errors_of({"model": "0" * 64, "target": "host", "zzzzzz": 1, "x" * 5000: 1})
     assert set(found.values()) == {"unknown field"}

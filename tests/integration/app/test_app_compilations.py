@@ -188,6 +188,24 @@ async def test_a_document_of_unreasonable_size_is_refused(api: httpx.AsyncClient
     assert (response.status_code, response.json()["code"]) == (413, "request-too-large")
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"\xff", "not UTF-8"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"priority": 1' + b"0" * 5000 + b"}", "too many digits"),
+    ],
+)
+async def test_a_body_that_no_reader_of_json_takes_is_told_why(
+    api: httpx.AsyncClient, body: bytes, said: str
+) -> None:
+    response = await api.post("/v1/compilations", content=body, headers={"Content-Type": "application/json"})
+    assert response.status_code == 422
+    assert [(error["field"], said in error["message"]) for error in response.json()["errors"]] == [
+        ("body", True)
+    ]
+
+
 async def test_a_body_that_is_not_declared_as_json_is_told_so(api: httpx.AsyncClient) -> None:
     response = await api.post("/v1/compilations", content=b"{}", headers={"Content-Type": "text/plain"})
     assert response.status_code == 422
@@ -265,12 +283,15 @@ async def test_a_list_is_filtered_by_labels_model_target_and_time(api: httpx.Asy
         ({"model": "abc"}, "model"),
         ({"created_after": "2026-11-01T00:00:00"}, "created_after"),
         ({"created_after": "yesterday"}, "created_after"),
+        ({"created_after": "9999-12-31T23:59:59-23:59"}, "created_after"),
+        ({"created_before": "0001-01-01T00:00:00+23:59"}, "created_before"),
+        ({"state": ["failed", "queued"]}, "state"),
         ({"stat": "failed"}, "stat"),
         ({"limit": 0}, "limit"),
     ],
 )
 async def test_a_filter_that_cannot_hold_is_refused_by_name(
-    api: httpx.AsyncClient, params: dict[str, str], field: str
+    api: httpx.AsyncClient, params: dict[str, str | list[str]], field: str
 ) -> None:
     response = await api.get("/v1/compilations", params=params)
     assert response.status_code == 422

@@ -53,7 +53,14 @@ async def test_the_same_form_under_the_same_key_is_the_same_compilation(api: htt
         ((MODEL, ("request", (None, "[]"))), 422, "request-invalid", "request"),
         ((MODEL, ("request", (None, "[" * 100_000))), 422, "request-invalid", "request"),
         ((MODEL, ("request", (None, '{"target": "hots"}'))), 422, "request-invalid", "target"),
-        ((MODEL, ("request", (None, '{"model": 7, "target": "host"}'))), 422, "digest-mismatch", None),
+        ((MODEL, ("request", (None, '{"model": 7, "target": "host"}'))), 422, "request-invalid", "model"),
+        ((MODEL, ("request", (None, '{"model": null, "target": "host"}'))), 422, "request-invalid", "model"),
+        (
+            (("request", (None, '{"model": "\\ud800", "target": "host"}')), MODEL),
+            422,
+            "request-invalid",
+            "model",
+        ),
         (
             (("request", (None, json.dumps({"model": "0" * 64, "target": "host"}))), MODEL),
             422,
