@@ -1,5 +1,6 @@
 """Blobs by digest, in a folder or a bucket: the key is ``tenant/sha256``."""
 
+import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -33,14 +34,13 @@ from bessemer.store.errors import (
     EmptyUploadError,
     StoreUnavailableError,
 )
+from bessemer.store.moves import PART_BYTES, PARTS_IN_FLIGHT, move
 from bessemer.store.uploads import run_with_chunks
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
-    from obstore.store import RetryConfig
+    from obstore.store import ClientConfig, RetryConfig
 
-PART_BYTES = 5 << 20  # the smallest part that S3 takes
-PARTS_IN_FLIGHT = 2
 UPLOADS_AT_ONCE = 32
 LISTED_AT_ONCE = 200
 INCOMING = ".incoming"
@@ -48,7 +48,7 @@ _RETRIES: "RetryConfig" = {"max_retries": 3, "retry_timeout": timedelta(seconds=
 
 
 class Artifacts:
-    """Writes go to a key of their own and are renamed when complete: a key holds a whole blob or nothing.
+    """Writes go to a key of their own and are moved when complete: a key holds a whole blob or nothing.
 
     Every method raises ``StoreUnavailableError`` where the store cannot be used.
     """
@@ -198,10 +198,10 @@ class Artifacts:
             try:
                 if not self._is_old(str(key), grace_seconds):
                     return False
-                obstore.rename(self._store, str(key), str(place))
+                move(self._store, str(key), str(place))
                 # a writer may have come between: a folder's files keep their time when they are moved
                 if isinstance(self._store, LocalStore) and not self._is_old(str(place), grace_seconds):
-                    obstore.rename(self._store, str(place), str(key))
+                    move(self._store, str(place), str(key))
                     return False
             except FileNotFoundError:
                 return False
@@ -219,7 +219,7 @@ class Artifacts:
         with mapped_errors():
             for entry in found:
                 with suppress(FileNotFoundError):  # somebody else put it back
-                    obstore.rename(self._store, str(entry), str(entry.blob))
+                    move(self._store, str(entry), str(entry.blob))
         return bool(found)
 
     def empty(self, entry: Discarded) -> None:
@@ -250,7 +250,7 @@ class Artifacts:
             blob = meter.blob()
             require(blob)
             with mapped_errors():
-                obstore.rename(self._store, incoming, _key(blob.digest, tenant))
+                move(self._store, incoming, _key(blob.digest, tenant))
         except BaseException:
             self._forget(incoming)
             raise
@@ -276,7 +276,19 @@ def open_artifacts(url: str) -> Artifacts:
     with mapped_errors():
         if url.startswith("file://"):
             return Artifacts(LocalStore.from_url(url, mkdir=True))
-        return Artifacts(from_url(url, retry_config=_RETRIES))
+        return Artifacts(from_url(url, client_options=_client_options(), retry_config=_RETRIES))
+
+
+def _client_options() -> "ClientConfig":
+    """A bucket's answer may be as large as a model, and as slow as the client it is for, but not stand still.
+
+    Options that are given replace all that the environment has.
+    """
+    return {
+        "timeout": timedelta(days=1),
+        "read_timeout": timedelta(minutes=1),
+        "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "on", "true", "y", "yes"),
+    }
 
 
 @contextmanager
@@ -287,7 +299,8 @@ def mapped_errors(meter: Meter | None = None) -> Iterator[None]:
     except (BaseError, OSError) as error:
         if meter is not None and meter.source_error is error:
             raise
-        raise StoreUnavailableError(f"the artifact store cannot be used: {error}") from error
+        said, _, _ = str(error).partition("\n\nDebug source:")
+        raise StoreUnavailableError(f"the artifact store cannot be used: {said}") from error
 
 
 def _require(expected: Digest | None, blob: Blob) -> None:

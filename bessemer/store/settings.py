@@ -34,7 +34,10 @@ class StoreSettings(BaseSettings):
     )
     artifacts_url: str | None = Field(
         default=None,
-        description="`s3://bucket/prefix`, `gs://…`, `az://…`, `file:///folder`; default: within `data`.",
+        description="`s3://bucket/prefix`, `gs://…`, `az://…`, `file:///folder`; default: within `data`. "
+        "For S3, `AWS_REGION`, `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY` are read as well, "
+        "`AWS_ENDPOINT_URL` where it is not Amazon's, and `AWS_ALLOW_HTTP=true` where that is no `https://`. "
+        "The bucket must exist.",
     )
 
     worker_lost_seconds: float = Field(

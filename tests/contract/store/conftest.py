@@ -1,19 +1,24 @@
-"""The store over every implementation: SQLite and PostgreSQL, a folder and memory."""
+"""The store over every implementation: SQLite and PostgreSQL, a folder and S3."""
 
+import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from obstore.store import LocalStore, MemoryStore
 
-from bessemer.store.artifacts import Artifacts
+from bessemer.store.artifacts import Artifacts, open_artifacts
 from bessemer.store.jobs import Jobs
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
 from bessemer.store.tables import METADATA
 from examples.local_postgresql import local_postgresql
+
+BUCKET = "artifacts"
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="session")
@@ -69,9 +74,35 @@ def jobs(store: Store) -> Jobs:
     return store.jobs
 
 
-@pytest.fixture(params=["folder", "memory"])
-def artifacts(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Artifacts]:
-    folder = LocalStore(tmp_path / "artifacts", mkdir=True)
-    opened = Artifacts(MemoryStore() if request.param == "memory" else folder)
+@pytest.fixture(scope="session")
+def s3_environment() -> Iterator[dict[str, str]]:
+    """The variables that name an S3 server, as docs/settings.md has them; its listings have small pages."""
+    script = [sys.executable, "-m", "tests.contract.store.s3_server", BUCKET]
+    settings = {**os.environ, "MOTO_S3_DEFAULT_MAX_KEYS": "4"}
+    with subprocess.Popen(script, cwd=ROOT, env=settings, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield {
+            "AWS_ENDPOINT_URL": process.stdout.readline().strip(),
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "bessemer",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+        }
+        process.kill()
+
+
+@pytest.fixture(params=["folder", "s3"])
+def artifacts_url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where no artifact was ever stored."""
+    if request.param == "folder":
+        return (tmp_path / "artifacts").as_uri()
+    for name, value in request.getfixturevalue("s3_environment").items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{BUCKET}/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def artifacts(artifacts_url: str) -> Iterator[Artifacts]:
+    opened = open_artifacts(artifacts_url)
     yield opened
     opened.close()

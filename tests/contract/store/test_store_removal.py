@@ -1,13 +1,10 @@
 """Deletion: rows by their rules, blobs by mark and sweep; nothing that is needed is ever lost."""
 
-import os
-import time
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from obstore.store import LocalStore
 from store_samples import INSPECTION, LATENCY, TARGET, a_problem, a_request
 
 from bessemer.contract.base import now
@@ -22,7 +19,7 @@ from bessemer.store.tables import EVENTS, INVOCATIONS, JOB_BLOBS, JOBS, MODELS
 
 JOB = "job-00000001"
 MODEL = a_request().model
-HOUR, LONG_AGO = 3600.0, 7200.0
+HOUR, LONG_AGO, AT_ONCE = 3600.0, 7200.0, -1.0
 
 
 def artifact(digest: str) -> Artifact:
@@ -116,36 +113,30 @@ def test_models_expire_that_nobody_used_and_no_job_needs(store: Store) -> None:
 
 
 class Blobs:
-    """A store's artifacts, with the means to make them old."""
+    """A store's artifacts, of which each is old enough to be swept unless a sweep is told otherwise."""
 
-    def __init__(self, store: Store, folder: Path) -> None:
-        self.artifacts = Artifacts(LocalStore(folder / "blobs", mkdir=True))
+    def __init__(self, store: Store, artifacts: Artifacts, folder: Path) -> None:
+        self.artifacts = artifacts
         self._store, self._folder = store, folder
 
     def put(self, content: bytes) -> str:
         (self._folder / "file").write_bytes(content)
         return self.artifacts.put_file(self._folder / "file").digest
 
-    def put_long_ago(self, content: bytes) -> str:
-        digest = self.put(content)
-        moment = time.time() - LONG_AGO
-        os.utime(self._folder / "blobs" / "default" / digest, (moment, moment))
-        return digest
-
-    def sweep(self, trash_seconds: float = HOUR) -> Swept:
-        return sweep_blobs(self._store.database, self.artifacts, HOUR, trash_seconds)
+    def sweep(self, grace_seconds: float = AT_ONCE, trash_seconds: float = HOUR) -> Swept:
+        return sweep_blobs(self._store.database, self.artifacts, grace_seconds, trash_seconds)
 
 
 @pytest.fixture
-def blobs(store: Store, tmp_path: Path) -> Blobs:
-    return Blobs(store, tmp_path)
+def blobs(store: Store, artifacts: Artifacts, tmp_path: Path) -> Blobs:
+    return Blobs(store, artifacts, tmp_path)
 
 
 def test_what_a_row_refers_to_is_kept_and_the_rest_goes_by_way_of_the_trash(
     store: Store, blobs: Blobs
 ) -> None:
-    kept = [blobs.put_long_ago(name) for name in (b"model", b"artifact", b"inputs", b"outputs")]
-    fresh, old = blobs.put(b"being uploaded"), blobs.put_long_ago(b"forgotten")
+    kept = [blobs.put(name) for name in (b"model", b"artifact", b"inputs", b"outputs")]
+    forgotten = blobs.put(b"forgotten")
     store.models.add(kept[0], 1)
     succeeded(store, kept[1])
     store.invocations.submit("invocation-1", JOB, kept[2], 1, 1)
@@ -153,13 +144,21 @@ def test_what_a_row_refers_to_is_kept_and_the_rest_goes_by_way_of_the_trash(
     store.invocations.succeed("invocation-1", 1, 1, LATENCY, (), artifact(kept[3]))
     assert blobs.sweep() == Swept(discarded=1)
     assert blobs.sweep() == Swept()
-    assert [blobs.artifacts.has(digest) for digest in (*kept, fresh, old)] == [True] * 5 + [False]
-    assert blobs.sweep(trash_seconds=-1) == Swept(deleted=1)
+    assert [blobs.artifacts.has(digest) for digest in (*kept, forgotten)] == [True] * 4 + [False]
+    assert blobs.sweep(trash_seconds=AT_ONCE) == Swept(deleted=1)
     assert not any(blobs.artifacts.trash())
 
 
+def test_a_blob_that_was_just_written_is_left_alone(blobs: Blobs) -> None:
+    digest = blobs.put(b"being uploaded")
+    assert blobs.sweep(HOUR) == Swept()
+    assert not blobs.artifacts.discard(BlobKey("default", digest), HOUR)
+    assert blobs.artifacts.has(digest)
+    assert blobs.sweep() == Swept(discarded=1)
+
+
 def test_a_blob_goes_when_the_last_row_that_refers_to_it_goes(store: Store, blobs: Blobs) -> None:
-    digest = blobs.put_long_ago(b"shared")
+    digest = blobs.put(b"shared")
     for job_id in (JOB, "job-00000002"):
         succeeded(store, digest, job_id)
     store.removal.delete_job(JOB)
@@ -169,7 +168,7 @@ def test_a_blob_goes_when_the_last_row_that_refers_to_it_goes(store: Store, blob
 
 
 def test_what_is_uploaded_again_while_it_lies_in_the_trash_is_there(store: Store, blobs: Blobs) -> None:
-    digest = blobs.put_long_ago(b"model")
+    digest = blobs.put(b"model")
     blobs.sweep()
     blobs.put(b"model")
     store.models.add(digest, 5)
@@ -177,13 +176,6 @@ def test_what_is_uploaded_again_while_it_lies_in_the_trash_is_there(store: Store
     blobs.sweep()
     assert b"".join(blobs.artifacts.stream(digest)) == b"model"
     assert not any(blobs.artifacts.trash())
-
-
-def test_a_writer_that_comes_between_look_and_move_loses_nothing(store: Store, blobs: Blobs) -> None:
-    digest = blobs.put_long_ago(b"model")
-    blobs.put(b"model")
-    assert not blobs.artifacts.discard(BlobKey("default", digest), HOUR)
-    assert blobs.artifacts.has(digest)
 
 
 class Latecomer(Database):
@@ -201,13 +193,13 @@ class Latecomer(Database):
 
 
 def test_a_row_that_appears_after_the_look_brings_its_blob_back(store: Store, blobs: Blobs) -> None:
-    digest = blobs.put_long_ago(b"model")
-    assert sweep_blobs(Latecomer(store, digest), blobs.artifacts, HOUR, HOUR) == Swept()
+    digest = blobs.put(b"model")
+    assert sweep_blobs(Latecomer(store, digest), blobs.artifacts, AT_ONCE, HOUR) == Swept()
     assert blobs.artifacts.has(digest)
 
 
 def test_an_upload_whose_blob_was_swept_meanwhile_is_rescued(store: Store, blobs: Blobs) -> None:
-    digest = blobs.put_long_ago(b"model")
+    digest = blobs.put(b"model")
     assert blobs.sweep() == Swept(discarded=1)
     store.models.add(digest, 1)
     rescue(blobs.artifacts, digest, "default")
@@ -215,20 +207,8 @@ def test_an_upload_whose_blob_was_swept_meanwhile_is_rescued(store: Store, blobs
 
 
 def test_the_next_sweep_restores_what_is_referred_to(store: Store, blobs: Blobs) -> None:
-    digest = blobs.put_long_ago(b"artifact")
+    digest = blobs.put(b"artifact")
     blobs.sweep()
     succeeded(store, digest)
     assert blobs.sweep() == Swept(restored=1)
     assert blobs.artifacts.has(digest)
-
-
-def test_blobs_of_a_store_without_times_of_its_own_are_swept_too(
-    artifacts: Artifacts, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_bytes(b"x")
-    digest = artifacts.put_file(tmp_path / "file").digest
-    key = BlobKey("default", digest)
-    assert [key] == [key for keys in artifacts.blobs_before(time.time() + 1) for key in keys]
-    assert not artifacts.discard(key, HOUR)
-    assert artifacts.discard(key, -1) and not artifacts.has(digest)
-    assert artifacts.restore(digest) and artifacts.has(digest)

@@ -1,4 +1,4 @@
-"""Prints by how many bytes an upload of 256 MiB into a folder raises this process's peak memory."""
+"""Prints by how many bytes an upload of 128 MiB into a folder raises this process's peak memory."""
 
 import asyncio
 import os
@@ -23,6 +23,6 @@ def peak_bytes() -> int:
 artifacts = open_artifacts(f"file://{sys.argv[1]}")
 asyncio.run(artifacts.put_stream(chunks(1), None, 1 << 30))
 before = peak_bytes()
-blob = asyncio.run(artifacts.put_stream(chunks(4096), None, 1 << 30))
-assert blob.size_bytes == 256 << 20
+blob = asyncio.run(artifacts.put_stream(chunks(2048), None, 1 << 30))
+assert blob.size_bytes == 128 << 20
 print(peak_bytes() - before)
