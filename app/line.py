@@ -149,10 +149,20 @@ def missing(needs: Needs | None, queue: QueueName, workers: Sequence[Worker]) ->
     lacking = {worker.id: lacks(worker.capability, needs) for worker in workers if queue in worker.queues}
     if any(not each for each in lacking.values()):
         return None
-    each = "; ".join(f"{name} lacks {_shown(instructions)}" for name, instructions in lacking.items())
-    return f"a worker whose processor runs code for {needs}: {each}"
+    return f"a worker whose processor runs code for {needs}: {_told_together(lacking)}"
 
 
-def _shown(instructions: Sequence[str], most: int = 6) -> str:
-    more = f" and {len(instructions) - most} more" if len(instructions) > most else ""
-    return ", ".join(instructions[:most]) + more
+def _told_together(lacking: Mapping[str, Sequence[str]]) -> str:
+    """What each worker lacks, those that lack the same in one breath."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, instructions in lacking.items():
+        names.setdefault(tuple(instructions), []).append(name)
+    return "; ".join(
+        f"{_shown(alike)} {'lack' if len(alike) > 1 else 'lacks'} {_shown(instructions)}"
+        for instructions, alike in names.items()
+    )
+
+
+def _shown(words: Sequence[str], most: int = 6) -> str:
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return ", ".join(words[:most]) + more

@@ -14,6 +14,7 @@ from bessemer.store.errors import StoreUnavailableError
 SQLITE = "sqlite"
 BUSY_TIMEOUT_SECONDS = 30
 CONNECT_TIMEOUT_SECONDS = 10
+UTF8 = "UTF8"
 _WRITES = "bessemer_writes"
 _SQLITE_CLOCK = "strftime('%Y-%m-%d %H:%M:%f', 'now') || '000'"
 """In the form in which SQLAlchemy keeps moments there, with microseconds."""
@@ -23,7 +24,8 @@ class Database:
     """Transactions on one database.
 
     Raises:
-        StoreUnavailableError: from every transaction, where the database cannot be reached or stays locked.
+        StoreUnavailableError: from every transaction, where the database cannot be reached, stays locked, or
+            does not keep text as UTF-8.
     """
 
     def __init__(self, url: URL) -> None:
@@ -77,7 +79,7 @@ def _to_json(value: Any) -> str:
 
 
 def _server_engine(url: URL) -> sa.Engine:
-    return sa.create_engine(
+    engine = sa.create_engine(
         url,
         json_serializer=_to_json,
         pool_pre_ping=True,
@@ -85,6 +87,20 @@ def _server_engine(url: URL) -> sa.Engine:
         max_overflow=8,
         connect_args={"connect_timeout": CONNECT_TIMEOUT_SECONDS, "application_name": "bessemer"},
     )
+    # before SQLAlchemy's own first questions, which fail on the bytes that SQL_ASCII makes of every text
+    sa.event.listen(engine, "connect", _require_utf8, insert=True)
+    return engine
+
+
+def _require_utf8(connection: Any, _record: object) -> None:
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != UTF8:
+        name = connection.info.dbname
+        connection.close()
+        raise StoreUnavailableError(
+            f"the database '{name}' keeps text as {encoding} and must keep it as {UTF8}: make another with "
+            f"`CREATE DATABASE name ENCODING '{UTF8}' TEMPLATE template0` and name it in the URL"
+        )
 
 
 def _sqlite_engine(url: URL) -> sa.Engine:

@@ -5,13 +5,14 @@ a result. It opens no server, exports no traces and reaches nothing but its data
 """
 
 import logging
+from contextlib import closing
 from pathlib import Path
 
 from dbos import DBOS, DBOSClient, DBOSConfig, DBOSPortableJSONSerializer
 from sqlalchemy.engine import URL
 
 from bessemer.contract.request import MAX_PRIORITY
-from bessemer.store.database import SQLITE, mapped_errors
+from bessemer.store.database import SQLITE, Database, mapped_errors
 from bessemer.store.migrate import set_wal, sqlite_starter_lock
 from bessemer.store.queue import QueueName
 
@@ -38,6 +39,8 @@ def prepare_engine(url: URL) -> None:
     """
     with mapped_errors():
         if url.get_backend_name() != SQLITE:
+            with closing(Database(url)) as database, database.read():
+                pass  # the engine itself would not say what is wrong with a database that will not do
             _migrate(url)
             return
         path = Path(str(url.database))

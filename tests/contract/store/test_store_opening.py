@@ -11,6 +11,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from store_samples import a_request
 
+from bessemer.store.dbos_queue import open_queue
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import open_store
@@ -79,6 +80,23 @@ def test_sqlite_is_set_up_for_readers_beside_a_writer(tmp_path: Path) -> None:
 def test_a_database_that_cannot_be_reached_is_unavailable(tmp_path: Path, url: str) -> None:
     with pytest.raises(StoreUnavailableError):
         open_store(StoreSettings(data=tmp_path, database_url=url))
+
+
+def test_a_database_that_does_not_keep_text_as_utf_8_is_refused_with_advice(
+    tmp_path: Path, postgresql_server: sa.URL
+) -> None:
+    engine = sa.create_engine(
+        postgresql_server.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT"
+    )
+    with engine.connect() as connection:
+        connection.exec_driver_sql("CREATE DATABASE plain ENCODING 'SQL_ASCII' TEMPLATE template0 LOCALE 'C'")
+    engine.dispose()
+    url = postgresql_server.set(database="plain").render_as_string(hide_password=False)
+    settings = StoreSettings(data=tmp_path, database_url=url)
+    with pytest.raises(StoreUnavailableError, match=r"'plain' keeps text as SQL_ASCII .* ENCODING 'UTF8'"):
+        open_store(settings)
+    with pytest.raises(StoreUnavailableError, match="SQL_ASCII"):
+        open_queue(settings)
 
 
 def test_a_database_that_goes_away_is_unavailable(tmp_path: Path) -> None:
