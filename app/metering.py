@@ -14,6 +14,7 @@ OTHER_METHOD = "other"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 EVENT_STREAM = b"text/event-stream"
 BROKEN_STATUS = 500
+LOGGED_PATH_CHARACTERS = 1024
 
 access = logging.getLogger("app.access")
 
@@ -46,7 +47,8 @@ class Metering:
     def _count(self, scope: Scope, answer: "Answer", seconds: float) -> None:
         method, route = method_label(scope), route_label(scope)
         fields = {"method": method, "route": route, "status": answer.status, "seconds": round(seconds, 4)}
-        access.info("%s %s", scope["method"], scope["path"], extra={"fields": fields})
+        path = scope["path"][:LOGGED_PATH_CHARACTERS]
+        access.info("%s %s", scope["method"], path, extra={"fields": fields})
         self._metrics.requests.labels(method, route, str(answer.status)).inc()
         if not answer.is_event_stream:
             self._metrics.durations.labels(method, route).observe(seconds)

@@ -15,8 +15,11 @@ from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
 _FIELDS: ContextVar[Mapping[str, str | int]] = ContextVar("bessemer_log_fields", default={})  # noqa: B039
+_ADDRESS = re.compile(r"://\S+")
 _PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s]+@")
-_QUERY = re.compile(r"(\bhttps?://[^\s?\"']+)\?[^\s\"']+")
+_WEB_ADDRESS = re.compile(r"\bhttps?://[^\s\"']+")
+_CONTROL_CODES = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
+_ESCAPES = str.maketrans({chr(code): repr(chr(code))[1:-1] for code in _CONTROL_CODES})
 HIDDEN = "***"
 
 
@@ -76,9 +79,10 @@ class TextLines(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        """The first line, with its fields."""
+        """The first line, with its fields. What it quotes can neither end it nor steer a terminal."""
         fields = " ".join(f"{name}={value}" for name, value in _fields_of(record).items())
-        return super().formatMessage(record) + (f" [{fields}]" if fields else "")
+        line = super().formatMessage(record) + (f" [{fields}]" if fields else "")
+        return line.translate(_ESCAPES)
 
     def format(self, record: logging.LogRecord) -> str:
         """The whole, without secrets."""
@@ -110,7 +114,18 @@ class JsonLines(JsonFormatter):
 
 def without_secrets(text: str) -> str:
     """A text whose addresses have neither password nor query: signed addresses carry keys there."""
-    return _QUERY.sub(rf"\1?{HIDDEN}", _PASSWORD.sub(rf"\1{HIDDEN}@", text))
+    return _WEB_ADDRESS.sub(_without_query, _ADDRESS.sub(_without_password, text))
+
+
+def _without_password(address: re.Match[str]) -> str:
+    """Behind the last ``@`` nothing is looked for: else a line takes time by the square of its length."""
+    end = address[0].rfind("@") + 1
+    return _PASSWORD.sub(rf"\1{HIDDEN}@", address[0][:end]) + address[0][end:]
+
+
+def _without_query(address: re.Match[str]) -> str:
+    place, _, query = address[0].partition("?")
+    return f"{place}?{HIDDEN}" if query else address[0]
 
 
 def _fields_of(record: logging.LogRecord) -> Mapping[str, object]:

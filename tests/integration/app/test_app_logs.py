@@ -46,6 +46,13 @@ def test_a_line_of_text_ends_with_what_it_is_about() -> None:
 
 
 @pytest.mark.parametrize("form", LogFormat)
+def test_what_a_line_quotes_can_neither_end_it_nor_steer_a_terminal(form: LogFormat) -> None:
+    text = line(form, "GET %s", "/a\n2026 ERROR forged\x1b[2J\u2028\x9b")
+    assert text.isprintable()
+    assert "forged" in text
+
+
+@pytest.mark.parametrize("form", LogFormat)
 def test_no_line_has_a_password_the_traceback_neither(form: LogFormat) -> None:
     text = line(form, "cannot reach %s", "postgresql://me:secret@host/db", error=True)
     assert "ValueError" in text
@@ -60,6 +67,9 @@ def test_no_line_has_a_password_the_traceback_neither(form: LogFormat) -> None:
         ("GET https://s3.example/a?X-Amz-Signature=k failed", "GET https://s3.example/a?*** failed"),
         ("http://host:8000/v1/models", "http://host:8000/v1/models"),
         ("what is a@b.c:d?", "what is a@b.c:d?"),
+        ("a://u:p@h,b://v:q@k", "a://u:***@h,b://v:***@k"),
+        ("://a:" * 20_000, "://a:" * 20_000),
+        ("http://" * 20_000, "http://" * 20_000),
     ],
 )
 def test_addresses_lose_passwords_and_queries(text: str, shown: str) -> None:
