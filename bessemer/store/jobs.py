@@ -50,6 +50,8 @@ class Jobs(JobReader):
     ) -> Compilation:
         """Insert a queued job; the same id with the same request gives the job that is there.
 
+        One that somebody deletes in between is inserted again.
+
         Args:
             job_id: its id.
             request: what is to be compiled, and how.
@@ -59,12 +61,13 @@ class Jobs(JobReader):
         Raises:
             IdempotencyConflictError: the id is taken by another request or another tenant.
         """
-        try:
-            self._insert(job_id, request, tenant, traceparent)
-        except sa.exc.IntegrityError:
-            self._require_same(job_id, request, tenant)
-        job = self.get(job_id)
-        assert job is not None
+        job: Compilation | None = None
+        while job is None:
+            try:
+                self._insert(job_id, request, tenant, traceparent)
+            except sa.exc.IntegrityError:
+                self._require_same(job_id, request, tenant)
+            job = self.get(job_id)
         return job
 
     def request_cancel(self, job_id: JobId) -> Compilation | None:
@@ -248,7 +251,9 @@ class Jobs(JobReader):
         with self._database.read() as connection:
             row = connection.execute(
                 sa.select(JOBS.c.request, JOBS.c.tenant).where(JOBS.c.id == job_id)
-            ).one()
+            ).one_or_none()
+        if row is None:
+            return
         if row.tenant != tenant or CompilationRequest.model_validate(row.request) != request:
             raise IdempotencyConflictError(job_id)
 

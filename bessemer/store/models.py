@@ -22,7 +22,10 @@ class Models:
         self._database = database
 
     def add(self, digest: Digest, size_bytes: int, tenant: str = DEFAULT_TENANT) -> Model:
-        """Insert a model that is to be inspected; one that is there is returned as it is."""
+        """Insert a model that is to be inspected; one that is there is returned as it is.
+
+        One that somebody deletes in between is inserted again.
+        """
         values = {
             "tenant": tenant,
             "digest": digest,
@@ -31,13 +34,14 @@ class Models:
             "created_at": now(),
             "used_at": now(),
         }
-        try:
-            with self._database.write() as connection:
-                connection.execute(sa.insert(MODELS).values(values))
-        except sa.exc.IntegrityError:
-            self.touch(digest, tenant)  # somebody uploaded it before
-        model = self.get(digest, tenant)
-        assert model is not None
+        model: Model | None = None
+        while model is None:
+            try:
+                with self._database.write() as connection:
+                    connection.execute(sa.insert(MODELS).values(values))
+            except sa.exc.IntegrityError:
+                self.touch(digest, tenant)  # somebody uploaded it before
+            model = self.get(digest, tenant)
         return model
 
     def get(self, digest: Digest, tenant: str = DEFAULT_TENANT) -> Model | None:

@@ -1,5 +1,7 @@
 """Deletion: rows by their rules, blobs by mark and sweep; nothing that is needed is ever lost."""
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,6 +22,8 @@ from bessemer.store.tables import EVENTS, INVOCATIONS, JOB_BLOBS, JOBS, MODELS
 JOB = "job-00000001"
 MODEL = a_request().model
 HOUR, LONG_AGO, AT_ONCE = 3600.0, 7200.0, -1.0
+ROUNDS = 50
+OTHER = "e" * 64
 
 
 def artifact(digest: str) -> Artifact:
@@ -73,6 +77,22 @@ def test_a_model_is_kept_while_a_job_that_has_not_ended_needs_it(store: Store) -
     store.jobs.request_cancel(JOB)
     assert (store.removal.delete_model(MODEL), store.removal.delete_model(MODEL)) == (True, False)
     assert store.jobs.get(JOB) is not None
+
+
+def test_what_is_added_while_it_is_deleted_is_added_all_the_same(store: Store) -> None:
+    def delete_often() -> None:
+        for _ in range(ROUNDS):
+            store.removal.delete_model(OTHER)
+            store.jobs.request_cancel(JOB)
+            with suppress(JobNotFinalError):
+                store.removal.delete_job(JOB)
+
+    with ThreadPoolExecutor(1) as pool:
+        deleting = pool.submit(delete_often)
+        while not deleting.done():
+            assert store.models.add(OTHER, 1).digest == OTHER
+            assert store.jobs.submit(JOB, a_request()).id == JOB
+        deleting.result()
 
 
 def test_only_jobs_that_ended_long_ago_expire(store: Store) -> None:
