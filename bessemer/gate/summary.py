@@ -1,5 +1,6 @@
 """What a gate found, for people: Markdown for the pipeline's page, JUnit for its list of tests."""
 
+import re
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
@@ -9,6 +10,7 @@ from bessemer.gate.policy import Measure, Outcome, Verdict
 SIGNS = {Verdict.PASSED: "✅"}
 OTHER_SIGN = "❌"
 MAX_PLACES = 20
+_NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def markdown(outcome: Outcome) -> str:
@@ -21,11 +23,11 @@ def junit(outcome: Outcome) -> str:
     suite = ElementTree.Element("testsuite", name="bessemer", tests="1", failures=str(int(_is_bad(outcome))))
     seconds = sum(stage.seconds for stage in outcome.document.stages)
     case = ElementTree.SubElement(
-        suite, "testcase", classname="bessemer", name=outcome.model, time=f"{seconds:.2f}"
+        suite, "testcase", classname="bessemer", name=_in_xml(outcome.model), time=f"{seconds:.2f}"
     )
     if _is_bad(outcome):
         failure = ElementTree.SubElement(case, "failure", message=outcome.verdict.value)
-        failure.text = "\n".join(complaints(outcome))
+        failure.text = _in_xml("\n".join(complaints(outcome)))
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
@@ -93,6 +95,11 @@ def _place(place: SourcePlace) -> str:
 
 def _is_bad(outcome: Outcome) -> bool:
     return outcome.verdict is not Verdict.PASSED
+
+
+def _in_xml(text: str) -> str:
+    """Text without what XML 1.0 cannot hold, escaped or not: a job's words are anybody's."""
+    return _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _escaped(text: str) -> str:

@@ -101,3 +101,11 @@ def test_the_junit_report_has_one_case(ratio: float, failures: str) -> None:
     assert (suite.get("tests"), suite.get("failures")) == ("1", failures)
     assert [case.get("name") for case in suite] == ["net.pt2"]
     assert [failure.get("message") for failure in suite.iter("failure")] == ["slower"] * int(failures)
+
+
+def test_the_junit_report_can_be_read_whatever_a_job_said() -> None:
+    problem = make_problem(ErrorCode.MODEL_RAISED, "\x1b[31mred\x00\ud800 ]]> é")
+    text = junit(judge("net\x07.pt2", a_job(problem), None, None, Bounds()))
+    assert [failure.text for failure in ElementTree.fromstring(text).iter("failure")] == [
+        f"{problem.title} [model-raised]: \ufffd[31mred\ufffd\ufffd ]]> é"
+    ]
