@@ -20,6 +20,8 @@ LIMITS = frozenset(code for code in ErrorCode if code.value.startswith("limit-")
 OWN_FAULTS = (
     ErrorCode.INTERNAL,
     ErrorCode.WORKER_LOST,
+    ErrorCode.WORKER_DISK_FULL,
+    ErrorCode.CHILD_KILLED,
     ErrorCode.CHILD_CRASHED,
     ErrorCode.CHILD_MISBEHAVED,
     ErrorCode.SANDBOX_INCOMPLETE,

@@ -66,7 +66,7 @@ DATABASE_UP = Metric(
 QUEUE_TASKS = Metric(
     "bessemer_queue_tasks",
     Kind.GAUGE,
-    "Tasks that wait for a worker: compilations and inspections.",
+    "Tasks that wait for a worker: compilations, inspections and invocations.",
     ("queue",),
 )
 QUEUE_OLDEST = Metric(
