@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from datetime import timedelta
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -117,13 +118,7 @@ class JobReader:
         Raises:
             FencedError: the attempt no longer owns the job.
         """
-        with self._database.read() as connection:
-            seq = connection.execute(
-                sa.select(JOBS.c.last_seq).where(JOBS.c.id == job_id, owned(attempt))
-            ).scalar_one_or_none()
-        if seq is None:
-            raise FencedError(job_id, attempt)
-        return int(seq)
+        return int(self._of_owned(job_id, attempt, JOBS.c.last_seq))
 
     def cancel_requested(self, job_id: JobId, attempt: int) -> bool:
         """Whether the job's user wants it stopped.
@@ -131,10 +126,12 @@ class JobReader:
         Raises:
             FencedError: the attempt no longer owns the job.
         """
+        return bool(self._of_owned(job_id, attempt, JOBS.c.cancel_requested))
+
+    def _of_owned(self, job_id: JobId, attempt: int, column: sa.Column[Any]) -> Any:
+        query = sa.select(column).where(JOBS.c.id == job_id, owned(attempt))
         with self._database.read() as connection:
-            flag = connection.execute(
-                sa.select(JOBS.c.cancel_requested).where(JOBS.c.id == job_id, owned(attempt))
-            ).scalar_one_or_none()
-        if flag is None:
+            found = connection.execute(query).scalar_one_or_none()
+        if found is None:
             raise FencedError(job_id, attempt)
-        return bool(flag)
+        return found
