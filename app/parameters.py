@@ -5,6 +5,7 @@ So are those that are given twice where one value is read: of two states, the se
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import get_origin
 
 from fastapi import Request
@@ -13,6 +14,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from app.problems import ProblemError, invalid_problem
+from app.validation import MAX_ERRORS
 from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.problem import FieldError
 
@@ -24,18 +26,19 @@ async def refuse_unknown_parameters(request: Request) -> None:
 
     Raises:
         ProblemError: 422 with each unknown parameter, and the nearest that the route has;
-            what is given twice where it is one value.
+            what is given twice where it is one value. Of very many, ``MAX_ERRORS``.
     """
     route = request.scope.get("route")
     if not isinstance(route, APIRoute) or not request.url.path.startswith(PREFIX):
         return
     known = dict(_kinds(route.dependant))
     given = Counter(name for name, _ in request.query_params.multi_items())
-    errors = tuple(
+    complaints = (
         FieldError(field=name[:64], message=complaint)
         for name, count in sorted(given.items())
         if (complaint := _complaint(name, count, known))
     )
+    errors = tuple(islice(complaints, MAX_ERRORS))
     if errors:
         raise ProblemError(invalid_problem(errors))
 

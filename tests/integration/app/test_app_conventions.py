@@ -4,6 +4,8 @@ import httpx
 import pytest
 from app_samples import DIGEST, PlayedWorker
 
+from app.validation import MAX_ERRORS
+
 DOCUMENTS = (
     "/v1/compilations",
     "/v1/compilations/{job}",
@@ -72,6 +74,11 @@ async def test_a_parameter_that_no_route_reads_is_refused(
     if "stat=" not in path:
         assert said in response.json()["errors"][0]["message"]
     assert (await api.get(f"/v1/compilations/{job}")).json()["state"] == "queued"
+
+
+async def test_of_very_many_unknown_parameters_only_some_are_told(api: httpx.AsyncClient) -> None:
+    response = await api.get("/v1/targets", params={f"x{number}": "" for number in range(MAX_ERRORS + 1)})
+    assert (response.status_code, len(response.json()["errors"])) == (422, MAX_ERRORS)
 
 
 async def test_probes_may_say_what_they_like(api: httpx.AsyncClient) -> None:
