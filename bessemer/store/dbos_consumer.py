@@ -113,6 +113,9 @@ class _Bridge:
         self._in_hand.add(current)
         try:
             await self._handle(task)
+        except (StoreUnavailableError, PostponedError) as error:
+            log.warning("%s is begun again later: %s", task.key, str(error).splitlines()[0])
+            raise
         finally:
             self._in_hand.discard(current)
 

@@ -9,12 +9,14 @@ from contextlib import closing
 from pathlib import Path
 
 from dbos import DBOS, DBOSClient, DBOSConfig, DBOSPortableJSONSerializer
+from dbos._error import DBOSMaxStepRetriesExceeded
 from sqlalchemy.engine import URL
 
 from bessemer.contract.request import MAX_PRIORITY
 from bessemer.store.database import SQLITE, Database, mapped_errors
+from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.migrate import set_wal, sqlite_starter_lock
-from bessemer.store.queue import QueueName
+from bessemer.store.queue import PostponedError, QueueName
 
 APPLICATION = "bessemer"
 VERSION = "1"
@@ -23,7 +25,18 @@ SCHEMA = "dbos"
 POLLING_SECONDS = 0.1
 SLOTS_PER_WORKER = 1
 
+
+class QuietFilter(logging.Filter):
+    """Keeps DBOS from printing a traceback of what its consumer has told in one line."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to log."""
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, StoreUnavailableError | PostponedError | DBOSMaxStepRetriesExceeded)
+
+
 logging.getLogger("dbos").setLevel(logging.WARNING)
+logging.getLogger("dbos").addFilter(QuietFilter())
 
 
 def url_text(url: URL) -> str:

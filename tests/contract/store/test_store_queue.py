@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -152,7 +153,18 @@ async def test_a_worker_takes_one_task_of_each_queue_at_a_time(settings: StoreSe
         await until(lambda: len(handler.ended) == 3)
 
 
-async def test_a_task_is_begun_again_where_the_store_was_away(settings: StoreSettings, queue: Queue) -> None:
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """What is logged, the engine's own lines included."""
+    engine = logging.getLogger("dbos")
+    engine.addHandler(caplog.handler)
+    yield caplog
+    engine.removeHandler(caplog.handler)
+
+
+async def test_a_task_is_begun_again_where_the_store_was_away_and_one_line_says_so(
+    settings: StoreSettings, queue: Queue, told: pytest.LogCaptureFixture
+) -> None:
     begun: list[Task] = []
 
     async def fail_once(task: Task) -> None:
@@ -163,6 +175,7 @@ async def test_a_task_is_begun_again_where_the_store_was_away(settings: StoreSet
     await enqueue(queue, compile_task("task"))
     async with consuming(settings, fail_once):
         await until(lambda: len(begun) == 2)
+    assert told.messages == ["compile:task is begun again later: away"]
 
 
 async def test_a_handler_that_fails_is_not_called_again_and_harms_no_other_task(

@@ -1,10 +1,12 @@
 """The worker as a process: what it refuses to start with, and what outlives its death."""
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,8 +19,10 @@ from worker_samples import groups_noted, members, submit, upload, wait_until
 from benchmarks.soak.audit import event_faults
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.stage import Stage
+from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue import Task
 from bessemer.store.reaper import Leases, Reaper
+from examples.local_postgresql import LocalPostgresql, postgresql_server
 from tests.integration.otlp_collector import Collector, collecting
 from worker.zygote_handle import CHECKOUT
 
@@ -30,8 +34,17 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture(scope="module")
-def prepared(collector: Collector, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Premises]:
-    with premises(tmp_path_factory.mktemp("prepared"), collector.environment) as prepared:
+def database() -> Iterator[LocalPostgresql]:
+    with postgresql_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def prepared(
+    collector: Collector, database: LocalPostgresql, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Premises]:
+    folder = tmp_path_factory.mktemp("prepared")
+    with premises(folder, collector.environment, database.url) as prepared:
         yield prepared
 
 
@@ -129,6 +142,28 @@ def test_a_workers_spans_have_every_stage_of_the_job(collector: Collector, succe
     assert (job.attributes["bessemer.job"], job.attributes["bessemer.attempt"]) == (succession.job.id, 2)
 
 
+def test_a_worker_outlasts_a_database_that_is_away_for_longer_than_its_lease(
+    prepared: Premises, succession: Succession, database: LocalPostgresql, tmp_path: Path
+) -> None:
+    digest = upload(prepared.store, tmp_path, f"import time; time.sleep({LEASE_SECONDS})")
+    task = begun(prepared, submit(prepared.store, "patient-job", digest))
+    database.stop()
+    time.sleep(1.5 * LEASE_SECONDS)
+    database.start()
+
+    def row() -> Compilation | None:
+        with contextlib.suppress(StoreUnavailableError):  # a connection of before the outage
+            return prepared.store.jobs.get(task.id)
+        return None
+
+    wait_until(lambda: (found := row()) is not None and found.state.final)
+    job = row()
+    assert job is not None
+    assert (job.state, job.attempt, job.lost_attempts) == (JobState.SUCCEEDED, 1, 0)
+    assert event_faults(prepared.store.jobs.events_after(job.id, 0), job.state) == []
+    assert succession.successor.poll() is None
+
+
 def test_a_frozen_worker_is_fenced_out_when_it_thaws(
     prepared: Premises, succession: Succession, tmp_path: Path
 ) -> None:
@@ -164,11 +199,16 @@ def test_a_worker_that_is_told_to_stop_hands_its_job_over(
 
 def running(prepared: Premises, folder: Path, job_id: str) -> Task:
     """A job that runs until it is ended."""
-    task = submit(prepared.store, job_id, upload(prepared.store, folder, "import time; time.sleep(600)"))
+    digest = upload(prepared.store, folder, "import time; time.sleep(600)")
+    return begun(prepared, submit(prepared.store, job_id, digest))
+
+
+def begun(prepared: Premises, task: Task) -> Task:
+    """The same task, once a worker runs it."""
     prepared.queue.enqueue(task)
 
     def is_running() -> bool:
-        row = prepared.store.jobs.get(job_id)
+        row = prepared.store.jobs.get(task.id)
         return row is not None and row.stage is not None
 
     wait_until(is_running)

@@ -73,9 +73,11 @@ class Premises:
 
 
 @contextmanager
-def premises(folder: Path, variables: Mapping[str, str] = NO_VARIABLES) -> Iterator[Premises]:
-    """A store in a folder, and a work folder that other users can pass through."""
-    settings = StoreSettings(data=folder / "data")
+def premises(
+    folder: Path, variables: Mapping[str, str] = NO_VARIABLES, database_url: str | None = None
+) -> Iterator[Premises]:
+    """A store in a folder, or at an address, and a work folder that other users can pass through."""
+    settings = StoreSettings(data=folder / "data", database_url=database_url)
     work = Path("/tmp") / f"bessemer-worker-{os.getpid()}-{folder.name}"
     environment = {
         **os.environ,
@@ -86,6 +88,8 @@ def premises(folder: Path, variables: Mapping[str, str] = NO_VARIABLES) -> Itera
         "BESSEMER_METRICS_PORT": "0",
         **variables,
     }
+    if database_url is not None:
+        environment["BESSEMER_DATABASE_URL"] = database_url
     store, queue = open_store(settings), open_queue(settings)
     try:
         yield Premises(store, queue, environment, work, folder / "worker.log")
