@@ -2,10 +2,11 @@
 
 from itertools import zip_longest
 
-from bessemer.contract.model import Model, Signature
+from bessemer.contract.dynamic import EXPORT_OPEN
+from bessemer.contract.model import Inspection, Model, ModelFormat, Signature
 from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_problem
 from bessemer.contract.request import CompilationRequest
-from bessemer.contract.tensor import TensorSpec
+from bessemer.contract.tensor import InputSpec, TensorSpec
 
 REJECTED_STATUS = 422
 
@@ -25,10 +26,32 @@ def refusal(request: CompilationRequest, model: Model | None) -> Problem | None:
         return model.problem.model_copy(update={"status": REJECTED_STATUS})
     if model.inspection is None:
         return None
-    return _inputs_refusal(request.inputs, model.inspection.signature)
+    return _inputs_refusal(request.inputs, model.inspection.signature) or _names_refusal(
+        request.inputs, model.inspection
+    )
 
 
-def _inputs_refusal(inputs: tuple[TensorSpec, ...], signature: Signature) -> Problem | None:
+def _names_refusal(inputs: tuple[InputSpec, ...], inspection: Inspection) -> Problem | None:
+    """What was fixed when a model was exported stays so: only other formats are exported here."""
+    if inspection.format is not ModelFormat.PT2:
+        return None
+    opened = {(axis.tensor, axis.axis) for axis in inspection.signature.dynamic.inputs}
+    errors = tuple(
+        FieldError(
+            field=f"inputs[{index}].shape[{axis}]",
+            message=f"'{name}' cannot be open: axis {axis} of '{given.name}' was fixed when it was exported",
+        )
+        for index, given in enumerate(inputs)
+        for axis, name in given.named_axes.items()
+        if (given.name, axis) not in opened
+    )
+    if not errors:
+        return None
+    detail = f"{'; '.join(error.message for error in errors)}. {EXPORT_OPEN}"
+    return make_problem(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, detail, errors=errors)
+
+
+def _inputs_refusal(inputs: tuple[InputSpec, ...], signature: Signature) -> Problem | None:
     if inputs:
         errors = _contradictions(inputs, signature)
         if not errors:
@@ -41,7 +64,7 @@ def _inputs_refusal(inputs: tuple[TensorSpec, ...], signature: Signature) -> Pro
     return make_problem(ErrorCode.INPUTS_MISSING, _arguments(signature), errors=(error,))
 
 
-def _contradictions(inputs: tuple[TensorSpec, ...], signature: Signature) -> tuple[FieldError, ...]:
+def _contradictions(inputs: tuple[InputSpec, ...], signature: Signature) -> tuple[FieldError, ...]:
     """What cannot be. Inputs are known by name, in any order; what has no known shape may have a default."""
     known = {spec.name: spec for spec in signature.inputs}
     errors: list[FieldError] = []
@@ -58,7 +81,7 @@ def _contradictions(inputs: tuple[TensorSpec, ...], signature: Signature) -> tup
     return tuple(errors)
 
 
-def _spec_contradictions(index: int, given: TensorSpec, known: TensorSpec) -> list[FieldError]:
+def _spec_contradictions(index: int, given: InputSpec, known: TensorSpec) -> list[FieldError]:
     errors: list[FieldError] = []
     if len(given.shape) != len(known.shape):
         message = f"'{given.name}' has rank {len(given.shape)}, the model takes rank {len(known.shape)}"

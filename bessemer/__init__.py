@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bessemer.client import AsyncClient, AsyncJob, Client, Job
+    from bessemer.contract.dynamic import DimensionRange
     from bessemer.contract.request import (
         BenchmarkOptions,
         InspectOptions,
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     )
     from bessemer.contract.stage import Stage
     from bessemer.contract.target import ExplicitTarget, PresetTarget
-    from bessemer.contract.tensor import TensorSpec
+    from bessemer.contract.tensor import InputSpec, TensorSpec
     from bessemer.errors import BessemerError
 
     __version__: str
@@ -31,7 +32,9 @@ __all__ = [
     "BenchmarkOptions",
     "BessemerError",
     "Client",
+    "DimensionRange",
     "ExplicitTarget",
+    "InputSpec",
     "InspectOptions",
     "Job",
     "OptimizeOptions",
@@ -50,7 +53,9 @@ _HOMES = {
     "BenchmarkOptions": "bessemer.contract.request",
     "BessemerError": "bessemer.errors",
     "Client": "bessemer.client",
+    "DimensionRange": "bessemer.contract.dynamic",
     "ExplicitTarget": "bessemer.contract.target",
+    "InputSpec": "bessemer.contract.tensor",
     "InspectOptions": "bessemer.contract.request",
     "Job": "bessemer.client",
     "OptimizeOptions": "bessemer.contract.request",

@@ -3,7 +3,7 @@
 import typer
 
 from bessemer.cli.compiling import follow, uploaded
-from bessemer.cli.options import FieldsOption, InputsOption, ModelArgument, request_fields
+from bessemer.cli.options import DimensionsOption, FieldsOption, InputsOption, ModelArgument, request_fields
 from bessemer.cli.output import (
     ExitStatus,
     JsonOption,
@@ -27,6 +27,7 @@ __all__ = ["check"]
 def check(
     model: ModelArgument,
     inputs: InputsOption = None,
+    dimensions: DimensionsOption = None,
     options: FieldsOption = None,
     json: JsonOption = False,
     url: UrlOption = None,
@@ -37,7 +38,9 @@ def check(
     """
     console = errors if json else results
     with connected(url) as client:
-        fields = request_fields(None, inputs or (), options or ()) | {"stop_after": Stage.TRANSLATE}
+        fields = request_fields(None, inputs or (), options or (), dimensions=dimensions or ()) | {
+            "stop_after": Stage.TRANSLATE
+        }
         digest = uploaded(client, model, console)
         job = client.post(CompilationRequest.model_validate({"model": digest, **fields}))
         follow(job, console)

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from bessemer.cli.options import (
     ANY_MODEL,
+    DimensionsOption,
     FieldsOption,
     InputsOption,
     LabelsOption,
@@ -49,6 +50,7 @@ def compile_model(
         str | None, typer.Option(metavar="NAME", help="See `bessemer targets`; by default the worker's own.")
     ] = None,
     inputs: InputsOption = None,
+    dimensions: DimensionsOption = None,
     options: FieldsOption = None,
     labels: LabelsOption = None,
     output: Annotated[
@@ -61,7 +63,7 @@ def compile_model(
     """Compile a model for a target and wait for the verified library."""
     console = errors if json else results
     with connected(url) as client:
-        fields = request_fields(target, inputs or (), options or (), labels or ())
+        fields = request_fields(target, inputs or (), options or (), labels or (), dimensions or ())
         request = CompilationRequest.model_validate({"model": ANY_MODEL, **fields})
         if output is not None and not request.makes_bundle:
             detail = f"--output needs a bundle, and stop_after={request.stop_after} makes none"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bessemer.client.exporting import save_module, torch_kind
-from bessemer.contract.tensor import TensorSpec
+from bessemer.contract.tensor import InputSpec
 from bessemer.errors import InvalidArgumentError
 
 __all__ = ["Made", "is_entry", "make_model"]
@@ -21,7 +21,7 @@ class Made:
     """A model's file, and the inputs that the request must name: none where the file has them."""
 
     path: Path
-    inputs: tuple[TensorSpec, ...] = ()
+    inputs: tuple[InputSpec, ...] = ()
 
 
 def is_entry(model: str) -> bool:

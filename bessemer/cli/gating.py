@@ -48,6 +48,10 @@ def gate(
         list[str] | None,
         typer.Option("--input", metavar="NAME=1x3x224x224:float32", envvar=f"{PREFIX}_INPUTS"),
     ] = None,
+    dimensions: Annotated[
+        list[str] | None,
+        typer.Option("--dimension", metavar="NAME=1..64", envvar=f"{PREFIX}_DIMENSIONS"),
+    ] = None,
     options: Annotated[
         list[str] | None,
         typer.Option("--option", metavar="KEY=VALUE", envvar=f"{PREFIX}_OPTIONS", help="As for compile."),
@@ -102,7 +106,7 @@ def gate(
     """Compile a model in a pipeline; the status says whether it got wrong (4), slower (5) or larger (6)."""
     bounds = Bounds(max_latency_ratio, max_library_bytes, max_regress_percent)
     with connected(url) as client:
-        fields = request_fields(target, inputs or (), options or ())
+        fields = request_fields(target, inputs or (), options or (), dimensions=dimensions or ())
         _require_figures(fields, bounds)
         previous, notes = _read_report(compare)
         job = _compiled(client, model, fields)

@@ -2,21 +2,23 @@
 
 import difflib
 import types
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Union, get_args, get_origin
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import typer
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from bessemer.client.inputs import validation_message
+from bessemer.contract.dynamic import DimensionRange, parse_dimension
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import HOST
-from bessemer.contract.tensor import TensorSpec, parse_tensor_spec
+from bessemer.contract.tensor import InputSpec, parse_input_spec
 from bessemer.errors import InvalidArgumentError
 
 __all__ = [
     "ANY_MODEL",
+    "DimensionsOption",
     "FieldsOption",
     "InputsOption",
     "LabelsOption",
@@ -45,20 +47,33 @@ LabelsOption = Annotated[
     typer.Option("--label", metavar="KEY=VALUE", help="A label; several are all meant."),
 ]
 
-ARGUMENTS = frozenset({"model", "inputs"})
+DimensionsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dimension", metavar="NAME=1..64", help="The range of a size that an --input names, x=NAMEx784."
+    ),
+]
+
+Value = TypeVar("Value")
+ARGUMENTS = frozenset({"model", "inputs", "dimensions"})
 ANY_MODEL = "0" * 64
 
 
 def request_fields(
-    target: str | None, inputs: Sequence[str], options: Sequence[str], labels: Sequence[str] = ()
+    target: str | None,
+    inputs: Sequence[str],
+    options: Sequence[str],
+    labels: Sequence[str] = (),
+    dimensions: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The fields of a ``CompilationRequest`` but its model, checked.
 
     Args:
         target: a preset's name; ``host`` where neither it nor an option names one.
-        inputs: ``x=1x784:float32`` each.
+        inputs: ``x=1x784:float32`` each, or ``x=batchx784:float32``.
         options: ``tune.trials=64`` or, where the last part is unique, ``trials=64``; ``kernels.linear=auto``.
         labels: ``team=vision`` each.
+        dimensions: ``batch=1..64`` each.
 
     Raises:
         InvalidArgumentError: a key is unknown or a value is not valid; the message names what is.
@@ -70,6 +85,8 @@ def request_fields(
         fields["target"] = {"preset": target or HOST, **fields.get("target", {})}
     if inputs:
         fields["inputs"] = tuple(_read_input(text) for text in inputs)
+    if dimensions:
+        fields["dimensions"] = _read_dimensions(dimensions)
     if labels:
         fields["labels"] = {key: value or "" for key, value in read_labels(labels).items()}
     try:
@@ -129,13 +146,27 @@ def _read_value(path: str, text: str) -> Any:
         raise InvalidArgumentError(f"--option {path}={text}: {validation_message(error)}") from error
 
 
-def _read_input(text: str) -> TensorSpec:
+def _read_input(text: str) -> InputSpec:
+    return _read(f"--input {text}", parse_input_spec, text)
+
+
+def _read_dimensions(texts: Sequence[str]) -> dict[str, DimensionRange]:
+    found: dict[str, DimensionRange] = {}
+    for text in texts:
+        name, limits = _read(f"--dimension {text}", parse_dimension, text)
+        if name in found:
+            raise InvalidArgumentError(f"--dimension {name} is given twice")
+        found[name] = limits
+    return found
+
+
+def _read(argument: str, parse: Callable[[str], Value], text: str) -> Value:
     try:
-        return parse_tensor_spec(text)
+        return parse(text)
     except ValidationError as error:
-        raise InvalidArgumentError(f"--input {text}: {validation_message(error)}") from error
+        raise InvalidArgumentError(f"{argument}: {validation_message(error)}") from error
     except ValueError as error:
-        raise InvalidArgumentError(f"--input {text}: {error}") from error
+        raise InvalidArgumentError(f"{argument}: {error}") from error
 
 
 def _place(fields: dict[str, Any], parts: Sequence[str], value: Any) -> None:

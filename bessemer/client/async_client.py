@@ -13,7 +13,7 @@ import httpx
 from bessemer.client import invoking, operations, submission
 from bessemer.client.client import DEFAULT_TIMEOUT_SECONDS, PAGE_SIZE
 from bessemer.client.events import Follower
-from bessemer.client.inputs import Inputs
+from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs
 from bessemer.client.invoking import Arrays
 from bessemer.client.operations import NO_LABELS
 from bessemer.client.sources import ModelSource, Progress
@@ -89,6 +89,7 @@ class AsyncClient:
         model: ModelSource,
         *,
         inputs: Inputs = (),
+        dimensions: Dimensions = NO_DIMENSIONS,
         target: str | Target = HOST,
         translate: TranslateOptions | None = None,
         optimize: OptimizeOptions | None = None,
@@ -108,6 +109,7 @@ class AsyncClient:
         wanted = submission.Submission(
             model=model,
             inputs=inputs,
+            dimensions=dimensions,
             target=target,
             translate=translate,
             optimize=optimize,

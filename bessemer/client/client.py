@@ -12,7 +12,7 @@ import httpx
 
 from bessemer.client import invoking, operations, submission
 from bessemer.client.events import Follower
-from bessemer.client.inputs import Inputs
+from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs
 from bessemer.client.invoking import Arrays
 from bessemer.client.operations import NO_LABELS
 from bessemer.client.sources import ModelSource, Progress
@@ -111,6 +111,7 @@ class Client:
         model: ModelSource,
         *,
         inputs: Inputs = (),
+        dimensions: Dimensions = NO_DIMENSIONS,
         target: str | Target = HOST,
         translate: TranslateOptions | None = None,
         optimize: OptimizeOptions | None = None,
@@ -133,7 +134,9 @@ class Client:
                 ``nn.Module`` is exported with ``torch.export`` in evaluation mode.
             inputs: by name in the order of the model's arguments: a shape (of float32), ``"1x784:float32"``,
                 a ``TensorSpec``, or an array or tensor. A `.pt2` needs none. An ``nn.Module`` takes a tuple
-                of example tensors as well; with shapes it is exported with seeded random tensors.
+                of example tensors as well; with shapes it is exported with seeded random tensors. A size may
+                be a name, ``("batch", 784)``: the library then takes any in the name's range.
+            dimensions: these ranges, ``{"batch": (1, 64)}``.
             target: a preset's name, or a target in the compiler's own terms.
             translate: what an operator becomes.
             optimize: how the graph is rewritten and fused.
@@ -157,6 +160,7 @@ class Client:
         wanted = submission.Submission(
             model=model,
             inputs=inputs,
+            dimensions=dimensions,
             target=target,
             translate=translate,
             optimize=optimize,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bessemer.client.inputs import Inputs, is_array, named_specs, spec_of
-from bessemer.contract.tensor import TensorSpec
+from bessemer.contract.tensor import InputSpec
 from bessemer.errors import ExportError, InvalidArgumentError
 
 __all__ = ["Exported", "Module", "Modules", "save_module", "torch_kind"]
@@ -35,7 +35,7 @@ class Exported:
     """A saved module, and the inputs that the request must name (none for a `.pt2`, which has its own)."""
 
     path: Path
-    inputs: tuple[TensorSpec, ...]
+    inputs: tuple[InputSpec, ...]
 
 
 def torch_kind(model: object) -> str | None:

@@ -1,44 +1,86 @@
 """Reads the many ways to say what a model takes."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
 
-from bessemer.contract.tensor import TensorSpec, parse_tensor_spec
+from bessemer.contract.dynamic import DimensionRange, parse_dimension
+from bessemer.contract.tensor import InputSpec, parse_input_spec
 from bessemer.errors import InvalidArgumentError
 
-__all__ = ["InputValue", "Inputs", "validation_message", "is_array", "named_specs", "spec_of"]
+__all__ = [
+    "NO_DIMENSIONS",
+    "Dimensions",
+    "InputValue",
+    "Inputs",
+    "is_array",
+    "named_specs",
+    "ranges_of",
+    "spec_of",
+    "validation_message",
+]
 
 InputValue = Any
-"""A spec, ``"1x784:float32"``, a shape (of float32), or an array or tensor, for its shape and dtype."""
+"""A spec, ``"1x784:float32"``, a shape (of float32) such as ``("batch", 784)``, or an array or tensor, for
+its shape and dtype."""
 
 Inputs = Mapping[str, InputValue] | Sequence[Any]
 """Inputs by name; or in order: ``TensorSpec``, ``"x=1x784:float32"``, or example tensors."""
 
 
-def spec_of(name: str, value: InputValue) -> TensorSpec:
+Dimensions = Mapping[str, DimensionRange | tuple[int, int | None] | str]
+"""Ranges by name: ``(1, 64)``, ``(1, None)`` without a bound, ``"1..64@8"``, or a ``DimensionRange``."""
+
+NO_DIMENSIONS: Dimensions = MappingProxyType({})
+
+
+def ranges_of(dimensions: Dimensions) -> dict[str, DimensionRange]:
+    """The ranges of dimensions, by name.
+
+    Raises:
+        InvalidArgumentError: a range cannot be read, or holds no two sizes.
+    """
+    return {name: _range_of(name, value) for name, value in dimensions.items()}
+
+
+def _range_of(name: str, value: DimensionRange | tuple[int, int | None] | str) -> DimensionRange:
+    try:
+        if isinstance(value, DimensionRange):
+            return value
+        if isinstance(value, str):
+            return parse_dimension(f"{name}={value}")[1]
+        minimum, maximum = value
+        return DimensionRange(minimum=minimum, maximum=maximum)
+    except ValidationError as error:
+        raise InvalidArgumentError(f"dimension '{name}': {validation_message(error)}") from error
+    except (ValueError, TypeError) as error:
+        raise InvalidArgumentError(f"dimension '{name}': {error}") from error
+
+
+def spec_of(name: str, value: InputValue) -> InputSpec:
     """The spec of one input.
 
     Raises:
         InvalidArgumentError: the value says no shape, or a shape or dtype that no model can have.
     """
     try:
-        if isinstance(value, TensorSpec):
+        if isinstance(value, InputSpec):
             return value.model_copy(update={"name": name})
         if isinstance(value, str):
-            return parse_tensor_spec(f"{name}={value}")
+            return parse_input_spec(f"{name}={value}")
         if is_array(value):
             dtype = str(value.dtype).removeprefix("torch.")
-            return TensorSpec.model_validate({"name": name, "shape": tuple(value.shape), "dtype": dtype})
-        return TensorSpec.model_validate({"name": name, "shape": tuple(value)})
+            return InputSpec.model_validate({"name": name, "shape": tuple(value.shape), "dtype": dtype})
+        return InputSpec.model_validate({"name": name, "shape": tuple(value)})
     except ValidationError as error:
         raise InvalidArgumentError(f"input '{name}': {validation_message(error)}") from error
     except (ValueError, TypeError) as error:
         raise InvalidArgumentError(f"input '{name}': {error}") from error
 
 
-def named_specs(inputs: Inputs, names: Sequence[str] = ()) -> tuple[TensorSpec, ...]:
+def named_specs(inputs: Inputs, names: Sequence[str] = ()) -> tuple[InputSpec, ...]:
     """The specs of all inputs, in their order.
 
     Args:
@@ -55,7 +97,7 @@ def named_specs(inputs: Inputs, names: Sequence[str] = ()) -> tuple[TensorSpec, 
 
 def is_array(value: InputValue) -> bool:
     """Whether the value has a shape and a dtype, as arrays and tensors do."""
-    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, TensorSpec)
+    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, InputSpec)
 
 
 def validation_message(error: ValidationError) -> str:
@@ -68,8 +110,8 @@ def _field_message(place: tuple[int | str, ...], message: str) -> str:
     return f"{'.'.join(str(part) for part in place)}: {text}" if place else text
 
 
-def _unnamed(index: int, value: InputValue, names: Sequence[str]) -> TensorSpec:
-    if isinstance(value, TensorSpec):
+def _unnamed(index: int, value: InputValue, names: Sequence[str]) -> InputSpec:
+    if isinstance(value, InputSpec):
         return value
     if isinstance(value, str) and "=" in value:
         name, _, text = value.partition("=")

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from pydantic import ValidationError
 
 from bessemer.client.exporting import Exported, save_module, torch_kind
-from bessemer.client.inputs import Inputs, named_specs, validation_message
+from bessemer.client.inputs import Dimensions, Inputs, named_specs, ranges_of, validation_message
 from bessemer.client.replies import parse
 from bessemer.client.sources import ModelSource, Progress, Source, file_source, is_digest, memory_source
 from bessemer.client.steps import Call, Flow, Sleep, Work, exchange
@@ -30,7 +30,7 @@ from bessemer.contract.request import (
 )
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import Target
-from bessemer.contract.tensor import TensorSpec
+from bessemer.contract.tensor import InputSpec
 from bessemer.errors import InvalidArgumentError, ModelRejectedError
 
 __all__ = ["Submission", "get_model", "inspect", "post", "submit", "upload"]
@@ -47,6 +47,7 @@ class Submission:
 
     model: ModelSource
     inputs: Inputs
+    dimensions: Dimensions
     target: str | Target
     translate: TranslateOptions | None = None
     optimize: OptimizeOptions | None = None
@@ -61,7 +62,7 @@ class Submission:
     priority: int | None = None
     timeout_seconds: float | None = None
 
-    def request(self, digest: Digest, inputs: tuple[TensorSpec, ...]) -> CompilationRequest:
+    def request(self, digest: Digest, inputs: tuple[InputSpec, ...]) -> CompilationRequest:
         """The request, with the fields that were given and no other.
 
         Raises:
@@ -70,6 +71,7 @@ class Submission:
         given = {
             "target": self.target,
             "inputs": inputs or None,
+            "dimensions": ranges_of(self.dimensions) or None,
             "translate": self.translate,
             "optimize": self.optimize,
             "parameters": self.parameters,
@@ -141,7 +143,7 @@ def get_model(digest: Digest) -> Flow[Model]:
     return parse(Model, reply.body)
 
 
-def _prepare(submission: Submission, folder: Path) -> tuple[Digest, Source | None, tuple[TensorSpec, ...]]:
+def _prepare(submission: Submission, folder: Path) -> tuple[Digest, Source | None, tuple[InputSpec, ...]]:
     model = submission.model
     if isinstance(model, str) and is_digest(model):
         return model, None, named_specs(submission.inputs)

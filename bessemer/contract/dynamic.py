@@ -1,16 +1,93 @@
 """Sizes that a compiled model leaves open until it runs."""
 
-from pydantic import Field
+import re
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+from pydantic import Field, model_validator
 
 from bessemer.contract.base import Document
-from bessemer.contract.tensor import MAX_DIMENSION, MAX_RANK, TensorName, TensorSpec
+from bessemer.contract.nearest import did_you_mean
+from bessemer.contract.tensor import MAX_DIMENSION, MAX_RANK, InputSpec, TensorName, TensorSpec
+
+MAX_DIMENSIONS = 64
+EXPORT_OPEN = (
+    "Export it again with dynamic_shapes=, or upload it as TorchScript or FX, which are exported here."
+)
+EXAMPLE_SIZE = 4
+
+_RANGE = re.compile(r"(?P<minimum>\d+)\.\.(?P<maximum>\d*)(@(?P<example>\d+))?", re.ASCII)
+
+
+class DimensionRange(Document):
+    """The sizes that a request wants of a dimension that its inputs name."""
+
+    minimum: int = Field(default=1, ge=1, le=MAX_DIMENSION)
+    maximum: int | None = Field(default=None, ge=2, le=MAX_DIMENSION, description="Null: no bound.")
+    example: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_DIMENSION,
+        description="The size that the library is tuned for, timed at and first verified with. Default: the "
+        f"one that a trace was made with, or else {EXAMPLE_SIZE}; or the nearest in the range.",
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.maximum is not None and self.maximum <= self.minimum:
+            raise ValueError(
+                f"`maximum` must lie above `minimum`, {self.minimum}; a fixed size needs no name"
+            )
+        if self.example is not None and self.example != self.nearest(self.example):
+            raise ValueError(f"`example` must lie in the range; the nearest is {self.nearest(self.example)}")
+        return self
+
+    def nearest(self, size: int) -> int:
+        """The size of the range that is nearest to another."""
+        return max(self.minimum, size if self.maximum is None else min(size, self.maximum))
+
+    def __str__(self) -> str:
+        """The command line's form, such as ``1..64`` or ``1..64@8``, which ``parse_dimension`` reads."""
+        end = "" if self.maximum is None else self.maximum
+        return f"{self.minimum}..{end}" + ("" if self.example is None else f"@{self.example}")
+
+
+def parse_dimension(text: str) -> tuple[str, DimensionRange]:
+    """Read the command line's form ``batch=1..64``, ``batch=1..`` without a bound, ``batch=1..64@8``.
+
+    Raises:
+        ValueError: the text is not of that form; the message says what was expected.
+    """
+    name, _, rest = text.partition("=")
+    match = _RANGE.fullmatch(rest)
+    if not name or not match:
+        raise ValueError(f"'{text}' is not of the form NAME=1..64, NAME=1.. or NAME=1..64@8")
+    given = {key: value for key, value in match.groupdict().items() if value}
+    return name, DimensionRange.model_validate(given)
+
+
+def check_names(inputs: Sequence[InputSpec], dimensions: Mapping[str, DimensionRange]) -> None:
+    """Check that inputs name exactly the dimensions that have a range.
+
+    Raises:
+        ValueError: the message says which is on one side only.
+    """
+    used = [name for spec in inputs for name in spec.named_axes.values()]
+    absent = [name for name in used if name not in dimensions]
+    unused = [name for name in dimensions if name not in used]
+    if absent:
+        hint = did_you_mean(absent[0], unused or dimensions)
+        raise ValueError(f"'{absent[0]}', which a shape in `inputs` names, has no range{hint}")
+    if unused:
+        raise ValueError(f"no shape in `inputs` names '{unused[0]}'{did_you_mean(unused[0], used)}")
 
 
 class DynamicDimension(Document):
     """A size that each run chooses within a range, such as a batch or the length of a sequence.
 
-    ``torch.export.save`` keeps no names of dimensions: each is called after the first input's axis that it
-    measures, ``x_0`` for the first axis of ``x``.
+    It has the request's name. Where the request names none it is one that the file leaves open, and as
+    ``torch.export.save`` keeps no names it is called after the first input's axis that it measures, ``x_0``
+    for the first axis of ``x``.
     """
 
     name: str

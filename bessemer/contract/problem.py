@@ -209,7 +209,7 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED: ErrorText(
         422,
         "The compiler cannot leave this model's sizes open",
-        "Name every input with fixed sizes: `--input NAME=1x3x224x224:float32`.",
+        "Correct what the detail names, or fix the sizes: `--input NAME=1x3x224x224:float32`.",
     ),
     ErrorCode.OPERATOR_UNSUPPORTED: ErrorText(
         422,

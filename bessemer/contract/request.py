@@ -3,14 +3,23 @@
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from bessemer.contract.base import Digest, Document
+from bessemer.contract.dynamic import MAX_DIMENSIONS, DimensionRange, check_names
 from bessemer.contract.labels import MAX_LABELS, LabelKey, LabelValue
 from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PRESETS_BY_NAME, PresetTarget, Target
-from bessemer.contract.tensor import MAX_INPUTS, DType, TensorSpec
+from bessemer.contract.tensor import MAX_INPUTS, DimensionName, DType, InputSpec
 
 
 class Baseline(StrEnum):
@@ -197,11 +206,12 @@ def _known_preset(target: Target) -> Target:
     return target
 
 
-def _distinct_names(inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+def _distinct_names(inputs: tuple[InputSpec, ...]) -> tuple[InputSpec, ...]:
     names = [spec.name for spec in inputs]
     if len(set(names)) != len(names):
         raise ValueError("two inputs have the same name")
-    return inputs
+    # of one class, so that equal requests are equal
+    return tuple(spec if type(spec) is InputSpec else InputSpec(**dict(spec)) for spec in inputs)
 
 
 class CompilationRequest(Document):
@@ -211,10 +221,17 @@ class CompilationRequest(Document):
     target: Annotated[Target, BeforeValidator(_named_target), AfterValidator(_known_preset)] = Field(
         description="A preset's name, a preset with cores, or the compiler's own terms."
     )
-    inputs: Annotated[tuple[TensorSpec, ...], AfterValidator(_distinct_names)] = Field(
+    inputs: Annotated[tuple[InputSpec, ...], AfterValidator(_distinct_names)] = Field(
         default=(),
         max_length=MAX_INPUTS,
         description="Matched to the model's arguments by name. A `.pt2` carries its own; others need them.",
+    )
+    dimensions: dict[DimensionName, DimensionRange] = Field(
+        default={},
+        max_length=MAX_DIMENSIONS,
+        validate_default=True,
+        description="The ranges of the dimensions that shapes in `inputs` name: one library takes any size.",
+        examples=[{"batch": {"minimum": 1, "maximum": 64}}],
     )
     translate: TranslateOptions = TranslateOptions()
     optimize: OptimizeOptions = OptimizeOptions()
@@ -258,6 +275,15 @@ class CompilationRequest(Document):
         allow_inf_nan=False,
         description="End the job after this long; the worker's own limit holds too.",
     )
+
+    @field_validator("dimensions")
+    @classmethod
+    def _named(
+        cls, dimensions: dict[DimensionName, DimensionRange], info: ValidationInfo
+    ) -> dict[DimensionName, DimensionRange]:
+        if "inputs" in info.data:
+            check_names(info.data["inputs"], dimensions)
+        return dimensions
 
     @property
     def makes_bundle(self) -> bool:

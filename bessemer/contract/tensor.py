@@ -1,16 +1,20 @@
 """Tensors as the contract names them: a name, a shape, a dtype."""
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import PydanticKnownError
 
 from bessemer.contract.base import Document
 
 MAX_RANK = 8
 MAX_DIMENSION = 1 << 31
 MAX_INPUTS = 256
+SCALAR = "scalar"
+"""The command line's shape of rank 0."""
 
 
 class DType(StrEnum):
@@ -40,19 +44,58 @@ class DType(StrEnum):
 
 
 TensorName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,127}$")]
-Dimension = Annotated[int, Field(ge=1, le=MAX_DIMENSION)]
+Size = Annotated[int, Field(ge=1, le=MAX_DIMENSION)]
+DimensionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
+_NAME_WORDS = "a dimension's name: up to 64 letters, digits and '_', no digit first"
+# a size; a name without an x; any name in brackets
+_ENTRY = re.compile(r"(?P<size>[0-9]+)|(?P<name>[A-Za-wyz_][A-Za-wyz0-9_]*)|\[(?P<bracketed>[^\]]*)\]")
 
 
-class TensorSpec(Document):
-    """One input or output: its name, its shape (elements per dimension) and its element type."""
+def _size_or_name(value: Any, validate: ValidatorFunctionWrapHandler) -> int | str:
+    """The one of the two that is meant, with its own error and no other."""
+    if isinstance(value, str) and not value.isdecimal():
+        if not _NAME.fullmatch(value):
+            raise ValueError(f"expected a size, or {_NAME_WORDS}")
+        return value
+    try:
+        return validate(value)  # type: ignore[no-any-return]
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise PydanticKnownError(first["type"], first.get("ctx")) from error  # type: ignore[arg-type]
+
+
+class InputSpec(Document):
+    """An input that a request asks for: where a size is a name, the library takes any in its range."""
 
     name: TensorName
-    shape: tuple[Dimension, ...] = Field(max_length=MAX_RANK)
+    shape: tuple[Annotated[Size | DimensionName, WrapValidator(_size_or_name)], ...] = Field(
+        max_length=MAX_RANK,
+        description="Elements per dimension, or a name that `dimensions` gives a range.",
+        examples=[[1, 3, 224, 224], ["batch", 3, 224, 224]],
+    )
     dtype: DType = DType.FLOAT32
 
+    @property
+    def named_axes(self) -> dict[int, str]:
+        """The names of dimensions by axis."""
+        return {axis: size for axis, size in enumerate(self.shape) if isinstance(size, str)}
+
+    def at(self, sizes: Mapping[str, int]) -> "TensorSpec":
+        """The tensor where each dimension has its size."""
+        shape = tuple(sizes[size] if isinstance(size, str) else size for size in self.shape)
+        return TensorSpec(name=self.name, shape=shape, dtype=self.dtype)
+
     def __str__(self) -> str:
-        """The command line's form, which ``parse_tensor_spec`` reads."""
-        return f"{self.name}={'x'.join(map(str, self.shape)) or 'scalar'}:{self.dtype}"
+        """The command line's form, which ``parse_input_spec`` reads."""
+        return f"{self.name}={'x'.join(map(_entry, self.shape)) or SCALAR}:{self.dtype}"
+
+
+class TensorSpec(InputSpec):
+    """One input or output: its name, its shape (elements per dimension) and its element type."""
+
+    shape: tuple[Size, ...] = Field(max_length=MAX_RANK)
 
 
 def parse_tensor_spec(text: str) -> TensorSpec:
@@ -63,11 +106,39 @@ def parse_tensor_spec(text: str) -> TensorSpec:
     Raises:
         ValueError: the text is not of that form; the message says what was expected.
     """
+    return TensorSpec.model_validate(parse_input_spec(text).model_dump())
+
+
+def parse_input_spec(text: str) -> InputSpec:
+    """Read the command line's form of an input, in which a size may be a name: ``x=batchx3x224x224``.
+
+    A name that holds an ``x`` itself stands in brackets: ``x=[pixels]x3``.
+
+    Raises:
+        ValueError: the text is not of that form; the message says what was expected.
+    """
     name, equals, rest = text.partition("=")
     shape_text, _, dtype = rest.partition(":")
     if not equals or not shape_text:
         raise ValueError(f"'{text}' is not of the form NAME=1x3x224x224:float32")
-    sizes = [] if shape_text == "scalar" else shape_text.split("x")
-    if not all(size.isdigit() for size in sizes):
-        raise ValueError(f"'{shape_text}' is not a shape such as 1x3x224x224")
-    return TensorSpec.model_validate({"name": name, "shape": sizes, "dtype": dtype or "float32"})
+    shape = [] if shape_text == SCALAR else _parse_shape(shape_text)
+    return InputSpec.model_validate({"name": name, "shape": shape, "dtype": dtype or "float32"})
+
+
+def _parse_shape(text: str) -> list[str]:
+    """The entries of a shape. Names without an ``x`` can be told from the crosses between them."""
+    entries, place = [], 0
+    while match := _ENTRY.match(text, place):
+        entries.append(match["size"] or match["name"] or match["bracketed"])
+        place = match.end() + 1
+        if place > len(text):
+            return entries
+        if text[place - 1] != "x":
+            break
+    hint = "; a name that holds an x stands in brackets, [index]x3" if re.search(r"[A-Za-z_]", text) else ""
+    raise ValueError(f"'{text}' is not a shape such as 1x3x224x224 or batchx3x224x224{hint}")
+
+
+def _entry(size: int | str) -> str:
+    ambiguous = isinstance(size, str) and ("x" in size or size == SCALAR)
+    return f"[{size}]" if ambiguous else str(size)

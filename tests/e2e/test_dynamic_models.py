@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,66 @@ from examples.models import EXAMPLES
 BATCH = torch.export.Dim("batch", min=1, max=64)
 LENGTH = torch.export.Dim("length", min=1, max=128)
 
+Save = Callable[[nn.Module, Path], None]
+
 
 def encoder() -> nn.Module:
     torch.manual_seed(3)
     layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, activation="gelu")
     return nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+
+def convolutions() -> nn.Module:
+    torch.manual_seed(4)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
+        nn.Conv2d(8, 8, 3, stride=2, padding=1), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5),
+    )  # fmt: skip
+
+
+def exported(module: nn.Module, path: Path) -> None:
+    axes = ({0: BATCH, 1: LENGTH},)
+    with torch.no_grad():
+        program = torch.export.export(module, (torch.randn(2, 8, 32),), dynamic_shapes=axes)
+    torch.export.save(program, path)
+
+
+def traced(module: nn.Module, path: Path) -> None:
+    torch.jit.save(torch.jit.trace(module, (torch.randn(4, 784),)), path)
+
+
+def graph(module: nn.Module, path: Path) -> None:
+    torch.save(torch.fx.symbolic_trace(module), path)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, what its request names, and what its bundle is run with."""
+
+    build: Callable[[], nn.Module]
+    save: Save
+    shapes: list[tuple[int, ...]]
+    beyond: tuple[int, ...]
+    dimensions: list[str]
+    inputs: Any = ()
+    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+CASES = {
+    "pt2": Case(
+        encoder, exported, [(1, 1, 32), (3, 17, 32), (2, 128, 32)], (2, 129, 32),
+        ["src_0 from 1 to 64", "src_1 from 1 to 128"],
+    ),
+    "traced": Case(
+        EXAMPLES["mlp"].build, traced, [(1, 784), (7, 784), (64, 784)], (65, 784),
+        ["batch from 1 to 64"], {"x": ("batch", 784)}, {"batch": (1, 64)},
+    ),
+    "fx": Case(
+        convolutions, graph, [(1, 3, 20, 20), (7, 3, 20, 20), (16, 3, 20, 20)], (17, 3, 20, 20),
+        ["batch from 1 to 16"], {"input": "batchx3x20x20"}, {"batch": (1, 16)},
+    ),
+}  # fmt: skip
 
 
 def run_bundle(bundle: Path, values: torch.Tensor, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -33,28 +90,18 @@ def run_bundle(bundle: Path, values: torch.Tensor, folder: Path) -> subprocess.C
     )
 
 
-@pytest.mark.parametrize(
-    ("build", "example", "axes", "shapes", "beyond"),
-    [
-        (EXAMPLES["mlp"].build, (4, 784), {0: BATCH}, [(1, 784), (7, 784), (64, 784)], (65, 784)),
-        (encoder, (2, 8, 32), {0: BATCH, 1: LENGTH}, [(1, 1, 32), (3, 17, 32), (2, 128, 32)], (2, 129, 32)),
-    ],
-    ids=["mlp", "encoder"],
-)
-def test_one_bundle_runs_at_every_size_of_its_range(
-    service: str, tmp_path: Path, build: Any, example: Any, axes: Any, shapes: Any, beyond: Any
-) -> None:
-    module = build().eval()
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("name", CASES)
+def test_one_bundle_runs_at_every_size_of_its_range(service: str, tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    module = case.build().eval()
     path, bundle = tmp_path / "model.pt2", tmp_path / "bundle"
-    with torch.no_grad():
-        program = torch.export.export(module, (torch.randn(example),), dynamic_shapes=(axes,))
-    torch.export.save(program, path)
+    case.save(module, path)
     with Client(service) as client:
-        model = client.inspect(path)
-        client.submit(path, target="host").wait().download(bundle)
-    assert model.inspection is not None
-    assert len(model.inspection.signature.dynamic.dimensions) == len(axes)
-    for shape in shapes:
+        job = client.submit(path, inputs=case.inputs, dimensions=case.ranges, target="host").wait()
+        job.download(bundle)
+        assert list(map(str, job.report().dynamic.dimensions)) == case.dimensions
+    for shape in case.shapes:
         values = torch.randn(shape)
         ran = run_bundle(bundle, values, tmp_path)
         assert ran.returncode == 0, ran.stderr
@@ -62,6 +109,6 @@ def test_one_bundle_runs_at_every_size_of_its_range(
             expected = module(values).numpy()
         found = np.load(tmp_path / "output.npz")["output"]
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-    refused = run_bundle(bundle, torch.randn(beyond), tmp_path)
+    refused = run_bundle(bundle, torch.randn(case.beyond), tmp_path)
     assert refused.returncode == 2
-    assert "from 1 to" in refused.stderr
+    assert case.dimensions[-1] in refused.stderr

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+from bessemer.contract.dynamic import parse_dimension
 from bessemer.contract.request import CompilationRequest, TranslateOptions, VerifyOptions
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import HOST, LINUX_X86_64, PresetTarget, ResolvedTarget
-from bessemer.contract.tensor import parse_tensor_spec
+from bessemer.contract.tensor import parse_input_spec
 from worker.pipeline.capture import capture
 from worker.pipeline.types import Captured, Upload, Workshop
 
@@ -13,13 +14,18 @@ TARGET = ResolvedTarget(name=HOST, kind="llvm", mcpu="x86-64-v3", triple=LINUX_X
 
 
 def capture_file(
-    path: Path, *inputs: str, seed: int = 0, translate: TranslateOptions | None = None
+    path: Path,
+    *inputs: str,
+    seed: int = 0,
+    translate: TranslateOptions | None = None,
+    dimensions: tuple[str, ...] = (),
 ) -> Captured:
     """Capture a file for inputs in the command line's form."""
     request = CompilationRequest(
         model="0" * 64,
         target=PresetTarget(preset=HOST),
-        inputs=tuple(parse_tensor_spec(text) for text in inputs),
+        inputs=tuple(parse_input_spec(text) for text in inputs),
+        dimensions=dict(map(parse_dimension, dimensions)),
         translate=translate or TranslateOptions(),
         verify=VerifyOptions(seed=seed),
     )

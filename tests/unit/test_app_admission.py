@@ -4,11 +4,12 @@ import pytest
 
 from app.admission import refusal
 from bessemer.contract.base import now
+from bessemer.contract.dynamic import DimensionRange, DynamicAxis, DynamicDimension, DynamicShapes
 from bessemer.contract.model import Inspection, Model, ModelFormat, ModelState, Signature
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import PresetTarget
-from bessemer.contract.tensor import TensorSpec, parse_tensor_spec
+from bessemer.contract.tensor import parse_input_spec, parse_tensor_spec
 
 DIGEST = "0" * 64
 KNOWN = Signature(
@@ -20,19 +21,22 @@ NAMES_ONLY = Signature(input_names=("x", "mask"), parameters=1)
 NO_INPUTS = Signature(input_names=(), parameters=1)
 
 
-def inspected(signature: Signature) -> Model:
+def inspected(signature: Signature, format: ModelFormat = ModelFormat.PT2) -> Model:
     return Model(
         digest=DIGEST,
         size_bytes=1,
         state=ModelState.READY,
-        inspection=Inspection(format=ModelFormat.PT2, signature=signature),
+        inspection=Inspection(format=format, signature=signature),
         created_at=now(),
     )
 
 
 def request(*inputs: str) -> CompilationRequest:
-    specs: tuple[TensorSpec, ...] = tuple(parse_tensor_spec(text) for text in inputs)
-    return CompilationRequest(model=DIGEST, target=PresetTarget(preset="host"), inputs=specs)
+    specs = tuple(parse_input_spec(text) for text in inputs)
+    named = {name: DimensionRange(maximum=8) for spec in specs for name in spec.named_axes.values()}
+    return CompilationRequest(
+        model=DIGEST, target=PresetTarget(preset="host"), inputs=specs, dimensions=named
+    )
 
 
 def code(problem: Problem | None) -> ErrorCode | None:
@@ -94,3 +98,35 @@ def test_a_model_that_is_defective_is_refused_as_it_was_rejected() -> None:
 @pytest.mark.parametrize("reason", [ErrorCode.WORKER_LOST, ErrorCode.INTERNAL, ErrorCode.LIMIT_MEMORY])
 def test_a_model_whose_inspection_met_bad_luck_is_taken(reason: ErrorCode) -> None:
     assert refusal(request(), rejected(reason)) is None
+
+
+OPEN = Signature(
+    inputs=(parse_tensor_spec("x=4x8"),),
+    input_names=("x",),
+    parameters=1,
+    dynamic=DynamicShapes(
+        dimensions=(DynamicDimension(name="x_0", minimum=1, maximum=64),),
+        inputs=(DynamicAxis(tensor="x", axis=0, dimension="x_0"),),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "expected"),
+    [
+        (ModelFormat.PT2, "x=batchx8", None),
+        (ModelFormat.PT2, "x=4xwidth", ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED),
+        (ModelFormat.TORCHSCRIPT, "x=4xwidth", None),
+    ],
+)
+def test_only_an_exported_program_keeps_its_sizes(
+    format: ModelFormat, text: str, expected: ErrorCode | None
+) -> None:
+    assert code(refusal(request(text), inspected(OPEN, format))) is expected
+
+
+def test_a_size_that_was_exported_fixed_is_named() -> None:
+    problem = refusal(request("x=4xwidth"), inspected(OPEN))
+    assert problem is not None
+    assert [error.field for error in problem.errors] == ["inputs[0].shape[1]"]
+    assert "'width' cannot be open: axis 1 of 'x'" in problem.detail

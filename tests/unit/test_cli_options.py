@@ -72,4 +72,27 @@ def test_an_option_is_given_once() -> None:
 
 def test_every_field_of_a_request_can_be_set() -> None:
     top = {path.partition(".")[0] for path in option_paths()}
-    assert top == set(CompilationRequest.model_fields) - {"model", "inputs"}
+    assert top == set(CompilationRequest.model_fields) - {"model", "inputs", "dimensions"}
+
+
+def test_a_dimension_has_its_range_beside_the_input_that_names_it() -> None:
+    fields = request_fields("host", ("x=batchx784",), (), dimensions=("batch=1..64@8",))
+    found = CompilationRequest.model_validate({"model": MODEL, **fields})
+    assert found.inputs[0].shape == ("batch", 784)
+    assert found.dimensions["batch"].example == 8
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "told"),
+    [
+        ((), "'batch', which a shape in `inputs` names, has no range"),
+        (("bacth=1..64",), "did you mean 'bacth'"),
+        (("batch=1..64", "length=1..2"), "no shape in `inputs` names 'length'"),
+        (("batch=64",), "not of the form"),
+        (("batch=64..2",), "must lie above `minimum`"),
+        (("batch=1..4", "batch=1..8"), "is given twice"),
+    ],
+)
+def test_a_dimension_that_cannot_be_is_refused(dimensions: tuple[str, ...], told: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=told):
+        request_fields("host", ("x=batchx784",), (), dimensions=dimensions)

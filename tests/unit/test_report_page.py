@@ -9,10 +9,11 @@ import pytest
 from report_samples import MODEL, TARGET, baseline, functions, minimal_report, rich_report, task
 
 from bessemer.cli.options import request_fields
+from bessemer.contract.dynamic import DimensionRange
 from bessemer.contract.report import PassTime, Report
 from bessemer.contract.request import BenchmarkOptions, CompilationRequest, TuneOptions
 from bessemer.contract.target import ExplicitTarget, PresetTarget
-from bessemer.contract.tensor import TensorSpec
+from bessemer.contract.tensor import InputSpec, TensorSpec
 from worker.report.render import render
 from worker.report.view import command_lines, make_headline
 
@@ -161,12 +162,13 @@ def test_torch_eager_is_the_headline_wherever_it_stands() -> None:
             CompilationRequest(
                 model=MODEL,
                 target=PresetTarget(preset="znver4", cores=2),
-                inputs=(TensorSpec(name="x", shape=(1, 784)), TensorSpec(name="n", shape=())),
+                inputs=(InputSpec(name="x", shape=("batch", 784)), TensorSpec(name="n", shape=())),
+                dimensions={"batch": DimensionRange(maximum=64, example=8)},
                 tune=TuneOptions(trials=64),
                 timeout_seconds=90,
             ),
-            "--target znver4 --input x=1x784:float32 --input n=scalar:float32 --option target.cores=2 "
-            "--option tune.trials=64 --option timeout_seconds=90.0",
+            "--target znver4 --input x=batchx784:float32 --input n=scalar:float32 "
+            "--dimension batch=1..64@8 --option target.cores=2 --option tune.trials=64 --option timeout_seconds=90.0",
         ),
         (
             CompilationRequest(
@@ -184,10 +186,14 @@ def test_the_command_line_asks_for_the_same_request(request_: CompilationRequest
     assert parse_command(line) == request_
 
 
+OPTIONS = ("--input", "--dimension", "--option")
+
+
 def parse_command(line: str) -> CompilationRequest:
     """What the command line makes of the arguments."""
     words = shlex.split(line)[3:]
     given = list(zip(words[::2], words[1::2], strict=True))
-    named = {name: [value for key, value in given if key == name] for name in ("--input", "--option")}
+    named = {name: [value for key, value in given if key == name] for name in OPTIONS}
     target = dict(given).get("--target")
-    return CompilationRequest(model=MODEL, **request_fields(target, named["--input"], named["--option"]))
+    inputs, dimensions, options = (named[name] for name in OPTIONS)
+    return CompilationRequest(model=MODEL, **request_fields(target, inputs, options, dimensions=dimensions))

@@ -54,7 +54,7 @@ def _graph_place(model: object, inputs: tuple[torch.Tensor, ...]) -> SourcePlace
     try:
         tracker.run(*inputs)
     except Exception:
-        return SourcePlace() if tracker.reached is None else _node_place(tracker.reached)
+        return SourcePlace() if tracker.reached is None else node_place(tracker.reached)
     return SourcePlace()
 
 
@@ -68,6 +68,9 @@ class _Tracker(fx.Interpreter):
         return super().run_node(n)
 
 
-def _node_place(node: fx.Node) -> SourcePlace:
+def node_place(node: fx.Node) -> SourcePlace:
+    """Where a graph's node stands in its model, as far as that is known."""
     place = place_of(node)
-    return place.model_copy(update={"module_path": node.target}) if node.op == "call_module" else place
+    if node.op == "call_module":
+        return place.model_copy(update={"module_path": node.target})
+    return place.model_copy(update={"operator": getattr(node.target, "__name__", place.operator)})

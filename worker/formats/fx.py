@@ -5,6 +5,7 @@ by reference to their classes: those of torch are here, a user's are not.
 """
 
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from bessemer.contract.problem import ErrorCode, SourcePlace
 from worker.errors import JobError
 from worker.formats.kinds import refuse_kinds, refuse_quantized_modules
 from worker.formats.loaded import Argument, LoadedModel, count_elements, load_failed
-from worker.formats.outputs import export_flat
+from worker.formats.watch import export_graph
 
 
 def load(path: Path) -> LoadedModel:
@@ -36,7 +37,7 @@ def load(path: Path) -> LoadedModel:
     return LoadedModel(
         format=ModelFormat.FX,
         eager=graph_module,
-        export=lambda inputs: export_flat(graph_module, inputs),
+        export=partial(export_graph, graph_module),
         arguments=tuple(Argument(str(node.target), required=not node.args) for node in placeholders),
         examples=None,
         parameters=count_elements([*graph_module.parameters(), *graph_module.buffers()]),

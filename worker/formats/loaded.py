@@ -13,10 +13,14 @@ from bessemer.contract.tensor import DType, TensorSpec
 from worker.errors import JobError, failure_of, short_message
 from worker.formats.kinds import device_hint, refuse_signature_kind
 from worker.formats.open_sizes import OpenAxis
+from worker.formats.outputs import OpenSizes
 from worker.torchscript.attributes import memory_of
 
-Export = Callable[[tuple[torch.Tensor, ...]], torch.export.ExportedProgram]
-"""Makes an exported program for the shapes and dtypes of such tensors."""
+Export = Callable[[tuple[torch.Tensor, ...], OpenSizes | None], torch.export.ExportedProgram]
+"""Makes a program for tensors of such shapes and dtypes; without ``OpenSizes`` all are fixed."""
+
+OwnExport = Callable[[tuple[torch.Tensor, ...]], torch.export.ExportedProgram]
+"""Makes one with the sizes open that the file itself leaves open."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,8 @@ class LoadedModel:
 
     Attributes:
         eager: runs the model on tensors in the order of ``arguments``.
-        export: of fixed sizes.
-        export_open: with the sizes left open that the file leaves open; None where it leaves none.
+        export: of fixed sizes, or with those open that a request names.
+        export_open: with those open that the file itself leaves open; None where it leaves none.
         examples: the inputs that the file itself carries, if it does.
         parameters: elements in all parameters and buffers.
     """
@@ -56,7 +60,7 @@ class LoadedModel:
     arguments: tuple[Argument, ...]
     examples: tuple[torch.Tensor, ...] | None
     parameters: int
-    export_open: Export | None = None
+    export_open: OwnExport | None = None
 
 
 def tensor_spec(name: str, tensor: torch.Tensor) -> TensorSpec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -16,6 +17,11 @@ from bessemer.contract.tensor import MAX_DIMENSION, TensorSpec
 
 Sizes = dict[str, int]
 """The size of each dimension, by name."""
+
+GivenNames = Mapping[tuple[str, int], str]
+"""The dimension that each axis of each input measures, by the input's name and the axis."""
+
+NO_NAMES: GivenNames = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,12 @@ class OpenAxis:
         symbol, rest = divmod(size - self.size.offset, self.size.factor)
         return rest == 0 and self.minimum <= symbol and (self.maximum is None or symbol <= self.maximum)
 
+    def holds(self, minimum: int, maximum: int | None) -> bool:
+        """Whether a range of the symbol's lies within its own."""
+        return self.minimum <= minimum and (
+            self.maximum is None or (maximum is not None and maximum <= self.maximum)
+        )
+
     def __str__(self) -> str:
         """The range of the axis, such as ``2 to 64``, or ``2 to 64 in steps of 2``."""
         first = self.size.factor * self.minimum + self.size.offset
@@ -62,29 +74,43 @@ def open_axes(value: torch.Tensor, program: ExportedProgram) -> tuple[OpenAxis, 
     return tuple(found)
 
 
-def describe_inputs(inputs: Iterable[tuple[str, tuple[OpenAxis, ...]]]) -> DynamicShapes:
+def describe_inputs(
+    inputs: Iterable[tuple[str, tuple[OpenAxis, ...]]], given: GivenNames = NO_NAMES
+) -> DynamicShapes:
     """What is open about a model's inputs.
 
     Args:
         inputs: each one's name, and its open axes.
+        given: the names of dimensions; those without one are called after their first axis.
     """
     names: dict[str | None, str] = {}
     dimensions, axes = [], []
     for tensor, opened in inputs:
         for axis in opened:
             if axis.size.symbol is not None and axis.size.symbol not in names:
-                name = names[axis.size.symbol] = f"{tensor}_{axis.axis}"
+                name = given.get((tensor, axis.axis), f"{tensor}_{axis.axis}")
+                names[axis.size.symbol] = name
                 dimensions.append(DynamicDimension(name=name, minimum=axis.minimum, maximum=axis.maximum))
             axes.append(_named(tensor, axis, names))
     return DynamicShapes(dimensions=tuple(dimensions), inputs=tuple(axes))
 
 
 def describe_program(
-    program: ExportedProgram, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
+    program: ExportedProgram,
+    inputs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...],
+    given: GivenNames = NO_NAMES,
 ) -> DynamicShapes:
-    """What is open about the shapes of a program that takes and returns tensors only."""
+    """What is open about the shapes of a program that takes and returns tensors only.
+
+    Args:
+        program: what was exported.
+        inputs: in its order.
+        outputs: in its order.
+        given: the names of dimensions.
+    """
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
-    given = [
+    taken = [
         values[spec.arg.name]
         for spec in program.graph_signature.input_specs
         if spec.kind == InputKind.USER_INPUT
@@ -94,8 +120,8 @@ def describe_program(
         for spec in program.graph_signature.output_specs
         if spec.kind == OutputKind.USER_OUTPUT
     ]
-    opened = [(spec.name, open_axes(value, program)) for spec, value in zip(inputs, given, strict=True)]
-    shapes = describe_inputs(opened)
+    opened = [(spec.name, open_axes(value, program)) for spec, value in zip(inputs, taken, strict=True)]
+    shapes = describe_inputs(opened, given)
     names = _names(opened, shapes)
     axes = tuple(
         _named(spec.name, axis, names)

@@ -1,5 +1,6 @@
 """The outputs of a model as flat, named tensors."""
 
+import inspect
 from typing import Any
 
 import torch
@@ -9,6 +10,9 @@ from torch.utils import _pytree as pytree
 
 from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError
+
+OpenSizes = tuple[dict[int, Any], ...]
+"""For each input torch's dimensions by axis, as ``torch.export.export`` takes them."""
 
 
 def flatten_outputs(result: object) -> tuple[torch.Tensor, ...]:
@@ -47,25 +51,31 @@ class FlatModule(torch.nn.Module):
 def export_flat(
     module: torch.nn.Module,
     inputs: tuple[torch.Tensor, ...],
-    open_sizes: tuple[dict[int, Any], ...] | None = None,
+    open_sizes: OpenSizes | None = None,
 ) -> ExportedProgram:
     """Export a module as a program that returns tensors only; ``None`` among its outputs is left out.
 
     Args:
         module: takes ``inputs`` one by one.
         inputs: examples.
-        open_sizes: for each input torch's dimensions by axis; without, all sizes are fixed.
+        open_sizes: without, all sizes are fixed.
 
     Raises:
         Exception: whatever ``torch.export.export`` raises.
     """
-    program = torch.export.export(module, inputs, dynamic_shapes=open_sizes, strict=False)
-    if returns_tensors_only(program):
-        return program
-    flat = None if open_sizes is None else (open_sizes,)
-    return torch.export.export(FlatModule(module), inputs, dynamic_shapes=flat, strict=False)
+    program = _export(module, inputs, open_sizes)
+    return program if returns_tensors_only(program) else _export(FlatModule(module), inputs, open_sizes)
 
 
 def returns_tensors_only(program: ExportedProgram) -> bool:
     """Whether every output of the program is a tensor."""
     return all(isinstance(spec.arg, TensorArgument) for spec in program.graph_signature.output_specs)
+
+
+def _export(
+    module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], open_sizes: OpenSizes | None
+) -> ExportedProgram:
+    parameters = inspect.signature(module.forward).parameters.values()
+    in_one = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
+    shapes = (open_sizes,) if in_one and open_sizes is not None else open_sizes
+    return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)

@@ -19,12 +19,14 @@ from worker.formats.loaded import (
     Argument,
     Export,
     LoadedModel,
+    OwnExport,
     count_elements,
     load_failed,
     tensor_spec,
 )
 from worker.formats.open_sizes import open_axes, shared_dims
-from worker.formats.outputs import export_flat, returns_tensors_only
+from worker.formats.outputs import OpenSizes, export_flat, returns_tensors_only
+from worker.formats.watch import export_graph
 
 LEGACY_ENTRY = "serialized_exported_program.json"
 MODEL_ENTRY = "models/model.json"
@@ -115,13 +117,19 @@ def _is_legacy(path: Path) -> bool:
 
 
 def _exporter(program: ExportedProgram, eager: torch.nn.Module, plain: bool) -> Export:
-    """The program itself where it takes and returns tensors only, of fixed shapes."""
-    if plain:
-        return lambda inputs: program
-    return lambda inputs: export_flat(eager, inputs)
+    """The program itself where it takes and returns tensors only, of fixed shapes, and none is to be open."""
+
+    def export(inputs: tuple[torch.Tensor, ...], open_sizes: OpenSizes | None) -> ExportedProgram:
+        if open_sizes is None and plain:
+            return program
+        if isinstance(eager, torch.fx.GraphModule):
+            return export_graph(eager, inputs, open_sizes)
+        return export_flat(eager, inputs, open_sizes)
+
+    return export
 
 
-def _open_exporter(program: ExportedProgram, eager: torch.nn.Module, plain: bool) -> Export:
+def _open_exporter(program: ExportedProgram, eager: torch.nn.Module, plain: bool) -> OwnExport:
     """The program itself where it takes and returns tensors only, else one with the same sizes open."""
     if plain:
         return lambda inputs: program

@@ -12,7 +12,7 @@ def match_inputs(
     """The inputs to compile for, in the order of the model's arguments.
 
     Args:
-        requested: what the request names, in any order; empty where the model is to tell.
+        requested: what the request names, in any order, at example sizes; empty where the model is to tell.
         arguments: what the model takes. Arguments with a default may be left out from the end.
 
     Raises:

@@ -1,6 +1,7 @@
 """Files of ``torch.jit.save``, traced or scripted."""
 
 import warnings
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -36,7 +37,7 @@ def load(path: Path) -> LoadedModel:
     return LoadedModel(
         format=ModelFormat.TORCHSCRIPT,
         eager=script,
-        export=lambda inputs: convert_script(script, inputs),
+        export=partial(convert_script, script),
         arguments=tuple(
             _argument(argument.name, traced.get(argument.name), required=not argument.has_default_value())
             for argument in schema.arguments[1:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import ml_dtypes
@@ -10,14 +11,30 @@ import torch
 from torch.export.graph_signature import OutputKind
 
 from bessemer.contract.dynamic import DynamicShapes
+from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.tensor import TensorSpec
 from worker.errors import JobError, failure_of
 from worker.formats.draw import draw_inputs, index_limits
 from worker.formats.failure import model_raised
 from worker.formats.load import load_model
-from worker.formats.loaded import Export, LoadedModel, tensor_spec
-from worker.formats.open_sizes import choose_samples, describe_program, sizes_of, specs_at
+from worker.formats.loaded import LoadedModel, tensor_spec
+from worker.formats.named_sizes import (
+    example_sizes,
+    exported_sizes,
+    names_by_place,
+    refuse_other_sizes,
+    torch_dimensions,
+)
+from worker.formats.open_sizes import (
+    GivenNames,
+    Sizes,
+    choose_samples,
+    describe_program,
+    sizes_of,
+    specs_at,
+)
 from worker.formats.outputs import flatten_outputs, output_names
 from worker.formats.signature import match_inputs
 from worker.formats.sizes import data_limit_bytes, refuse_oversized
@@ -49,24 +66,26 @@ def capture(upload: Upload, workshop: Workshop) -> Captured:
 
 def capture_model(model: LoadedModel, upload: Upload) -> Captured:
     """Capture a model that is loaded; see ``capture``."""
-    specs = match_inputs(upload.request.inputs, model.arguments)
+    request = upload.request
+    if model.format is ModelFormat.PT2:
+        refuse_other_sizes(request.inputs, request.dimensions, model.arguments)
+    sizes = example_sizes(request.inputs, request.dimensions, model.arguments)
+    specs = match_inputs(tuple(spec.at(sizes) for spec in request.inputs), model.arguments)
     refuse_oversized(specs, data_limit_bytes())
-    seed = upload.request.verify.seed
+    seed = request.verify.seed
     examples = _own_examples(model, specs)
     inputs = draw_inputs(specs, {}, seed) if examples is None else examples
     outputs = _run(model, inputs)
-    is_open = model.export_open is not None and not upload.request.inputs
-    if model.export_open is not None and is_open:
-        program = _export(model.export_open, inputs, ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED)
-    else:
-        program = _export(model.export, inputs, ErrorCode.CAPTURE_FAILED)
+    is_open = bool(request.dimensions) or (model.export_open is not None and not request.inputs)
+    program = _export_as_asked(model, request, inputs, exported_sizes(sizes))
     limits = index_limits(program, specs)
     if limits and examples is None:
         inputs = draw_inputs(specs, limits, seed)
         outputs = _run(model, inputs)
     _check_repeatable(model, inputs, outputs)
     output_specs = tuple(map(tensor_spec, output_names(len(outputs)), outputs))
-    dynamic = _describe_open(program, specs, output_specs) if is_open else DynamicShapes()
+    given = names_by_place(request.inputs)
+    dynamic = _describe_open(program, specs, output_specs, given) if is_open else DynamicShapes()
     return Captured(
         upload=upload,
         format=model.format,
@@ -90,10 +109,28 @@ def as_array(tensor: torch.Tensor) -> np.ndarray:
     return plain.numpy()
 
 
+def _export_as_asked(
+    model: LoadedModel, request: CompilationRequest, inputs: Tensors, sizes: Sizes
+) -> ExportedProgram:
+    """Export with the sizes open that the request names; with the file's own where it names no inputs."""
+    if request.dimensions:
+        chosen = match_inputs(tuple(spec.at(sizes) for spec in request.inputs), model.arguments)
+        dims = torch_dimensions(request.inputs, request.dimensions, (spec.name for spec in chosen))
+        examples = draw_inputs(chosen, {}, request.verify.seed)
+        return _export(lambda: model.export(examples, dims), ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED)
+    if model.export_open is not None and not request.inputs:
+        own = model.export_open
+        return _export(lambda: own(inputs), ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED)
+    return _export(lambda: model.export(inputs, None), ErrorCode.CAPTURE_FAILED)
+
+
 def _describe_open(
-    program: ExportedProgram, specs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
+    program: ExportedProgram,
+    specs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...],
+    given: GivenNames,
 ) -> DynamicShapes:
-    found = describe_program(program, specs, outputs)
+    found = describe_program(program, specs, outputs, given)
     for axis in found.inputs:
         if axis.dimension is None:
             detail = f"the size of axis {axis.axis} of '{axis.tensor}' is no multiple of one dimension"
@@ -141,11 +178,11 @@ def _run(model: LoadedModel, inputs: Tensors) -> Tensors:
     return outputs
 
 
-def _export(export: Export, inputs: Tensors, code: ErrorCode) -> ExportedProgram:
-    """Export for such inputs; ``code`` where torch refuses."""
+def _export(export: Callable[[], ExportedProgram], code: ErrorCode) -> ExportedProgram:
+    """Export; ``code`` where torch refuses."""
     try:
         with torch.no_grad(), _torchscript_allowed():
-            program = export(inputs)
+            program = export()
     except ScriptConversionError as error:
         places = () if error.step is None else (error.step.place(),)
         raise failure_of(ErrorCode.CAPTURE_FAILED, error, str(error), places) from error

@@ -119,6 +119,7 @@ def command_lines(request: CompilationRequest) -> tuple[str, ...]:
     parts = ["bessemer compile MODEL"]
     parts += [f"--target {shlex.quote(target.preset)}"] if isinstance(target, PresetTarget) else []
     parts += [f"--input {shlex.quote(str(spec))}" for spec in request.inputs]
+    parts += [f"--dimension {shlex.quote(f'{name}={limits}')}" for name, limits in request.dimensions.items()]
     parts += [f"--option {shlex.quote(f'{name}={value}')}" for name, value in changed_options(request)]
     return (*parts, "--output DIR")
 
@@ -126,7 +127,7 @@ def command_lines(request: CompilationRequest) -> tuple[str, ...]:
 def changed_options(request: CompilationRequest) -> tuple[tuple[str, str], ...]:
     """The options whose values are not the defaults, as (dotted name, value as the command line reads it)."""
     given: dict[str, Any] = request.model_dump(mode="json", exclude_defaults=True)
-    asked = {name: value for name, value in given.items() if name not in ("model", "inputs")}
+    asked = {name: value for name, value in given.items() if name not in ("model", "inputs", "dimensions")}
     options = ((name, _option_text(value)) for name, value in _leaves(asked, ""))
     return tuple(option for option in options if option[0] != "target.preset")
 

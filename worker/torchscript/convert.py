@@ -6,7 +6,7 @@ import torch
 from torch.export import ExportedProgram
 
 from worker.errors import short_message
-from worker.formats.outputs import export_flat
+from worker.formats.outputs import OpenSizes, export_flat
 from worker.torchscript.graph import Step
 from worker.torchscript.interpreter import ScriptInterpreter
 
@@ -19,19 +19,25 @@ class ScriptConversionError(Exception):
         self.step = step
 
 
-def convert_script(script: torch.jit.ScriptModule, inputs: tuple[torch.Tensor, ...]) -> ExportedProgram:
+def convert_script(
+    script: torch.jit.ScriptModule, inputs: tuple[torch.Tensor, ...], open_sizes: OpenSizes | None = None
+) -> ExportedProgram:
     """Export a script module for inputs of these shapes and dtypes.
 
     The interpreter is tried first: it gets further, and names parameters as the module does. What depends on
-    the values of tensors is left to torch's own converter, which knows conditional operators.
+    the values of tensors is left to torch's own converter, which knows conditional operators, and no open
+    sizes.
 
     Raises:
         ScriptConversionError: both failed; the message is the interpreter's, then the converter's.
+        JobError: ``dynamic-shapes-unsupported`` where a size cannot stay open; the detail says which.
     """
     interpreter = ScriptInterpreter(script)
     try:
-        return export_flat(interpreter, inputs)
+        return export_flat(interpreter, inputs, open_sizes)
     except Exception as error:
+        if open_sizes is not None:
+            raise interpreter.watch.refusal(error, open_sizes) from error
         return _by_converter(script, inputs, interpreter.failed, error)
 
 

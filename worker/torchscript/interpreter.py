@@ -1,13 +1,15 @@
 """Interprets a script module's graph step by step, so that ``torch.export`` sees ordinary torch calls.
 
-The graph of ``forward`` is taken with everything it calls inlined. Sizes are plain integers and control flow
-on them is taken as it falls; control flow on the values of tensors makes ``torch.export`` refuse.
+The graph of ``forward`` is taken with everything it calls inlined. Sizes are plain integers, or symbols where
+they are to stay open, and control flow on them is taken as it falls; control flow on the values of tensors
+makes ``torch.export`` refuse.
 """
 
 from collections.abc import Callable, Sequence
 
 import torch
 
+from worker.formats.watch import SizeWatch
 from worker.torchscript.attributes import Holder
 from worker.torchscript.graph import Body, Step, parse_graph
 from worker.torchscript.operators import call_operator
@@ -31,6 +33,7 @@ class ScriptInterpreter(Holder):
         self._body = parse_graph(self._graph)
         self._constants = {step.outputs[0]: self._register_constant(step) for step in _constants(self._body)}
         self._failure = _Failure()
+        self.watch = SizeWatch()
         self._with_scope: dict[str, Callable[[Step, list[object], Scope], Values]] = {
             "prim::Constant": self._constant,
             "prim::GetAttr": self._get_attribute,
@@ -54,6 +57,7 @@ class ScriptInterpreter(Holder):
             ScriptRaisedError: the model raised.
             UnknownOperatorError: nothing computes a step.
         """
+        self.watch.begin(inputs)
         try:
             arguments = [self, *inputs, *self._defaults[len(inputs) :]]
             results = self._run(self._body, arguments, {})
@@ -79,6 +83,8 @@ class ScriptInterpreter(Holder):
             except Exception:
                 self._failure.step = self._failure.step or step
                 raise
+            finally:
+                self.watch.after(step.place)
             scope.update(zip(step.outputs, results, strict=True))
         return [scope[name] for name in body.outputs]
 
@@ -118,7 +124,8 @@ class ScriptInterpreter(Holder):
     def _loop(self, step: Step, values: list[object], scope: Scope) -> Values:
         trips, condition, *carried = values
         trips = as_number(trips)
-        assert isinstance(trips, int)
+        assert isinstance(trips, int | torch.SymInt)
+        trips = int(trips)
         trip = 0
         while trip < trips and as_number(condition):
             condition, *carried = self._run(step.blocks[0], [trip, *carried], scope)

@@ -121,7 +121,7 @@ def _convert(type_name: str, value: object, as_numbers: bool) -> object:
         return [_convert("Tensor", item, as_numbers=False) for item in value]
     if isinstance(value, ScalarConstant):
         return value.tensor() if base == "Tensor" and not as_numbers else value.number
-    if isinstance(value, bool | int | float) and base == "Tensor":
+    if isinstance(value, bool | int | float | torch.SymInt | torch.SymFloat) and base == "Tensor":
         return value if as_numbers else torch.tensor(value)
     if isinstance(value, list):
         return [as_number(item) for item in value]

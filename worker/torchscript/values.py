@@ -1,7 +1,7 @@
 """Values that a TorchScript graph holds besides tensors, and its operators on them, as Python does them.
 
 A trace records sizes and numbers as tensors of rank 0 (``prim::NumToTensor``, constants). They stay plain
-numbers here, so that ``torch.export`` sees shapes and not data.
+numbers here, so that ``torch.export`` sees shapes and not data; sizes that are open stay symbols.
 """
 
 import math
@@ -84,7 +84,9 @@ def _to(value: Number, dtype: int | None = None, *_: object) -> Number:
     if dtype is None:
         return value
     kind = DTYPES[dtype]
-    return bool(value) if kind == torch.bool else float(value) if kind.is_floating_point else int(value)
+    if kind == torch.bool:
+        return bool(value)
+    return torch.sym_float(value) if kind.is_floating_point else torch.sym_int(value)
 
 
 def _slice(items: list[object], start: int | None, end: int | None, step: int = 1) -> list[object]:
@@ -128,15 +130,15 @@ ON_NUMBERS: dict[str, Callable[..., object]] = {
     "aten::__or__": operator.or_,
     "aten::__xor__": operator.xor,
     "aten::__not__": operator.not_,
-    "aten::Int": int,
-    "aten::Float": float,
+    "aten::Int": torch.sym_int,
+    "aten::Float": torch.sym_float,
     "aten::Bool": bool,
     "aten::str": str,
     "aten::format": str.format,
     "aten::item": lambda value: value,
     "aten::ScalarImplicit": lambda value: value,
-    "aten::IntImplicit": int,
-    "aten::FloatImplicit": float,
+    "aten::IntImplicit": torch.sym_int,
+    "aten::FloatImplicit": torch.sym_float,
     "aten::to": _to,
     "aten::detach": lambda value: value,
     "aten::contiguous": lambda value, *_: value,

@@ -39,7 +39,8 @@ REQUEST_MODELS = (
     "TuneOptions",
     "VerifyOptions",
     "BenchmarkOptions",
-    "TensorSpec",
+    "DimensionRange",
+    "InputSpec",
     "PresetTarget",
     "ExplicitTarget",
 )

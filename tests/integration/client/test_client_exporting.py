@@ -11,7 +11,7 @@ import torch
 from bessemer.cli.entries import make_model
 from bessemer.client.exporting import save_module, torch_kind
 from bessemer.client.inputs import Inputs
-from bessemer.contract.tensor import DType, TensorSpec
+from bessemer.contract.tensor import DType, InputSpec
 from bessemer.errors import ExportError, InvalidArgumentError
 
 
@@ -26,7 +26,7 @@ class Net(torch.nn.Module):
 
 
 X, SHIFT = torch.randn(2, 4), torch.randn(3)
-SPECS = (TensorSpec(name="x", shape=(2, 4)), TensorSpec(name="shift", shape=(3,)))
+SPECS = (InputSpec(name="x", shape=(2, 4)), InputSpec(name="shift", shape=(3,)))
 
 
 @pytest.mark.parametrize(
