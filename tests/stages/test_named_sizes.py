@@ -142,7 +142,7 @@ def test_a_branch_on_a_size_is_taken_where_the_range_settles_it(tmp_path: Path) 
 
 def test_two_names_for_one_size_are_refused(tmp_path: Path) -> None:
     graph(Sum(), tmp_path / "model")
-    with pytest.raises(JobError, match="'second' cannot stay open: add .* 'first': give both one name"):
+    with pytest.raises(JobError, match=r"'second' cannot stay open: add .* 'first': give both one name"):
         capture_file(tmp_path / "model", "x=firstx4", "y=secondx4", dimensions=("first=1..8", "second=1..8"))
 
 

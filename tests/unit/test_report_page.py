@@ -168,7 +168,8 @@ def test_torch_eager_is_the_headline_wherever_it_stands() -> None:
                 timeout_seconds=90,
             ),
             "--target znver4 --input x=batchx784:float32 --input n=scalar:float32 "
-            "--dimension batch=1..64@8 --option target.cores=2 --option tune.trials=64 --option timeout_seconds=90.0",
+            "--dimension batch=1..64@8 --option target.cores=2 --option tune.trials=64 "
+            "--option timeout_seconds=90.0",
         ),
         (
             CompilationRequest(
