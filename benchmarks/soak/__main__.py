@@ -7,8 +7,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 
 import sqlalchemy as sa
 from pydantic import BaseModel
@@ -20,11 +22,20 @@ from benchmarks.soak.audit import left_after, left_while_running, lost_jobs
 from benchmarks.soak.load import Users
 from benchmarks.soak.site import Site, running_site
 from benchmarks.soak.victims import Kill, Killer, zygotes
+from benchmarks.soak.wishes import Followed
 from bessemer.store.store import Store, open_store
 from bessemer.store.tables import JOBS
 from worker.processes import read_process
 
 RESULTS = Path(__file__).parents[1] / "results"
+
+
+class Quantiles(BaseModel):
+    """How long something took, in seconds."""
+
+    count: int
+    median: float
+    most: float
 
 
 class Summary(BaseModel):
@@ -41,6 +52,7 @@ class Summary(BaseModel):
     jobs_by_end: dict[str, int]
     lost_attempts: int
     most_attempts: int
+    cancel_seconds: Quantiles | None
     lost: list[str]
     left: list[str]
 
@@ -100,6 +112,7 @@ class Soak:
             jobs_by_end=ends,
             lost_attempts=lost_attempts,
             most_attempts=most_attempts,
+            cancel_seconds=_quantiles(users.harvest.followed),
             lost=lost,
             left=left,
         )
@@ -125,6 +138,14 @@ class Soak:
         for worker in site.workers:
             found = (read_process(pid) for pid in zygotes(worker))
             self._zygotes |= {(process.pid, process.start_ticks) for process in found if process}
+
+
+def _quantiles(followed: Sequence[Followed]) -> Quantiles | None:
+    """Of the cancels of running jobs, while processes were killed; None where there was none."""
+    seconds = [one.cancel_seconds for one in followed if one.cancel_seconds is not None]
+    if not seconds:
+        return None
+    return Quantiles(count=len(seconds), median=round(median(seconds), 2), most=round(max(seconds), 2))
 
 
 def _rows(store: Store) -> tuple[dict[str, int], int, int]:

@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
@@ -14,7 +14,8 @@ import torch
 from benchmarks.soak.wishes import Followed, Wish
 from bessemer import BenchmarkOptions, Client, Stage, TuneOptions
 from bessemer.client.client import Job
-from bessemer.contract.job import Event
+from bessemer.contract.base import now
+from bessemer.contract.job import Event, JobState
 from bessemer.contract.problem import ErrorCode
 from bessemer.errors import (
     CompilationCancelledError,
@@ -88,11 +89,17 @@ class Users:
         (wish,) = dice.choices(tuple(WEIGHTS), tuple(WEIGHTS.values()))
         model = self._models.one(dice)
         job = outlasting(lambda: _post(client, model, wish))
+        asked_at, asked_running = now(), False
         if wish is Wish.CANCEL:
             time.sleep(dice.uniform(0, LONGEST_CANCEL_SECONDS))
             with contextlib.suppress(ConflictError):  # it has ended already
-                outlasting(job.cancel)
-        self.harvest.followed.append(_follow(job, wish))
+                asked_running = outlasting(job.cancel).document.state is JobState.RUNNING
+            asked_at = now()
+        followed = _follow(job, wish)
+        if asked_running and followed.failure is ErrorCode.CANCELLED:
+            seconds = (followed.events[-1].at - asked_at).total_seconds()
+            followed = replace(followed, cancel_seconds=max(0.0, seconds))
+        self.harvest.followed.append(followed)
 
 
 class Models:

@@ -18,9 +18,14 @@ class Wish(StrEnum):
 
 @dataclass(frozen=True)
 class Followed:
-    """A job that a user has followed to its end: every event, as it came."""
+    """A job that a user has followed to its end: every event, as it came.
+
+    Attributes:
+        cancel_seconds: from the answer to a cancel until the job's processes were gone, where it ran then.
+    """
 
     job_id: str
     wish: Wish
     events: tuple[Event, ...]
     failure: ErrorCode | None = None
+    cancel_seconds: float | None = None
