@@ -16,26 +16,33 @@ FROM python AS build
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install --no-install-recommends --yes binutils && rm -rf /var/lib/apt/lists/*
 COPY ci/containers/dependencies /usr/local/bin/
-COPY pyproject.toml /build/
 
-# What comes from elsewhere is a layer of its own: it stays for as long as pyproject.toml does.
+# What comes from elsewhere is a layer of its own: it stays for as long as these lists do, whatever else changes in
+# pyproject.toml.
+FROM python AS requirements
+COPY ci/containers/requirements /usr/local/bin/
+COPY pyproject.toml ./
+RUN requirements pyproject.toml server telemetry > app.txt && requirements pyproject.toml server telemetry worker > worker.txt
+
 FROM build AS app-dependencies
+COPY --from=requirements /srv/bessemer/app.txt /build/
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca_certificates,target=/etc/ssl/certs/ca-certificates.crt \
     --mount=type=bind,from=wheels,target=/wheels \
     --mount=type=cache,target=/root/.cache/pip \
-    dependencies /build/pyproject.toml server
+    dependencies /build/app.txt
 COPY ci/containers/slim /usr/local/bin/
 RUN slim /opt/venv
 
 FROM build AS worker-dependencies
 # Where torch's CPU builds are: the default index would bring gigabytes of CUDA with it.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+COPY --from=requirements /srv/bessemer/worker.txt /build/
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca_certificates,target=/etc/ssl/certs/ca-certificates.crt \
     --mount=type=bind,from=wheels,target=/wheels \
     --mount=type=cache,target=/root/.cache/pip \
-    dependencies /build/pyproject.toml server worker
+    dependencies /build/worker.txt
 
 # zig compiles C here and nowhere else, so no image has a cache of its, nor the library that it compiles with.
 FROM worker-dependencies AS kernels
@@ -48,7 +55,7 @@ COPY ci/containers/slim /usr/local/bin/
 RUN slim /opt/venv
 
 FROM build AS project
-COPY README.md LICENSE /build/
+COPY pyproject.toml README.md LICENSE /build/
 COPY bessemer /build/bessemer
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca_certificates,target=/etc/ssl/certs/ca-certificates.crt \
@@ -85,5 +92,5 @@ COPY --from=worker-project /srv/bessemer /srv/bessemer
 ENV BESSEMER_DATA=/var/lib/bessemer BESSEMER_WORK_DIR=/work BESSEMER_METRICS_HOST=0.0.0.0 BESSEMER_METRICS_PORT=9100
 EXPOSE 9100
 HEALTHCHECK --interval=5s --timeout=5s --start-period=120s \
-  CMD ["python", "-c", "import os, urllib.request as r; r.urlopen(f'http://127.0.0.1:{os.environ[\"BESSEMER_METRICS_PORT\"]}/metrics')"]
+  CMD ["python", "-c", "import os, urllib.request as r; r.urlopen(f'http://127.0.0.1:{os.environ[\"BESSEMER_METRICS_PORT\"]}/readyz')"]
 CMD ["python", "-m", "worker"]

@@ -14,9 +14,11 @@ from bessemer.store.reaper import LOOKS_PER_LEASE, Leases, Reaper
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
 from bessemer.telemetry.traces import open_tracer
+from worker.answering import served
 from worker.errors import SandboxIncompleteError
-from worker.metrics import WorkerMetrics, served
+from worker.metrics import WorkerMetrics
 from worker.presence import Presence
+from worker.pulse import Pulse
 from worker.settings import WorkerSettings
 from worker.supervisor import Supervisor
 from worker.workplace import claim_workplace, share_turns
@@ -38,24 +40,27 @@ async def run_supervisor(settings: WorkerSettings, store_settings: StoreSettings
     with closing(opened) as store, claim_workplace(settings.work_dir) as place:
         share_turns(settings.measuring_lock)
         metrics, tracer = WorkerMetrics(), open_tracer("worker")
+        pulse = Pulse(store_settings.worker_lost_seconds)
         zygote = Zygote(place.groups, metrics.zygote_restarts.inc)
         supervisor = Supervisor(settings, store, place, zygote, metrics, tracer)
         try:
-            with served(metrics, settings.metrics_host, settings.metrics_port):
-                presence = await _prepare(supervisor, zygote, settings)
+            with served(metrics.registry, pulse, settings.metrics_host, settings.metrics_port):
+                presence = await _prepare(supervisor, zygote, settings, pulse)
                 await _work(supervisor, presence, store, store_settings, metrics)
         finally:
             await asyncio.shield(zygote.stop())
             await asyncio.shield(asyncio.to_thread(tracer.close))
 
 
-async def _prepare(supervisor: Supervisor, zygote: Zygote, settings: WorkerSettings) -> Presence:
+async def _prepare(
+    supervisor: Supervisor, zygote: Zygote, settings: WorkerSettings, pulse: Pulse
+) -> Presence:
     ready = await zygote.ensure_running()
     sandbox = await supervisor.probe()
     _announce(sandbox)
     if sandbox.mode is SandboxMode.REQUIRED and not sandbox.complete:
         raise SandboxIncompleteError(f"required layers do not hold: {', '.join(sandbox.lost)}")
-    return Presence(supervisor.worker_id, ready, sandbox, settings.cores, supervisor.hands)
+    return Presence(supervisor.worker_id, ready, sandbox, settings.cores, supervisor.hands, pulse)
 
 
 async def _work(

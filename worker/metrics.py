@@ -1,18 +1,14 @@
-"""What a worker counts of its tasks, and where Prometheus reads it."""
+"""What a worker counts of its tasks."""
 
-import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from prometheus_client import start_http_server
 
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.contract.request import MAX_TRIALS
 from bessemer.contract.stage import Stage
 from bessemer.store.queue import TaskKind
 from bessemer.telemetry import metrics
-from worker.errors import MetricsPortError
 from worker.messages import Message, ProgressMade, StageFinished, StageStarted
 from worker.usage import Usage
 
@@ -28,8 +24,6 @@ OWN_FAULTS = (
 )
 """Ends that are no fault of a request: alerts ask for them."""
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
-
-log = logging.getLogger(__name__)
 
 
 class WorkerMetrics:
@@ -115,26 +109,3 @@ def outcome(problem: Problem | None) -> str:
     if problem is None:
         return SUCCEEDED
     return CANCELLED if problem.code is ErrorCode.CANCELLED else FAILED
-
-
-@contextmanager
-def served(counted: WorkerMetrics, host: str, port: int | None) -> Iterator[None]:
-    """Answer Prometheus for as long as the context lasts, from a thread of its own; not without a port.
-
-    Raises:
-        MetricsPortError: the port cannot be listened on.
-    """
-    if port is None:
-        yield
-        return
-    try:
-        server, thread = start_http_server(port, host, counted.registry)
-    except OSError as error:
-        raise MetricsPortError(f"metrics cannot be served at {host}:{port}: {error.strerror}") from error
-    log.info("metrics are served at http://%s:%d/metrics", host, server.server_port)
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -16,6 +16,7 @@ from bessemer.store.workers import Workers
 from worker.hands import Hands
 from worker.machine import processor
 from worker.order import Ready
+from worker.pulse import Pulse
 
 BEATS_PER_LEASE = 5
 
@@ -31,10 +32,12 @@ class Presence:
     sandbox: SandboxStatus
     cores: int
     hands: Hands
+    pulse: Pulse
 
     def beat(self, workers: Workers) -> None:
         """Say so once. Blocks."""
         workers.beat(self._document())
+        self.pulse.feel()
 
     async def keep(self, workers: Workers, lease_seconds: float) -> None:
         """Say so several times per lease, until cancelled. While the store is away, nobody hears it.

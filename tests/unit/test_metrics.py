@@ -1,10 +1,7 @@
 """Every metric is declared in one place, and follows Prometheus's conventions."""
 
-import logging
-import socket
 from collections.abc import Iterable
 
-import httpx
 import pytest
 from prometheus_client import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
@@ -18,9 +15,8 @@ from bessemer.store.census import Census, Kept, Waiting
 from bessemer.store.queue import QueueName, TaskKind
 from bessemer.telemetry import metrics
 from bessemer.telemetry.metrics import Kind, Metric
-from worker.errors import MetricsPortError
 from worker.messages import ProgressMade, StageFinished, StageStarted
-from worker.metrics import WorkerMetrics, served
+from worker.metrics import WorkerMetrics
 from worker.usage import Usage
 
 EVERY = tuple({metric.name: metric for metric in (*metrics.APP, *metrics.WORKER)}.values())
@@ -139,24 +135,3 @@ async def test_the_page_is_prometheuss_text() -> None:
     families = {family.name: family for family in text_string_to_metric_families(page.decode())}
     assert families["bessemer_database_up"].samples[0].value == 1
     assert {sample.labels["state"] for sample in families["bessemer_jobs"].samples} == set(JobState)
-
-
-def test_a_worker_serves_its_metrics_until_it_stops(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    with served(WorkerMetrics(), "127.0.0.1", 0):
-        address = caplog.messages[-1].rpartition(" ")[2]
-        assert "bessemer_build_info" in httpx.get(address).text
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(address)
-
-
-def test_a_port_that_is_taken_is_named() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with (
-            pytest.raises(MetricsPortError, match=f"127.0.0.1:{port}"),
-            served(WorkerMetrics(), "127.0.0.1", port),
-        ):
-            pass

@@ -35,6 +35,7 @@ from worker.messages import Inspected
 from worker.order import InspectWork, Ready, StartJob
 from worker.patience import Patience
 from worker.presence import Presence
+from worker.pulse import Pulse
 
 Rig = Any
 NOWHERE = make_url("postgresql+psycopg://127.0.0.1:1/nothing")
@@ -90,11 +91,13 @@ async def test_a_heartbeat_that_nobody_hears_is_not_the_last(
     sandbox = SandboxStatus(mode=SandboxMode.OFF, layers=())
     able = Capability(architecture="x86_64", foreign=(), processors={}, lacking=())
     ready = Ready(seconds=1, mcpu="generic", versions={}, capability=able)
-    presence = Presence("lonely", ready, sandbox, 1, Hands())
+    pulse = Pulse(lease_seconds=1)
+    presence = Presence("lonely", ready, sandbox, 1, Hands(), pulse)
     beating = asyncio.create_task(presence.keep(Workers(away), lease_seconds=1))
     await asyncio.to_thread(wait_until, lambda: bool(caplog.messages) or beating.done())
     assert not beating.done()
     assert "cannot say that it is alive" in caplog.text
+    assert pulse.fault() is not None
     beating.cancel()
 
 

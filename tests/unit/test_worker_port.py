@@ -1,0 +1,56 @@
+"""What a worker answers on its port."""
+
+import logging
+import socket
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from worker.answering import served
+from worker.errors import MetricsPortError
+from worker.metrics import WorkerMetrics
+from worker.pulse import Pulse
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_worker_serves_its_metrics_until_it_stops(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with served(WorkerMetrics().registry, Pulse(10), "127.0.0.1", 0):
+        address = caplog.messages[-1].rpartition(" ")[2]
+        assert "bessemer_build_info" in httpx.get(address).text
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(address)
+
+
+def test_a_worker_is_ready_while_its_lease_holds(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    clock = Clock()
+    pulse = Pulse(10, clock)
+    with served(CollectorRegistry(), pulse, "127.0.0.1", 0):
+        address = httpx.URL(caplog.messages[-1].rpartition(" ")[2]).join("/readyz")
+        before = httpx.get(address)
+        pulse.feel()
+        held = httpx.get(address)
+        clock.now += 11
+        after = httpx.get(address)
+    assert [answer.status_code for answer in (before, held, after)] == [503, 200, 503]
+    assert before.text.startswith("starting") and after.text.startswith("lost")
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(MetricsPortError, match=f"127.0.0.1:{port}"),
+            served(CollectorRegistry(), Pulse(10), "127.0.0.1", port),
+        ):
+            pass
