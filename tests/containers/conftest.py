@@ -3,7 +3,7 @@
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -92,6 +92,15 @@ def workers_alive(client: Client) -> set[str] | None:
         return {worker.host for worker in client.readiness().workers}
     except BessemerError:
         return None
+
+
+def wait_until_healthy(containers: Iterable[str]) -> None:
+    """Wait until the health check of each says that it is."""
+    deadline = time.monotonic() + START_SECONDS
+    for container in containers:
+        while (health := inspect("container", container)["State"]["Health"])["Status"] != "healthy":
+            assert time.monotonic() < deadline, health["Log"][-1:]
+            time.sleep(POLL_SECONDS)
 
 
 def _since_start(container: str) -> float:

@@ -12,7 +12,7 @@ from bessemer.client import Job
 from bessemer.contract.job import Event, EventType, JobState
 from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save
-from tests.containers.conftest import Started
+from tests.containers.conftest import Started, wait_until_healthy, workers_alive
 from tests.containers.stack import docker, inspect
 
 HEAVY = ("torch", "tvm", "numpy", "ziglang")
@@ -37,7 +37,9 @@ def test_the_app_image_has_neither_torch_nor_tvm(images: tuple[str, ...]) -> Non
 
 def test_every_container_is_confined_and_healthy(started: Started) -> None:
     for service in SERVICES:
-        for container in started.stack.containers(service):
+        containers = started.stack.containers(service)
+        wait_until_healthy(containers)
+        for container in containers:
             found = inspect("container", container)
             host = found["HostConfig"]
             assert host["ReadonlyRootfs"] and host["CapDrop"] == ["ALL"], service
@@ -62,6 +64,12 @@ def test_two_workers_give_their_jobs_different_users(started: Started) -> None:
     assert len(docker("exec", first, "python", "-c", taken).splitlines()) == 2
 
 
+def test_two_workers_take_turns_by_one_file(started: Started) -> None:
+    which = "import os; s = os.stat(os.environ['BESSEMER_MEASURING_LOCK']); print(s.st_dev, s.st_ino)"
+    files = {docker("exec", worker, "python", "-c", which) for worker in started.stack.containers("worker")}
+    assert len(files) == 1
+
+
 def test_a_model_goes_in_and_a_bundle_comes_out_that_runs_outside(
     started: Started, model: Path, tmp_path: Path
 ) -> None:
@@ -82,10 +90,12 @@ def test_a_killed_workers_job_completes_on_the_other(started: Started, model: Pa
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
 
 
-def test_the_killed_worker_comes_back(started: Started, model: Path) -> None:
+def test_the_killed_worker_comes_back(started: Started) -> None:
     workers = started.stack.containers("worker")
-    for container in workers:
-        docker("start", container)
+    (killed,) = (worker for worker in workers if not inspect("container", worker)["State"]["Running"])
+    docker("start", killed)
+    wait_until_healthy(workers)
+    assert workers_alive(started.client) == {worker[:12] for worker in workers}
 
 
 def test_nothing_is_left_when_it_is_taken_down(started: Started) -> None:
