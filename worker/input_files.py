@@ -9,12 +9,16 @@ import numpy as np
 
 from bessemer.bundle import run
 from bessemer.contract.problem import ErrorCode
-from worker.errors import failure_of
+from worker.errors import JobError, failure_of
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
 
 ZIP_MAGIC = b"PK"
+ARRAY_MAGIC = b"\x93NUMPY"
+MAX_DETAIL_CHARACTERS = 1000
+MAX_DTYPE_CHARACTERS = 32
+DTYPES = ", ".join(run.SAFETENSORS_DTYPES)
 
 
 def read_inputs(path: Path) -> Arrays:
@@ -24,13 +28,23 @@ def read_inputs(path: Path) -> Arrays:
         JobError: ``inputs-unreadable``; ``limit-memory`` where they are too many.
     """
     with path.open("rb") as file:
-        is_zip = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
+        start = file.read(len(ARRAY_MAGIC))
+    if start == ARRAY_MAGIC:
+        detail = (
+            "the body is one array without a name; `numpy.savez` writes an .npz file of arrays with names"
+        )
+        raise JobError(ErrorCode.INPUTS_UNREADABLE, detail)
     try:
-        return run.load_arrays(path) if is_zip else _read_safetensors(path)
+        return run.load_arrays(path) if start.startswith(ZIP_MAGIC) else _read_safetensors(path)
     except Exception as error:
-        reason = str(error) if isinstance(error, run.InputError) else f"{type(error).__name__}: {error}"
-        detail = reason.replace(str(path), "the body")
+        detail = str(error) if isinstance(error, run.InputError) else _unreadable(error)
+        detail = detail.replace(str(path), "the body")[:MAX_DETAIL_CHARACTERS]
         raise failure_of(ErrorCode.INPUTS_UNREADABLE, error, detail) from error
+
+
+def _unreadable(error: Exception) -> str:
+    reason = "its header is no JSON" if isinstance(error, (RecursionError, UnicodeDecodeError)) else error
+    return f"the body is no .npz and no .safetensors file that can be read: {reason}"
 
 
 def _read_safetensors(path: Path) -> Arrays:
@@ -41,7 +55,10 @@ def _read_safetensors(path: Path) -> Arrays:
 def _tensor(name: str, entry: dict[str, object], data: Array) -> Array:
     start, end = map(int, entry["data_offsets"])  # type: ignore[call-overload]
     shape = tuple(map(int, entry["shape"]))  # type: ignore[call-overload]
-    spec = run.Spec(name, shape, run.SAFETENSORS_DTYPES[str(entry["dtype"])])
+    dtype = str(entry["dtype"])
+    if dtype not in run.SAFETENSORS_DTYPES:
+        raise ValueError(f"'{name}' has the dtype {dtype[:MAX_DTYPE_CHARACTERS]}, none of {DTYPES}")
+    spec = run.Spec(name, shape, run.SAFETENSORS_DTYPES[dtype])
     if not 0 <= start <= end <= data.size:
         raise ValueError(f"the bytes of '{name}' lie outside the file")
     return data[start:end].view(spec.numpy_dtype).reshape(spec.shape)

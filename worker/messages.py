@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import AfterValidator, Field, FiniteFloat, TypeAdapter, model_validator
 
 from bessemer.bundle.manifest import ARCHIVE
-from bessemer.contract.base import Document
+from bessemer.contract.base import Document, Readable
 from bessemer.contract.job import LOG, Figures
 from bessemer.contract.model import Inspection
 from bessemer.contract.problem import ErrorCode, SourcePlace
@@ -54,7 +54,7 @@ class ProgressMade(Document):
     stage: Stage
     done: int = Field(ge=0, le=MAX_COUNT)
     total: int = Field(ge=0, le=MAX_COUNT)
-    detail: str = Field(default="", max_length=400)
+    detail: Readable = Field(default="", max_length=400)
 
 
 CODES = frozenset(
@@ -111,7 +111,7 @@ class Failed(Document):
 
     kind: Literal["failed"] = "failed"
     code: Annotated[ErrorCode, AfterValidator(_is_a_childs)]
-    detail: str
+    detail: Readable
     stage: Stage | None = None
     places: tuple[SourcePlace, ...] = ()
 

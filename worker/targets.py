@@ -11,7 +11,7 @@ from tvm.target import codegen
 
 from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.target import ResolvedTarget
+from bessemer.contract.target import LINUX_X86_64, ResolvedTarget
 from worker.errors import JobError
 
 _INSTRUCTION_SETS = re.compile(
@@ -19,6 +19,10 @@ _INSTRUCTION_SETS = re.compile(
     r"|cx16|cmov|mmx)"
 )
 """LLVM's features that generated code uses; others tune (``fast-…``) or concern the system (``xsave``)."""
+
+LINUX = "linux"
+_LONG_MODE = frozenset({"64bit", "64bit-mode"})
+_OTHER_MODES = frozenset({"16bit-mode", "32bit-mode", "soft-float"})
 
 _DETECTED = {
     "SSE42": ("sse4.2",),
@@ -55,8 +59,9 @@ def tvm_target(target: ResolvedTarget) -> tvm.target.Target:
     """The target as TVM names it.
 
     Raises:
-        JobError: ``build-failed`` where LLVM does not know the triple's architecture, the processor or a
-            feature; asked to compile for it, LLVM would print a warning and compile for something else.
+        JobError: ``build-failed`` where the triple is not one of Linux; where LLVM does not know its
+            architecture, the processor or a feature: asked to compile for it, LLVM would print a warning and
+            compile for something else; where an x86-64 has no 64-bit code.
     """
     _check_triple(target.triple)
     plain = _make_target(target.triple, target.mcpu, (), target.cores)
@@ -65,13 +70,27 @@ def tvm_target(target: ResolvedTarget) -> tvm.target.Target:
         detail = f"LLVM knows no processor '{target.mcpu}' for {target.triple}{near}"
         raise JobError(ErrorCode.BUILD_FAILED, detail)
     if not target.features:
-        return plain
+        return _in_64_bits(target, plain)
     unknown = [feature for feature in target.features if not _knows_feature(target, feature)]
     if unknown:
         named = ", ".join(f"{feature}{_near_feature(target, feature)}" for feature in unknown)
         detail = f"LLVM knows no feature {named} for {target.triple}"
         raise JobError(ErrorCode.BUILD_FAILED, detail)
-    return _make_target(target.triple, target.mcpu, target.features, target.cores)
+    made = _make_target(target.triple, target.mcpu, target.features, target.cores)
+    return _in_64_bits(target, made)
+
+
+def _in_64_bits(target: ResolvedTarget, made: tvm.target.Target) -> tvm.target.Target:
+    """Refuse a processor or features with which no 64-bit library of x86 is made; LLVM would abort."""
+    if architecture_of(target.triple) != "x86_64":
+        return made
+    features = {str(feature) for feature in codegen.llvm_get_cpu_features(made)}
+    wrong = (*sorted(_OTHER_MODES & features), *(f"no {name}" for name in sorted(_LONG_MODE - features)))
+    if wrong:
+        named = " ".join((target.mcpu, *target.features))
+        detail = f"'{named}' has {', '.join(wrong)}: {target.triple} needs 64-bit code"
+        raise JobError(ErrorCode.BUILD_FAILED, detail)
+    return made
 
 
 def missing_features(target: ResolvedTarget) -> tuple[str, ...]:
@@ -149,6 +168,9 @@ def _instruction_sets(target: tvm.target.Target) -> frozenset[str]:
 
 
 def _check_triple(triple: str) -> None:
+    if LINUX not in triple.split("-"):
+        detail = f"libraries are made for Linux: the triple is one such as {LINUX_X86_64}, not '{triple}'"
+        raise JobError(ErrorCode.BUILD_FAILED, detail)
     if architecture_of(triple) not in known_architectures():
         near = did_you_mean(architecture_of(triple), known_architectures())
         raise JobError(ErrorCode.BUILD_FAILED, f"LLVM knows no architecture for the triple '{triple}'{near}")

@@ -14,6 +14,7 @@ import os
 import sys
 import time
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -484,9 +485,13 @@ def load_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     """
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+            names = archive.files
+            arrays = {name: archive[name] for name in names}
+    except (OSError, OverflowError, ValueError, AttributeError, TypeError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} is no .npz file that can be read: {error}") from error
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise InputError(f"{path} is no .npz file that can be read: it has {repeated[0]!r} twice")
     strange = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
     if strange:
         raise InputError(f"{path} is no .npz file that can be read: {strange[0]!r} is no array")

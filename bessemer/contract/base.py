@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
 
 class Document(BaseModel):
@@ -14,6 +14,9 @@ class Document(BaseModel):
 
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 """A SHA-256 in lower-case hexadecimal."""
+
+Readable = Annotated[str, AfterValidator(lambda text: text.encode("utf-8", "replace").decode())]
+"""Words of strangers, that can be written as UTF-8: halves of surrogate pairs become question marks."""
 
 JobId = Annotated[str, StringConstraints(pattern=r"^[0-9a-z-]{8,64}$")]
 

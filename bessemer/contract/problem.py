@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from bessemer.contract.base import Document
+from bessemer.contract.base import Document, Readable
 
 
 class ErrorCode(StrEnum):
@@ -351,9 +351,9 @@ class FieldError(Document):
 class SourcePlace(Document):
     """A place in the user's model."""
 
-    operator: str | None = None
-    module_path: str | None = None
-    file: str | None = None
+    operator: Readable | None = None
+    module_path: Readable | None = None
+    file: Readable | None = None
     line: int | None = None
 
 
@@ -364,7 +364,7 @@ class Problem(Document):
     title: str
     status: int
     code: ErrorCode
-    detail: str
+    detail: Readable
     advice: str
     retryable: bool
     stage: str | None = None

@@ -50,7 +50,16 @@ def test_functions_that_kernels_call_are_among_the_imports(
 
 @pytest.mark.parametrize(
     "change",
-    [{"mcpu": "nonsense"}, {"features": ("+nonsense",)}, {"triple": "bogus-unknown-linux-gnu"}],
+    [
+        {"mcpu": "nonsense"},
+        {"features": ("+nonsense",)},
+        {"triple": "bogus-unknown-linux-gnu"},
+        {"triple": "x86_64-pc-windows-msvc"},
+        {"triple": "x86_64-apple-darwin"},
+        {"mcpu": "i386"},
+        {"features": ("-64bit",)},
+        {"features": ("+soft-float",)},
+    ],
 )
 def test_a_target_that_llvm_does_not_know_is_refused(change: dict[str, Any], workshop: Workshop) -> None:
     captured = capture_module(Perceptron(), torch.randn(1, 16), target=TARGET.model_copy(update=change))

@@ -100,3 +100,44 @@ def test_what_is_no_file_of_arrays_is_refused(tmp_path: Path, content: bytes) ->
         read_inputs(tmp_path / "inputs")
     assert caught.value.code == "inputs-unreadable"
     assert str(tmp_path) not in caught.value.detail
+
+
+def single_array() -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, X)
+    return buffer.getvalue()
+
+
+def array_of_shape(shape: str) -> bytes:
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+
+
+def named_twice(first: str, second: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(first, single_array())
+        archive.writestr(second, single_array())
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"hello", "no .npz and no .safetensors file"),
+        (single_array(), "`numpy.savez` writes"),
+        (named_twice("x", "x.npy"), "'x' twice"),
+        (zipped("x.npy", array_of_shape("(0, 999999999999999999999999)")), "no .npz file"),
+        (zipped("x.npy", array_of_shape("(True, 6)")), "no .npz file"),
+        (safetensors({"x": entry("F8_E4M3", [6], 0, 6)}, bytes(6)), "'x' has the dtype F8_E4M3"),
+        (struct.pack("<Q", 9000) + b"[" * 9000, "its header is no JSON"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_words_of_the_formats(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
+    (tmp_path / "inputs").write_bytes(content)
+    with pytest.raises(JobError) as caught:
+        read_inputs(tmp_path / "inputs")
+    assert caught.value.code == "inputs-unreadable"
+    assert said in caught.value.detail

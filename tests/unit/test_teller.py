@@ -55,3 +55,12 @@ def test_a_problem_that_is_too_long_is_shortened_to_one_line() -> None:
 )
 def test_whatever_ends_a_job_has_a_stable_code(error: BaseException, code: ErrorCode) -> None:
     assert failed_by(error, None).code is code
+
+
+def test_words_that_are_no_unicode_reach_the_user_readable() -> None:
+    place = SourcePlace(operator="aten.\ud800", file="model.py", line=3)
+    told = MESSAGES.validate_json(
+        encode(Failed(code=ErrorCode.MODEL_RAISED, detail="a\udfffb", places=(place,)))
+    )
+    assert isinstance(told, Failed)
+    assert (told.detail, told.places[0].operator) == ("a?b", "aten.?")
