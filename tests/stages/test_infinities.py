@@ -110,6 +110,13 @@ def test_what_is_no_number_passes_bounds_and_activations(run: Run) -> None:
     np.testing.assert_array_equal(run(bounded, HOLES), bounded(None, HOLES).numpy())
 
 
+def test_zeros_are_divided_by_and_multiplied_with_as_torch_does(run: Run) -> None:
+    def by_zero(_: Any, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([1.0 / (x - x), x / 0.0, x * 0.0, 1.0 / (x * 0.0), 0.0 * x, (x - x) * x])
+
+    np.testing.assert_array_equal(run(by_zero, HOLES), by_zero(None, HOLES).numpy())
+
+
 def test_what_is_no_number_passes_activations_in_blocks(run: Run) -> None:
     x, weight = torch.randn(1, 16, 4, 4), torch.randn(16, 16, 1, 1)
     x[0, 3, 2, 2] = torch.nan

@@ -33,9 +33,19 @@ def _arithmetic(operation: Binary) -> Translate:
     def translate(emit: Emitter, left: Any, right: Any) -> Any:
         if _is_open(left, right):
             return emit.stock()
-        return operation(emit.cast(left, emit.dtype), emit.cast(right, emit.dtype))
+        return operation(*(_unfolded(emit, one, other) for one, other in ((left, right), (right, left))))
 
     return translate
+
+
+def _unfolded(emit: Emitter, operand: Any, other: Any) -> relax.Expr:
+    """An operand as torch has it. A zero is kept in memory: to TVM, ``0 * x`` is 0, and ``x / 0`` an error.
+
+    It stays a number beside a tensor without axes, to which it would give one.
+    """
+    if is_floating(emit.dtype) and is_number(operand) and operand == 0 and other.ty.ndim > 0:
+        return relax.const([operand], emit.dtype)
+    return emit.cast(operand, emit.dtype)
 
 
 def _scaled(operation: Binary, on_booleans: Binary | None = None) -> Translate:
@@ -50,12 +60,20 @@ def _scaled(operation: Binary, on_booleans: Binary | None = None) -> Translate:
             return on_booleans(left, right)
         if alpha != 1:
             right = emit(relax.op.multiply(right, relax.const(alpha, dtype)))
+        elif _is_difference_to_itself(operation, left, right):
+            right = emit(relax.op.multiply(right, relax.const([1.0], dtype)))
         return operation(left, right)
 
     def by_keyword(emit: Emitter, left: Any, right: Any, *, alpha: Any) -> Any:
         return translate(emit, left, right, alpha)
 
     return by_keyword
+
+
+def _is_difference_to_itself(operation: Binary, left: relax.Expr, right: relax.Expr) -> bool:
+    """One that TVM takes for 0, where it is NaN of what is not finite."""
+    same = operation is relax.op.subtract and left.same_as(right)
+    return same and is_floating(dtype_of(left)) and left.ty.ndim > 0
 
 
 def _scaled_by_number(operation: Binary) -> Translate:
