@@ -2,19 +2,28 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from bessemer.contract.base import Document
 
 HOST = "host"
 LINUX_X86_64 = "x86_64-unknown-linux-gnu"
 MAX_CORES = 1024
+MAX_FEATURES = 64
+MAX_FEATURES_CHARACTERS = 2048
+"""Of all features together: what a target needs is part of an index, in which PostgreSQL keeps 2704 bytes."""
 
 WORD_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 FEATURE_PATTERN = r"^[+-][A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 Word = Annotated[str, StringConstraints(pattern=WORD_PATTERN)]
 Feature = Annotated[str, StringConstraints(pattern=FEATURE_PATTERN)]
 Cores = Annotated[int, Field(ge=1, le=MAX_CORES, description="Threads the library will run with.")]
+
+
+def _indexable(features: tuple[str, ...]) -> tuple[str, ...]:
+    if sum(map(len, features)) > MAX_FEATURES_CHARACTERS:
+        raise ValueError(f"expected {MAX_FEATURES_CHARACTERS} characters at most in all features together")
+    return features
 
 
 class PresetTarget(Document):
@@ -32,8 +41,10 @@ class ExplicitTarget(Document):
     kind: Literal["llvm"] = "llvm"
     mcpu: Word = Field(description="LLVM's name of the processor, such as `znver4` or `x86-64-v3`.")
     triple: Word = LINUX_X86_64
-    features: tuple[Feature, ...] = Field(
-        default=(), max_length=64, description="LLVM features to add or remove, such as `+avx512vnni`."
+    features: Annotated[tuple[Feature, ...], AfterValidator(_indexable)] = Field(
+        default=(),
+        max_length=MAX_FEATURES,
+        description="LLVM features to add or remove, such as `+avx512vnni`.",
     )
     cores: Cores | None = Field(
         default=None, description="Threads the library will run with; by default the worker's cores."

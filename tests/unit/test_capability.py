@@ -1,9 +1,10 @@
 """Which worker can take a compilation, as a table."""
 
 import pytest
+from pydantic import ValidationError
 
 from bessemer.contract.capability import Capability, Needs, lacks, needs_of
-from bessemer.contract.target import ExplicitTarget, PresetTarget, Target
+from bessemer.contract.target import MAX_FEATURES_CHARACTERS, ExplicitTarget, PresetTarget, Target
 
 HASWELL = Capability(
     architecture="x86_64",
@@ -53,3 +54,8 @@ def test_a_worker_lacks_what_its_processor_cannot_run_and_takes_what_its_compile
 
 def test_a_worker_that_says_nothing_takes_everything() -> None:
     assert lacks(Capability(), Needs.parse("x86_64 x86-64-v4")) == ()
+
+
+def test_features_that_no_index_would_hold_are_refused() -> None:
+    with pytest.raises(ValidationError, match="in all features together"):
+        ExplicitTarget(mcpu="znver4", features=(f"+{'x' * 63}",) * (MAX_FEATURES_CHARACTERS // 64 + 1))

@@ -1,7 +1,9 @@
 """Jobs: submission, ownership, the moves between states."""
 
+import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from threading import Barrier
 
 import pytest
@@ -11,8 +13,11 @@ from store_samples import ARTIFACTS, FIGURES, SANDBOX, TARGET, a_problem, a_requ
 from bessemer.contract.job import TRANSITIONS, Compilation, EventType, JobState, Progress
 from bessemer.contract.report import StageTime
 from bessemer.contract.stage import Stage
+from bessemer.contract.target import MAX_FEATURES, MAX_FEATURES_CHARACTERS, ExplicitTarget
+from bessemer.store.dbos_queue import open_queue
 from bessemer.store.errors import FencedError, IdempotencyConflictError
 from bessemer.store.jobs import Jobs
+from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store
 from bessemer.store.tables import JOBS
 
@@ -210,6 +215,20 @@ def test_a_final_job_stays_as_it_ended(jobs: Jobs, move: str, end: str) -> None:
         OWNERS_MOVES[move](jobs, 1)
     assert get(jobs) == before
     assert jobs.start(JOB, "worker") is None
+
+
+def test_the_most_that_a_target_may_need_can_be_stored_and_queued(
+    store: Store, settings: StoreSettings
+) -> None:
+    letters = random.Random(1)
+    share = MAX_FEATURES_CHARACTERS // MAX_FEATURES - 1
+    features = tuple(f"+{letters.randbytes(share).hex()[:share]}" for _ in range(MAX_FEATURES))
+    target = ExplicitTarget(mcpu="m" * 64, triple="t" * 64, features=features)
+    store.jobs.submit(JOB, a_request().model_copy(update={"target": target}))
+    task = store.waiting.task(JOB)
+    assert task is not None
+    with closing(open_queue(settings)) as queue:
+        queue.enqueue(task)
 
 
 def test_of_two_ends_at_the_same_moment_one_holds(jobs: Jobs) -> None:
