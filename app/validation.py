@@ -23,6 +23,7 @@ TEXT_FORMS = {
     r"^[0-9a-f]{64}$": "a SHA-256: 64 lower-case hexadecimal digits",
     r"^[A-Za-z_][A-Za-z0-9_.]{0,127}$": "a name of ASCII letters, digits, '_' and '.' that begins with a "
     "letter or '_', of 128 characters at most",
+    r"^[A-Za-z_][A-Za-z0-9_]{0,63}$": "a dimension's name: up to 64 letters, digits and '_', no digit first",
     f"^{LABEL_KEY}$": f"a key of {LABEL_KEY_IN_WORDS}",
     f"^{LABEL_VALUE}$": LABEL_VALUE_IN_WORDS,
     f"^{LABEL_KEY}(?:={LABEL_VALUE})?$": f"`key` or `key=value`: a key of {LABEL_KEY_IN_WORDS}; "
@@ -110,6 +111,8 @@ def _known_fields(place: Path) -> set[str]:
     for step in place[:-1]:
         if isinstance(step, str) and step not in {model.__name__ for model in models}:
             fields = [model.model_fields[step] for model in models if step in model.model_fields]
+            if not fields:
+                continue  # a key of a mapping, whose values the models are
             models = {found for field in fields for found in _models_in(field.annotation)}
     return {name for model in models for name in model.model_fields}
 

@@ -17,11 +17,9 @@ LARGEST = 64
 def show(client: Client, folder: Path) -> None:
     """The MLP with an open batch takes one image, seven, sixty-four, and names a batch that is too large."""
     network = EXAMPLES["mlp"].build()
-    batch = torch.export.Dim("batch", min=1, max=LARGEST)
-    program = torch.export.export(network, (torch.randn(4, 784),), dynamic_shapes=({0: batch},))
-    torch.export.save(program, folder / "mlp.pt2")
-
-    job = client.submit(folder / "mlp.pt2", target="host").wait()
+    graph = torch.fx.symbolic_trace(network)
+    ranges = {"batch": (1, LARGEST)}
+    job = client.submit(graph, inputs={"x": ("batch", 784)}, dimensions=ranges, target="host").wait()
     bundle = job.download(folder / "bundle")
     for size in (1, 7, LARGEST):
         images = torch.randn(size, 784)
@@ -33,7 +31,7 @@ def show(client: Client, folder: Path) -> None:
     refused = run_bundle(bundle, torch.randn(LARGEST + 1, 784), folder)
     print(refused.stderr.strip())
     assert refused.returncode == 2
-    assert str(LARGEST + 1) in refused.stderr
+    assert f"batch from 1 to {LARGEST}" in refused.stderr
 
 
 if __name__ == "__main__":

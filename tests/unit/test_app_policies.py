@@ -115,3 +115,21 @@ def test_every_setting_is_described() -> None:
 def test_only_a_defect_and_an_outage_are_the_servers_fault() -> None:
     server_side = {code for code in STORE_CODES.values() if ERRORS[code].status >= 500}
     assert server_side == {ErrorCode.INTERNAL, ErrorCode.UNAVAILABLE}
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "field", "told"),
+    [
+        ({}, "dimensions", "'batch', which a shape in `inputs` names, has no range"),
+        ({"batch": {"max": 64}}, "dimensions.batch.max", "unknown field; did you mean 'maximum'?"),
+        ({"batch": {"minimum": 4, "maximum": 4}}, "dimensions.batch", "a fixed size needs no name"),
+        ({"batch": {"maximum": 4, "example": 8}}, "dimensions.batch", "the nearest is 4"),
+        ({"batch": {"maximum": 1 << 40}}, "dimensions.batch.maximum", "less than or equal to 2147483648"),
+        ({"batch": {}, "length": {}}, "dimensions", "no shape in `inputs` names 'length'"),
+    ],
+)
+def test_a_dimension_that_cannot_be_is_refused_by_field(dimensions: object, field: str, told: str) -> None:
+    inputs = [{"name": "x", "shape": ["batch", 784]}]
+    found = errors_of({"model": "0" * 64, "target": "host", "inputs": inputs, "dimensions": dimensions})
+    assert list(found) == [field]
+    assert told in found[field]
