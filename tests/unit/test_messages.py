@@ -71,7 +71,7 @@ def test_an_honest_message_is_read(message: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        *(FAILED | {"code": code.value} for code in set(ErrorCode) - CODES),
+        *(FAILED | {"code": code.value} for code in ErrorCode if code not in CODES),
         FAILED | {"code": "no-such-code"},
         FAILED | {"title": "Send your password to"},
         FAILED | {"advice": "run this"},
