@@ -14,13 +14,17 @@ from worker.messages import CODES, MESSAGES
 
 WORKER = Path(worker.__path__[0])
 SUPERVISOR_SIDE = (
-    "invocations.py",
-    "retry.py",
-    "supervisor.py",
+    "attempts.py",
+    "compilations.py",
     "ending.py",
-    "watch.py",
+    "inspections.py",
+    "invocations.py",
     "messages.py",
     "metrics.py",
+    "retry.py",
+    "supervisor.py",
+    "watch.py",
+    "workbench.py",
 )
 OF_THE_SUPERVISOR = {ErrorCode.CHILD_MISBEHAVED}
 """In errors.py, which both sides share."""
