@@ -16,6 +16,10 @@ from worker.translation.untranslatable import UntranslatableError
 Places = Callable[[int, Any, Any], Any]
 """Where an axis is read: from the axis, a place of the result and a step within its window."""
 
+STRIDES = 2
+"""The place of a max pool's strides among its arguments. Absent ones are the window's, and so are
+empty ones, which TVM does not know."""
+
 
 def _adaptive_max(rank: int) -> Translate:
     """From ``floor(i * given / wanted)`` to before ``ceil((i + 1) * given / wanted)``.
@@ -44,7 +48,8 @@ def _max_with_places(rank: int) -> Translate:
         dilation: list[int],
         is_ceiled: bool,
     ) -> Any:
-        if not _reads_places(emit) and strides:
+        is_stock = strides or len(emit.node.args) <= STRIDES
+        if is_stock and not _reads_places(emit):
             return emit.stock()
         windows, steps, before, apart = (
             _sizes(one, rank) for one in (window, strides or window, padding, dilation)

@@ -4,13 +4,14 @@ import threading
 from pathlib import Path
 
 import pytest
-from client_samples import DIGEST, IMAGE, MODEL, PROBLEM, Stagehand
+from client_samples import DIGEST, MODEL, PROBLEM, Stagehand
 
 from bessemer import AsyncClient, Client, TuneOptions
 from bessemer.contract.job import EventType, JobState
 from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.target import ExplicitTarget
+from bessemer.contract.tensor import InputSpec
 from bessemer.errors import (
     CompilationCancelledError,
     CompilationFailedError,
@@ -71,7 +72,7 @@ def test_a_job_is_submitted_followed_and_downloaded(
     client: Client, stagehand: Stagehand, path: Path, tmp_path: Path
 ) -> None:
     job = client.submit(path, inputs={"x": (1, 784)}, target="host", tune=TuneOptions(trials=64))
-    assert job.document.request.inputs == (IMAGE,)
+    assert job.document.request.inputs == (InputSpec(name="x", shape=(1, 784)),)
     assert job.document.request.tune.trials == 64
     stagehand.succeed(job.id)
     seen: list[EventType] = []

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import installed_extension
 import pytest
-import sample_extension
 import torch
 from torch import nn
 from worker_process import WITHOUT_LANDLOCK, Premises, premises
@@ -21,7 +21,7 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import Layer
 from bessemer.store.queue import Task, TaskKind
 
-METADATA = "Metadata-Version: 2.1\nName: sample-extension\nVersion: 1.0\n"
+METADATA = "Metadata-Version: 2.1\nName: installed-extension\nVersion: 1.0\n"
 GROUPS = {
     "translation_rules": "RULES",
     "rewrites": "REWRITES",
@@ -41,11 +41,11 @@ def make_environment(folder: Path) -> Path:
     venv.create(folder, symlinks=True, with_pip=False)
     (packages,) = folder.glob("lib/python*/site-packages")
     (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    shutil.copy(Path(sample_extension.__file__), packages)
-    metadata = packages / "sample_extension-1.0.dist-info"
+    shutil.copy(Path(installed_extension.__file__), packages)
+    metadata = packages / "installed_extension-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(METADATA)
-    points = (f"[bessemer.{group}]\nsample = sample_extension:{name}\n" for group, name in GROUPS.items())
+    points = (f"[bessemer.{group}]\nsample = installed_extension:{name}\n" for group, name in GROUPS.items())
     (metadata / "entry_points.txt").write_text("".join(points))
     return folder / "bin" / "python"
 
