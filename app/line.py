@@ -135,11 +135,8 @@ def explain(kind: TaskKind, workers: int, ahead: int, recent: Sequence[float]) -
     who = "1 worker" if workers == 1 else f"{workers} workers"
     if not recent:
         return f"{ahead} ahead, {who}; no {kind} has ended yet from which to estimate more"
-    last = f"the last {len(recent)}" if len(recent) > 1 else "the last one"
-    took = f"{kind} took {median(recent):.1f} s"
-    return (
-        f"an estimate: {ahead} ahead, {who}, and {last} {took}{' in the median' if len(recent) > 1 else ''}"
-    )
+    took = f"the last {kind} took" if len(recent) == 1 else f"the last {len(recent)} took, in the median,"
+    return f"an estimate: {ahead} ahead, {who}, and {took} {median(recent):.1f} s"
 
 
 def missing(needs: Needs | None, queue: QueueName, workers: Sequence[Worker]) -> str | None:

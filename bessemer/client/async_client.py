@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -260,13 +261,11 @@ class AsyncJob(JobView):
 
     async def _follow(self, follower: Follower) -> AsyncIterator[Event]:
         while not follower.done:
-            try:
+            with suppress(httpx.RequestError):  # the follower asks again, from the last event on
                 async with self._transport.stream(follower.call()) as (status, chunks):
                     if status != httpx.codes.OK:
                         follower.refuse(status, b"".join([chunk async for chunk in chunks]))
                     async for chunk in chunks:
                         for event in follower.feed(chunk):
                             yield event
-            except httpx.RequestError:
-                pass  # the follower asks again, from the last event on
             await self._transport.run(follower.pause())

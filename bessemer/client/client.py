@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -359,12 +360,12 @@ class Job(JobView):
 
     def _follow(self, follower: Follower) -> Iterator[Event]:
         while not follower.done:
-            try:
-                with self._transport.stream(follower.call()) as (status, chunks):
-                    if status != httpx.codes.OK:
-                        follower.refuse(status, b"".join(chunks))
-                    for chunk in chunks:
-                        yield from follower.feed(chunk)
-            except httpx.RequestError:
-                pass  # the follower asks again, from the last event on
+            with (
+                suppress(httpx.RequestError),  # the follower asks again, from the last event on
+                self._transport.stream(follower.call()) as (status, chunks),
+            ):
+                if status != httpx.codes.OK:
+                    follower.refuse(status, b"".join(chunks))
+                for chunk in chunks:
+                    yield from follower.feed(chunk)
             self._transport.run(follower.pause())

@@ -158,7 +158,7 @@ def test_what_runs_is_taken_to_go_on_as_such_jobs_do_that_lasted_so_long() -> No
 def test_the_words_say_that_it_is_an_estimate_or_why_there_is_none() -> None:
     two = (worker("a"), worker("b"))
     assert placed(job(9), (waits(1),), two, (3.0, 5.0)).explanation == (
-        "an estimate: 1 ahead, 2 workers, and the last 2 compile took 4.0 s in the median"
+        "an estimate: 1 ahead, 2 workers, and the last 2 took, in the median, 4.0 s"
     )
     assert "no compile has ended yet" in placed(job(9), (), two).explanation
     assert placed(job(9)).explanation == "no estimate: no live worker can take it"
