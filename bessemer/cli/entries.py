@@ -2,26 +2,29 @@
 
 import importlib.util
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bessemer.client.exporting import save_module, torch_kind
+from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs, ranges_of
+from bessemer.contract.dynamic import DimensionRange
 from bessemer.contract.tensor import InputSpec
 from bessemer.errors import InvalidArgumentError
 
 __all__ = ["Made", "is_entry", "make_model"]
 
-RETURNS = "a path, bytes, an object of torch, or a module with its inputs"
+RETURNS = "a path, bytes, an object of torch, or a module with its inputs, and with its dimensions"
 
 
 @dataclass(frozen=True)
 class Made:
-    """A model's file, and the inputs that the request must name: none where the file has them."""
+    """A model's file, and what the request must name: no inputs where the file has them."""
 
     path: Path
     inputs: tuple[InputSpec, ...] = ()
+    dimensions: Mapping[str, DimensionRange] = field(default_factory=dict)
 
 
 def is_entry(model: str) -> bool:
@@ -30,23 +33,28 @@ def is_entry(model: str) -> bool:
     return bool(colon) and file.endswith(".py") and name.isidentifier() and not Path(model).exists()
 
 
-def make_model(entry: str, folder: Path) -> Made:
+def make_model(entry: str, folder: Path, inputs: Inputs = (), dimensions: Dimensions = NO_DIMENSIONS) -> Made:
     """Call the function, and have its model in a file.
 
     Args:
         entry: ``file.py:function``. The function takes nothing, and returns the path of a model's file, its
-            bytes, an object of torch, or a pair of a module and its inputs as ``Client.submit`` takes them.
+            bytes, an object of torch, or a module with its inputs, and its dimensions, as ``Client.submit``
+            takes them.
         folder: for a file that has to be written.
+        inputs: in place of the function's.
+        dimensions: of these inputs.
 
     Raises:
         InvalidArgumentError: there is no such function, or it returns something else.
         ExportError: torch could not export the module.
     """
     made = _function(entry)()
-    model, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, ())
+    model, own_inputs, own_dimensions = _parts(made)
     if torch_kind(model) is not None:
-        exported = save_module(model, inputs, folder)
-        return Made(exported.path, exported.inputs)
+        if not inputs:
+            inputs, dimensions = own_inputs, own_dimensions
+        exported = save_module(model, inputs, folder, dimensions)
+        return Made(exported.path, exported.inputs, ranges_of(dimensions))
     if isinstance(model, bytes):
         path = folder / "model"
         path.write_bytes(model)
@@ -54,6 +62,13 @@ def make_model(entry: str, folder: Path) -> Made:
     if isinstance(model, str | Path):
         return Made(Path(model))
     raise InvalidArgumentError(f"{entry} returned {type(model).__name__}, not {RETURNS}")
+
+
+def _parts(made: Any) -> tuple[Any, Inputs, Dimensions]:
+    """A model, its inputs and its dimensions, of which a function may leave out the latter ones."""
+    parts = made if isinstance(made, tuple) and len(made) in (2, 3) else (made,)
+    inputs = parts[1] if len(parts) > 1 else ()
+    return parts[0], inputs, parts[2] if len(parts) > 2 else NO_DIMENSIONS
 
 
 def _function(entry: str) -> Callable[[], Any]:

@@ -12,6 +12,7 @@ from bessemer.cli.entries import Made, is_entry, make_model
 from bessemer.cli.options import ANY_MODEL, request_fields
 from bessemer.cli.output import ExitStatus, UrlOption, connected, errors, problem_lines, results, show_lines
 from bessemer.client import Client, Job
+from bessemer.client.inputs import NO_DIMENSIONS
 from bessemer.contract.job import JobState
 from bessemer.contract.report import Report
 from bessemer.contract.request import Baseline, CompilationRequest
@@ -37,7 +38,7 @@ def gate(
         typer.Argument(
             metavar="MODEL",
             envvar=f"{PREFIX}_MODEL",
-            help="A model file, or FILE.py:FUNCTION that returns one, or an nn.Module and its inputs.",
+            help="A model file, or FILE.py:FUNCTION that returns one, or an nn.Module with its inputs.",
         ),
     ],
     target: Annotated[
@@ -149,12 +150,18 @@ def _read_report(path: Path | None) -> tuple[Report | None, tuple[str, ...]]:
 
 def _compiled(client: Client, model: str, fields: dict[str, Any]) -> Job:
     with tempfile.TemporaryDirectory(prefix="bessemer-gate-") as folder:
-        made = make_model(model, Path(folder)) if is_entry(model) else Made(Path(model))
+        made = _made(model, fields, Path(folder))
         digest = uploaded(client, str(made.path), results)
-    named = {"inputs": made.inputs} if made.inputs else {}
-    job = client.post(CompilationRequest.model_validate({"model": digest, **named, **fields}))
+    named = {"inputs": made.inputs, "dimensions": made.dimensions} if made.inputs else {}
+    job = client.post(CompilationRequest.model_validate({"model": digest, **fields, **named}))
     follow(job, results)
     return job
+
+
+def _made(model: str, fields: dict[str, Any], folder: Path) -> Made:
+    if not is_entry(model):
+        return Made(Path(model))
+    return make_model(model, folder, fields.get("inputs", ()), fields.get("dimensions", NO_DIMENSIONS))
 
 
 def _write(outcome: Outcome, report: Path | None, summary: Path | None, junit_file: Path | None) -> None:

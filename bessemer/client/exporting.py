@@ -12,13 +12,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bessemer.client.inputs import Inputs, is_array, named_specs, spec_of
-from bessemer.contract.tensor import InputSpec
+from bessemer.client.inputs import (
+    NO_DIMENSIONS,
+    Dimensions,
+    Inputs,
+    InputValue,
+    is_array,
+    named_specs,
+    ranges_of,
+)
+from bessemer.contract.dynamic import EXAMPLE_SIZE, DimensionRange, check_names
+from bessemer.contract.tensor import InputSpec, TensorSpec
 from bessemer.errors import ExportError, InvalidArgumentError
 
 __all__ = ["Exported", "Module", "Modules", "save_module", "torch_kind"]
 
 Module = Any
+Ranges = Mapping[str, DimensionRange]
 Modules = {
     "torch.export.exported_program.ExportedProgram": "program",
     "torch.jit._script.ScriptModule": "script",
@@ -26,13 +36,16 @@ Modules = {
     "torch.nn.modules.module.Module": "module",
 }
 SEED = 0
+LEAST_OPEN = 2
+"""``torch.export`` takes 0 and 1 for sizes that cannot be open."""
+
 TORCH = threading.Lock()
 """torch keeps the state of an export in globals: one at a time in a process."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A saved module, and the inputs that the request must name (none for a `.pt2`, which has its own)."""
+    """A saved module, and the inputs that the request must name: none where the file says all of them."""
 
     path: Path
     inputs: tuple[InputSpec, ...]
@@ -47,20 +60,26 @@ def torch_kind(model: object) -> str | None:
     return None
 
 
-def save_module(module: Module, inputs: Inputs, folder: Path) -> Exported:
+def save_module(
+    module: Module, inputs: Inputs, folder: Path, dimensions: Dimensions = NO_DIMENSIONS
+) -> Exported:
     """Save an object of torch in a folder.
 
     An ``nn.Module`` is exported in evaluation mode, with ``inputs`` as example tensors or with seeded random
-    ones of their shapes; its own mode is restored.
+    ones of their shapes; its own mode is restored. Sizes that have a name stay open in its ``.pt2``.
 
     Raises:
         ExportError: torch failed.
-        InvalidArgumentError: the inputs do not fit the module.
+        InvalidArgumentError: the inputs do not fit the module, or a dimension.
     """
-    save = {"program": _save_program, "script": _save_script, "graph": _save_graph, "module": _export}
+    save = {"program": _save_program, "script": _save_script, "graph": _save_graph}.get(
+        torch_kind(module) or ""
+    )
     try:
         with TORCH:
-            return save[torch_kind(module) or "module"](module, inputs, folder)
+            if save is not None:
+                return save(module, inputs, folder)
+            return _export(module, inputs, ranges_of(dimensions), folder)
     except InvalidArgumentError:
         raise
     except Exception as error:
@@ -91,30 +110,82 @@ def _save_graph(module: Module, inputs: Inputs, folder: Path) -> Exported:
     return Exported(path, named_specs(inputs, names))
 
 
-def _export(module: Module, inputs: Inputs, folder: Path) -> Exported:
+def _export(module: Module, inputs: Inputs, ranges: Ranges, folder: Path) -> Exported:
     if not inputs:
         raise InvalidArgumentError("an nn.Module needs inputs to be exported: inputs={'x': (1, 784)}")
     path = folder / "model.pt2"
-    positional, named = _arguments(module, inputs)
+    positional, named = _arranged(module, inputs, _arguments(inputs, ranges))
     export = _torch().export
     with _evaluating(module):
-        export.save(export.export(module, positional, named), str(path))
-    return Exported(path, ())
+        program = export.export(
+            module,
+            tuple(argument.example for argument in positional),
+            {name: argument.example for name, argument in named.items()},
+            dynamic_shapes=_dynamic_shapes(module, positional, named, ranges) if ranges else None,
+        )
+        export.save(program, str(path))
+    if not ranges:
+        return Exported(path, ())
+    names = (*program.graph_signature.user_inputs[: len(positional)], *named)
+    specs = (argument.spec for argument in (*positional, *named.values()))
+    return Exported(
+        path, tuple(spec.model_copy(update={"name": name}) for name, spec in zip(names, specs, strict=True))
+    )
 
 
-def _arguments(module: Module, inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Example tensors as ``forward`` takes them: by position where that is possible."""
-    if not isinstance(inputs, Mapping):
-        return tuple(_example(f"input{index}", value) for index, value in enumerate(inputs)), {}
-    examples = {name: _example(name, value) for name, value in inputs.items()}
+@dataclass(frozen=True)
+class _Argument:
+    spec: InputSpec
+    example: Any
+
+
+def _arguments(inputs: Inputs, ranges: Ranges) -> dict[str, _Argument]:
+    """Each input by its name, or by its place, with an example tensor."""
+    specs = named_specs(inputs, [f"input{index}" for index in range(len(inputs))])
+    try:
+        check_names(specs, ranges)
+    except ValueError as error:
+        raise InvalidArgumentError(str(error)) from error
+    sizes = {
+        name: max(LEAST_OPEN, limits.example or limits.nearest(EXAMPLE_SIZE))
+        for name, limits in ranges.items()
+    }
+    values = inputs.values() if isinstance(inputs, Mapping) else inputs
+    return {
+        spec.name: _Argument(spec, _example(spec.at(sizes), value))
+        for spec, value in zip(specs, values, strict=True)
+    }
+
+
+def _arranged(
+    module: Module, inputs: Inputs, arguments: dict[str, _Argument]
+) -> tuple[tuple[_Argument, ...], dict[str, _Argument]]:
+    """Arguments as ``forward`` takes them: by position where that is possible."""
     parameters = inspect.signature(module.forward).parameters
-    if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters.values()):
-        return tuple(examples.values()), {}
-    _check_names(examples, parameters)
-    leading = list(parameters)[: len(examples)]
-    if set(leading) == set(examples):
-        return tuple(examples[name] for name in leading), {}
-    return (), examples
+    variadic = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters.values())
+    if variadic or not isinstance(inputs, Mapping):
+        return tuple(arguments.values()), {}
+    _check_names(arguments, parameters)
+    leading = list(parameters)[: len(arguments)]
+    if set(leading) == set(arguments):
+        return tuple(arguments[name] for name in leading), {}
+    return (), arguments
+
+
+def _dynamic_shapes(
+    module: Module, positional: tuple[_Argument, ...], named: dict[str, _Argument], ranges: Ranges
+) -> dict[str, Any]:
+    """What ``torch.export.export`` takes: the open axes of each parameter of ``forward``."""
+    dims = {
+        name: _torch().export.Dim(name, min=limits.minimum, max=limits.maximum)
+        for name, limits in ranges.items()
+    }
+
+    def axes(argument: _Argument) -> dict[int, Any]:
+        return {axis: dims[name] for axis, name in argument.spec.named_axes.items()}
+
+    signature = inspect.signature(module.forward)
+    return signature.bind(*map(axes, positional), **{name: axes(a) for name, a in named.items()}).arguments
 
 
 def _check_names(names: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter]) -> None:
@@ -125,13 +196,12 @@ def _check_names(names: Mapping[str, Any], parameters: Mapping[str, inspect.Para
         raise InvalidArgumentError(f"forward takes no '{unknown[0]}'; it takes {takes}")
 
 
-def _example(name: str, value: Any) -> Any:
+def _example(spec: TensorSpec, value: InputValue) -> Any:
     torch = _torch()
     if isinstance(value, torch.Tensor):
         return value
     if is_array(value):
         return torch.as_tensor(value)
-    spec = named_specs([value])[0] if isinstance(value, str) and "=" in value else spec_of(name, value)
     dtype = getattr(torch, spec.dtype.value)
     generator = torch.Generator().manual_seed(SEED)
     if spec.dtype.is_float:

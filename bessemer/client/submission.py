@@ -148,7 +148,7 @@ def _prepare(submission: Submission, folder: Path) -> tuple[Digest, Source | Non
     if isinstance(model, str) and is_digest(model):
         return model, None, named_specs(submission.inputs)
     if torch_kind(model) is not None:
-        exported: Exported = save_module(model, submission.inputs, folder)
+        exported: Exported = save_module(model, submission.inputs, folder, submission.dimensions)
         source = file_source(exported.path)
         return source.digest, source, exported.inputs
     source = _source(model)

@@ -54,10 +54,10 @@ def graph(module: nn.Module, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A model, what its request names, and what its bundle is run with."""
+    """A model (submitted as it is without ``save``), what its request names, what its bundle is run with."""
 
     build: Callable[[], nn.Module]
-    save: Save
+    save: Save | None
     shapes: list[tuple[int, ...]]
     beyond: tuple[int, ...]
     dimensions: list[str]
@@ -78,6 +78,10 @@ CASES = {
         convolutions, graph, [(1, 3, 20, 20), (7, 3, 20, 20), (16, 3, 20, 20)], (17, 3, 20, 20),
         ["batch from 1 to 16"], {"input": "batchx3x20x20"}, {"batch": (1, 16)},
     ),
+    "module": Case(
+        EXAMPLES["mlp"].build, None, [(1, 784), (7, 784), (64, 784)], (65, 784),
+        ["batch from 1 to 64"], {"x": ("batch", 784)}, {"batch": (1, 64)},
+    ),
 }  # fmt: skip
 
 
@@ -96,9 +100,11 @@ def test_one_bundle_runs_at_every_size_of_its_range(service: str, tmp_path: Path
     case = CASES[name]
     module = case.build().eval()
     path, bundle = tmp_path / "model.pt2", tmp_path / "bundle"
-    case.save(module, path)
+    if case.save is not None:
+        case.save(module, path)
+    source = path if case.save else module
     with Client(service) as client:
-        job = client.submit(path, inputs=case.inputs, dimensions=case.ranges, target="host").wait()
+        job = client.submit(source, inputs=case.inputs, dimensions=case.ranges, target="host").wait()
         job.download(bundle)
         assert list(map(str, job.report().dynamic.dimensions)) == case.dimensions
     for shape in case.shapes:

@@ -77,6 +77,42 @@ def test_what_torch_cannot_export_is_told_in_its_words(tmp_path: Path) -> None:
         save_module(Net(), {"x": (2, 5), "shift": (3,)}, tmp_path)
 
 
+class Kinds(torch.nn.Module):
+    def forward(self, *xs: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        return xs[0] + xs[-1] if bias is None else xs[0] + bias
+
+
+@pytest.mark.parametrize(
+    ("net", "inputs", "named"),
+    [
+        (Net(), {"x": ("batch", 4), "shift": SHIFT}, ["x=batchx4:float32", "shift=3:float32"]),
+        (Net(), {"shift": (3,), "x": "batchx4"}, ["x=batchx4:float32", "shift=3:float32"]),
+        (Net(), ["x=batchx4", "shift=3"], ["x=batchx4:float32", "shift=3:float32"]),
+        (Kinds(), {"a": ("batch", 4), "b": ("batch", 4)}, ["xs_0=batchx4:float32", "xs_1=batchx4:float32"]),
+    ],
+    ids=["by name", "in another order", "in order", "variadic"],
+)
+def test_a_named_size_stays_open_in_what_is_exported(
+    tmp_path: Path, net: torch.nn.Module, inputs: Inputs, named: list[str]
+) -> None:
+    exported = save_module(net, inputs, tmp_path, {"batch": (1, 64)})
+    program = torch.export.load(str(exported.path))
+    (limits,) = program.range_constraints.values()
+    assert (int(limits.lower), int(limits.upper)) == (1, 64)
+    assert list(map(str, exported.inputs)) == named
+    assert program.graph_signature.user_inputs == tuple(spec.name for spec in exported.inputs)
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "says"), [({}, "'batch'.*has no range"), ({"batch": (1, 8), "rows": (1, 8)}, "'rows'")]
+)
+def test_names_without_ranges_and_ranges_without_names_are_refused(
+    tmp_path: Path, dimensions: dict[str, tuple[int, int]], says: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=says):
+        save_module(Net(), {"x": ("batch", 4), "shift": (3,)}, tmp_path, dimensions)
+
+
 def traced() -> Any:
     return torch.jit.trace(Net().eval(), (X, SHIFT))
 
@@ -124,8 +160,22 @@ def test_half_precision_inputs_keep_their_dtype(tmp_path: Path) -> None:
     assert DType(str(x.dtype).removeprefix("torch.")) is DType.FLOAT16
 
 
-def test_a_pipelines_function_may_return_a_module_with_its_inputs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("returned", "named"),
+    [("{'input': (1, 4)}", []), ("{'input': ('batch', 4)}, {'batch': (1, 8)}", ["input=batchx4:float32"])],
+)
+def test_a_pipelines_function_may_return_a_module_with_inputs_and_dimensions(
+    tmp_path: Path, returned: str, named: list[str]
+) -> None:
     file = tmp_path / "made_for_a_gate.py"
-    file.write_text("import torch\ndef export():\n    return torch.nn.Linear(4, 2), {'input': (1, 4)}\n")
+    file.write_text(f"import torch\ndef export():\n    return torch.nn.Linear(4, 2), {returned}\n")
     made = make_model(f"{file}:export", tmp_path)
-    assert torch.export.load(made.path).module()(torch.zeros(1, 4)).shape == (1, 2)
+    assert torch.export.load(made.path).module()(torch.zeros(4, 4)[: 4 if named else 1]).shape[1] == 2
+    assert list(map(str, made.inputs)) == named
+
+
+def test_a_gates_own_inputs_and_dimensions_stand_before_the_functions(tmp_path: Path) -> None:
+    file = tmp_path / "made_for_another_gate.py"
+    file.write_text("import torch\ndef export():\n    return torch.nn.Linear(4, 2), {'input': (1, 4)}\n")
+    made = make_model(f"{file}:export", tmp_path, {"input": ("rows", 4)}, {"rows": "1..8"})
+    assert (list(map(str, made.inputs)), str(made.dimensions["rows"])) == (["input=rowsx4:float32"], "1..8")
