@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.soak.wishes import Followed, Wish
 from bessemer import BenchmarkOptions, Client, Stage, TuneOptions
-from bessemer.client.client import Job
+from bessemer.client import Job
 from bessemer.contract.base import now
 from bessemer.contract.job import Event, JobState
 from bessemer.contract.problem import ErrorCode

@@ -1,5 +1,6 @@
 """``bessemer show``, ``jobs``, ``cancel`` and ``download``."""
 
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -83,10 +84,17 @@ def cancel(job_id: IdArgument, json: JsonOption = False, url: UrlOption = None) 
         results.print(f"{job_id}: {'cancelled' if done else 'asked to cancel'}", markup=False)
 
 
-def logs(job_id: IdArgument, url: UrlOption = None) -> None:
+def logs(
+    job_id: IdArgument,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what it prints, until it ends.")
+    ] = False,
+    url: UrlOption = None,
+) -> None:
     """Show what a compilation printed: the end of it while it runs, all once it has ended."""
     with connected(url) as client:
-        for line in client.job(job_id).logs().splitlines():
+        job = client.job(job_id)
+        for line in _lines(job.follow_logs() if follow else (job.logs(),)):
             results.print(clean(line), markup=False)
 
 
@@ -130,6 +138,16 @@ def download(
             errors.print(str(path), markup=False)
             return
         results.print(str(path), markup=False)
+
+
+def _lines(pieces: Iterable[str]) -> Iterator[str]:
+    """Each line of a text as soon as it is whole, and the rest at last."""
+    rest = ""
+    for piece in pieces:
+        *whole, rest = (rest + piece).split("\n")
+        yield from whole
+    if rest:
+        yield rest
 
 
 def _show(document: Compilation, json: bool) -> None:

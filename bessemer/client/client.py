@@ -1,30 +1,21 @@
 """The client that blocks."""
 
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import httpx
 
-from bessemer.client import invoking, operations, submission
-from bessemer.client.events import Follower
+from bessemer.client import operations, submission
 from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs
-from bessemer.client.invoking import Arrays
+from bessemer.client.job import Job
 from bessemer.client.operations import NO_LABELS
 from bessemer.client.sources import ModelSource, Progress
-from bessemer.client.steps import Flow
-from bessemer.client.transport import Transport, make_settings
-from bessemer.client.view import JobView
-from bessemer.contract.invocation import DEFAULT_RUNS, Invocation
-from bessemer.contract.ir import IrListing
-from bessemer.contract.job import Compilation, Event, JobState
+from bessemer.client.transport import DEFAULT_TIMEOUT_SECONDS, Transport, make_settings
+from bessemer.contract.job import JobState
 from bessemer.contract.model import Model
-from bessemer.contract.report import Report
 from bessemer.contract.request import (
     BenchmarkOptions,
     CompilationRequest,
@@ -39,10 +30,7 @@ from bessemer.contract.service import Readiness, TargetList, WorkerList
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import HOST, Target
 
-__all__ = ["Client", "Job"]
-
-DEFAULT_TIMEOUT_SECONDS = 30.0
-PAGE_SIZE = 50
+__all__ = ["Client"]
 
 
 class Client:
@@ -127,7 +115,7 @@ class Client:
         priority: int | None = None,
         timeout_seconds: float | None = None,
         progress: Progress | None = None,
-    ) -> "Job":
+    ) -> Job:
         """Ask for a compilation; uploads what the server lacks.
 
         Args:
@@ -178,11 +166,11 @@ class Client:
         )
         return Job(self._transport, self._transport.run(submission.submit(wanted, progress)))
 
-    def post(self, request: CompilationRequest) -> "Job":
+    def post(self, request: CompilationRequest) -> Job:
         """Ask for a compilation of an uploaded model, in the contract's own terms."""
         return Job(self._transport, self._transport.run(submission.post(request)))
 
-    def job(self, job_id: str) -> "Job":
+    def job(self, job_id: str) -> Job:
         """A job by its identifier. Raises ``NotFoundError``."""
         return Job(self._transport, self._transport.run(operations.get_compilation(job_id)))
 
@@ -195,7 +183,7 @@ class Client:
         target: str | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
-    ) -> Iterator["Job"]:
+    ) -> Iterator[Job]:
         """The jobs that are all that is given, newest first, fetched page by page.
 
         Args:
@@ -228,144 +216,3 @@ class Client:
     def readiness(self) -> Readiness:
         """Whether the server takes requests, which of its stores it reaches, and which workers live."""
         return self._transport.run(operations.get_readiness())
-
-
-class Job(JobView):
-    """A compilation on the server. ``document`` is what was last heard of it."""
-
-    def __init__(self, transport: Transport, document: Compilation) -> None:
-        super().__init__(document)
-        self._transport = transport
-
-    def refresh(self) -> Self:
-        """Ask the server how the job stands."""
-        self.document = self._transport.run(operations.get_compilation(self.id))
-        return self
-
-    def cancel(self) -> Self:
-        """Ask for the job's end; a running job ends a little later."""
-        self.document = self._transport.run(operations.cancel(self.id))
-        return self
-
-    def delete(self) -> None:
-        """Delete the job with all that it made. Raises ``ConflictError`` where it has not ended."""
-        self._transport.run(operations.delete(self.id))
-
-    def events(self, after: int = 0) -> Iterator[Event]:
-        """The job's events from its start, or those after a number, as they happen, until it ends.
-
-        A lost connection is made again where it broke off.
-        """
-        return self._follow(Follower(self.id, after))
-
-    def wait(self, timeout: float | None = None, on_event: Callable[[Event], object] | None = None) -> Self:
-        """Wait for the end of the job.
-
-        Args:
-            timeout: seconds; the job goes on where they run out.
-            on_event: told every event, from the job's start.
-
-        Raises:
-            CompilationFailedError: it failed; the error holds the problem.
-            CompilationCancelledError: it was cancelled.
-            WaitTimeoutError: ``timeout`` ran out.
-        """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        for event in self._follow(Follower(self.id, deadline=deadline)):
-            if on_event:
-                on_event(event)
-        self.refresh()
-        operations.finished(self.document)
-        return self
-
-    def report(self) -> Report:
-        """What the compilation found out. Raises ``NotFoundError`` while it runs, or where it failed."""
-        return self._transport.run(operations.get_report(self.id))
-
-    def logs(self) -> str:
-        """What the job printed: the end of it while it runs, all once it has ended."""
-        return self._transport.run(operations.get_logs(self.id))
-
-    def ir(self) -> IrListing:
-        """The snapshots of the module, where the request asked for them with ``inspect.ir``.
-
-        Raises ``NotFoundError`` while the job runs, or where none was taken.
-        """
-        return self._transport.run(operations.get_ir(self.id))
-
-    def ir_text(self, step: int) -> str:
-        """The module after a step, as TVMScript. Raises as ``ir``."""
-        return self._transport.run(operations.get_ir_text(self.id, step, diff=False))
-
-    def ir_diff(self, step: int) -> str:
-        """What a step changed, as a unified diff. Raises as ``ir``."""
-        return self._transport.run(operations.get_ir_text(self.id, step, diff=True))
-
-    def download(self, directory: str | os.PathLike[str]) -> Path:
-        """Fetch the bundle, check every file of it against its digest, and unpack it.
-
-        Args:
-            directory: made where missing; files of an earlier bundle are replaced.
-
-        Returns:
-            The directory.
-
-        Raises:
-            InvalidArgumentError: the job has no bundle.
-            BundleError: the bundle is damaged, or holds what no bundle holds.
-        """
-        return self._run_finished(lambda: operations.download(self.document, Path(directory)))
-
-    def download_artifact(self, name: str, path: str | os.PathLike[str]) -> Path:
-        """Fetch one artifact into a file and check its digest. Raises as ``download``."""
-        return self._run_finished(lambda: operations.download_artifact(self.document, name, Path(path)))
-
-    def invoke(self, inputs: Arrays, runs: int = DEFAULT_RUNS) -> Invocation:
-        """Run the compiled library on a worker, confined as a job is, and wait for its end.
-
-        Args:
-            inputs: arrays by name, or paths of ``.npy`` files; or the path or the bytes of one ``.npz`` or
-                ``.safetensors`` file.
-            runs: how often to time it; 0 for the outputs alone.
-
-        Raises:
-            InvalidArgumentError: the inputs cannot be read.
-            ConflictError: the job has no bundle (yet).
-            InvocationFailedError: the inputs are not the library's, or it failed on them.
-        """
-        return self._transport.run(invoking.invoke(self.id, inputs, runs))
-
-    def invocations(self) -> Iterator[Invocation]:
-        """Every invocation, newest first, fetched page by page."""
-        cursor: str | None = None
-        while True:
-            page = self._transport.run(invoking.page(self.id, PAGE_SIZE, cursor))
-            yield from page.items
-            cursor = page.next
-            if cursor is None:
-                return
-
-    def download_outputs(self, invocation: Invocation, path: str | os.PathLike[str]) -> Path:
-        """Fetch an invocation's outputs as ``.npz`` and check their digest.
-
-        Raises:
-            InvalidArgumentError: it has none.
-        """
-        return self._transport.run(invoking.download_outputs(invocation, Path(path)))
-
-    def _run_finished(self, flow: Callable[[], Flow[Path]]) -> Path:
-        if not self.document.artifacts:
-            self.refresh()
-        return self._transport.run(flow())
-
-    def _follow(self, follower: Follower) -> Iterator[Event]:
-        while not follower.done:
-            with (
-                suppress(httpx.RequestError),  # the follower asks again, from the last event on
-                self._transport.stream(follower.call()) as (status, chunks),
-            ):
-                if status != httpx.codes.OK:
-                    follower.refuse(status, b"".join(chunks))
-                for chunk in chunks:
-                    yield from follower.feed(chunk)
-            self._transport.run(follower.pause())

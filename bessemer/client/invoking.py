@@ -25,6 +25,7 @@ Arrays = Mapping[str, Any] | str | os.PathLike[str] | bytes
 
 FIRST_POLL_SECONDS = 0.02
 LONGEST_POLL_SECONDS = 1.0
+PAGE_SIZE = 50
 NPY_MAGIC = b"\x93NUMPY"
 
 
@@ -54,9 +55,9 @@ def get_invocation(job_id: str, invocation_id: str) -> Flow[Invocation]:
     return parse(Invocation, reply.body)
 
 
-def page(job_id: str, limit: int, cursor: str | None) -> Flow[InvocationPage]:
+def page(job_id: str, cursor: str | None) -> Flow[InvocationPage]:
     """A page of a compilation's invocations, newest first."""
-    params = {"limit": str(limit)} | ({"cursor": cursor} if cursor else {})
+    params = {"limit": str(PAGE_SIZE)} | ({"cursor": cursor} if cursor else {})
     reply = yield from exchange(Call("GET", f"{compilation_path(job_id)}/invocations", params=params))
     return parse(InvocationPage, reply.body)
 

@@ -14,11 +14,12 @@ from bessemer.client.steps import Call, Flow, Reply, Sleep, Step, Work
 from bessemer.client.tracing import trace_headers
 from bessemer.errors import InvalidArgumentError, UnreachableError
 
-__all__ = ["AsyncTransport", "Settings", "Transport", "make_settings"]
+__all__ = ["DEFAULT_TIMEOUT_SECONDS", "AsyncTransport", "Settings", "Transport", "make_settings"]
 
 T = TypeVar("T")
 
 DEFAULT_URL = "http://127.0.0.1:8000"
+DEFAULT_TIMEOUT_SECONDS = 30.0
 URL_VARIABLE = "BESSEMER_URL"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 HEADERS = {"User-Agent": "bessemer-client", "Accept": "application/json, application/problem+json, */*"}

@@ -195,6 +195,28 @@ def test_errors_have_their_status_and_no_traceback(
     assert ran.stdout == ""
 
 
+def test_a_log_is_followed_until_the_job_ends(
+    server: str, client: Client, stagehand: Stagehand, model: Path
+) -> None:
+    job = client.submit(model)
+    attempt = stagehand.start(job.id)
+    stagehand.store.logs.write(job.id, attempt, "first\nsec")
+    with subprocess.Popen(
+        [sys.executable, "-m", "bessemer.cli", "logs", job.id, "--follow", "--url", server],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "first\n"
+        stagehand.store.logs.write(job.id, attempt, "first\nsecond\nthird")
+        assert process.stdout.readline() == "second\n"
+        job.cancel()
+        stagehand.store.jobs.cancel_finished(job.id, attempt)
+        assert process.communicate(timeout=30)[0] == "third\n"
+    assert process.returncode == 0
+
+
 def test_a_bundle_of_what_stops_before_is_a_mistake(server: str, model: Path, tmp_path: Path) -> None:
     ran = bessemer(server, "compile", model, "--output", tmp_path, "--option", "stop_after=translate")
     assert ran.returncode == 2
