@@ -12,7 +12,7 @@ from bessemer.contract.capability import Capability
 from bessemer.contract.invocation import OUTPUTS, Invocation, InvocationPage
 from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
-from bessemer.contract.model import Inspection, Model, ModelFormat, ModelState, Signature
+from bessemer.contract.model import Inspection, Model, ModelFormat, ModelPage, ModelState, Signature
 from bessemer.contract.problem import ERRORS, ErrorCode, make_problem
 from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
 from bessemer.contract.report import Latency
@@ -102,6 +102,7 @@ MODEL = Model(
     ),
     created_at=_AT,
 )
+MODELS = ModelPage(items=(MODEL,))
 WORKERS = WorkerList(
     items=(
         Worker(

@@ -21,6 +21,7 @@ from bessemer.contract.base import DEFAULT_TENANT, JobId
 from bessemer.contract.capability import Needs, lacks, needs_of
 from bessemer.contract.invocation import DEFAULT_RUNS, MAX_RUNS, OUTPUTS, Invocation, InvocationPage
 from bessemer.contract.job import Artifact, Compilation, JobState
+from bessemer.contract.listing import Page
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.target import ExplicitTarget
 from bessemer.store.blobs import Blob
@@ -29,7 +30,6 @@ from bessemer.store.sweep import rescue
 
 router = APIRouter(prefix="/v1/compilations/{id}/invocations", tags=["invocations"])
 
-MAX_PAGE = 200
 RETRY_AFTER_SECONDS = 1
 INPUTS_UPLOAD: dict[str, Any] = {
     "requestBody": {
@@ -118,11 +118,10 @@ async def invoke_library(
 def list_invocations(
     service: ServiceDep,
     job: CompilationDep,
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="The most invocations of one page.")] = 50,
-    cursor: Annotated[str | None, Query(max_length=512, description="`next` of the page before.")] = None,
+    query: Annotated[Page, Query()],
 ) -> InvocationPage:
-    """Pass a page's `next` as `cursor` to read on."""
-    return service.store.invocations.page(job.id, limit, cursor)
+    """Pass a page's `next` as `cursor` to read on; invocations that arrive meanwhile disturb nothing."""
+    return service.store.invocations.page(job.id, query.limit, query.cursor)
 
 
 @router.get(

@@ -3,7 +3,7 @@
 from contextlib import aclosing
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from app import documentation
 from app.documentation import problems
@@ -11,7 +11,8 @@ from app.problems import refuse
 from app.service import Service, ServiceDep
 from app.uploads import receive_model, refuse_if_too_large
 from bessemer.contract.base import Digest
-from bessemer.contract.model import Model
+from bessemer.contract.listing import ModelQuery
+from bessemer.contract.model import Model, ModelPage
 from bessemer.contract.problem import ErrorCode
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
@@ -63,6 +64,17 @@ async def post_model(service: ServiceDep, request: Request, response: Response) 
     Its state is `inspecting` until a worker has read its format and signature.
     """
     return await _receive(service, request, response, None)
+
+
+@router.get(
+    "",
+    summary="List models, newest first",
+    responses=documentation.answer(200, "A page of models.", documentation.MODELS)
+    | problems(ErrorCode.REQUEST_INVALID),
+)
+def list_models(service: ServiceDep, query: Annotated[ModelQuery, Query()]) -> ModelPage:
+    """Pass a page's `next` as `cursor` to read on; models that arrive meanwhile disturb nothing."""
+    return service.store.models.page(query.limit, query.cursor, query)
 
 
 @router.get(

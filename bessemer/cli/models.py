@@ -1,7 +1,12 @@
-"""``bessemer inspect`` and ``targets``."""
+"""``bessemer inspect``, ``models`` and ``targets``."""
 
 from collections.abc import Iterator
+from datetime import datetime
+from itertools import islice
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from bessemer.cli.options import ModelArgument
 from bessemer.cli.output import (
@@ -18,9 +23,42 @@ from bessemer.cli.output import (
 from bessemer.cli.views import upload_view
 from bessemer.client.sources import is_digest
 from bessemer.contract.dynamic import shown_shape
-from bessemer.contract.model import Model
+from bessemer.contract.model import Model, ModelFormat, ModelPage, ModelState
 
-__all__ = ["inspect", "targets"]
+__all__ = ["inspect", "list_models", "targets"]
+
+HEADINGS = ("digest", "state", "format", "parameters", "size", "created")
+
+
+def list_models(
+    state: Annotated[ModelState | None, typer.Option(help="Only those in this state.")] = None,
+    model_format: Annotated[
+        ModelFormat | None, typer.Option("--format", help="Only those of this format.")
+    ] = None,
+    after: Annotated[
+        datetime | None, typer.Option(help="Only those uploaded after this moment, local time.")
+    ] = None,
+    before: Annotated[
+        datetime | None, typer.Option(help="Only those uploaded before this moment, local time.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The newest so many.")] = 20,
+    json: JsonOption = False,
+    url: UrlOption = None,
+) -> None:
+    """List uploaded models, newest first."""
+    with connected(url) as client:
+        found = client.models(
+            state,
+            format=model_format,
+            created_after=after.astimezone() if after else None,
+            created_before=before.astimezone() if before else None,
+        )
+        models = tuple(islice(found, limit))
+        if json:
+            print_json(ModelPage(items=models))
+            return
+        for line in aligned([HEADINGS, *map(_row, models)]) if models else ["no models"]:
+            results.print(line, markup=False)
 
 
 def targets(json: JsonOption = False, url: UrlOption = None) -> None:
@@ -50,6 +88,18 @@ def inspect(
             return
         for line in _model_lines(found):
             results.print(clean(line), markup=False)
+
+
+def _row(model: Model) -> tuple[str, ...]:
+    found = model.inspection
+    return (
+        model.digest,
+        model.state.value,
+        found.format.value if found else "",
+        str(found.signature.parameters) if found else "",
+        shown_bytes(model.size_bytes),
+        f"{model.created_at.astimezone():%Y-%m-%d %H:%M:%S}",
+    )
 
 
 def _model_lines(model: Model) -> Iterator[str]:

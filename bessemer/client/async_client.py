@@ -15,7 +15,7 @@ from bessemer.client.operations import NO_LABELS
 from bessemer.client.sources import ModelSource, Progress
 from bessemer.client.transport import DEFAULT_TIMEOUT_SECONDS, AsyncTransport, make_settings
 from bessemer.contract.job import JobState
-from bessemer.contract.model import Model
+from bessemer.contract.model import Model, ModelFormat, ModelState
 from bessemer.contract.request import (
     BenchmarkOptions,
     CompilationRequest,
@@ -70,6 +70,24 @@ class AsyncClient:
     async def model(self, digest: str) -> Model:
         """As ``Client.model``."""
         return await self._transport.run(submission.get_model(digest))
+
+    async def models(
+        self,
+        state: ModelState | None = None,
+        *,
+        format: ModelFormat | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> AsyncIterator[Model]:
+        """As ``Client.models``."""
+        query = operations.make_model_query(state, format, created_after, created_before)
+        while True:
+            page = await self._transport.run(operations.model_page(query))
+            for model in page.items:
+                yield model
+            if page.next is None:
+                return
+            query = query.model_copy(update={"cursor": page.next})
 
     async def delete_model(self, digest: str) -> None:
         """As ``Client.delete_model``."""

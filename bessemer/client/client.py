@@ -15,7 +15,7 @@ from bessemer.client.operations import NO_LABELS
 from bessemer.client.sources import ModelSource, Progress
 from bessemer.client.transport import DEFAULT_TIMEOUT_SECONDS, Transport, make_settings
 from bessemer.contract.job import JobState
-from bessemer.contract.model import Model
+from bessemer.contract.model import Model, ModelFormat, ModelState
 from bessemer.contract.request import (
     BenchmarkOptions,
     CompilationRequest,
@@ -90,6 +90,33 @@ class Client:
     def model(self, digest: str) -> Model:
         """An uploaded model. Raises ``NotFoundError``."""
         return self._transport.run(submission.get_model(digest))
+
+    def models(
+        self,
+        state: ModelState | None = None,
+        *,
+        format: ModelFormat | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> Iterator[Model]:
+        """The models that are all that is given, newest first, fetched page by page.
+
+        Args:
+            state: where they are.
+            format: what an inspection found them to be.
+            created_after: uploaded after this moment, which knows its time zone.
+            created_before: uploaded before this moment.
+
+        Raises:
+            InvalidArgumentError: a value is not valid.
+        """
+        query = operations.make_model_query(state, format, created_after, created_before)
+        while True:
+            page = self._transport.run(operations.model_page(query))
+            yield from page.items
+            if page.next is None:
+                return
+            query = query.model_copy(update={"cursor": page.next})
 
     def delete_model(self, digest: str) -> None:
         """Delete a model. Raises ``NotFoundError``; ``ConflictError`` where a job that goes on needs it."""

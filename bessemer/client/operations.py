@@ -18,7 +18,8 @@ from bessemer.client.steps import Call, Flow, Work, exchange
 from bessemer.client.unpacking import unpack
 from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
-from bessemer.contract.listing import CompilationQuery
+from bessemer.contract.listing import CompilationQuery, ModelQuery
+from bessemer.contract.model import ModelFormat, ModelPage, ModelState
 from bessemer.contract.report import Report
 from bessemer.contract.service import Readiness, TargetList, WorkerList
 from bessemer.errors import (
@@ -45,7 +46,9 @@ __all__ = [
     "get_report",
     "get_targets",
     "get_workers",
+    "make_model_query",
     "make_query",
+    "model_page",
     "page",
 ]
 
@@ -106,6 +109,35 @@ def delete(job_id: str) -> Flow[None]:
 def delete_model(digest: str) -> Flow[None]:
     """Delete a model that no compilation needs any more."""
     yield from exchange(Call("DELETE", f"/v1/models/{quote(digest, safe='')}"))
+
+
+def model_page(query: ModelQuery) -> Flow[ModelPage]:
+    """A page of models, newest first."""
+    reply = yield from exchange(Call("GET", "/v1/models", params=query.parameters()))
+    return parse(ModelPage, reply.body)
+
+
+def make_model_query(
+    state: ModelState | None,
+    model_format: ModelFormat | None,
+    created_after: datetime | None,
+    created_before: datetime | None,
+) -> ModelQuery:
+    """The first page of a list of models.
+
+    Raises:
+        InvalidArgumentError: a value is not valid.
+    """
+    given = {
+        "state": state,
+        "format": model_format,
+        "created_after": created_after,
+        "created_before": created_before,
+    }
+    try:
+        return ModelQuery.model_validate(given)
+    except ValidationError as error:
+        raise InvalidArgumentError(validation_message(error)) from error
 
 
 def get_targets() -> Flow[TargetList]:

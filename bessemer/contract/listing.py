@@ -1,4 +1,4 @@
-"""Which compilations a list holds."""
+"""Which compilations or models a list holds."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -8,6 +8,7 @@ from pydantic import AfterValidator, AwareDatetime, Field
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.job import JobState
 from bessemer.contract.labels import MAX_LABELS, LabelSelector
+from bessemer.contract.model import ModelFormat, ModelState
 from bessemer.contract.target import Word
 
 MAX_PAGE = 200
@@ -24,8 +25,30 @@ Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 """A moment in UTC, whatever its time zone was."""
 
 
-class CompilationFilter(Document):
-    """What the compilations of a list have in common: all that is given."""
+class Page(Document):
+    """Which part of a list is wanted."""
+
+    limit: int = Field(default=50, ge=1, le=MAX_PAGE, description="The most entries of one page.")
+    cursor: str | None = Field(default=None, max_length=512, description="`next` of the page before.")
+
+
+class Filter(Document):
+    """What the entries of a list have in common: all that is given."""
+
+    created_after: Moment | None = Field(
+        default=None, description="Only what was created after this moment, given with its time zone."
+    )
+    created_before: Moment | None = Field(
+        default=None, description="Only what was created before this moment, given with its time zone."
+    )
+
+    def parameters(self) -> dict[str, str | list[str]]:
+        """The fields that are given, as parameters of an address."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+class CompilationFilter(Filter):
+    """What the compilations of a list have in common."""
 
     state: JobState | None = Field(default=None, description="Only compilations in this state.")
     label: tuple[LabelSelector, ...] = Field(
@@ -38,23 +61,24 @@ class CompilationFilter(Document):
     target: Word | None = Field(
         default=None, description="Only compilations for this target: a preset's name, or an `mcpu`."
     )
-    created_after: Moment | None = Field(
-        default=None, description="Only compilations submitted after this moment, with its time zone."
+
+
+class CompilationQuery(CompilationFilter, Page):
+    """A page of the compilations."""
+
+
+class ModelFilter(Filter):
+    """What the models of a list have in common."""
+
+    state: ModelState | None = Field(default=None, description="Only models in this state.")
+    format: ModelFormat | None = Field(
+        default=None, description="Only models in which an inspection found this format."
     )
-    created_before: Moment | None = Field(
-        default=None, description="Only compilations submitted before this moment, with its time zone."
-    )
-
-    def parameters(self) -> dict[str, str | list[str]]:
-        """The fields that are given, as parameters of an address."""
-        return self.model_dump(mode="json", exclude_defaults=True)
 
 
-class CompilationQuery(CompilationFilter):
-    """A page of a list."""
-
-    limit: int = Field(default=50, ge=1, le=MAX_PAGE, description="The most compilations of one page.")
-    cursor: str | None = Field(default=None, max_length=512, description="`next` of the page before.")
+class ModelQuery(ModelFilter, Page):
+    """A page of the models."""
 
 
 EVERYTHING = CompilationFilter()
+EVERY_MODEL = ModelFilter()

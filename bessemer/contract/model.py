@@ -61,3 +61,10 @@ class Model(Document):
     def defective(self) -> bool:
         """Whether it was rejected for what it is: to inspect it again would find the same."""
         return self.problem is not None and self.problem.code in MODEL_DEFECTS
+
+
+class ModelPage(Document):
+    """A page of models, newest first."""
+
+    items: tuple[Model, ...]
+    next: str | None = Field(default=None, description="Pass as `cursor` for the next page.")

@@ -6,9 +6,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from bessemer.contract.base import DEFAULT_TENANT, Digest, now
-from bessemer.contract.model import Inspection, Model, ModelState
+from bessemer.contract.listing import EVERY_MODEL, ModelFilter
+from bessemer.contract.model import Inspection, Model, ModelPage, ModelState
 from bessemer.contract.problem import Problem
 from bessemer.store.database import Database
+from bessemer.store.filters import model_conditions
+from bessemer.store.job_rows import Position, from_cursor, to_cursor
 from bessemer.store.tables import MODELS
 from bessemer.store.transitions import counting_lost
 
@@ -48,7 +51,36 @@ class Models:
         """A model, or None where it was never uploaded."""
         with self._database.read() as connection:
             row = connection.execute(sa.select(*_SHOWN_COLUMNS).where(_is(digest, tenant))).one_or_none()
-        return None if row is None else Model.model_validate(dict(row._mapping))
+        return None if row is None else _to_model(row)
+
+    def page(
+        self,
+        limit: int,
+        cursor: str | None = None,
+        wanted: ModelFilter = EVERY_MODEL,
+        tenant: str = DEFAULT_TENANT,
+    ) -> ModelPage:
+        """Models, newest first; models that arrive meanwhile neither repeat nor hide any.
+
+        Raises:
+            CursorInvalidError: ``cursor`` is not the ``next`` of an earlier page.
+        """
+        columns = MODELS.c
+        query = (
+            sa.select(*_SHOWN_COLUMNS)
+            .where(columns.tenant == tenant, *model_conditions(wanted))
+            .order_by(columns.created_at.desc(), columns.digest.desc())
+        )
+        if cursor is not None:
+            place = sa.tuple_(columns.created_at, columns.digest)
+            query = query.where(place < sa.tuple_(*from_cursor(cursor)))
+        with self._database.read() as connection:
+            rows = connection.execute(query.limit(limit + 1)).all()
+        items = tuple(map(_to_model, rows[:limit]))
+        more = len(rows) > limit
+        return ModelPage(
+            items=items, next=to_cursor(Position(items[-1].created_at, items[-1].digest)) if more else None
+        )
 
     def touch(self, digest: Digest, tenant: str = DEFAULT_TENANT) -> bool:
         """Note that a model is used, so that it is kept; False where there is none."""
@@ -148,6 +180,10 @@ class Models:
         )
         with self._database.write() as connection:
             connection.execute(statement)
+
+
+def _to_model(row: sa.Row[Any]) -> Model:
+    return Model.model_validate(dict(row._mapping))
 
 
 def _is(digest: Digest, tenant: str) -> sa.ColumnElement[bool]:

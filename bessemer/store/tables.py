@@ -122,6 +122,7 @@ MODELS = sa.Table(
     sa.Column("enqueued_at", Moment),
     sa.Column("used_at", Moment),
     sa.Index("models_by_state", "state", "created_at"),
+    sa.Index("models_newest", "tenant", "created_at", "digest"),
     sa.Index("models_used", "used_at"),
 )
 

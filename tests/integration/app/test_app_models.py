@@ -9,7 +9,7 @@ from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES
 
 from app.service import Service
 from app.settings import AppSettings
-from bessemer.contract.model import Model, ModelState
+from bessemer.contract.model import Model, ModelPage, ModelState
 
 OTHER_DIGEST = "0" * 64
 
@@ -51,6 +51,19 @@ async def test_an_inspected_model_tells_its_signature(
     front.store.models.finish_inspection(model, WITH_SHAPES)
     document = Model.model_validate_json((await api.get(f"/v1/models/{model}")).content)
     assert (document.state, document.inspection) == (ModelState.READY, WITH_SHAPES)
+
+
+async def test_models_are_listed_newest_first_page_by_page(api: httpx.AsyncClient, front: Service) -> None:
+    digests = [
+        (await api.post("/v1/models", content=bytes([number]))).json()["digest"] for number in range(3)
+    ]
+    front.store.models.finish_inspection(digests[1], WITH_SHAPES)
+    first = ModelPage.model_validate_json((await api.get("/v1/models?limit=2")).content)
+    rest = ModelPage.model_validate_json((await api.get(f"/v1/models?cursor={first.next}")).content)
+    assert [model.digest for model in (*first.items, *rest.items)] == digests[::-1]
+    assert rest.next is None
+    ready = (await api.get("/v1/models?state=ready&format=pt2")).json()
+    assert [model["digest"] for model in ready["items"]] == [digests[1]]
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])

@@ -10,7 +10,7 @@ from app.main import create_app
 from app.settings import AppSettings
 
 PATHS = {
-    "/v1/models": {"post"},
+    "/v1/models": {"post", "get"},
     "/v1/models/{digest}": {"put", "get", "head", "delete"},
     "/v1/compilations": {"post", "get"},
     "/v1/compilations/{id}": {"get", "delete"},

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -157,6 +158,13 @@ def test_inspect_prints_format_and_signature(
     ran = bessemer(server, "inspect", model)
     assert "format      pt2" in ran.stdout
     assert "x=1x784:float32" in ran.stdout
+
+
+def test_models_are_listed(server: str, client: Client, stagehand: Stagehand, model: Path) -> None:
+    client.upload(model)
+    stagehand.inspect(DIGEST)
+    ran = bessemer(server, "models", "--state", "ready", "--format", "pt2")
+    assert re.search(rf"{DIGEST}  ready  pt2 +7 +{len(MODEL)} B", ran.stdout)
 
 
 def test_targets_are_listed(server: str) -> None:

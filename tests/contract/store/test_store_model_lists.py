@@ -1,0 +1,71 @@
+"""Lists of models: newest first, by keyset, and by what they have in common."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from store_samples import INSPECTION, a_problem
+
+from bessemer.contract.listing import ModelFilter
+from bessemer.contract.model import ModelFormat, ModelState
+from bessemer.store.errors import CursorInvalidError
+from bessemer.store.models import Models
+from bessemer.store.store import Store
+
+FIRST, SECOND, THIRD = ("0" * 64, "2" * 64, "1" * 64)
+
+
+@pytest.fixture
+def kept(store: Store) -> Models:
+    """A model that is ready, one that was rejected, and one that waits."""
+    for digest in (FIRST, SECOND, THIRD):
+        store.models.add(digest, 1)
+    store.models.finish_inspection(FIRST, INSPECTION)
+    store.models.finish_inspection(SECOND, a_problem())
+    return store.models
+
+
+def listed(models: Models, **fields: Any) -> list[str]:
+    return [model.digest for model in models.page(10, None, ModelFilter(**fields)).items]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, [THIRD, SECOND, FIRST]),
+        ({"state": ModelState.REJECTED}, [SECOND]),
+        ({"format": ModelFormat.PT2}, [FIRST]),
+        ({"format": ModelFormat.FX}, []),
+        ({"state": ModelState.INSPECTING, "format": ModelFormat.PT2}, []),
+    ],
+)
+def test_a_list_holds_what_is_all_that_is_asked(
+    kept: Models, fields: dict[str, Any], expected: list[str]
+) -> None:
+    assert listed(kept, **fields) == expected
+
+
+def test_a_list_is_bounded_in_time(kept: Models) -> None:
+    middle = kept.get(SECOND)
+    assert middle is not None
+    moment = middle.created_at
+    assert listed(kept, created_after=moment) == [THIRD]
+    assert listed(kept, created_after=moment - timedelta(days=1), created_before=moment) == [FIRST]
+
+
+def test_pages_go_on_where_they_ended_whatever_arrives_or_goes(kept: Models) -> None:
+    first = kept.page(2)
+    kept.add("3" * 64, 1)
+    second = kept.page(2, first.next)
+    assert [model.digest for model in (*first.items, *second.items)] == [THIRD, SECOND, FIRST]
+    assert second.next is None
+
+
+def test_a_list_has_the_models_of_one_tenant(kept: Models) -> None:
+    kept.add(FIRST, 1, tenant="other")
+    assert [model.digest for model in kept.page(10, tenant="other").items] == [FIRST]
+
+
+def test_a_foreign_cursor_is_refused(kept: Models) -> None:
+    with pytest.raises(CursorInvalidError):
+        kept.page(2, "x")
