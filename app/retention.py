@@ -1,4 +1,7 @@
-"""What the settings say may go, goes: old compilations, unused models, blobs that nothing refers to."""
+"""What the settings say may go, goes: old compilations, unused models, blobs that nothing refers to.
+
+So does what the queue still knows of tasks that ended a day ago, whatever the settings: rows tell the truth.
+"""
 
 import logging
 from collections.abc import Callable
@@ -7,6 +10,7 @@ from app.service import Service
 from bessemer.store.sweep import sweep_blobs
 
 DAY_SECONDS = 86_400.0
+ENDED_TASKS_DAYS = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -15,19 +19,21 @@ def keep_house(service: Service) -> int:
     """Delete rows that are past their time, then blobs that no row refers to. Blocks.
 
     Returns:
-        How many rows were deleted, and blobs moved to the trash, put back or deleted.
+        How many rows were deleted, tasks forgotten, and blobs moved to the trash, put back or deleted.
 
     Raises:
-        StoreError: the database or the artifact store cannot be reached.
+        StoreError: the database, the queue or the artifact store cannot be reached.
     """
     settings, removal = service.settings, service.store.removal
     jobs = _expire(removal.expire_jobs, settings.retention_days)
     models = _expire(removal.expire_models, settings.model_retention_days)
+    tasks = _expire(service.queue.forget_ended, ENDED_TASKS_DAYS)
     grace_seconds = settings.blob_grace_seconds
     swept = sweep_blobs(service.store.database, service.store.artifacts, grace_seconds, grace_seconds)
-    count = jobs + models + swept.discarded + swept.restored + swept.deleted
+    count = jobs + models + tasks + swept.discarded + swept.restored + swept.deleted
     if count:
-        log.info("deleted %d compilations and invocations and %d models; %s", jobs, models, swept)
+        said = "deleted %d compilations and invocations and %d models, forgot %d ended tasks; %s"
+        log.info(said, jobs, models, tasks, swept)
     return count
 
 

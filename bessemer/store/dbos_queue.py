@@ -1,18 +1,22 @@
-"""The queue on DBOS: a task is a workflow whose id is the task's key, ``key:2`` where it was revived, …"""
+"""The queue on DBOS: a task is a workflow whose id is the task's key."""
 
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 
 import sqlalchemy as sa
 from dbos import DBOSClient, EnqueueOptions
+from dbos._error import DBOSException
 from sqlalchemy.engine import URL
 
 from bessemer.store.database import mapped_errors
-from bessemer.store.dbos_engine import VERSION, engine_priority, open_client, prepare_engine
+from bessemer.store.dbos_engine import APPLICATION, VERSION, engine_priority, open_client, prepare_engine
 from bessemer.store.queue import QUEUES, Queue, QueueName, Task
 from bessemer.store.settings import StoreSettings
 
+BATCH = 500
 _IN_HAND = "PENDING"
-_WAITING = ("ENQUEUED", "DELAYED")
+_GOING_ON = (_IN_HAND, "ENQUEUED", "DELAYED")
 
 
 class DbosQueue:
@@ -22,18 +26,18 @@ class DbosQueue:
         self._client: DBOSClient = open_client(url)
 
     def enqueue(self, task: Task) -> None:
-        """Ask for a task; asking again, also after it was handled, changes nothing.
+        """Ask for a task; asking again changes nothing, also after it was handled, until it is forgotten.
 
         Raises:
             StoreUnavailableError: the engine's database cannot be reached.
         """
         with mapped_errors():
-            self._enqueue(task, task.key)
+            self._enqueue(task)
 
     def revive(self, tasks: Collection[Task]) -> tuple[Task, ...]:
         """Ask anew for those of the tasks that neither wait nor are in a worker's hand.
 
-        Two callers at once make one workflow: both count the same ones that have ended.
+        Of two callers at once, one revives: the other finds the workflow waiting.
 
         Returns:
             The tasks that wait again.
@@ -41,14 +45,45 @@ class DbosQueue:
         Raises:
             StoreUnavailableError: the engine's database cannot be reached.
         """
-        if not tasks:
-            return ()
+        asked = tuple(tasks)
+        revived: list[Task] = []
         with mapped_errors():
-            keys = {_key_of(workflow_id) for workflow_id in self._going_on()}
-            ended = tuple(task for task in tasks if task.key not in keys)
-            for task in ended:
-                self._enqueue(task, self._next_id(task))
-        return ended
+            for start in range(0, len(asked), BATCH):
+                batch = asked[start : start + BATCH]
+                states = self._states(batch)
+                ended = [task for task in batch if states.get(task.key) not in _GOING_ON]
+                for task in ended:
+                    (self._rewind if task.key in states else self._enqueue)(task)
+                revived += ended
+        return tuple(revived)
+
+    def forget_ended(self, older_than_seconds: float) -> int:
+        """Delete some of the workflows that ended so long ago, never one that waits or is in hand.
+
+        In one statement with its condition, which DBOS's own deletion by id is not: one that is revived
+        meanwhile stays.
+
+        Returns:
+            How many there were; 0 at the end.
+
+        Raises:
+            StoreUnavailableError: the engine's database cannot be reached.
+        """
+        database = self._client._sys_db
+        tables, workflows = database.tables, database.tables.workflow_status.c
+        before_ms = int((time.time() - older_than_seconds) * 1000)
+        ended = sa.and_(workflows.status.not_in(_GOING_ON), workflows.completed_at < before_ms)
+        some = sa.select(workflows.workflow_uuid).where(ended, workflows.application_name == APPLICATION)
+        statement = (
+            sa.delete(tables.workflow_status)
+            .where(workflows.workflow_uuid.in_(some.limit(BATCH)), ended)
+            .returning(workflows.workflow_uuid)
+        )
+        with mapped_errors(), database.engine.begin() as connection:
+            ids = connection.execute(statement).scalars().all()
+            for table in (tables.workflow_input, tables.workflow_output, tables.operation_outputs):
+                connection.execute(sa.delete(table).where(table.c.workflow_uuid.in_(ids)))
+        return len(ids)
 
     def hand_over(self, worker_id: str) -> int:
         """Put back what a worker has in hand, so that any worker can take it; for one that is lost.
@@ -79,11 +114,11 @@ class DbosQueue:
         """Close every connection."""
         self._client.destroy()
 
-    def _enqueue(self, task: Task, workflow_id: str) -> None:
+    def _enqueue(self, task: Task) -> None:
         options = EnqueueOptions(
             workflow_name=task.kind.value,
             queue_name=QUEUES[task.kind].value,
-            workflow_id=workflow_id,
+            workflow_id=task.key,
             app_version=VERSION,
             priority=engine_priority(task.priority),
         )
@@ -91,25 +126,21 @@ class DbosQueue:
             options["queue_partition_key"] = task.needs
         self._client.enqueue(options, task.id)
 
-    def _going_on(self) -> Sequence[str]:
-        """The ids of what waits or is in hand. DBOS's own list would read whole workflows."""
+    def _states(self, tasks: Collection[Task]) -> Mapping[str, str]:
+        """The states of those tasks' workflows that there are. DBOS's own list would read them whole."""
         database = self._client._sys_db
         workflows = database.tables.workflow_status.c
-        query = sa.select(workflows.workflow_uuid).where(
-            workflows.queue_name.in_([name.value for name in QueueName]),
-            workflows.status.in_([_IN_HAND, *_WAITING]),
+        query = sa.select(workflows.workflow_uuid, workflows.status).where(
+            workflows.workflow_uuid.in_([task.key for task in tasks])
         )
         with database.engine.connect() as connection:
-            return connection.execute(query).scalars().all()
+            return {row.workflow_uuid: row.status for row in connection.execute(query)}
 
-    def _next_id(self, task: Task) -> str:
-        found = self._client.list_workflows(workflow_id_prefix=task.key, load_input=False, load_output=False)
-        earlier = sum(_key_of(workflow.workflow_id) == task.key for workflow in found)
-        return f"{task.key}:{earlier + 1}" if earlier else task.key
-
-
-def _key_of(workflow_id: str) -> str:
-    return ":".join(workflow_id.split(":")[:2])
+    def _rewind(self, task: Task) -> None:
+        with suppress(DBOSException):  # somebody else has revived it
+            self._client.rewind_workflow(
+                task.key, queue_name=QUEUES[task.kind].value, queue_partition_key=task.needs
+            )
 
 
 def open_queue(settings: StoreSettings) -> Queue:

@@ -54,7 +54,7 @@ class Queue(Protocol):
     """The side that asks for work. Its methods block and may run in any thread."""
 
     def enqueue(self, task: Task) -> None:
-        """Ask for a task; asking again, also after it was handled, changes nothing.
+        """Ask for a task; asking again changes nothing, also after it was handled, until it is forgotten.
 
         Raises:
             StoreUnavailableError: the queue cannot be reached.
@@ -68,6 +68,16 @@ class Queue(Protocol):
 
         Returns:
             The tasks that wait again.
+
+        Raises:
+            StoreUnavailableError: the queue cannot be reached.
+        """
+
+    def forget_ended(self, older_than_seconds: float) -> int:
+        """Forget some of the tasks that ended so long ago, never one that waits or is in a worker's hand.
+
+        Returns:
+            How many there were; 0 at the end.
 
         Raises:
             StoreUnavailableError: the queue cannot be reached.

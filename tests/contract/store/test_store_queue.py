@@ -6,12 +6,15 @@ import logging
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
+from bessemer.store.database import SQLITE, Database
 from bessemer.store.dbos_consumer import open_consumer
+from bessemer.store.dbos_engine import SCHEMA
 from bessemer.store.dbos_queue import open_queue
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue import CanTake, Queue, Task, TaskKind
@@ -23,6 +26,16 @@ PATIENCE_SECONDS = 60
 
 def compile_task(task_id: str) -> Task:
     return Task(TaskKind.COMPILE, task_id)
+
+
+ENGINE_TABLES = ("workflow_status", "workflow_input", "workflow_output", "operation_outputs")
+
+
+def keys(settings: StoreSettings, table: str) -> list[str]:
+    """The keys of the tasks of which an engine's table has a row."""
+    schema = "" if settings.engine.get_backend_name() == SQLITE else f"{SCHEMA}."
+    with closing(Database(settings.engine)) as database, database.read() as connection:
+        return list(connection.execute(sa.text(f"SELECT workflow_uuid FROM {schema}{table}")).scalars())
 
 
 class Handler:
@@ -231,6 +244,30 @@ def test_only_what_neither_waits_nor_is_in_hand_is_revived(settings: StoreSettin
         assert queue.revive([stuck, waiting, unknown]) == (unknown,)
         assert queue.revive([stuck, waiting, unknown]) == ()
     assert queue.revive(()) == ()
+
+
+async def test_of_what_ended_nothing_is_kept_and_what_waits_or_is_in_hand_stays(
+    settings: StoreSettings, queue: Queue
+) -> None:
+    handler, held = Handler(), Handler(held=True)
+    ended, in_hand, waiting = (compile_task(name) for name in ("ended", "in-hand", "waiting"))
+
+    async def handle(task: Task) -> None:
+        await (handler if task == ended else held)(task)
+
+    async with consuming(settings, handle):
+        await enqueue(queue, ended, in_hand, waiting)
+        await until(lambda: held.begun == [in_hand])
+        assert await asyncio.to_thread(queue.forget_ended, 3600) == 0
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not await asyncio.to_thread(queue.forget_ended, 0):
+                pass
+        known = {key for table in ENGINE_TABLES for key in await asyncio.to_thread(keys, settings, table)}
+        assert known == {in_hand.key, waiting.key}
+        held.release.set()
+        await until(lambda: held.ended == [in_hand, waiting])
+        assert await asyncio.to_thread(queue.revive, [ended]) == (ended,)
+        await until(lambda: handler.ended == [ended, ended])
 
 
 async def test_a_worker_that_stops_ends_its_handling_and_another_one_takes_the_task(
