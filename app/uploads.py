@@ -13,7 +13,6 @@ from bessemer.contract.base import DEFAULT_TENANT, Digest
 from bessemer.contract.model import Model, ModelState
 from bessemer.contract.problem import ErrorCode
 from bessemer.store.blobs import Blob
-from bessemer.store.sweep import rescue
 
 
 async def receive_model(
@@ -62,7 +61,6 @@ def _register(service: Service, blob: Blob) -> tuple[Model, bool]:
     created = models.get(blob.digest) is None
     again = models.inspect_again(blob.digest)
     model = models.add(blob.digest, blob.size_bytes, DEFAULT_TENANT)
-    rescue(service.store.artifacts, blob.digest, DEFAULT_TENANT)
     if (created or again) and model.state is ModelState.INSPECTING:
         service.try_enqueue_inspection(blob.digest)
     return model, created

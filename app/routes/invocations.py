@@ -26,7 +26,6 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.target import ExplicitTarget
 from bessemer.store.blobs import Blob
 from bessemer.store.errors import EmptyUploadError, TooLargeError
-from bessemer.store.sweep import rescue
 
 router = APIRouter(prefix="/v1/compilations/{id}/invocations", tags=["invocations"])
 
@@ -215,7 +214,6 @@ def _submit(
     )
     if invocation is None:
         raise refuse(ErrorCode.NOT_FOUND, f"Compilation {job.id} was deleted.")
-    rescue(service.store.artifacts, blob.digest, DEFAULT_TENANT)
     if invocation.state is JobState.QUEUED:
         service.try_enqueue_invocation(invocation.id)
     return invocation

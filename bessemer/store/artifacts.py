@@ -99,12 +99,8 @@ class Artifacts:
         """Let go of the threads."""
         self._threads.shutdown()
 
-    def has(self, digest: Digest, tenant: str = DEFAULT_TENANT) -> bool:
-        """Whether a blob is stored."""
-        return self.size(digest, tenant) is not None
-
     def size(self, digest: Digest, tenant: str = DEFAULT_TENANT) -> int | None:
-        """The bytes of a blob; None where it is not stored."""
+        """The bytes of a blob; None where it is not stored, or lies in the trash."""
         with mapped_errors():
             try:
                 return obstore.head(self._store, _key(digest, tenant))["size"]
@@ -132,7 +128,8 @@ class Artifacts:
     ) -> Iterator[bytes]:
         """The bytes from ``start`` up to, not including, ``end`` (None: to the blob's end).
 
-        A stream of the whole blob checks the digest, and raises after the last chunk where it is wrong.
+        A stream of the whole blob checks the digest, and raises after the last chunk where it is wrong. A
+        blob that a sweep took while a row was written that refers to it is put back.
 
         Raises:
             BlobMissingError: it is not stored; raised at once, not at the first chunk.
@@ -140,6 +137,9 @@ class Artifacts:
             ValueError: the range lies outside the blob.
         """
         size = self.size(digest, tenant)
+        if size is None:
+            self._restore(BlobKey(tenant, digest))
+            size = self.size(digest, tenant)
         if size is None:
             raise BlobMissingError(digest)
         last = size if end is None else end
@@ -187,45 +187,41 @@ class Artifacts:
             found = (discarded_at(entry["path"]) for entry in entries)
             yield tuple(entry for entry in found if entry is not None)
 
-    def discard(self, key: BlobKey, grace_seconds: float) -> bool:
+    def discard(self, key: BlobKey, grace_seconds: float) -> Discarded | None:
         """Move a blob to the trash, unless it was written less than ``grace_seconds`` ago.
 
         Returns:
-            Whether it was moved.
+            Where it lies; None where it was not moved.
         """
         place = Discarded(key, int(time.time()))
         with mapped_errors():
             try:
                 if not self._is_old(str(key), grace_seconds):
-                    return False
+                    return None
                 move(self._store, str(key), str(place))
                 # a writer may have come between: a folder's files keep their time when they are moved
                 if isinstance(self._store, LocalStore) and not self._is_old(str(place), grace_seconds):
                     move(self._store, str(place), str(key))
-                    return False
+                    return None
             except FileNotFoundError:
-                return False
-        return True
+                return None
+        return place
 
-    def restore(self, digest: Digest, tenant: str = DEFAULT_TENANT) -> bool:
-        """Put a blob back that lies in the trash.
-
-        Returns:
-            Whether it lay there.
-        """
-        found = [
-            entry for entries in self.trash() for entry in entries if entry.blob == BlobKey(tenant, digest)
-        ]
-        with mapped_errors():
-            for entry in found:
-                with suppress(FileNotFoundError):  # somebody else put it back
-                    move(self._store, str(entry), str(entry.blob))
-        return bool(found)
+    def put_back(self, entry: Discarded) -> None:
+        """Put a blob back that lies in the trash, unless somebody else does."""
+        with mapped_errors(), suppress(FileNotFoundError):
+            move(self._store, str(entry), str(entry.blob))
 
     def empty(self, entry: Discarded) -> None:
         """Delete from the trash for good."""
         with mapped_errors(), suppress(FileNotFoundError):
             obstore.delete(self._store, str(entry))
+
+    def _restore(self, key: BlobKey) -> None:
+        """Look for a blob in the whole of the trash and put it back."""
+        found = [entry for entries in self.trash() for entry in entries if entry.blob == key]
+        for entry in found:
+            self.put_back(entry)
 
     def _is_old(self, key: str, seconds: float) -> bool:
         return obstore.head(self._store, key)["last_modified"].timestamp() <= time.time() - seconds

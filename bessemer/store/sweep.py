@@ -2,8 +2,8 @@
 
 A blob is written before the row that refers to it, so a blob is left alone for a grace period after it was
 written, and kept in the trash for another. What turns out to be referred to after all, because a writer came
-between the look at the rows and the move, is put back: its name is its content's digest, so what is put back
-is what was there.
+between the look at the rows and the move, is put back, by the sweep or by whoever reads it first: its name is
+its content's digest, so what is put back is what was there.
 """
 
 import time
@@ -47,9 +47,12 @@ def sweep_blobs(
     discarded = 0
     for keys in artifacts.blobs_before(time.time() - grace_seconds):
         known = referenced(database, {key.digest for key in keys})
-        moved = [key for key in keys if key.digest not in known and artifacts.discard(key, grace_seconds)]
-        known = referenced(database, {key.digest for key in moved})
-        back = [key for key in moved if key.digest in known and artifacts.restore(key.digest, key.tenant)]
+        taken = [artifacts.discard(key, grace_seconds) for key in keys if key.digest not in known]
+        moved = [entry for entry in taken if entry is not None]
+        known = referenced(database, {entry.blob.digest for entry in moved})
+        back = [entry for entry in moved if entry.blob.digest in known]
+        for entry in back:
+            artifacts.put_back(entry)
         discarded += len(moved) - len(back)
     return Swept(discarded, restored, deleted)
 
@@ -70,14 +73,9 @@ def _empty_trash(database: Database, artifacts: Artifacts, trash_seconds: float)
         known = referenced(database, {entry.blob.digest for entry in entries})
         for entry in entries:
             if entry.blob.digest in known:
-                restored += artifacts.restore(entry.blob.digest, entry.blob.tenant)
+                artifacts.put_back(entry)
+                restored += 1
             elif entry.discarded_at <= time.time() - trash_seconds:
                 artifacts.empty(entry)
                 deleted += 1
     return restored, deleted
-
-
-def rescue(artifacts: Artifacts, digest: Digest, tenant: str) -> None:
-    """Put a blob back that a sweep took while its row was being written. Called after the row is written."""
-    if not artifacts.has(digest, tenant):
-        artifacts.restore(digest, tenant)

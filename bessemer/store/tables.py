@@ -124,6 +124,8 @@ MODELS = sa.Table(
     sa.Index("models_by_state", "state", "created_at"),
     sa.Index("models_newest", "tenant", "created_at", "digest"),
     sa.Index("models_used", "used_at"),
+    sa.Index("models_digest", "digest"),
+    sa.Index("models_sizes", "size_bytes"),
 )
 
 INVOCATIONS = sa.Table(
@@ -154,6 +156,7 @@ INVOCATIONS = sa.Table(
     sa.Index("invocations_by_state", "state", "created_at"),
     sa.Index("invocations_inputs", "inputs"),
     sa.Index("invocations_outputs", "outputs_digest"),
+    sa.Index("invocations_finished", "finished_at"),
 )
 
 WORKERS = sa.Table(

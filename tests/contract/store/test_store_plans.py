@@ -1,0 +1,79 @@
+"""What is asked again and again is found by indexes, however much the tables hold."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from store_samples import DIGEST
+
+from bessemer.contract.queue import TaskKind
+from bessemer.store.store import Store
+from bessemer.store.sweep import referenced
+from bessemer.store.tables import METADATA, WORKERS
+
+HOUR = 3600.0
+
+ASKED_OFTEN: dict[str, Callable[[Store], object]] = {
+    "jobs that were never enqueued": lambda store: store.jobs.unenqueued(5),
+    "models that were never enqueued": lambda store: store.models.unenqueued(5),
+    "invocations that were never enqueued": lambda store: store.invocations.unenqueued(5),
+    "jobs that are going on": lambda store: store.jobs.enqueued(5),
+    "models that are inspected": lambda store: store.models.enqueued(5),
+    "invocations that are going on": lambda store: store.invocations.enqueued(5),
+    "jobs that wait": lambda store: store.waiting.groups(),
+    "jobs that ended last": lambda store: store.waiting.recent_seconds(TaskKind.COMPILE, 20),
+    "the news of some jobs": lambda store: store.jobs.event_counts(["job-00000001", "job-00000002"]),
+    "rows that refer to blobs": lambda store: referenced(store.database, {DIGEST}),
+    "jobs and invocations past their time": lambda store: store.removal.expire_jobs(HOUR),
+    "models past their time": lambda store: store.removal.expire_models(HOUR),
+}
+
+Statement = tuple[str, Any]
+
+
+@contextmanager
+def statements_of(store: Store) -> Iterator[list[Statement]]:
+    heard: list[Statement] = []
+
+    def hear(_connection: object, _cursor: object, statement: str, parameters: Any, *_: object) -> None:
+        if statement.startswith(("SELECT", "WITH", "DELETE")):
+            heard.append((statement, parameters))
+
+    sa.event.listen(store.database.engine, "before_cursor_execute", hear)
+    try:
+        yield heard
+    finally:
+        sa.event.remove(store.database.engine, "before_cursor_execute", hear)
+
+
+def scans(store: Store, statement: Statement, sqlite_scan: str) -> set[str]:
+    """The tables that a statement reads from end to end; workers are few."""
+    text, parameters = statement
+    with store.database.read() as connection:
+        if store.database.is_sqlite:
+            rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", parameters)
+            plan, scan = "\n".join(row[3] for row in rows), sqlite_scan
+        else:
+            connection.exec_driver_sql("SET LOCAL enable_seqscan = off")  # small tables are read whole else
+            rows = connection.exec_driver_sql(f"EXPLAIN {text}", parameters)
+            plan, scan = "\n".join(row[0] for row in rows), r"Seq Scan on (\w+)"
+    return set(re.findall(scan, plan, re.MULTILINE)) & set(METADATA.tables) - {WORKERS.name}
+
+
+def assert_no_scans(store: Store, action: Callable[[Store], object], sqlite_scan: str) -> None:
+    with statements_of(store) as statements:
+        action(store)
+    assert statements
+    assert {table for statement in statements for table in scans(store, statement, sqlite_scan)} == set()
+
+
+@pytest.mark.parametrize("asked", ASKED_OFTEN)
+def test_neither_table_nor_index_is_read_from_end_to_end(store: Store, asked: str) -> None:
+    assert_no_scans(store, ASKED_OFTEN[asked], r"^SCAN (\w+)")
+
+
+def test_what_there_is_is_counted_from_indexes(store: Store) -> None:
+    assert_no_scans(store, lambda store: store.census(HOUR), r"^SCAN (\w+)\b(?! USING COVERING INDEX)")
