@@ -11,6 +11,7 @@ BessemerError
 │   ├── InvocationFailedError   the invocation ended as ``failed``
 │   └── ModelRejectedError      the inspection refused the model
 ├── CompilationCancelledError   the compilation ended as ``cancelled``
+├── InvocationCancelledError    the invocation ended as ``cancelled``
 ├── WaitTimeoutError            ``timeout`` ran out (a ``TimeoutError`` too)
 ├── InvalidArgumentError        an argument cannot be used (a ``ValueError`` too)
 ├── ExportError                 torch could not export or save a module
@@ -30,6 +31,7 @@ __all__ = [
     "ConflictError",
     "ExportError",
     "InvalidArgumentError",
+    "InvocationCancelledError",
     "InvocationFailedError",
     "ModelRejectedError",
     "NotFoundError",
@@ -98,6 +100,14 @@ class CompilationCancelledError(BessemerError):
     def __init__(self, compilation: Compilation) -> None:
         super().__init__(f"compilation {compilation.id} was cancelled")
         self.compilation = compilation
+
+
+class InvocationCancelledError(BessemerError):
+    """The invocation ended as ``cancelled``; ``invocation`` is its final document."""
+
+    def __init__(self, invocation: Invocation) -> None:
+        super().__init__(f"invocation {invocation.id} was cancelled")
+        self.invocation = invocation
 
 
 class ModelRejectedError(ProblemError):

@@ -1,5 +1,6 @@
 """The supervisor's part in invocations: brings bundle and inputs, orders the run, writes down what came."""
 
+import asyncio
 from functools import partial
 
 from bessemer.bundle.manifest import ARCHIVE
@@ -8,15 +9,18 @@ from bessemer.contract.invocation import OUTPUTS, Invocation
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.store.errors import BlobMissingError, DamagedError, FencedError
 from bessemer.store.queue import TaskKind
+from bessemer.telemetry.logs import log_fields
+from bessemer.telemetry.traces import Tracer
 from worker.attempts import Undertaking
 from worker.collect import collect_file
 from worker.ending import as_problem, conclude
 from worker.errors import MisbehavedError
 from worker.job_folder import JobFolder
-from worker.journal import SilentJournal
+from worker.journal import InvocationJournal
 from worker.messages import Invoked
 from worker.order import InvokeWork
 from worker.retry import unless_lost
+from worker.tracing import traced_job
 from worker.workbench import SLOTS, Workbench
 
 
@@ -25,8 +29,9 @@ class InvocationTask(Undertaking):
 
     kind = TaskKind.INVOKE
 
-    def __init__(self, invocation_id: JobId, bench: Workbench) -> None:
+    def __init__(self, invocation_id: JobId, bench: Workbench, tracer: Tracer) -> None:
         self._id = invocation_id
+        self._tracer = tracer
         self._bench = bench
         self._invocations = bench.store.invocations
 
@@ -54,9 +59,21 @@ class InvocationTask(Undertaking):
         """Run the library in a child, and take in its outputs."""
         patience = self._bench.patience
         invocation = await patience.call(partial(self._read, claim))
-        async with self._bench.folder(f"invoke-{self._id}", SLOTS[self.kind]) as folder:
-            result = unless_lost(await self._result(invocation, folder), lost_attempts)
-            return await patience.call(partial(self._write, claim, folder, result))
+        parent = await asyncio.to_thread(self._invocations.traceparent, self._id)
+        described: dict[str, str | int] = {
+            "bessemer.invocation": self._id,
+            "bessemer.job": invocation.compilation,
+            "bessemer.attempt": claim,
+            "bessemer.worker": self._bench.worker_id,
+        }
+        with (
+            log_fields(attempt=claim),
+            traced_job(self._tracer, parent, invocation.created_at, described, "invocation") as trace,
+        ):
+            async with self._bench.folder(f"invoke-{self._id}", SLOTS[self.kind]) as folder:
+                result = unless_lost(await self._result(invocation, claim, folder), lost_attempts)
+                trace.problem = await patience.call(partial(self._write, claim, folder, result))
+        return trace.problem
 
     def _read(self, claim: int) -> Invocation:
         invocation = self._invocations.get(self._id)
@@ -64,7 +81,7 @@ class InvocationTask(Undertaking):
             raise FencedError(self._id, claim)
         return invocation
 
-    async def _result(self, invocation: Invocation, folder: JobFolder) -> Invoked | Problem:
+    async def _result(self, invocation: Invocation, attempt: int, folder: JobFolder) -> Invoked | Problem:
         slot = SLOTS[self.kind]
         bundle = await self._bench.patience.call(partial(self._bundle, invocation.compilation))
         if bundle is None:
@@ -75,7 +92,8 @@ class InvocationTask(Undertaking):
         except (BlobMissingError, DamagedError) as error:
             return make_problem(ErrorCode.INVOCATION_FAILED, str(error))
         work, limit = InvokeWork(runs=invocation.runs), self._bench.settings.limit_invoke_seconds
-        ending = await self._bench.run(self._id, slot, folder, work, SilentJournal(), limit)
+        journal = InvocationJournal(self._invocations, self._id, attempt)
+        ending = await self._bench.run(self._id, slot, folder, work, journal, limit)
         result = conclude(ending)
         return result if isinstance(result, Invoked) else as_problem(result)
 
@@ -97,5 +115,8 @@ class InvocationTask(Undertaking):
                     self._id, attempt, result.threads, result.latency, result.outputs, outputs
                 )
                 return None
-        self._invocations.fail(self._id, attempt, result)
+        if result.code is ErrorCode.CANCELLED:
+            self._invocations.cancel_finished(self._id, attempt)
+        else:
+            self._invocations.fail(self._id, attempt, result)
         return result

@@ -8,6 +8,7 @@ from typing import Protocol
 from bessemer.contract.job import Progress
 from bessemer.contract.report import StageTime
 from bessemer.contract.stage import Stage
+from bessemer.store.invocations import Invocations
 from bessemer.store.jobs import Jobs
 from worker.messages import Confined, Message, ProgressMade, StageFinished, StageStarted
 
@@ -54,6 +55,18 @@ class SilentJournal:
     def cancel_requested(self) -> bool:
         """Never."""
         return False
+
+
+class InvocationJournal(SilentJournal):
+    """For invocations: nobody follows them, but they can be cancelled."""
+
+    def __init__(self, invocations: Invocations, invocation_id: str, attempt: int) -> None:
+        self._invocations = invocations
+        self._attempt = (invocation_id, attempt)
+
+    def cancel_requested(self) -> bool:
+        """Whether its user wants it stopped."""
+        return self._invocations.cancel_requested(*self._attempt)
 
 
 def _unheard(_job_id: str, _stage: Stage) -> None:

@@ -81,7 +81,7 @@ class Supervisor:
         if task.kind is TaskKind.INSPECT:
             return InspectionTask(task.id, self._bench)
         if task.kind is TaskKind.INVOKE:
-            return InvocationTask(task.id, self._bench)
+            return InvocationTask(task.id, self._bench, self._tracer)
         return CompilationTask(task, self._bench, self.hands, self._tracer)
 
 

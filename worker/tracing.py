@@ -42,19 +42,24 @@ class JobTrace:
 
 @contextmanager
 def traced_job(
-    tracer: Tracer, parent: str | None, waited_since: datetime, attributes: dict[str, str | int]
+    tracer: Tracer,
+    parent: str | None,
+    waited_since: datetime,
+    attributes: dict[str, str | int],
+    name: str = "job",
 ) -> Iterator[JobTrace]:
-    """A span for one attempt at a job, with one for the wait in the queue before the first.
+    """A span for one attempt at a job or an invocation, with one for the wait in the queue before the first.
 
     Args:
         tracer: where spans go.
         parent: the traceparent of the request that submitted the job.
         waited_since: when it did.
         attributes: the job's id, attempt and worker.
+        name: of the attempt's span.
     """
     if attributes["bessemer.attempt"] == 1:
         tracer.start("queue", parent, attributes=attributes, began_at=waited_since).end()
-    span = tracer.start("job", parent, SpanKind.CONSUMER, attributes)
+    span = tracer.start(name, parent, SpanKind.CONSUMER, attributes)
     job = JobTrace(tracer, span)
     error: str | None = "interrupted"
     try:

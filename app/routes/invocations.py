@@ -26,6 +26,7 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.target import ExplicitTarget
 from bessemer.store.blobs import Blob
 from bessemer.store.errors import EmptyUploadError, TooLargeError
+from bessemer.telemetry.traces import current_traceparent
 
 router = APIRouter(prefix="/v1/compilations/{id}/invocations", tags=["invocations"])
 
@@ -160,6 +161,25 @@ def head_outputs(service: ServiceDep, request: Request, invocation: InvocationDe
     return artifact_response(service, request, _outputs(invocation))
 
 
+@router.post(
+    "/{invocation}/cancel",
+    status_code=202,
+    summary="Cancel an invocation",
+    responses=documentation.answer(200, "It is cancelled.", documentation.INVOCATION)
+    | documentation.answer(202, "It runs, and was asked to stop.", documentation.INVOCATION)
+    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID, ErrorCode.STATE_CONFLICT),
+)
+def cancel_invocation(service: ServiceDep, response: Response, invocation: InvocationDep) -> Invocation:
+    """A queued invocation is cancelled at once, a running one within a second or so."""
+    after = service.store.invocations.request_cancel(invocation.id)
+    if after is None:
+        raise refuse(ErrorCode.NOT_FOUND, f"There is no invocation '{invocation.id}'.")
+    if after.state in (JobState.SUCCEEDED, JobState.FAILED):
+        raise refuse(ErrorCode.STATE_CONFLICT, f"Invocation {after.id} has {after.state} already.")
+    response.status_code = 200 if after.state is JobState.CANCELLED else 202
+    return after
+
+
 def _require_bundle(job: Compilation) -> None:
     if any(artifact.name == ARCHIVE for artifact in job.artifacts):
         return
@@ -211,6 +231,7 @@ def _submit(
         runs,
         None if needs is None else str(needs),
         DEFAULT_TENANT,
+        current_traceparent(),
     )
     if invocation is None:
         raise refuse(ErrorCode.NOT_FOUND, f"Compilation {job.id} was deleted.")

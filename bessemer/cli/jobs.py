@@ -73,15 +73,23 @@ def list_jobs(
             results.print(line, markup=False)
 
 
-def cancel(job_id: IdArgument, json: JsonOption = False, url: UrlOption = None) -> None:
-    """Cancel a compilation; a running one ends within seconds."""
+def cancel(
+    job_id: IdArgument,
+    invocation_id: Annotated[
+        str | None, typer.Argument(metavar="[INVOCATION]", help="One of its invocations, not itself.")
+    ] = None,
+    json: JsonOption = False,
+    url: UrlOption = None,
+) -> None:
+    """Cancel a compilation, or an invocation of one; a running one ends within seconds."""
     with connected(url) as client:
-        document = client.job(job_id).cancel().document
+        job = client.job(job_id)
+        document = job.cancel_invocation(invocation_id) if invocation_id else job.cancel().document
         if json:
             print_json(document)
             return
         done = document.state is JobState.CANCELLED
-        results.print(f"{job_id}: {'cancelled' if done else 'asked to cancel'}", markup=False)
+        results.print(f"{document.id}: {'cancelled' if done else 'asked to cancel'}", markup=False)
 
 
 def logs(

@@ -114,6 +114,10 @@ class AsyncJob(JobView):
             if cursor is None:
                 return
 
+    async def cancel_invocation(self, invocation_id: str) -> Invocation:
+        """As ``Job.cancel_invocation``."""
+        return await self._transport.run(invoking.cancel(self.id, invocation_id))
+
     async def download_outputs(self, invocation: Invocation, path: str | os.PathLike[str]) -> Path:
         """As ``Job.download_outputs``."""
         return await self._transport.run(invoking.download_outputs(invocation, Path(path)))

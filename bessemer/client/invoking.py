@@ -16,9 +16,9 @@ from bessemer.client.sources import Source, file_source, memory_source
 from bessemer.client.steps import Call, Flow, Sleep, Work, exchange
 from bessemer.contract.invocation import Invocation, InvocationPage
 from bessemer.contract.job import JobState
-from bessemer.errors import InvalidArgumentError, InvocationFailedError
+from bessemer.errors import InvalidArgumentError, InvocationCancelledError, InvocationFailedError
 
-__all__ = ["Arrays", "download_outputs", "get_invocation", "invoke", "page", "write_inputs"]
+__all__ = ["Arrays", "cancel", "download_outputs", "get_invocation", "invoke", "page", "write_inputs"]
 
 Arrays = Mapping[str, Any] | str | os.PathLike[str] | bytes
 """Arrays by name, or paths of ``.npy`` files; or one ``.npz`` or ``.safetensors`` file, or its bytes."""
@@ -35,6 +35,7 @@ def invoke(job_id: str, inputs: Arrays, runs: int) -> Flow[Invocation]:
     Raises:
         InvalidArgumentError: the inputs cannot be read.
         InvocationFailedError: it failed; the error holds the problem.
+        InvocationCancelledError: it was cancelled.
     """
     with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
         source: Source = yield Work(lambda: _source(inputs, Path(folder)))
@@ -44,9 +45,17 @@ def invoke(job_id: str, inputs: Arrays, runs: int) -> Flow[Invocation]:
         yield Sleep(wait_seconds)
         wait_seconds = min(2 * wait_seconds, LONGEST_POLL_SECONDS)
         invocation = yield from get_invocation(job_id, invocation.id)
+    if invocation.state is JobState.CANCELLED:
+        raise InvocationCancelledError(invocation)
     if invocation.state is not JobState.SUCCEEDED:
         raise InvocationFailedError(invocation)
     return invocation
+
+
+def cancel(job_id: str, invocation_id: str) -> Flow[Invocation]:
+    """Ask for the end of an invocation."""
+    reply = yield from exchange(Call("POST", f"{_path(job_id, invocation_id)}/cancel"))
+    return parse(Invocation, reply.body)
 
 
 def get_invocation(job_id: str, invocation_id: str) -> Flow[Invocation]:

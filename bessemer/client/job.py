@@ -137,6 +137,7 @@ class Job(JobView):
             InvalidArgumentError: the inputs cannot be read.
             ConflictError: the job has no bundle (yet).
             InvocationFailedError: the inputs are not the library's, or it failed on them.
+            InvocationCancelledError: it was cancelled.
         """
         return self._transport.run(invoking.invoke(self.id, inputs, runs))
 
@@ -149,6 +150,14 @@ class Job(JobView):
             cursor = page.next
             if cursor is None:
                 return
+
+    def cancel_invocation(self, invocation_id: str) -> Invocation:
+        """Ask for an invocation's end; a running one ends a little later.
+
+        Raises:
+            ConflictError: it has succeeded or failed.
+        """
+        return self._transport.run(invoking.cancel(self.id, invocation_id))
 
     def download_outputs(self, invocation: Invocation, path: str | os.PathLike[str]) -> Path:
         """Fetch an invocation's outputs as ``.npz`` and check their digest.

@@ -39,6 +39,7 @@ class Invocations:
         runs: int,
         needs: str | None = None,
         tenant: str = DEFAULT_TENANT,
+        traceparent: str | None = None,
     ) -> Invocation | None:
         """Insert a queued invocation; the same id with the same inputs gives the one that is there.
 
@@ -50,6 +51,7 @@ class Invocations:
             runs: how often to time the library.
             needs: what the library needs of a worker's processor, as ``contract.capability`` writes it.
             tenant: whose it is.
+            traceparent: the trace to which it belongs, in W3C's form; that of the first submission stays.
 
         Returns:
             The invocation; None where there is no such compilation (any more).
@@ -66,6 +68,7 @@ class Invocations:
             "state": JobState.QUEUED.value,
             "attempt": 0,
             "outputs": [],
+            "traceparent": traceparent,
             "created_at": now(),
         }
         try:
@@ -103,6 +106,19 @@ class Invocations:
         return InvocationPage(
             items=items, next=to_cursor(Position(items[-1].created_at, items[-1].id)) if more else None
         )
+
+    def request_cancel(self, invocation_id: JobId) -> Invocation | None:
+        """Cancel a queued invocation at once, ask a running one to stop, leave a final one as it is.
+
+        Returns:
+            The invocation afterwards; None where there is none of that id.
+        """
+        named = sa.update(INVOCATIONS).where(INVOCATIONS.c.id == invocation_id)
+        queued = INVOCATIONS.c.state == JobState.QUEUED.value
+        with self._database.write() as connection:
+            if connection.execute(named.where(queued).values(_ended(JobState.CANCELLED))).rowcount == 0:
+                connection.execute(named.where(_RUNNING).values(cancel_requested=True))
+        return self.get(invocation_id)
 
     # what the queue is told
 
@@ -164,6 +180,25 @@ class Invocations:
         """
         self._move(invocation_id, attempt, {"worker": None})
 
+    def traceparent(self, invocation_id: JobId) -> str | None:
+        """The trace that an invocation was submitted in."""
+        query = sa.select(INVOCATIONS.c.traceparent).where(INVOCATIONS.c.id == invocation_id)
+        with self._database.read() as connection:
+            return connection.execute(query).scalar_one_or_none()
+
+    def cancel_requested(self, invocation_id: JobId, attempt: int) -> bool:
+        """Whether its user wants it stopped.
+
+        Raises:
+            FencedError: the attempt no longer owns it.
+        """
+        query = sa.select(INVOCATIONS.c.cancel_requested).where(_owned(invocation_id, attempt))
+        with self._database.read() as connection:
+            requested: bool | None = connection.execute(query).scalar_one_or_none()
+        if requested is None:
+            raise FencedError(invocation_id, attempt)
+        return requested
+
     def succeed(
         self,
         invocation_id: JobId,
@@ -173,7 +208,7 @@ class Invocations:
         outputs: tuple[TensorSpec, ...],
         artifact: Artifact,
     ) -> None:
-        """End it well; its outputs are stored already. Raises ``FencedError``, as does ``fail``."""
+        """End it well; its outputs are stored already. Raises ``FencedError``, as do those that follow."""
         values = {
             "threads": threads,
             "latency": latency.model_dump(mode="json") if latency else None,
@@ -187,15 +222,15 @@ class Invocations:
         """End it with a problem."""
         self._end(invocation_id, attempt, JobState.FAILED, {"problem": problem.model_dump(mode="json")})
 
+    def cancel_finished(self, invocation_id: JobId, attempt: int) -> None:
+        """End it as cancelled, once its processes are gone."""
+        self._end(invocation_id, attempt, JobState.CANCELLED, {})
+
     def _end(self, invocation_id: JobId, attempt: int, state: JobState, values: Mapping[str, Any]) -> None:
-        self._move(invocation_id, attempt, {**values, "state": state.value, "finished_at": now()})
+        self._move(invocation_id, attempt, {**values, **_ended(state)})
 
     def _move(self, invocation_id: JobId, attempt: int, values: Mapping[str, Any]) -> None:
-        statement = (
-            sa.update(INVOCATIONS)
-            .where(INVOCATIONS.c.id == invocation_id, INVOCATIONS.c.attempt == attempt, _RUNNING)
-            .values(values)
-        )
+        statement = sa.update(INVOCATIONS).where(_owned(invocation_id, attempt)).values(values)
         with self._database.write() as connection:
             if connection.execute(statement).rowcount == 0:
                 raise FencedError(invocation_id, attempt)
@@ -217,6 +252,14 @@ class Invocations:
 _GOING_ON = [state.value for state in JobState if not state.final]
 _RUNNING = INVOCATIONS.c.state == JobState.RUNNING.value
 _IN_HAND = sa.and_(_RUNNING, INVOCATIONS.c.worker.is_not(None))
+
+
+def _owned(invocation_id: JobId, attempt: int) -> sa.ColumnElement[bool]:
+    return sa.and_(INVOCATIONS.c.id == invocation_id, INVOCATIONS.c.attempt == attempt, _RUNNING)
+
+
+def _ended(state: JobState) -> dict[str, Any]:
+    return {"state": state.value, "finished_at": now()}
 
 
 def _to_invocation(row: sa.Row[Any]) -> Invocation:

@@ -148,6 +148,8 @@ INVOCATIONS = sa.Table(
     sa.Column("artifact", _document()),
     sa.Column("outputs_digest", sa.String(64)),
     sa.Column("problem", _document()),
+    sa.Column("cancel_requested", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("traceparent", sa.String(55)),
     sa.Column("created_at", Moment, nullable=False),
     sa.Column("enqueued_at", Moment),
     sa.Column("started_at", Moment),

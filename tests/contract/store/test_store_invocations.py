@@ -85,6 +85,35 @@ def test_an_attempt_that_was_not_handed_back_counts_as_lost(store: Store, job: s
         store.invocations.hand_back("invocation-1", last)
 
 
+def test_a_queued_invocation_is_cancelled_at_once_and_is_not_taken(store: Store, job: str) -> None:
+    submitted(store)
+    cancelled = store.invocations.request_cancel("invocation-1")
+    assert cancelled is not None
+    assert (cancelled.state, cancelled.finished_at is None) == (JobState.CANCELLED, False)
+    assert store.invocations.start("invocation-1", "w1") is None
+    assert store.invocations.request_cancel("invocation-1") == cancelled
+    assert store.invocations.request_cancel("another") is None
+
+
+def test_a_running_invocation_is_asked_to_stop_and_ends_as_cancelled(store: Store, job: str) -> None:
+    submitted(store)
+    store.invocations.start("invocation-1", "w1")
+    assert not store.invocations.cancel_requested("invocation-1", 1)
+    asked = store.invocations.request_cancel("invocation-1")
+    assert asked is not None and asked.state is JobState.RUNNING
+    assert store.invocations.cancel_requested("invocation-1", 1)
+    store.invocations.cancel_finished("invocation-1", 1)
+    assert read(store, "invocation-1").state is JobState.CANCELLED
+    with pytest.raises(FencedError):
+        store.invocations.cancel_requested("invocation-1", 1)
+
+
+def test_an_invocation_keeps_the_trace_of_its_first_submission(store: Store, job: str) -> None:
+    for trace in ("first", "second"):
+        store.invocations.submit("invocation-1", JOB, DIGEST, 10, 3, traceparent=trace)
+    assert store.invocations.traceparent("invocation-1") == "first"
+
+
 def test_a_final_invocation_does_not_move_again(store: Store, job: str) -> None:
     submitted(store)
     store.invocations.start("invocation-1", "w1")

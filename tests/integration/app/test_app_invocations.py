@@ -102,6 +102,30 @@ async def test_the_same_key_and_inputs_give_the_same_run(api: httpx.AsyncClient,
     assert [item["id"] for item in listed["items"]] == [answers[0].json()["id"]]
 
 
+async def test_an_invocation_is_cancelled_while_it_waits_asked_while_it_runs_and_refused_after(
+    api: httpx.AsyncClient, front: Service, compiled: str, tmp_path: Path
+) -> None:
+    waiting, running, ended = [await invoked(api, compiled) for _ in range(3)]
+    front.store.invocations.start(running.id, "w1")
+    finish(front, ended, tmp_path)
+    answers = [await api.post(f"{compiled}/{one.id}/cancel") for one in (waiting, running, ended)]
+    assert [answer.status_code for answer in answers] == [200, 202, 409]
+    assert [answers[0].json()["state"], answers[1].json()["state"], answers[2].json()["code"]] == [
+        "cancelled",
+        "running",
+        "state-conflict",
+    ]
+    assert front.store.invocations.cancel_requested(running.id, 1)
+
+
+async def test_an_invocation_belongs_to_its_clients_trace(
+    api: httpx.AsyncClient, front: Service, compiled: str
+) -> None:
+    trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    answer = await api.post(compiled, content=INPUTS, headers={"traceparent": trace})
+    assert front.store.invocations.traceparent(answer.json()["id"]) == trace
+
+
 @pytest.mark.parametrize("ends_as", ["queued", "failed"])
 async def test_what_has_no_bundle_cannot_be_run(
     api: httpx.AsyncClient, played: PlayedWorker, job: str, ends_as: str

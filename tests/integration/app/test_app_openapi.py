@@ -25,6 +25,7 @@ PATHS = {
     "/v1/compilations/{id}/cancel": {"post"},
     "/v1/compilations/{id}/invocations": {"post", "get"},
     "/v1/compilations/{id}/invocations/{invocation}": {"get"},
+    "/v1/compilations/{id}/invocations/{invocation}/cancel": {"post"},
     "/v1/compilations/{id}/invocations/{invocation}/outputs": {"get", "head"},
     "/v1/targets": {"get"},
     "/v1/workers": {"get"},

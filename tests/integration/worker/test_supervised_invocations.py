@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 from worker_samples import groups_noted, wait_until
 
 from bessemer.contract.invocation import MAX_RUNS, OUTPUTS, Invocation
@@ -16,6 +17,10 @@ from bessemer.contract.job import JobState
 from bessemer.contract.problem import ErrorCode
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue import Task, TaskKind
+from bessemer.store.tables import INVOCATIONS
+from bessemer.telemetry.traces import open_tracer
+from tests.integration.otlp_collector import collecting
+from worker.supervisor import Supervisor
 
 Rig = Any
 NUMBERS = itertools.count(1)
@@ -91,3 +96,39 @@ def test_an_invocation_that_cost_three_workers_is_given_up(rig: Rig, compilation
     done = handled(rig, task)
     assert (done.state, done.lost_attempts) == (JobState.FAILED, 3)
     assert done.problem.code is ErrorCode.WORKER_LOST
+
+
+def test_cancelling_a_running_invocation_ends_its_processes_and_its_row(rig: Rig, compilation: str) -> None:
+    task = asked(rig, compilation, MAX_RUNS)
+
+    async def invoke() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(rig.supervisor().handle(task))
+            await asyncio.to_thread(wait_until, lambda: bool(groups_noted(rig.place.folder)))
+            await asyncio.to_thread(rig.store.invocations.request_cancel, task.id)
+
+    rig.runner.run(invoke())
+    done = row(rig, task)
+    assert (done.state, done.attempt, done.problem) == (JobState.CANCELLED, 1, None)
+    assert not groups_noted(rig.place.folder)
+
+
+def test_an_attempt_at_an_invocation_is_a_span_of_its_requests_trace(
+    rig: Rig, compilation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = asked(rig, compilation)
+    with rig.store.database.write() as connection:
+        connection.execute(sa.update(INVOCATIONS).values(traceparent=f"00-{'a' * 32}-{'b' * 16}-01"))
+    with collecting() as collector:
+        for name, value in collector.environment.items():
+            monkeypatch.setenv(name, value)
+        tracer = open_tracer("worker")
+        supervisor = Supervisor(rig.settings(), rig.store, rig.place, rig.zygote, tracer=tracer)
+        rig.runner.run(supervisor.handle(task))
+        tracer.close()
+    spans = {span.name: span for span in collector.spans}
+    assert {name: (span.trace, span.parent) for name, span in spans.items()} == {
+        "queue": ("a" * 32, "b" * 16),
+        "invocation": ("a" * 32, "b" * 16),
+    }
+    assert spans["invocation"].attributes["bessemer.invocation"] == task.id
