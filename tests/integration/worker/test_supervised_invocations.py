@@ -105,6 +105,7 @@ def test_cancelling_a_running_invocation_ends_its_processes_and_its_row(rig: Rig
         async with asyncio.TaskGroup() as group:
             group.create_task(rig.supervisor().handle(task))
             await asyncio.to_thread(wait_until, lambda: bool(groups_noted(rig.place.folder)))
+            os.kill(groups_noted(rig.place.folder)[0], signal.SIGSTOP)  # so that it does not end before
             await asyncio.to_thread(rig.store.invocations.request_cancel, task.id)
 
     rig.runner.run(invoke())
