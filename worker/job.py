@@ -69,7 +69,8 @@ async def run_job(
             verdict = await watch(job, limits, cancelled.is_set, observer.used)
             exit_ = await job.exited
             await job.kill()
-            heard = await asyncio.wait_for(listening, LAST_WORDS_SECONDS)
+            # what it said may still wait for the store
+            heard = await asyncio.wait_for(listening, LAST_WORDS_SECONDS + patience.seconds)
         finally:
             listening.cancel()
         if exit_.zygote_lost:

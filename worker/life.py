@@ -90,7 +90,7 @@ async def _reap(reaper: Reaper, interval_seconds: float) -> None:
     while True:
         try:
             await asyncio.to_thread(reaper.reap)
-        except StoreUnavailableError as error:
+        except Exception as error:
             log.warning("lost workers cannot be looked for just now: %s", error)
         await asyncio.sleep(interval_seconds)
 

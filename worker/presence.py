@@ -11,7 +11,6 @@ from pathlib import Path
 from bessemer.contract.base import now
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.service import Worker
-from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.workers import Workers
 from worker.hands import Hands
 from worker.machine import processor
@@ -40,7 +39,7 @@ class Presence:
         self.pulse.feel()
 
     async def keep(self, workers: Workers, lease_seconds: float) -> None:
-        """Say so several times per lease, until cancelled. While the store is away, nobody hears it.
+        """Say so several times per lease, until cancelled. Where the store fails, however, nobody hears it.
 
         In a thread of its own: what other threads wait for must not cost the worker its lease.
         """
@@ -49,7 +48,7 @@ class Presence:
             while True:
                 try:
                     await loop.run_in_executor(heart, self.beat, workers)
-                except StoreUnavailableError as error:
+                except Exception as error:
                     log.warning("worker %s cannot say that it is alive: %s", self.id, error)
                 await asyncio.sleep(lease_seconds / BEATS_PER_LEASE)
 

@@ -16,6 +16,8 @@ BUSY_TIMEOUT_SECONDS = 30
 CONNECT_TIMEOUT_SECONDS = 10
 UTF8 = "UTF8"
 _WRITES = "bessemer_writes"
+_READ_ONLY = "25006"
+"""PostgreSQL's word (SQLSTATE) for a write to a standby, or to a server that was made read-only."""
 _SQLITE_CLOCK = "strftime('%Y-%m-%d %H:%M:%f', 'now') || '000'"
 """In the form in which SQLAlchemy keeps moments there, with microseconds."""
 
@@ -24,8 +26,8 @@ class Database:
     """Transactions on one database.
 
     Raises:
-        StoreUnavailableError: from every transaction, where the database cannot be reached, stays locked, or
-            does not keep text as UTF-8.
+        StoreUnavailableError: from every transaction, where the database cannot be reached, stays locked,
+            may only be read, or does not keep text as UTF-8.
     """
 
     def __init__(self, url: URL) -> None:
@@ -59,6 +61,15 @@ class Database:
         if not self.is_sqlite:
             connection.exec_driver_sql(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE")
 
+    def require_writable(self, connection: sa.Connection) -> None:
+        """Refuse to go on where others cannot write either.
+
+        Raises:
+            StoreUnavailableError: the server is a standby, or was made read-only.
+        """
+        if not self.is_sqlite and connection.exec_driver_sql("SHOW transaction_read_only").scalar() == "on":
+            raise StoreUnavailableError("the database may only be read just now")
+
     def close(self) -> None:
         """Close every connection."""
         self.engine.dispose()
@@ -69,8 +80,22 @@ def mapped_errors() -> Iterator[None]:
     """Turn a driver's complaint about the connection into the store's own error."""
     try:
         yield
-    except (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.TimeoutError) as error:
+    except (
+        sa.exc.OperationalError,
+        sa.exc.InterfaceError,
+        sa.exc.InternalError,
+        sa.exc.TimeoutError,
+    ) as error:
         raise StoreUnavailableError(f"the database cannot be used: {error}") from error
+
+
+def _give_up_connection(context: sa.ExceptionContext) -> None:
+    """One to a server that is no primary any more: the next one may be to its successor."""
+    if getattr(context.original_exception, "sqlstate", None) == _READ_ONLY:
+        context.is_disconnect = True
+
+
+sa.event.listen(sa.Engine, "handle_error", _give_up_connection)  # of every engine, the job engine's too
 
 
 def _to_json(value: Any) -> str:

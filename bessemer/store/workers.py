@@ -38,8 +38,9 @@ class Workers:
         return tuple(Worker.model_validate({**row.document, "seen_at": row.seen_at}) for row in rows)
 
     def beats(self) -> Mapping[str, datetime]:
-        """When each worker that never left was seen last, by id."""
+        """When each worker that never left was seen last, by id; unavailable while no beat can be written."""
         with self._database.read() as connection:
+            self._database.require_writable(connection)
             rows = connection.execute(sa.select(WORKERS.c.id, WORKERS.c.seen_at)).all()
         return {row.id: row.seen_at for row in rows}
 

@@ -112,6 +112,29 @@ def test_a_database_that_goes_away_is_unavailable(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_server_that_became_a_standby_is_unavailable_and_its_connections_are_given_up(
+    tmp_path: Path, postgresql_server: sa.URL
+) -> None:
+    server = sa.create_engine(
+        postgresql_server.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT"
+    )
+    with server.connect() as connection:
+        connection.exec_driver_sql("CREATE DATABASE standby")
+        url = postgresql_server.set(database="standby").render_as_string(hide_password=False)
+        store = open_store(StoreSettings(data=tmp_path, database_url=url))
+        connection.exec_driver_sql("ALTER DATABASE standby SET default_transaction_read_only = on")
+        store.database.close()
+        assert store.ping()
+        with pytest.raises(StoreUnavailableError, match="read-only"):
+            store.models.add("0" * 64, 1)
+        with pytest.raises(StoreUnavailableError, match="only be read"):
+            store.workers.beats()
+        connection.exec_driver_sql("ALTER DATABASE standby RESET default_transaction_read_only")
+        assert store.models.add("0" * 64, 1).size_bytes == 1
+    store.close()
+    server.dispose()
+
+
 def test_a_file_that_is_no_database_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "bessemer.sqlite").write_bytes(b"no database at all" * 1000)
     with pytest.raises(StoreUnavailableError):

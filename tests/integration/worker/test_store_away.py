@@ -26,12 +26,13 @@ from bessemer.store.store import open_store
 from bessemer.store.workers import Workers
 from examples.local_postgresql import postgresql_server
 from tests.integration.malicious_models import malicious_model
+from worker import job
 from worker.ending import Ending
 from worker.hands import Hands
 from worker.job import run_job
 from worker.job_folder import make_job_folder, remove_job_folder, seal
 from worker.journal import CompilationJournal, Journal, SilentJournal
-from worker.messages import Inspected
+from worker.messages import Inspected, Message
 from worker.order import InspectWork, Ready, StartJob
 from worker.patience import Patience
 from worker.presence import Presence
@@ -40,6 +41,7 @@ from worker.pulse import Pulse
 Rig = Any
 NOWHERE = make_url("postgresql+psycopg://127.0.0.1:1/nothing")
 PATIENCE_SECONDS = 60.0
+IMPATIENT = Patience(0)
 
 
 class DeafJournal(SilentJournal):
@@ -59,8 +61,21 @@ def away() -> Iterator[Database]:
     database.close()
 
 
-def run(rig: Rig, body: str, journal: Journal) -> Ending:
-    """Run an inspection with a journal, for as long as patience lasts."""
+class LateJournal(SilentJournal):
+    """Of a store that is away until the job has long ended."""
+
+    refusals = 5
+    heard = 0
+
+    def write(self, message: Message) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise StoreUnavailableError("away")
+        self.heard += 1
+
+
+def run(rig: Rig, body: str, journal: Journal, patience: Patience = IMPATIENT) -> Ending:
+    """Run an inspection with a journal, for as long as the test's patience lasts."""
     settings = rig.settings(limit_wall_seconds=3600)
     uid = rig.place.slot_uid(settings.slot_uid_base, 0)
     folder = make_job_folder(rig.place.jobs / "noted", uid)
@@ -77,7 +92,7 @@ def run(rig: Rig, body: str, journal: Journal) -> Ending:
 
     async def running() -> Ending:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            return await run_job(rig.zygote, order, folder, settings.limits(None), journal, Patience(0))
+            return await run_job(rig.zygote, order, folder, settings.limits(None), journal, patience)
 
     try:
         return rig.runner.run(running())
@@ -85,16 +100,24 @@ def run(rig: Rig, body: str, journal: Journal) -> Ending:
         remove_job_folder(folder.path)
 
 
+@pytest.fixture(params=["away", "broken"])
+def failing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """A database that cannot be reached, or one that has no table of workers."""
+    database = Database(NOWHERE if request.param == "away" else make_url(f"sqlite:///{tmp_path / 'empty'}"))
+    yield database
+    database.close()
+
+
 async def test_a_heartbeat_that_nobody_hears_is_not_the_last(
-    away: Database, caplog: pytest.LogCaptureFixture
+    failing: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     sandbox = SandboxStatus(mode=SandboxMode.OFF, layers=())
     able = Capability(architecture="x86_64", foreign=(), processors={}, lacking=())
     ready = Ready(seconds=1, mcpu="generic", versions={}, capability=able)
     pulse = Pulse(lease_seconds=1)
     presence = Presence("lonely", ready, sandbox, 1, Hands(), pulse)
-    beating = asyncio.create_task(presence.keep(Workers(away), lease_seconds=1))
-    await asyncio.to_thread(wait_until, lambda: bool(caplog.messages) or beating.done())
+    beating = asyncio.create_task(presence.keep(Workers(failing), lease_seconds=1))
+    await asyncio.to_thread(wait_until, lambda: len(caplog.messages) > 1 or beating.done())
     assert not beating.done()
     assert "cannot say that it is alive" in caplog.text
     assert pulse.fault() is not None
@@ -111,6 +134,16 @@ def test_a_job_outlasts_polls_that_fail(rig: Rig) -> None:
     ending = run(rig, "import time; time.sleep(1)", journal)
     assert isinstance(ending.last, Inspected)
     assert journal.polls > 1
+
+
+def test_what_a_job_said_before_it_ended_waits_for_the_store(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "LAST_WORDS_SECONDS", 0.1)
+    journal = LateJournal()
+    ending = run(rig, "return 0", journal, Patience(PATIENCE_SECONDS))
+    assert isinstance(ending.last, Inspected)
+    assert (journal.refusals, journal.heard > 0) == (0, True)
 
 
 def test_a_job_whose_artifact_store_is_away_waits_and_loses_no_attempt(rig: Rig) -> None:

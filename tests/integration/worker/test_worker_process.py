@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import httpx
@@ -25,6 +26,8 @@ from bessemer.store.reaper import Leases, Reaper
 from examples.local_postgresql import LocalPostgresql, postgresql_server
 from tests.integration.otlp_collector import Collector, collecting
 from worker.zygote_handle import CHECKOUT
+
+OUTAGE_SECONDS = 3 * LEASE_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -142,14 +145,36 @@ def test_a_workers_spans_have_every_stage_of_the_job(collector: Collector, succe
     assert (job.attributes["bessemer.job"], job.attributes["bessemer.attempt"]) == (succession.job.id, 2)
 
 
-def test_a_worker_outlasts_a_database_that_is_away_for_longer_than_its_lease(
-    prepared: Premises, succession: Succession, database: LocalPostgresql, tmp_path: Path
+@contextmanager
+def stopped(database: LocalPostgresql) -> Iterator[None]:
+    database.stop()
+    try:
+        yield
+    finally:
+        database.start()
+
+
+@contextmanager
+def readonly(database: LocalPostgresql) -> Iterator[None]:
+    database.allow_writes(False)
+    try:
+        yield
+    finally:
+        database.allow_writes(True)
+
+
+@pytest.mark.parametrize("outage", [stopped, readonly])
+def test_a_worker_outlasts_a_database_that_fails_for_longer_than_its_lease(
+    prepared: Premises,
+    succession: Succession,
+    database: LocalPostgresql,
+    tmp_path: Path,
+    outage: Callable[[LocalPostgresql], AbstractContextManager[None]],
 ) -> None:
     digest = upload(prepared.store, tmp_path, f"import time; time.sleep({LEASE_SECONDS})")
-    task = begun(prepared, submit(prepared.store, "patient-job", digest))
-    database.stop()
-    time.sleep(1.5 * LEASE_SECONDS)
-    database.start()
+    task = begun(prepared, submit(prepared.store, f"patient-job-{outage.__name__}", digest))
+    with outage(database):
+        time.sleep(OUTAGE_SECONDS)
 
     def row() -> Compilation | None:
         with contextlib.suppress(StoreUnavailableError):  # a connection of before the outage
