@@ -62,12 +62,13 @@ class Database:
             connection.exec_driver_sql(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE")
 
     def require_writable(self, connection: sa.Connection) -> None:
-        """Refuse to go on where others cannot write either.
+        """Refuse to go on, and give the connection up, where others cannot write either.
 
         Raises:
             StoreUnavailableError: the server is a standby, or was made read-only.
         """
         if not self.is_sqlite and connection.exec_driver_sql("SHOW transaction_read_only").scalar() == "on":
+            connection.invalidate()
             raise StoreUnavailableError("the database may only be read just now")
 
     def close(self) -> None:
