@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
 
 from bessemer.contract.request import Tolerance
 from worker.pipeline.compare import Array, compare
-
-
-def scaled(tolerance: Tolerance, reference: Array) -> Tolerance:
-    """A tolerance whose absolute part counts in units of the reference's largest element."""
-    return Tolerance(relative=tolerance.relative, absolute=tolerance.absolute * scale_of(reference))
-
-
-def scale_of(reference: Array) -> float:
-    """The largest magnitude of the finite elements; 0 of none."""
-    finite = np.abs(reference[np.isfinite(reference)].astype(np.float64))
-    return float(finite.max(initial=0))
+from worker.pipeline.rounding import scale_of
 
 
 def share_of_scale(output: Array, reference: Array) -> float:
     """The largest difference from the reference as a share of its largest element."""
     found = compare("output", output, reference, Tolerance(relative=0, absolute=0))
     return found.max_absolute_error / (scale_of(reference) or 1.0)
+
+
+def distance(outputs: Sequence[Array], references: Sequence[Array]) -> float:
+    """The largest share over all outputs, in the references' types."""
+    return max(
+        share_of_scale(output.astype(reference.dtype), reference)
+        for output, reference in zip(outputs, references, strict=True)
+    )

@@ -21,7 +21,7 @@ def explain(outcome: Outcome) -> str:
         return UNKNOWN
     if outcome.exact_error <= NEAR * outcome.own_error:
         return (
-            f"rounding: from torch's float64 result, torch's own float32 result is {outcome.own_error:.1e} "
+            f"rounding: from float64's result, torch's own float32 result is {outcome.own_error:.1e} "
             f"away, ours {outcome.exact_error:.1e}"
         )
     return UNKNOWN

@@ -48,9 +48,10 @@ class Outcome(BaseModel):
         error: what stopped it; empty where nothing did.
         relative_error: the largest difference, as a share of the output's largest element; of the output
             where that is largest.
-        own_error: where it differs too much, the same of torch's float32 result from torch's float64 result.
-        exact_error: and of ours from torch's float64 result.
-        strict: whether every element also lies within the default tolerance of ``verify``.
+        own_error: where it differs too much, the same of torch's result from that of float64.
+        exact_error: and of ours from that of float64.
+        strict: whether every element lies within the default tolerance, narrower than torch's own rounding or
+            not.
     """
 
     name: str

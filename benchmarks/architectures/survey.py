@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import tempfile
 import time
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 import tvm
 from torch import fx, nn
 from tvm import relax
 
-from benchmarks.architectures.differences import scaled, share_of_scale
+from benchmarks.architectures.differences import distance
 from benchmarks.architectures.entry import Architecture, Inputs
 from benchmarks.architectures.outcomes import Form, Outcome, Reached
 from benchmarks.architectures.weights import calibrate, enliven
@@ -26,12 +24,16 @@ from bessemer.contract.tensor import TensorSpec
 from worker.errors import JobError
 from worker.executable import compile_module
 from worker.pipeline.capture import capture
-from worker.pipeline.compare import Array, compare
+from worker.pipeline.exact import exact_outputs
 from worker.pipeline.optimize import optimize
 from worker.pipeline.translate import translate
 from worker.pipeline.types import Captured, Translated, Upload, Workshop
+from worker.pipeline.verify import compare_outputs
 from worker.schedules.default import schedule_rest
 from worker.targets import host_mcpu, tvm_target
+
+if TYPE_CHECKING:
+    from worker.pipeline.types import Arrays
 
 MAX_CHARACTERS = 400
 
@@ -45,7 +47,7 @@ def survey(architecture: Architecture, form: Form, until: Reached, seed: int = 0
         try:
             model, inputs = _make(architecture, seed)
             path = save(model, inputs, form, Path(folder))
-            _advance(outcome, path, model, inputs, until)
+            _advance(outcome, path, inputs, until)
         except JobError as error:
             outcome.error = f"{error.code.value}: {error.detail.splitlines()[0][:MAX_CHARACTERS]}"
         except Exception as error:
@@ -76,7 +78,7 @@ def save(model: nn.Module, inputs: Inputs, form: Form, folder: Path) -> Path:
     return path
 
 
-def _advance(outcome: Outcome, path: Path, model: nn.Module, inputs: Inputs, until: Reached) -> None:
+def _advance(outcome: Outcome, path: Path, inputs: Inputs, until: Reached) -> None:
     workshop = _workshop(path.parent)
     outcome.reached = Reached.SAVED
     captured = capture(_upload(path, outcome.form, inputs), workshop)
@@ -89,12 +91,7 @@ def _advance(outcome: Outcome, path: Path, model: nn.Module, inputs: Inputs, unt
     outcome.reached = Reached.BUILT
     if until is Reached.BUILT:
         return
-    found = _run(executable, captured)
-    _verify(outcome, captured, found)
-    if outcome.error:
-        exact = exact_outputs(model, captured)
-        outcome.own_error = distance(captured.references, exact)
-        outcome.exact_error = distance(found, exact)
+    _verify(outcome, captured, _run(executable, captured))
 
 
 def _compile(translated: Translated, workshop: Workshop) -> relax.VMExecutable:
@@ -103,41 +100,28 @@ def _compile(translated: Translated, workshop: Workshop) -> relax.VMExecutable:
     return compile_module(schedule_rest(module, target), target)
 
 
-def _run(executable: relax.VMExecutable, captured: Captured) -> list[Array]:
+def _run(executable: relax.VMExecutable, captured: Captured) -> Arrays:
     machine = relax.VirtualMachine(executable, tvm.cpu())
-    return [one.numpy() for one in machine["main"](*map(tvm.runtime.tensor, captured.inputs))]
+    return tuple(one.numpy() for one in machine["main"](*map(tvm.runtime.tensor, captured.inputs)))
 
 
-def _verify(outcome: Outcome, captured: Captured, found: Sequence[Array]) -> None:
-    options = captured.upload.request.verify
-    differing, strict = 0, True
-    for spec, output, reference in zip(captured.output_specs, found, captured.references, strict=True):
-        tolerance = options.tolerance(spec.dtype)
-        strict &= compare(spec.name, output, reference, tolerance).mismatches == 0
-        differing += compare(spec.name, output, reference, scaled(tolerance, reference)).mismatches
-    outcome.strict = strict
+def _verify(outcome: Outcome, captured: Captured, found: Arrays) -> None:
     outcome.relative_error = distance(found, captured.references)
-    if differing:
-        outcome.error = f"{differing} elements differ"
-    else:
-        outcome.reached = Reached.VERIFIED
+    try:
+        comparisons = compare_outputs(found, captured, captured.example)
+    except JobError:
+        _weigh(outcome, captured, found)
+        raise
+    outcome.strict = all(one.rounding is None for one in comparisons)
+    outcome.reached = Reached.VERIFIED
 
 
-def exact_outputs(model: nn.Module, captured: Captured) -> list[Array]:
-    """What torch computes of the same inputs and parameters in float64."""
-    inputs = [torch.from_numpy(np.array(one)) for one in captured.inputs]
-    exact = copy.deepcopy(model).double()(
-        *(one.double() if one.is_floating_point() else one for one in inputs)
-    )
-    return [output.numpy() for output in torch.utils._pytree.tree_leaves(exact)]
-
-
-def distance(outputs: Sequence[Array], references: Sequence[Array]) -> float:
-    """The largest difference as a share of the reference's largest element, over all outputs."""
-    return max(
-        share_of_scale(output.astype(reference.dtype), reference)
-        for output, reference in zip(outputs, references, strict=True)
-    )
+def _weigh(outcome: Outcome, captured: Captured, found: Arrays) -> None:
+    """How far torch's own result and ours are from float64's."""
+    exact = exact_outputs(captured.program, captured.example)
+    if exact is not None:
+        outcome.own_error = distance(captured.references, exact)
+        outcome.exact_error = distance(found, exact)
 
 
 def _upload(path: Path, form: Form, inputs: Inputs) -> Upload:

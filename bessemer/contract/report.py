@@ -111,6 +111,12 @@ class OutputComparison(Document):
     worst_reference: float
     mismatches: int
     elements: int
+    rounding: float | None = Field(
+        default=None,
+        description="Where the default tolerance was too narrow: how far the model's own output lies from "
+        "float64's, beyond the relative part. The absolute part is four times it, unless that is more than "
+        "rounding.",
+    )
 
 
 class TuneTask(Document):

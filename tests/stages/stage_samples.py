@@ -17,7 +17,7 @@ from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import LINUX_X86_64, PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
 from worker.formats.outputs import flatten_outputs
-from worker.pipeline.capture import as_array
+from worker.pipeline.arrays import as_array
 from worker.pipeline.optimize import optimize
 from worker.pipeline.translate import translate
 from worker.pipeline.types import Captured, Optimized, Tuned, Upload, Workshop

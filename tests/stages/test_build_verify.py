@@ -17,8 +17,8 @@ from torch import nn
 
 from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError
+from worker.pipeline.arrays import as_array
 from worker.pipeline.build import build, imported_functions
-from worker.pipeline.capture import as_array
 from worker.pipeline.types import Workshop
 from worker.pipeline.verify import verify
 

@@ -18,7 +18,7 @@ from bessemer.contract.problem import ErrorCode
 from worker.candidates.client import CandidateClient
 from worker.errors import JobError
 from worker.executable import build_library
-from worker.pipeline.capture import as_array
+from worker.pipeline.arrays import as_array
 from worker.pipeline.translate import translate
 from worker.pipeline.types import Captured
 from worker.schedules.default import unclaimed_functions

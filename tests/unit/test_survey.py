@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.architectures.differences import scaled, share_of_scale
+from benchmarks.architectures.differences import share_of_scale
 from benchmarks.architectures.explanations import UNKNOWN, explain
 from benchmarks.architectures.outcomes import (
     Form,
@@ -18,7 +18,6 @@ from benchmarks.architectures.outcomes import (
 )
 from benchmarks.architectures.page import architectures_page, count_row, exceptions, unfinished
 from benchmarks.machine import Machine
-from bessemer.contract.request import Tolerance
 
 MACHINE = Machine(processor="AMD", cores=2, memory_gib=24.0, kernel="6.1", versions={"timm": "1.0"})
 
@@ -77,7 +76,6 @@ def test_what_was_only_translated_is_no_exception_and_counted_apart() -> None:
 def test_differences_count_in_units_of_the_largest_element() -> None:
     reference = np.array([1000.0, 0.0, np.inf], np.float32)
     assert share_of_scale(np.array([1000.0, 1.0, np.inf], np.float32), reference) == pytest.approx(1e-3)
-    assert scaled(Tolerance(relative=1e-4, absolute=1e-5), reference).absolute == pytest.approx(1e-2)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import torch
 import tvm
 
@@ -18,6 +17,7 @@ from worker.candidates.side import LibrarySide
 from worker.errors import failure_of, short_message
 from worker.measure.rounds import Rounds, Side, alternate, rest_of_this_process
 from worker.measure.timed import timed
+from worker.pipeline.arrays import as_tensor
 from worker.pipeline.products import Product, find_products
 from worker.pipeline.types import Benchmarked, Captured, Verified, Workshop
 from worker.statistics import latency, round_ratios
@@ -91,13 +91,7 @@ def _measure(verified: Verified, workshop: Workshop, captured: Captured) -> Benc
 def _side(name: Baseline, captured: Captured) -> Side:
     match name:
         case Baseline.TORCH_EAGER:
-            return EagerSide(captured.eager, tuple(_tensor(array) for array in captured.inputs))
-
-
-def _tensor(array: np.ndarray) -> torch.Tensor:
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
-    return torch.from_numpy(array.copy())
+            return EagerSide(captured.eager, tuple(map(as_tensor, captured.inputs)))
 
 
 def _baseline(name: Baseline, rounds: Rounds, side: int) -> BaselineResult:

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import ml_dtypes
 import torch
 from torch.export.graph_signature import OutputKind
 
@@ -39,11 +38,11 @@ from worker.formats.outputs import flatten_outputs, output_names
 from worker.formats.signature import match_inputs
 from worker.formats.sizes import data_limit_bytes, refuse_oversized
 from worker.formats.training import refuse_training
+from worker.pipeline.arrays import as_array
 from worker.pipeline.types import Captured, Sample, Upload, Workshop
 from worker.torchscript.convert import ScriptConversionError
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch.export import ExportedProgram
 
     Tensors = tuple[torch.Tensor, ...]
@@ -99,14 +98,6 @@ def capture_model(model: LoadedModel, upload: Upload) -> Captured:
         dynamic=dynamic,
         samples=_samples(model, specs, dynamic, limits, seed),
     )
-
-
-def as_array(tensor: torch.Tensor) -> np.ndarray:
-    """A tensor as a contiguous array of its own; bfloat16 as ``ml_dtypes.bfloat16``."""
-    plain = tensor.detach().cpu().contiguous().clone()
-    if plain.dtype == torch.bfloat16:
-        return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return plain.numpy()
 
 
 def _export_as_asked(

@@ -67,7 +67,7 @@ class Upload:
 
 @dataclass(frozen=True)
 class Sample:
-    """What the original makes of inputs of other sizes: arrays in the order of the specs."""
+    """What the original makes of inputs: arrays in the order of the specs; ``sizes`` if they are others."""
 
     sizes: dict[str, int]
     inputs: Arrays
@@ -94,6 +94,11 @@ class Captured:
     parameters: int
     dynamic: DynamicShapes = field(default_factory=DynamicShapes)
     samples: tuple[Sample, ...] = ()
+
+    @property
+    def example(self) -> Sample:
+        """The reference inputs, and what the original makes of them."""
+        return Sample({}, self.inputs, self.references)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,85 @@
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stage_samples import Function, capture_module
+from torch import nn
+
+from bessemer.contract.request import VerifyOptions
+from worker.errors import JobError
+from worker.pipeline.exact import exact_outputs
+from worker.pipeline.types import Captured
+from worker.pipeline.verify import compare_outputs
+
+CANCELING = Function(lambda self, x: (x + 1000).mean(1) - 1000)
+
+
+class Mixed(nn.Module):
+    """Names its types, keeps a half-width part, and writes into a tensor of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor, row: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        halved = self.linear(x).to(torch.float16).to(torch.float32)
+        hidden = self.attention(halved, halved, halved)[0]
+        kept = torch.zeros(hidden.shape, dtype=torch.float32)
+        kept[:, 0] = hidden[:, 1]
+        return kept, hidden.softmax(-1, dtype=torch.float32)[:, row], row + 1
+
+
+def mixed() -> Captured:
+    return capture_module(Mixed().eval(), torch.randn(2, 4, 16), torch.tensor([1, 3]))
+
+
+def test_a_program_is_computed_in_float64_whatever_types_it_names() -> None:
+    captured = mixed()
+
+    exact = exact_outputs(captured.program, captured.example)
+
+    assert exact is not None
+    assert [str(one.dtype) for one in exact] == ["float64", "float64", "int64"]
+    for found, reference in zip(exact, captured.references, strict=True):
+        np.testing.assert_allclose(found, reference, rtol=2e-3, atol=2e-3)
+        assert reference.dtype == np.int64 or not np.array_equal(found, reference)
+
+
+def test_a_program_that_reads_bits_has_no_float64_reference() -> None:
+    captured = capture_module(Function(lambda self, x: x.view(torch.int32)), torch.randn(3, 5))
+
+    assert exact_outputs(captured.program, captured.example) is None
+
+
+def own_distance(captured: Captured) -> float:
+    (exact,) = captured.inputs[0].astype("float64").mean(1)[None]
+    return float((np.abs(captured.references[0] - exact) - 1e-4 * np.abs(exact)).max())
+
+
+def shifted(captured: Captured, distance: float) -> Any:
+    return (captured.references[0] + np.float32(distance),)
+
+
+def test_a_library_as_near_as_torch_itself_computes_what_the_model_does() -> None:
+    captured = capture_module(CANCELING, torch.randn(64, 16))
+    own = own_distance(captured)
+    assert own > 2e-5
+
+    (comparison,) = compare_outputs(shifted(captured, 2 * own), captured, captured.example)
+
+    assert comparison.mismatches == 0
+    assert comparison.rounding == pytest.approx(own, rel=1e-2)
+    assert comparison.tolerance.absolute == pytest.approx(4 * own, rel=1e-2)
+
+
+@pytest.mark.parametrize("options", [{"absolute": 1e-5}, {}])
+def test_a_library_further_away_differs(options: dict[str, float]) -> None:
+    captured = capture_module(CANCELING, torch.randn(64, 16), verify=VerifyOptions(**options))
+    own = own_distance(captured)
+
+    with pytest.raises(JobError, match="elements differ") as raised:
+        compare_outputs(shifted(captured, own * (2 if options else 9)), captured, captured.example)
+
+    assert ("away from float64's" in raised.value.detail) is not bool(options)

@@ -1,0 +1,59 @@
+import numpy as np
+import pytest
+
+from bessemer.contract.request import Tolerance
+from worker.pipeline.rounding import own_rounding, scale_of, widen
+
+NAN, INF = float("nan"), float("inf")
+FLOAT32 = Tolerance(relative=1e-4, absolute=1e-5)
+MASK = -3.4e38
+
+
+@pytest.mark.parametrize(
+    ("reference", "exact", "rounding"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], 0.0),
+        ([1.00005], [1.0], 0.0),
+        ([3e-5], [0.0], 3e-5),
+        ([1.0003], [1.0], 2e-4),
+        ([MASK, 3e-5], [MASK * (1 + 1e-7), 0.0], 3e-5),
+        ([NAN, INF, -INF], [NAN, INF, -INF], 0.0),
+        ([NAN], [1.0], INF),
+        ([1.0], [NAN], INF),
+        ([INF], [1.0], INF),
+        ([], [], 0.0),
+    ],
+)
+def test_what_the_relative_part_covers_is_no_rounding(
+    reference: list[float], exact: list[float], rounding: float
+) -> None:
+    found = own_rounding(np.array(reference, "float32"), np.array(exact), FLOAT32)
+
+    assert found == pytest.approx(rounding, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("rounding", "scale", "absolute"),
+    [
+        pytest.param(0.0, 1.0, 1e-5, id="a reference that is exact widens nothing"),
+        pytest.param(2e-6, 1.0, 1e-5, id="nor does one that is nearer than the tolerance"),
+        pytest.param(3e-5, 1.0, 12e-5, id="four times its rounding"),
+        pytest.param(3e-2, 100.0, 1e-5, id="what is no rounding any more widens nothing"),
+        pytest.param(2e-2, 100.0, 8e-2, id="how much that is depends on the largest element"),
+        pytest.param(INF, 1.0, 1e-5, id="nor does a reference that is not finite where float64's is"),
+    ],
+)
+def test_the_absolute_part_is_as_wide_as_the_reference_is_rounded(
+    rounding: float, scale: float, absolute: float
+) -> None:
+    widened = widen(FLOAT32, rounding, scale)
+
+    assert widened.relative == FLOAT32.relative
+    assert widened.absolute == pytest.approx(absolute)
+
+
+@pytest.mark.parametrize(
+    ("elements", "scale"), [([1.0, -3.0], 3.0), ([INF, NAN, 2.0], 2.0), ([NAN], 0.0), ([], 0.0)]
+)
+def test_the_scale_is_the_largest_finite_magnitude(elements: list[float], scale: float) -> None:
+    assert scale_of(np.array(elements)) == scale
