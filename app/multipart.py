@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
 MULTIPART = "multipart/form-data"
+WITHOUT_BOUNDARY = "its first line is not `--` and the boundary that its Content-Type names"
+MISFORMED_PART = 'a part does not begin with lines such as `Content-Disposition: form-data; name="model"`'
 
 
 def boundary_of(content_type: str) -> bytes | None:
@@ -63,6 +65,7 @@ class Form:
         self._events: deque[_Event] = deque()
         self._header = ["", ""]
         self._name = ""
+        self._begun = False
         self._over = False
         callbacks: MultipartCallbacks = {
             "on_part_begin": self._begin_part,
@@ -77,7 +80,7 @@ class Form:
         try:
             self._parser = MultipartParser(boundary, callbacks)
         except FormParserError as error:
-            raise _malformed(str(error)) from error
+            raise _malformed("the boundary that its Content-Type names is too long") from error
 
     async def parts(self) -> AsyncIterator[Part]:
         """The parts in their order; what is left of one is skipped when the next is asked for."""
@@ -103,9 +106,10 @@ class Form:
         try:
             self._parser.write(chunk)
         except FormParserError as error:
-            raise _malformed(str(error)) from error
+            raise _malformed(MISFORMED_PART if self._begun else WITHOUT_BOUNDARY) from error
 
     def _begin_part(self) -> None:
+        self._begun = True
         self._name, self._header = "", ["", ""]
 
     def _extend_header(self, which: int, data: bytes) -> None:

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from app.idempotency import KEY_PATTERN
 from bessemer.contract.labels import LABEL_KEY, LABEL_VALUE
 from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.problem import FieldError
@@ -28,6 +29,7 @@ TEXT_FORMS = {
     f"^{LABEL_VALUE}$": LABEL_VALUE_IN_WORDS,
     f"^{LABEL_KEY}(?:={LABEL_VALUE})?$": f"`key` or `key=value`: a key of {LABEL_KEY_IN_WORDS}; "
     f"{LABEL_VALUE_IN_WORDS}",
+    KEY_PATTERN: "printable ASCII characters",
     WORD_PATTERN: f"a name of {WORD_IN_WORDS}",
     FEATURE_PATTERN: f"'+' or '-' and a name of {WORD_IN_WORDS}",
 }

@@ -21,6 +21,9 @@ _INSTRUCTION_SETS = re.compile(
 """LLVM's features that generated code uses; others tune (``fast-…``) or concern the system (``xsave``)."""
 
 LINUX = "linux"
+NARROW_ABIS = ("x32", "ilp32", "abin32")
+"""Environments in which 64-bit processors have addresses of 32 bits, such as ``gnux32``."""
+
 _LONG_MODE = frozenset({"64bit", "64bit-mode"})
 _OTHER_MODES = frozenset({"16bit-mode", "32bit-mode", "soft-float"})
 
@@ -170,6 +173,11 @@ def _instruction_sets(target: tvm.target.Target) -> frozenset[str]:
 def _check_triple(triple: str) -> None:
     if LINUX not in triple.split("-"):
         detail = f"libraries are made for Linux: the triple is one such as {LINUX_X86_64}, not '{triple}'"
+        raise JobError(ErrorCode.BUILD_FAILED, detail)
+    if triple.endswith(NARROW_ABIS):
+        detail = (
+            f"the triple '{triple}' has addresses of 32 bits, the runtime's libraries 64: end it with gnu"
+        )
         raise JobError(ErrorCode.BUILD_FAILED, detail)
     if architecture_of(triple) not in known_architectures():
         near = did_you_mean(architecture_of(triple), known_architectures())

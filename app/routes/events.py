@@ -18,7 +18,12 @@ router = APIRouter(prefix="/v1/compilations", tags=["compilations"])
 MAX_SEQ = (1 << 31) - 1
 LastEventId = Annotated[
     int,
-    Header(ge=0, le=MAX_SEQ, description="The last event that was received: the stream goes on after it."),
+    Header(
+        alias="Last-Event-ID",
+        ge=0,
+        le=MAX_SEQ,
+        description="The last event that was received: the stream goes on after it.",
+    ),
 ]
 
 

@@ -1,17 +1,16 @@
 """Running a compiled library: inputs up, outputs and times down."""
 
-import hashlib
-import uuid
 from contextlib import aclosing
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from app import documentation
 from app.documentation import problems
 from app.downloads import artifact_response
+from app.idempotency import IdempotencyKey, resource_id
 from app.lookup import CompilationDep, is_job_id
 from app.problems import refuse
 from app.routes.artifacts import ARTIFACT_PROBLEMS, DOWNLOAD, NOT_MODIFIED
@@ -41,14 +40,6 @@ INPUTS_UPLOAD: dict[str, Any] = {
 }
 Runs = Annotated[
     int, Query(ge=0, le=MAX_RUNS, description="How often to time the library, after a first run.")
-]
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        min_length=1,
-        max_length=255,
-        description="The same key and inputs give the same invocation, however often they are sent.",
-    ),
 ]
 
 
@@ -102,7 +93,7 @@ async def invoke_library(
     needs = _needs(job)
     await run_in_threadpool(_require_able_worker, service, job, needs)
     blob = await _receive(service, request)
-    invocation_id = _new_id(idempotency_key, job.id)
+    invocation_id = resource_id(idempotency_key, DEFAULT_TENANT, job.id)
     invocation = await run_in_threadpool(_submit, service, invocation_id, job, blob, runs, needs)
     response.headers["Location"] = f"/v1/compilations/{job.id}/invocations/{invocation.id}"
     response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
@@ -238,13 +229,6 @@ def _submit(
     if invocation.state is JobState.QUEUED:
         service.try_enqueue_invocation(invocation.id)
     return invocation
-
-
-def _new_id(idempotency_key: str | None, job_id: JobId) -> JobId:
-    if idempotency_key is None:
-        return uuid.uuid4().hex
-    text = f"{DEFAULT_TENANT}\0{job_id}\0{idempotency_key}"
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _outputs(invocation: Invocation) -> Artifact:

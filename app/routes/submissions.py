@@ -1,18 +1,17 @@
 """Submitting compilations."""
 
-import hashlib
-import uuid
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Header, Response
+from fastapi import APIRouter, Body, Response
 
 from app import documentation
 from app.admission import refusal
 from app.documentation import problems
 from app.forms import FORM, SubmissionRoute
+from app.idempotency import IdempotencyKey, resource_id
 from app.problems import ProblemError
 from app.service import Service, ServiceDep
-from bessemer.contract.base import DEFAULT_TENANT, JobId
+from bessemer.contract.base import DEFAULT_TENANT
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest
@@ -45,14 +44,6 @@ REQUEST_EXAMPLES = {
     },
 }
 RequestBody = Annotated[CompilationRequest, Body(openapi_examples=REQUEST_EXAMPLES)]
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        min_length=1,
-        max_length=255,
-        description="The same key and request give the same compilation, however often they are sent.",
-    ),
-]
 
 
 @router.post(
@@ -85,7 +76,7 @@ def submit_compilation(
     A model that inspection rejected is refused with the code that inspection gave it. A form brings the
     model along, which saves the upload of its own.
     """
-    job_id = compilation_id(idempotency_key, DEFAULT_TENANT)
+    job_id = resource_id(idempotency_key, DEFAULT_TENANT)
     if idempotency_key is None or service.store.jobs.get(job_id) is None:
         _require_admissible(service, request)
     job = service.store.jobs.submit(job_id, request, DEFAULT_TENANT, current_traceparent())
@@ -95,13 +86,6 @@ def submit_compilation(
     response.headers["Location"] = f"/v1/compilations/{job_id}"
     response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     return service.line.placed(job)
-
-
-def compilation_id(idempotency_key: str | None, tenant: str) -> JobId:
-    """The id of a job: the same for the same tenant and key, a new one without a key."""
-    if idempotency_key is None:
-        return uuid.uuid4().hex
-    return hashlib.sha256(f"{tenant}\0{idempotency_key}".encode()).hexdigest()[:32]
 
 
 def _require_model(service: Service, job: Compilation) -> None:

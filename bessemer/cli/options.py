@@ -139,9 +139,11 @@ def _read_value(path: str, text: str) -> Any:
     if info is None:
         return text
     annotation: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
-    value = [part for part in text.split(",") if part] if _is_tuple(info.annotation) else text
+    adapter, is_mapping = TypeAdapter(annotation), get_origin(info.annotation) is dict
     try:
-        return TypeAdapter(annotation).validate_python(value)
+        if _is_tuple(info.annotation):
+            return adapter.validate_python([part for part in text.split(",") if part])
+        return adapter.validate_python(text) if is_mapping else adapter.validate_strings(text)
     except ValidationError as error:
         raise InvalidArgumentError(f"--option {path}={text}: {validation_message(error)}") from error
 

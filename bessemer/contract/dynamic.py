@@ -22,9 +22,12 @@ _RANGE = re.compile(r"(?P<minimum>\d+)\.\.(?P<maximum>\d*)(@(?P<example>\d+))?",
 class DimensionRange(Document):
     """The sizes that a request wants of a dimension that its inputs name."""
 
-    minimum: int = Field(default=1, ge=1, le=MAX_DIMENSION)
-    maximum: int | None = Field(default=None, ge=2, le=MAX_DIMENSION, description="Null: no bound.")
+    minimum: int = Field(strict=True, default=1, ge=1, le=MAX_DIMENSION)
+    maximum: int | None = Field(
+        strict=True, default=None, ge=2, le=MAX_DIMENSION, description="Null: no bound."
+    )
     example: int | None = Field(
+        strict=True,
         default=None,
         ge=1,
         le=MAX_DIMENSION,
@@ -62,7 +65,7 @@ def parse_dimension(text: str) -> tuple[str, DimensionRange]:
     match = _RANGE.fullmatch(rest)
     if not name or not match:
         raise ValueError(f"'{text}' is not of the form NAME=1..64, NAME=1.. or NAME=1..64@8")
-    given = {key: value for key, value in match.groupdict().items() if value}
+    given = {key: int(value) for key, value in match.groupdict().items() if value}
     return name, DimensionRange.model_validate(given)
 
 

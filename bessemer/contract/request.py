@@ -81,12 +81,15 @@ class InspectOptions(Document):
     """What of the work in between is kept."""
 
     ir: bool = Field(
+        strict=True,
         default=False,
         description="Keep the module after translate, after every pass of optimize and after tune: "
         "`GET /v1/compilations/{id}/ir`.",
     )
     assembly: bool = Field(
-        default=False, description="Keep LLVM IR and assembly of the kernels: `model.ll`, `model.s`."
+        strict=True,
+        default=False,
+        description="Keep LLVM IR and assembly of the kernels: `model.ll`, `model.s`.",
     )
 
 
@@ -134,15 +137,20 @@ class TuneOptions(Document):
     """How much MetaSchedule may search."""
 
     trials: int = Field(
-        default=0, ge=0, le=MAX_TRIALS, description="Candidates to measure in all; 0 searches nothing."
+        strict=True,
+        default=0,
+        ge=0,
+        le=MAX_TRIALS,
+        description="Candidates to measure in all; 0 searches nothing.",
     )
     seconds: float | None = Field(
+        strict=True,
         default=None,
         gt=0,
         allow_inf_nan=False,
         description="Stop the search after this long, whatever is left of the trials.",
     )
-    seed: int = Field(default=0, ge=0, lt=1 << 31)
+    seed: int = Field(strict=True, default=0, ge=0, lt=1 << 31)
     spaces: dict[FunctionPattern, SpaceName] = Field(
         default={},
         max_length=100,
@@ -150,6 +158,7 @@ class TuneOptions(Document):
         "of several that fit, the first counts. Where any is named, only these functions are searched.",
     )
     force: bool = Field(
+        strict=True,
         default=False,
         description="Give every function that `spaces` names the best schedule of its space, even where the "
         "default is faster.",
@@ -168,10 +177,12 @@ class VerifyOptions(Document):
     """How close to the original the library must be."""
 
     relative: float | None = Field(
-        default=None, ge=0, le=1, allow_inf_nan=False, description="Default: per dtype."
+        strict=True, default=None, ge=0, le=1, allow_inf_nan=False, description="Default: per dtype."
     )
-    absolute: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="Default: per dtype.")
-    seed: int = Field(default=0, ge=0, lt=1 << 31, description="Of the random inputs.")
+    absolute: float | None = Field(
+        strict=True, default=None, ge=0, allow_inf_nan=False, description="Default: per dtype."
+    )
+    seed: int = Field(strict=True, default=0, ge=0, lt=1 << 31, description="Of the random inputs.")
 
     def tolerance(self, dtype: DType) -> Tolerance:
         """The tolerance in force for outputs of a dtype."""
@@ -186,6 +197,7 @@ class BenchmarkOptions(Document):
     """How long to measure, and against what."""
 
     seconds: float = Field(
+        strict=True,
         default=0.4,
         gt=0,
         le=600,
@@ -263,6 +275,7 @@ class CompilationRequest(Document):
         "and `._/-` inside; values of up to 128 printable ASCII characters.",
     )
     priority: int = Field(
+        strict=True,
         default=0,
         ge=-MAX_PRIORITY,
         le=MAX_PRIORITY,
@@ -270,6 +283,7 @@ class CompilationRequest(Document):
         "one that came first.",
     )
     timeout_seconds: float | None = Field(
+        strict=True,
         default=None,
         gt=0,
         allow_inf_nan=False,

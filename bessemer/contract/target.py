@@ -17,7 +17,9 @@ WORD_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 FEATURE_PATTERN = r"^[+-][A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 Word = Annotated[str, StringConstraints(pattern=WORD_PATTERN)]
 Feature = Annotated[str, StringConstraints(pattern=FEATURE_PATTERN)]
-Cores = Annotated[int, Field(ge=1, le=MAX_CORES, description="Threads the library will run with.")]
+Cores = Annotated[
+    int, Field(strict=True, ge=1, le=MAX_CORES, description="Threads the library will run with.")
+]
 
 
 def _indexable(features: tuple[str, ...]) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ class DType(StrEnum):
 
 
 TensorName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,127}$")]
-Size = Annotated[int, Field(ge=1, le=MAX_DIMENSION)]
+Size = Annotated[int, Field(strict=True, ge=1, le=MAX_DIMENSION)]
 DimensionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
@@ -55,7 +55,7 @@ _ENTRY = re.compile(r"(?P<size>[0-9]+)|(?P<name>[A-Za-wyz_][A-Za-wyz0-9_]*)|\[(?
 
 def _size_or_name(value: Any, validate: ValidatorFunctionWrapHandler) -> int | str:
     """The one of the two that is meant, with its own error and no other."""
-    if isinstance(value, str) and not value.isdecimal():
+    if isinstance(value, str):
         if not _NAME.fullmatch(value):
             raise ValueError(f"expected a size, or {_NAME_WORDS}")
         return value
@@ -125,11 +125,12 @@ def parse_input_spec(text: str) -> InputSpec:
     return InputSpec.model_validate({"name": name, "shape": shape, "dtype": dtype or "float32"})
 
 
-def _parse_shape(text: str) -> list[str]:
+def _parse_shape(text: str) -> list[int | str]:
     """The entries of a shape. Names without an ``x`` can be told from the crosses between them."""
-    entries, place = [], 0
+    entries: list[int | str] = []
+    place = 0
     while match := _ENTRY.match(text, place):
-        entries.append(match["size"] or match["name"] or match["bracketed"])
+        entries.append(int(match["size"]) if match["size"] else match["name"] or match["bracketed"])
         place = match.end() + 1
         if place > len(text):
             return entries

@@ -129,7 +129,8 @@ def judge(
     difference = None if previous is None else _difference(report, previous)
     before = None if previous is None or difference else previous.benchmark
     measures = _measures(report, report.benchmark, before, bounds)
-    return Outcome(model, document, report, measures, (*notes, *((difference,) if difference else ())))
+    found = difference or _without_ratio(report.benchmark, before)
+    return Outcome(model, document, report, measures, (*notes, *((found,) if found else ())))
 
 
 def _difference(report: Report, previous: Report) -> str | None:
@@ -140,6 +141,14 @@ def _difference(report: Report, previous: Report) -> str | None:
     if now != before:
         return f"the earlier report is of {before}, this one of {now}: nothing was compared"
     return None
+
+
+def _without_ratio(now: BenchmarkResult, before: BenchmarkResult | None) -> str | None:
+    """Why the latency, alone of all figures, cannot be compared."""
+    if before is None or (_eager(now) and _eager(before)):
+        return None
+    which = "this report" if _eager(before) else "the earlier report"
+    return f"{which} has no latency beside torch eager: the latency was not compared"
 
 
 def _conditions(report: Report) -> str:

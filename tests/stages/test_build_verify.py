@@ -56,6 +56,7 @@ def test_functions_that_kernels_call_are_among_the_imports(
         {"triple": "bogus-unknown-linux-gnu"},
         {"triple": "x86_64-pc-windows-msvc"},
         {"triple": "x86_64-apple-darwin"},
+        {"triple": "x86_64-unknown-linux-gnux32"},
         {"mcpu": "i386"},
         {"features": ("-64bit",)},
         {"features": ("+soft-float",)},

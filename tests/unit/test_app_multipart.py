@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.multipart import Form, boundary_of
+from app.multipart import MISFORMED_PART, WITHOUT_BOUNDARY, Form, boundary_of
 from app.problems import ProblemError
 
 BOUNDARY = b"xyz"
@@ -42,11 +42,19 @@ async def test_a_form_that_is_cut_off_is_incomplete_wherever_it_ends(end: int) -
     assert caught.value.problem.code == "upload-incomplete"
 
 
-@pytest.mark.parametrize("body", [b"not a form at all", b"--other\r\n\r\n", b"--xyz\r\nno header\r\n\r\n"])
-async def test_what_is_no_form_is_refused(body: bytes) -> None:
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"not a form at all", WITHOUT_BOUNDARY),
+        (b"--other\r\n\r\n", WITHOUT_BOUNDARY),
+        (b"--xyz\r\nno header\r\n\r\n", MISFORMED_PART),
+    ],
+)
+async def test_what_is_no_form_is_refused_in_our_words(body: bytes, said: str) -> None:
     with pytest.raises(ProblemError) as caught:
         await read(body)
-    assert caught.value.problem.code == "request-invalid"
+    problem = caught.value.problem
+    assert (problem.code, problem.errors[0].message) == ("request-invalid", f"no form: {said}")
 
 
 @pytest.mark.parametrize(

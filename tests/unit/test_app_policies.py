@@ -3,11 +3,11 @@
 import pytest
 from pydantic import ValidationError
 
+from app.idempotency import resource_id
 from app.lookup import is_job_id
 from app.newsroom import wait_seconds
 from app.problems import STORE_CODES, invalid_problem, store_problem
 from app.readiness import NO_WORKER, warnings
-from app.routes.submissions import compilation_id
 from app.settings import AppSettings
 from app.validation import MAX_ERRORS, field_errors
 from bessemer.contract.problem import ERRORS, ErrorCode, FieldError
@@ -36,14 +36,14 @@ def test_a_job_that_is_quiet_for_long_is_looked_at_less_often(
 
 
 def test_a_key_gives_one_id_per_tenant() -> None:
-    assert compilation_id("k", "a") == compilation_id("k", "a")
-    assert len({compilation_id("k", "a"), compilation_id("k", "b"), compilation_id("l", "a")}) == 3
-    assert compilation_id(None, "a") != compilation_id(None, "a")
+    assert resource_id("k", "a") == resource_id("k", "a")
+    assert len({resource_id("k", "a"), resource_id("k", "b"), resource_id("l", "a")}) == 3
+    assert resource_id(None, "a") != resource_id(None, "a")
 
 
 def test_every_id_that_is_given_is_an_id() -> None:
-    assert is_job_id(compilation_id("k", "a"))
-    assert is_job_id(compilation_id(None, "a"))
+    assert is_job_id(resource_id("k", "a"))
+    assert is_job_id(resource_id(None, "a"))
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,23 @@ def test_a_report_for_another_machine_is_not_compared_and_that_is_said() -> None
     assert "of znver4 with 4 cores, this one of znver4 with 2 cores" in found.notes[0]
 
 
+@pytest.mark.parametrize(
+    ("now", "before", "which"),
+    [
+        (a_report(0.9), a_report(ratio=None), "the earlier report"),
+        (a_report(ratio=None), BEFORE, "this report"),
+    ],
+)
+def test_a_latency_that_cannot_be_compared_is_said_and_the_size_still_is(
+    now: Report, before: Report, which: str
+) -> None:
+    found = outcome(now, before, regress_percent=10)
+    note = f"{which} has no latency beside torch eager: the latency was not compared"
+    assert found.notes == (note,)
+    assert f"- {note}" in markdown(found)
+    assert [measure.before for measure in found.measures if measure.name == "library"] == [1_000_000]
+
+
 def test_the_summary_shows_what_broke_and_every_figure_beside_what_was_before() -> None:
     text = markdown(outcome(a_report(0.6, 1_000_000), BEFORE, latency_ratio=1.0, regress_percent=10))
     assert text.startswith("## ❌ net.pt2 for znver4: slower\n")

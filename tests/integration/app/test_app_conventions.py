@@ -88,3 +88,16 @@ async def test_probes_may_say_what_they_like(api: httpx.AsyncClient) -> None:
 async def test_a_submission_says_when_to_look_again(api: httpx.AsyncClient, model: str) -> None:
     response = await api.post("/v1/compilations", json={"model": model, "target": "host"})
     assert response.headers["Retry-After"] == "1"
+
+
+@pytest.mark.parametrize("key", [b"", b"build\x0117", b"a\tb", b"x" * 256, "schlüssel".encode()])
+async def test_a_key_that_no_log_could_show_is_refused(
+    api: httpx.AsyncClient, model: str, key: bytes
+) -> None:
+    response = await api.post(
+        "/v1/compilations",
+        json={"model": model, "target": "host"},
+        headers=[(b"Idempotency-Key", key)],
+    )
+    assert (response.status_code, response.json()["code"]) == (422, "request-invalid")
+    assert [error["field"] for error in response.json()["errors"]] == ["Idempotency-Key"]

@@ -74,7 +74,7 @@ async def test_a_stream_goes_on_after_the_last_event_that_was_received(
 async def test_a_last_event_id_that_is_none_is_refused(api: AsyncClient, job: str, last: str) -> None:
     response = await api.get(f"/v1/compilations/{job}/events", headers={"Last-Event-ID": last})
     assert (response.status_code, response.json()["code"]) == (422, "request-invalid")
-    assert response.json()["errors"][0]["field"] == "last-event-id"
+    assert response.json()["errors"][0]["field"] == "Last-Event-ID"
 
 
 async def test_a_cancelled_compilation_ends_its_stream(api: AsyncClient, job: str) -> None:
