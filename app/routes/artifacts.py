@@ -19,7 +19,9 @@ router = APIRouter(prefix="/v1/compilations", tags=["artifacts"])
 ArtifactName = Annotated[
     str, Path(description="A name from the list of artifacts.", examples=["bundle.tar.zst"])
 ]
-BINARY: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+BINARY: dict[str, Any] = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
+"""Of the media type that the list of artifacts names."""
+
 NOT_MODIFIED = described(304, "The client has it: `If-None-Match` holds.")
 DOWNLOAD = (
     described(200, "The whole artifact.", BINARY)
