@@ -4,10 +4,9 @@ It becomes what two calls would be: the model is stored as an upload is, and the
 it, is handed to the route as its JSON body.
 """
 
-import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from typing import Any, TypeGuard
 
@@ -17,12 +16,12 @@ from starlette.types import Message
 
 from app.multipart import MULTIPART, Form, Part, boundary_of
 from app.problems import ProblemError, invalid_problem, refuse
-from app.routes.bodies import MAX_DOCUMENT_BYTES, DocumentRoute
+from app.routes.bodies import MAX_DOCUMENT_BYTES, DocumentRoute, in_time
 from app.service import Service
 from app.uploads import receive_model, refuse_if_too_large
 from app.validation import not_json
 from bessemer.contract.problem import ErrorCode, FieldError
-from bessemer.store.errors import DigestMismatchError, UploadStalledError
+from bessemer.store.errors import DigestMismatchError
 
 MODEL, REQUEST = "model", "request"
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -47,7 +46,7 @@ class SubmissionRoute(DocumentRoute):
 async def _as_json(request: Request, boundary: bytes) -> Request:
     service: Service = request.app.state.service
     refuse_if_too_large(request, service.settings.max_upload_bytes + ENVELOPE_BYTES)
-    async with aclosing(request.stream()) as chunks:
+    async with aclosing(Request(request.scope, in_time(request)).stream()) as chunks:
         try:
             document = await _read(service, Form(boundary, chunks))
         except ClientDisconnect as error:
@@ -64,7 +63,7 @@ async def _read(service: Service, form: Form) -> dict[str, Any]:
             expected = promised if _is_digest(promised) else None
             digest = (await receive_model(service, part.chunks, expected))[0].digest
         elif part.name == REQUEST and document is None:
-            document = await _document(service, part)
+            document = await _document(part)
         else:
             raise _invalid(part.name[:64] or "body", f"a form has one `{MODEL}` and one `{REQUEST}`")
     if digest is None or document is None:
@@ -80,9 +79,9 @@ def _is_digest(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and DIGEST.fullmatch(value) is not None
 
 
-async def _document(service: Service, part: Part) -> dict[str, Any]:
+async def _document(part: Part) -> dict[str, Any]:
     data = bytearray()
-    async for chunk in _in_time(part.chunks, service.settings.upload_idle_seconds):
+    async for chunk in part.chunks:
         data += chunk
         if len(data) > MAX_DOCUMENT_BYTES:
             detail = f"`{REQUEST}` may have {MAX_DOCUMENT_BYTES} bytes at most."
@@ -94,18 +93,6 @@ async def _document(service: Service, part: Part) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise _invalid(REQUEST, "expected a JSON object")
     return document
-
-
-async def _in_time(chunks: AsyncIterator[bytes], idle_seconds: float) -> AsyncIterator[bytes]:
-    while True:
-        try:
-            async with asyncio.timeout(idle_seconds):
-                chunk = await anext(chunks, None)
-        except TimeoutError as error:
-            raise UploadStalledError(idle_seconds) from error
-        if chunk is None:
-            return
-        yield chunk
 
 
 def _with_body(request: Request, body: bytes) -> Request:

@@ -1,5 +1,6 @@
-"""Routes whose bodies are documents: they are read into memory, so their size is bounded."""
+"""Routes whose bodies are documents: they are read into memory, so their size is bounded, and their time."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -8,22 +9,46 @@ from fastapi.routing import APIRoute
 from starlette.types import Message, Receive
 
 from app.problems import refuse
+from app.service import Service
 from bessemer.contract.problem import ErrorCode
 
 MAX_DOCUMENT_BYTES = 1 << 20
 
 
 class DocumentRoute(APIRoute):
-    """A route that refuses bodies of more than ``MAX_DOCUMENT_BYTES`` while they are read."""
+    """A route that refuses bodies of more than ``MAX_DOCUMENT_BYTES``, or that stand still, as they come."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The route's handler behind a bounded body."""
         handler = super().get_route_handler()
 
         async def bounded(request: Request) -> Response:
-            return await handler(Request(request.scope, _bounded(request.receive)))
+            return await handler(Request(request.scope, _bounded(in_time(request))))
 
         return bounded
+
+
+def in_time(request: Request) -> Receive:
+    """Receives a request, whose body is given up where nothing comes for ``upload_idle_seconds``.
+
+    Receiving raises ``ProblemError`` then.
+    """
+    service: Service = request.app.state.service
+    idle_seconds = service.settings.upload_idle_seconds
+    is_complete = False
+
+    async def receive_in_time() -> Message:
+        nonlocal is_complete
+        try:
+            async with asyncio.timeout(None if is_complete else idle_seconds):
+                message = await request.receive()
+        except TimeoutError as error:
+            detail = f"Nothing of the body came for {idle_seconds:g} seconds."
+            raise refuse(ErrorCode.UPLOAD_INCOMPLETE, detail) from error
+        is_complete = not message.get("more_body", False)
+        return message
+
+    return receive_in_time
 
 
 def _bounded(receive: Receive) -> Receive:

@@ -1,11 +1,15 @@
 """A model and its request in one body."""
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import httpx
 import pytest
 from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES
 from conftest import UPLOAD_LIMIT_BYTES
+from fastapi import FastAPI
 
 from app.forms import ENVELOPE_BYTES
 from app.service import Service
@@ -114,3 +118,43 @@ async def test_a_model_of_which_the_signature_is_known_is_checked_against_the_fo
     wrong = {"target": "host", "inputs": [{"name": "y", "shape": [1, 784]}]}
     response = await post(api, MODEL, ("request", (None, json.dumps(wrong))))
     assert (response.status_code, response.json()["code"]) == (422, "inputs-mismatch")
+
+
+def standing_still(*blocks: bytes) -> AsyncIterator[bytes]:
+    """A body whose sender says no more, and does not leave either."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for block in blocks:
+            yield block
+        await asyncio.Event().wait()
+
+    return chunks()
+
+
+FORM_TYPE = "multipart/form-data; boundary=b"
+PART = b'--b\r\nContent-Disposition: form-data; name="request"\r\n\r\n{"target": "host"}\r\n'
+MODEL_PART = b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\n'
+
+
+@pytest.mark.parametrize(
+    ("media_type", "blocks"),
+    [
+        (FORM_TYPE, ()),
+        (FORM_TYPE, (b"--b\r\nContent-Dispo",)),
+        (FORM_TYPE, (PART + b"--b\r\n",)),
+        (FORM_TYPE, (PART + MODEL_PART, MODEL_BYTES)),
+        ("application/json", (b'{"target": ',)),
+    ],
+    ids=["nothing", "within a header", "between two parts", "within the model", "within a document"],
+)
+async def test_a_body_that_stands_still_is_given_up(
+    app: FastAPI, api: httpx.AsyncClient, front: Service, media_type: str, blocks: tuple[bytes, ...]
+) -> None:
+    app.state.service = replace(
+        front, settings=front.settings.model_copy(update={"upload_idle_seconds": 0.1})
+    )
+    response = await api.post(
+        "/v1/compilations", content=standing_still(*blocks), headers={"Content-Type": media_type}
+    )
+    assert (response.status_code, response.json()["code"]) == (400, "upload-incomplete")
+    assert front.store.models.get(DIGEST) is None
