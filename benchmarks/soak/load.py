@@ -15,7 +15,7 @@ from benchmarks.soak.wishes import Followed, Wish
 from bessemer import BenchmarkOptions, Client, Stage, TuneOptions
 from bessemer.client import Job
 from bessemer.contract.base import now
-from bessemer.contract.job import Event, JobState
+from bessemer.contract.job import Event, EventType, JobState
 from bessemer.contract.problem import ErrorCode
 from bessemer.errors import (
     CompilationCancelledError,
@@ -31,13 +31,13 @@ USERS = 4
 TRIALS = 6
 BENCHMARK_SECONDS = 0.2
 NEW_MODEL = 0.2
-LONGEST_CANCEL_SECONDS = 8.0
+LONGEST_STAGE_SECONDS = 2.0
 OUTAGE_SECONDS = 600.0
 
 Result = TypeVar("Result")
 
 
-WEIGHTS = {Wish.COMPILE: 4, Wish.TUNE: 3, Wish.PREFLIGHT: 2, Wish.CANCEL: 1}
+WEIGHTS = {Wish.COMPILE: 4, Wish.TUNE: 3, Wish.PREFLIGHT: 2, Wish.CANCEL: 2}
 
 
 @dataclass
@@ -89,14 +89,9 @@ class Users:
         (wish,) = dice.choices(tuple(WEIGHTS), tuple(WEIGHTS.values()))
         model = self._models.one(dice)
         job = outlasting(lambda: _post(client, model, wish))
-        asked_at, asked_running = now(), False
-        if wish is Wish.CANCEL:
-            time.sleep(dice.uniform(0, LONGEST_CANCEL_SECONDS))
-            with contextlib.suppress(ConflictError):  # it has ended already
-                asked_running = outlasting(job.cancel).document.state is JobState.RUNNING
-            asked_at = now()
+        ran, asked_at = wish is Wish.CANCEL and _cancel(job, dice), now()
         followed = _follow(job, wish)
-        if asked_running and followed.failure is ErrorCode.CANCELLED:
+        if ran and followed.failure is ErrorCode.CANCELLED:
             seconds = (followed.events[-1].at - asked_at).total_seconds()
             followed = replace(followed, cancel_seconds=max(0.0, seconds))
         self.harvest.followed.append(followed)
@@ -150,6 +145,22 @@ def _post(client: Client, model: bytes, wish: Wish) -> Job:
         benchmark=BenchmarkOptions(seconds=BENCHMARK_SECONDS),
         stop_after=Stage.TRANSLATE if wish is Wish.PREFLIGHT else None,
     )
+
+
+def _cancel(job: Job, dice: random.Random) -> bool:
+    """Cancel a job, half of the time in one of its stages; whether it ran then."""
+    if dice.random() < 0.5:
+        outlasting(lambda: _wait_for_stage(job))
+        time.sleep(dice.uniform(0, LONGEST_STAGE_SECONDS))
+    with contextlib.suppress(ConflictError):  # it has ended already
+        return outlasting(job.cancel).document.state is JobState.RUNNING
+    return False
+
+
+def _wait_for_stage(job: Job) -> None:
+    for event in job.events():
+        if event.type is EventType.STAGE_STARTED:
+            return
 
 
 def _follow(job: Job, wish: Wish) -> Followed:
