@@ -13,7 +13,7 @@ from bessemer.contract.invocation import OUTPUTS, Invocation, InvocationPage
 from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
 from bessemer.contract.model import Inspection, Model, ModelFormat, ModelPage, ModelState, Signature
-from bessemer.contract.problem import ERRORS, ErrorCode, make_problem
+from bessemer.contract.problem import ERRORS, ErrorCode, FieldError, Problem, make_problem
 from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
 from bessemer.contract.report import Latency
 from bessemer.contract.request import CompilationRequest, TuneOptions
@@ -47,6 +47,13 @@ COMPILATION = Compilation(
     ),
     created_at=_AT,
 )
+CANCELLED = COMPILATION.model_copy(
+    update={"state": JobState.CANCELLED, "queue": None, "finished_at": _AT + timedelta(seconds=2)}
+)
+_TAKEN = {"attempt": 1, "worker": "build-1-3f2a9c1e", "started_at": _AT + timedelta(seconds=1)}
+RUNNING = COMPILATION.model_copy(
+    update={"state": JobState.RUNNING, "queue": None, "stage": Stage.TUNE, **_TAKEN}
+)
 IR = IrListing(
     items=(
         IrStep(
@@ -72,24 +79,30 @@ IR = IrListing(
     )
 )
 PAGE = CompilationPage(items=(COMPILATION,))
-INVOCATION = Invocation(
+NEW_INVOCATION = Invocation(
     id="fcde2b2edba56bf408601fb721fe9b5c",
     compilation=COMPILATION.id,
-    state=JobState.SUCCEEDED,
+    state=JobState.QUEUED,
     inputs=_DIGEST,
     inputs_bytes=3386,
     runs=10,
-    attempt=1,
-    worker="host-1",
-    threads=2,
-    latency=Latency(
-        runs=10, min_ms=0.008, p50_ms=0.009, p90_ms=0.01, p99_ms=0.012, mean_ms=0.0092, stddev_ms=0.001
-    ),
-    outputs=(TensorSpec(name="output", shape=(1, 10), dtype=DType.FLOAT32),),
-    artifact=Artifact(name=OUTPUTS, digest=_DIGEST, size_bytes=296, media_type="application/zip"),
     created_at=_AT,
-    started_at=_AT,
-    finished_at=_AT,
+)
+RUNNING_INVOCATION = NEW_INVOCATION.model_copy(update={"state": JobState.RUNNING, **_TAKEN})
+CANCELLED_INVOCATION = NEW_INVOCATION.model_copy(
+    update={"state": JobState.CANCELLED, "finished_at": _AT + timedelta(seconds=2)}
+)
+INVOCATION = RUNNING_INVOCATION.model_copy(
+    update={
+        "state": JobState.SUCCEEDED,
+        "threads": 2,
+        "latency": Latency(
+            runs=10, min_ms=0.008, p50_ms=0.009, p90_ms=0.01, p99_ms=0.012, mean_ms=0.0092, stddev_ms=0.001
+        ),
+        "outputs": (TensorSpec(name="output", shape=(1, 10), dtype=DType.FLOAT32),),
+        "artifact": Artifact(name=OUTPUTS, digest=_DIGEST, size_bytes=296, media_type="application/zip"),
+        "finished_at": _AT + timedelta(seconds=2),
+    }
 )
 INVOCATIONS = InvocationPage(items=(INVOCATION,))
 MODEL = Model(
@@ -102,6 +115,7 @@ MODEL = Model(
     ),
     created_at=_AT,
 )
+NEW_MODEL = MODEL.model_copy(update={"state": ModelState.INSPECTING, "inspection": None})
 MODELS = ModelPage(items=(MODEL,))
 WORKERS = WorkerList(
     items=(
@@ -141,6 +155,8 @@ MODEL_UPLOAD: dict[str, Any] = {
         },
     }
 }
+ACCEPTED = 202
+NOT_MODIFIED = {"description": "The client has it: `If-None-Match` holds."}
 EVERYWHERE = (ErrorCode.INTERNAL, ErrorCode.UNAVAILABLE)
 
 
@@ -160,7 +176,9 @@ def answer(status: int, description: str, example: BaseModel, location: str | No
         "model": type(example),
     }
     if location is not None:
-        document["headers"] = {"Location": {"description": location, "schema": {"type": "string"}}}
+        document["headers"] = {"Location": _header(location)}
+    if status == ACCEPTED:
+        document.setdefault("headers", {})["Retry-After"] = _header("Seconds until it is worth asking again.")
     return {status: document}
 
 
@@ -169,11 +187,15 @@ def described(status: int, description: str, content: dict[str, Any] | None = No
     return {status: {"description": description} | ({"content": content} if content else {})}
 
 
+def _header(description: str, kind: str = "string") -> dict[str, Any]:
+    return {"description": description, "schema": {"type": kind}}
+
+
 def _problem_response(codes: tuple[ErrorCode, ...]) -> dict[str, Any]:
     examples = {
         code.value: {
             "summary": ERRORS[code].title,
-            "value": make_problem(code, "What exactly is wrong, and where.").model_dump(mode="json"),
+            "value": _example(code).model_dump(mode="json"),
         }
         for code in codes
     }
@@ -185,21 +207,28 @@ def _problem_response(codes: tuple[ErrorCode, ...]) -> dict[str, Any]:
     }
 
 
+def _example(code: ErrorCode) -> Problem:
+    if code is not ErrorCode.REQUEST_INVALID:
+        return make_problem(code, "What exactly is wrong, and where.")
+    wrong = FieldError(field="tune.trial", message="unknown field; did you mean 'trials'?")
+    return make_problem(code, f"{wrong.field}: {wrong.message}", errors=(wrong,))
+
+
 def install(app: FastAPI) -> None:
     """Make the app's OpenAPI document name every default."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _with_null_defaults(
-                get_openapi(
-                    title=app.title,
-                    version=app.version,
-                    summary=app.summary,
-                    description=app.description,
-                    tags=app.openapi_tags,
-                    routes=app.routes,
-                )
+            document = get_openapi(
+                title=app.title,
+                version=app.version,
+                summary=app.summary,
+                description=app.description,
+                tags=app.openapi_tags,
+                routes=app.routes,
+                license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
             )
+            app.openapi_schema = _with_conditions(_with_null_defaults(document))
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
@@ -216,4 +245,14 @@ def _with_null_defaults(document: dict[str, Any]) -> dict[str, Any]:
             for parameter in operation.get("parameters", ()):
                 if not parameter.get("required", False):
                     parameter["schema"].setdefault("default", None)
+    return document
+
+
+def _with_conditions(document: dict[str, Any]) -> dict[str, Any]:
+    """Every document of the API has an entity tag (``app.conditional``): so says its route."""
+    for path, operations in document["paths"].items():
+        answers = operations.get("get", {}).get("responses", {})
+        if path.startswith("/v1/") and "application/json" in answers.get("200", {}).get("content", {}):
+            answers["200"].setdefault("headers", {})["ETag"] = _header("For `If-None-Match`.")
+            answers.setdefault("304", NOT_MODIFIED)
     return document

@@ -4,13 +4,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
+from app import documentation
 from app.accept import prefers_html
-from app.documentation import Responses, described, problems
+from app.documentation import Responses, answer, described, problems
 from app.downloads import artifact_response
 from app.lookup import CompilationDep, named_artifact
 from app.service import ServiceDep
 from bessemer.bundle.manifest import REPORT, REPORT_PAGE
-from bessemer.contract.job import Artifact
+from bessemer.contract.job import Artifact, ArtifactList
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Report
 
@@ -22,7 +23,7 @@ ArtifactName = Annotated[
 BINARY: dict[str, Any] = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
 """Of the media type that the list of artifacts names."""
 
-NOT_MODIFIED = described(304, "The client has it: `If-None-Match` holds.")
+NOT_MODIFIED: Responses = {304: documentation.NOT_MODIFIED}
 DOWNLOAD = (
     described(200, "The whole artifact.", BINARY)
     | described(206, "The range that was asked for.", BINARY)
@@ -36,24 +37,26 @@ REPORT_RESPONSE: Responses = {
         "model": Report,
     }
 }
-ARTIFACT_EXAMPLE = Artifact(
-    name="bundle.tar.zst", digest="0" * 64, size_bytes=3_145_728, media_type="application/zstd"
+ARTIFACTS_EXAMPLE = ArtifactList(
+    items=(
+        Artifact(name="bundle.tar.zst", digest="0" * 64, size_bytes=3_145_728, media_type="application/zstd"),
+    )
 )
 
 
 @router.get(
     "/{id}/artifacts",
     summary="List the artifacts of a compilation",
-    responses=described(
+    responses=answer(
         200,
         "The artifacts; none while the compilation runs.",
-        {"application/json": {"example": [ARTIFACT_EXAMPLE.model_dump(mode="json")]}},
+        ARTIFACTS_EXAMPLE,
     )
     | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
 )
-async def list_artifacts(job: CompilationDep) -> tuple[Artifact, ...]:
+async def list_artifacts(job: CompilationDep) -> ArtifactList:
     """Names, sizes and digests."""
-    return job.artifacts
+    return ArtifactList(items=job.artifacts)
 
 
 @router.get(

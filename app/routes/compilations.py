@@ -15,6 +15,8 @@ from bessemer.contract.job import LOG, Compilation, CompilationPage, JobState
 from bessemer.contract.listing import CompilationQuery
 from bessemer.contract.problem import ErrorCode
 
+RETRY_AFTER_SECONDS = 1
+
 router = APIRouter(prefix="/v1/compilations", tags=["compilations"], route_class=DocumentRoute)
 
 
@@ -77,8 +79,8 @@ def delete_compilation(service: ServiceDep, job: CompilationDep) -> None:
     "/{id}/cancel",
     status_code=202,
     summary="Cancel a compilation",
-    responses=documentation.answer(200, "It is cancelled.", documentation.COMPILATION)
-    | documentation.answer(202, "It runs, and was asked to stop.", documentation.COMPILATION)
+    responses=documentation.answer(200, "It is cancelled.", documentation.CANCELLED)
+    | documentation.answer(202, "It runs, and was asked to stop.", documentation.RUNNING)
     | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID, ErrorCode.STATE_CONFLICT),
 )
 def cancel_compilation(service: ServiceDep, response: Response, job: CompilationDep) -> Compilation:
@@ -88,5 +90,8 @@ def cancel_compilation(service: ServiceDep, response: Response, job: Compilation
         raise refuse(ErrorCode.NOT_FOUND, f"There is no compilation '{job.id}'.")
     if after.state in (JobState.SUCCEEDED, JobState.FAILED):
         raise refuse(ErrorCode.STATE_CONFLICT, f"Compilation {job.id} has {after.state} already.")
-    response.status_code = 200 if after.state is JobState.CANCELLED else 202
+    if after.state is JobState.CANCELLED:
+        response.status_code = 200
+    else:
+        response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     return after

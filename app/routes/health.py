@@ -12,6 +12,7 @@ from bessemer.contract.service import Readiness
 
 router = APIRouter(tags=["health"])
 
+READY = Readiness(ready=True, database=True, store=True, workers=documentation.WORKERS.items)
 AWAY = Readiness(ready=False, database=True, store=False, workers=(), warnings=(NO_WORKER,))
 
 
@@ -21,7 +22,11 @@ class Health(Document):
     status: str = "ok"
 
 
-@router.get("/healthz", summary="Whether the process lives", responses=problems())
+@router.get(
+    "/healthz",
+    summary="Whether the process lives",
+    responses=documentation.answer(200, "It does.", Health()) | problems(),
+)
 @router.head("/healthz", include_in_schema=False)
 async def healthz() -> Health:
     """Touches neither the database nor the store."""
@@ -32,6 +37,7 @@ async def healthz() -> Health:
     "/readyz",
     summary="Whether requests are taken",
     responses=problems()
+    | documentation.answer(200, "They are.", READY)
     | documentation.answer(
         UNAVAILABLE_STATUS,
         "The database or the artifact store cannot be reached: the fields say which.",

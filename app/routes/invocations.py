@@ -66,7 +66,7 @@ InvocationDep = Annotated[Invocation, Depends(_invocation)]
     status_code=202,
     summary="Run the compiled library",
     responses=documentation.answer(
-        202, "The invocation is queued.", documentation.INVOCATION, "The invocation's address."
+        202, "The invocation is queued.", documentation.NEW_INVOCATION, "The invocation's address."
     )
     | problems(
         ErrorCode.NOT_FOUND,
@@ -156,8 +156,8 @@ def head_outputs(service: ServiceDep, request: Request, invocation: InvocationDe
     "/{invocation}/cancel",
     status_code=202,
     summary="Cancel an invocation",
-    responses=documentation.answer(200, "It is cancelled.", documentation.INVOCATION)
-    | documentation.answer(202, "It runs, and was asked to stop.", documentation.INVOCATION)
+    responses=documentation.answer(200, "It is cancelled.", documentation.CANCELLED_INVOCATION)
+    | documentation.answer(202, "It runs, and was asked to stop.", documentation.RUNNING_INVOCATION)
     | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID, ErrorCode.STATE_CONFLICT),
 )
 def cancel_invocation(service: ServiceDep, response: Response, invocation: InvocationDep) -> Invocation:
@@ -167,7 +167,10 @@ def cancel_invocation(service: ServiceDep, response: Response, invocation: Invoc
         raise refuse(ErrorCode.NOT_FOUND, f"There is no invocation '{invocation.id}'.")
     if after.state in (JobState.SUCCEEDED, JobState.FAILED):
         raise refuse(ErrorCode.STATE_CONFLICT, f"Invocation {after.id} has {after.state} already.")
-    response.status_code = 200 if after.state is JobState.CANCELLED else 202
+    if after.state is JobState.CANCELLED:
+        response.status_code = 200
+    else:
+        response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     return after
 
 

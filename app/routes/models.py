@@ -30,7 +30,7 @@ UPLOAD_PROBLEMS = (
 )
 UPLOADED = {
     **documentation.answer(200, "The model was there already.", documentation.MODEL, "The model's address."),
-    **documentation.answer(201, "The model was stored.", documentation.MODEL, "The model's address."),
+    **documentation.answer(201, "The model was stored.", documentation.NEW_MODEL, "The model's address."),
 }
 
 
@@ -55,7 +55,12 @@ async def put_model(service: ServiceDep, request: Request, response: Response, d
     status_code=201,
     summary="Upload a model",
     responses=UPLOADED
-    | problems(ErrorCode.UPLOAD_INCOMPLETE, ErrorCode.MODEL_TOO_LARGE, ErrorCode.MODEL_EMPTY),
+    | problems(
+        ErrorCode.UPLOAD_INCOMPLETE,
+        ErrorCode.MODEL_TOO_LARGE,
+        ErrorCode.MODEL_EMPTY,
+        ErrorCode.REQUEST_INVALID,
+    ),
     openapi_extra=documentation.MODEL_UPLOAD,
 )
 async def post_model(service: ServiceDep, request: Request, response: Response) -> Model:

@@ -4,6 +4,7 @@ from fastapi import APIRouter
 
 from app import documentation
 from app.documentation import problems
+from bessemer.contract.problem import ErrorCode
 from bessemer.contract.service import TargetList
 from bessemer.contract.target import PRESETS
 
@@ -15,7 +16,7 @@ TARGETS = TargetList(items=PRESETS)
 @router.get(
     "",
     summary="List the presets",
-    responses=documentation.answer(200, "The presets.", TARGETS) | problems(),
+    responses=documentation.answer(200, "The presets.", TARGETS) | problems(ErrorCode.REQUEST_INVALID),
 )
 async def list_targets() -> TargetList:
     """Each may be named in a request; other processors are described in the compiler's own terms."""

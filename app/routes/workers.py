@@ -5,6 +5,7 @@ from fastapi import APIRouter
 from app import documentation
 from app.documentation import problems
 from app.service import ServiceDep
+from bessemer.contract.problem import ErrorCode
 from bessemer.contract.service import WorkerList
 
 router = APIRouter(prefix="/v1/workers", tags=["workers"])
@@ -13,7 +14,8 @@ router = APIRouter(prefix="/v1/workers", tags=["workers"])
 @router.get(
     "",
     summary="List the workers",
-    responses=documentation.answer(200, "The workers.", documentation.WORKERS) | problems(),
+    responses=documentation.answer(200, "The workers.", documentation.WORKERS)
+    | problems(ErrorCode.REQUEST_INVALID),
 )
 def list_workers(service: ServiceDep) -> WorkerList:
     """Those heard of lately, each with what it has in hand as of `seen_at`.

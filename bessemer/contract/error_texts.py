@@ -26,7 +26,7 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         413, "The request's body is too large", "Send a smaller document; models go to `/v1/models`."
     ),
     ErrorCode.STATE_CONFLICT: ErrorText(
-        409, "The state of the compilation does not allow that", "Read the compilation's state first."
+        409, "The state that it is in does not allow that", "Read its document first."
     ),
     ErrorCode.IDEMPOTENCY_CONFLICT: ErrorText(
         409,

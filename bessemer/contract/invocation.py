@@ -18,13 +18,13 @@ MAX_RUNS = 10_000
 class Invocation(Document):
     """One run of a compilation's library, on a worker, in the confinement of a job."""
 
-    id: JobId
-    compilation: JobId
+    id: JobId = Field(description="Unique, and never used again.")
+    compilation: JobId = Field(description="The compilation whose library runs.")
     state: JobState
     inputs: Digest = Field(description="The SHA-256 of the uploaded inputs.")
-    inputs_bytes: int
+    inputs_bytes: int = Field(description="Their size.")
     runs: int = Field(description="How often it was to be timed, after the run that made the outputs.")
-    attempt: int = 0
+    attempt: int = Field(default=0, description="How often a worker took it; 0 while it waits.")
     lost_attempts: int = Field(
         default=0, description="Attempts that ended without a word of their worker; after three it fails."
     )
@@ -35,10 +35,12 @@ class Invocation(Document):
     artifact: Artifact | None = Field(
         default=None, description="The outputs by name, as `.npz`; bfloat16 as its bits in uint16."
     )
-    problem: Problem | None = None
-    created_at: datetime
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
+    problem: Problem | None = Field(default=None, description="Why it failed, where it did.")
+    created_at: datetime = Field(description="When it was submitted.")
+    started_at: datetime | None = Field(default=None, description="When a worker took it first.")
+    finished_at: datetime | None = Field(
+        default=None, description="When it succeeded, failed or was cancelled; null before."
+    )
 
 
 class InvocationPage(Document):

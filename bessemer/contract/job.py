@@ -84,10 +84,16 @@ LOG = "log.txt"
 class Artifact(Document):
     """A file that a compilation made."""
 
-    name: str
-    digest: Digest
+    name: str = Field(description="Under which it is downloaded.")
+    digest: Digest = Field(description="The SHA-256 of its bytes, and its `ETag`.")
     size_bytes: int
-    media_type: str
+    media_type: str = Field(description="The `Content-Type` of the download.")
+
+
+class ArtifactList(Document):
+    """The files that a compilation made."""
+
+    items: tuple[Artifact, ...]
 
 
 class Figures(Document):
@@ -103,7 +109,7 @@ class Figures(Document):
 class Compilation(Document):
     """A compilation as its user sees it."""
 
-    id: JobId
+    id: JobId = Field(description="Unique, and never used again.")
     state: JobState
     request: CompilationRequest
     queue: QueuePlace | None = Field(default=None, description="Where it stands while it is queued.")
@@ -112,22 +118,26 @@ class Compilation(Document):
         default=None,
         description="The stage that runs, or ran last; of a compilation that succeeded: where it stopped.",
     )
-    progress: Progress | None = None
-    attempt: int = 0
+    progress: Progress | None = Field(default=None, description="How far the stage that runs is.")
+    attempt: int = Field(default=0, description="How often a worker took it; 0 while it waits.")
     lost_attempts: int = Field(
         default=0,
         description="Attempts that ended without a word of their worker; after three the job fails.",
     )
     worker: str | None = Field(default=None, description="Who has it in hand, or had it last.")
-    sandbox: SandboxStatus | None = None
-    stages: tuple[StageTime, ...] = ()
+    sandbox: SandboxStatus | None = Field(
+        default=None, description="The confinement in which it runs, or ran last."
+    )
+    stages: tuple[StageTime, ...] = Field(default=(), description="Those that have ended well.")
     verified: bool | None = Field(default=None, description="Null until `verify` has run.")
     figures: Figures | None = Field(default=None, description="Null until `benchmark` has run.")
-    problem: Problem | None = None
-    artifacts: tuple[Artifact, ...] = ()
-    created_at: datetime
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
+    problem: Problem | None = Field(default=None, description="Why it failed, where it did.")
+    artifacts: tuple[Artifact, ...] = Field(default=(), description="What it made; none while it runs.")
+    created_at: datetime = Field(description="When it was submitted.")
+    started_at: datetime | None = Field(default=None, description="When a worker took it first.")
+    finished_at: datetime | None = Field(
+        default=None, description="When it succeeded, failed or was cancelled; null before."
+    )
 
 
 class CompilationPage(Document):

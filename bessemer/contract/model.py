@@ -50,12 +50,12 @@ class Inspection(Document):
 class Model(Document):
     """An uploaded model."""
 
-    digest: Digest
+    digest: Digest = Field(description="The SHA-256 of its bytes, which is its name.")
     size_bytes: int
     state: ModelState
-    inspection: Inspection | None = None
-    problem: Problem | None = None
-    created_at: datetime
+    inspection: Inspection | None = Field(default=None, description="What was found; null until `ready`.")
+    problem: Problem | None = Field(default=None, description="Why it was `rejected`, where it was.")
+    created_at: datetime = Field(description="When it was uploaded first.")
 
     @property
     def defective(self) -> bool:

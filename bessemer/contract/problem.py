@@ -21,8 +21,8 @@ __all__ = [
 class FieldError(Document):
     """One field of a request that is not valid."""
 
-    field: str
-    message: str
+    field: str = Field(description="Its path, such as `inputs[0].dtype`; or a parameter or a header.")
+    message: str = Field(description="What was expected, with the nearest valid value where there is one.")
 
 
 class SourcePlace(Document):
@@ -38,15 +38,15 @@ class Problem(Document):
     """An RFC 9457 problem. The media type is ``application/problem+json``."""
 
     type: str = Field(description="`urn:bessemer:error:CODE`")
-    title: str
-    status: int
+    title: str = Field(description="The same for every occurrence of the code.")
+    status: int = Field(description="The HTTP status, also where the problem is part of a document.")
     code: ErrorCode
-    detail: Readable
-    advice: str
-    retryable: bool
-    stage: str | None = None
-    errors: tuple[FieldError, ...] = ()
-    places: tuple[SourcePlace, ...] = ()
+    detail: Readable = Field(description="What happened this time, for people.")
+    advice: str = Field(description="What to do next.")
+    retryable: bool = Field(description="Whether the same request may succeed later.")
+    stage: str | None = Field(default=None, description="In which a compilation failed.")
+    errors: tuple[FieldError, ...] = Field(default=(), description="The fields that are not valid.")
+    places: tuple[SourcePlace, ...] = Field(default=(), description="Places in the user's model.")
 
 
 def make_problem(

@@ -20,14 +20,14 @@ def done(played: PlayedWorker, job: str) -> str:
 
 
 async def test_artifacts_are_listed_with_sizes_and_digests(api: AsyncClient, done: str) -> None:
-    artifacts = (await api.get(f"{done}/artifacts")).json()
+    artifacts = (await api.get(f"{done}/artifacts")).json()["items"]
     assert [artifact["name"] for artifact in artifacts] == ["bundle.tar.zst", "report.json", "report.html"]
     assert f'"{artifacts[0]["digest"]}"' == ETAG
     assert artifacts == (await api.get(done)).json()["artifacts"]
 
 
 async def test_a_compilation_that_runs_has_no_artifacts(api: AsyncClient, job: str) -> None:
-    assert (await api.get(f"/v1/compilations/{job}/artifacts")).json() == []
+    assert (await api.get(f"/v1/compilations/{job}/artifacts")).json() == {"items": []}
     missing = await api.get(f"/v1/compilations/{job}/report")
     assert (missing.status_code, missing.json()["code"]) == (404, "not-found")
     assert "queued" in missing.json()["detail"]

@@ -110,6 +110,7 @@ async def test_an_invocation_is_cancelled_while_it_waits_asked_while_it_runs_and
     finish(front, ended, tmp_path)
     answers = [await api.post(f"{compiled}/{one.id}/cancel") for one in (waiting, running, ended)]
     assert [answer.status_code for answer in answers] == [200, 202, 409]
+    assert ["Retry-After" in answer.headers for answer in answers] == [False, True, False]
     assert [answers[0].json()["state"], answers[1].json()["state"], answers[2].json()["code"]] == [
         "cancelled",
         "running",

@@ -86,8 +86,45 @@ def test_every_answer_in_json_has_an_example(document: dict[str, Any]) -> None:
     for name, operation in operations(document):
         for status, body in operation["responses"].items():
             content = body.get("content", {}).get("application/json")
-            if content is not None and "/readyz" not in name and "/healthz" not in name:
+            if content is not None:
                 assert "example" in content or "/report" in name, (name, status)
+
+
+def test_every_document_that_can_be_asked_for_conditionally_says_so(document: dict[str, Any]) -> None:
+    for name, operation in operations(document):
+        answers = operation["responses"]
+        if name.startswith("get /v1/") and "application/json" in answers["200"].get("content", {}):
+            assert "304" in answers and "ETag" in answers["200"]["headers"], name
+
+
+def test_whatever_is_accepted_says_when_to_ask_again(document: dict[str, Any]) -> None:
+    accepted = {name: op["responses"]["202"] for name, op in operations(document) if "202" in op["responses"]}
+    assert {name for name, answer in accepted.items() if "Retry-After" not in answer["headers"]} == set()
+    assert len(accepted) == 4
+
+
+def test_a_list_is_always_a_document_with_items(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    for name, operation in operations(document):
+        if operation["summary"].startswith("List "):
+            reference = operation["responses"]["200"]["content"]["application/json"]["schema"]["$ref"]
+            assert "items" in schemas[reference.rpartition("/")[2]]["properties"], name
+
+
+def test_an_example_is_in_the_state_of_which_its_answer_tells(document: dict[str, Any]) -> None:
+    states = {
+        (name, status): body["content"]["application/json"]["example"].get("state")
+        for name, operation in operations(document)
+        for status, body in operation["responses"].items()
+        if "/cancel" in name or status in ("201", "202")
+        if "application/json" in body.get("content", {})
+    }
+    expected = {"200": "cancelled", "202": "running"}
+    for (name, status), state in states.items():
+        if "/cancel" in name:
+            assert state == expected[status], name
+        else:
+            assert state in ("queued", "inspecting"), name
 
 
 def test_requests_have_examples(document: dict[str, Any]) -> None:
