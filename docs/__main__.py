@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings
 
 from app.settings import AppSettings
 from benchmarks import pages
-from benchmarks.architectures.page import architectures_page
+from benchmarks.architectures.page import architectures_page, readme_line
 from bessemer.contract.problem import ERRORS
 from bessemer.store.settings import StoreSettings
 from bessemer.telemetry import metrics
@@ -22,6 +22,7 @@ README = ROOT / "README.md"
 OBSERVABILITY = DOCS / "observability.md"
 GENERATED = "<!-- made by `make docs`; edit the code, not this page -->"
 FIGURES_START = "<!-- made by `make docs` from benchmarks/results -->\n"
+SURVEY_START = "<!-- made by `make docs` from the survey of architectures -->\n"
 METRICS_START = "<!-- made by `make docs` from bessemer/telemetry/metrics.py -->\n"
 MADE_END = "<!-- end of what is made -->\n"
 
@@ -95,13 +96,14 @@ def surveyed_page() -> str | None:
 
 def readme_page() -> str:
     """The README with its figures."""
-    return _with_section(README, FIGURES_START, pages.readme_section())
+    page = _with_section(README.read_text(), FIGURES_START, pages.readme_section())
+    return _with_section(page, SURVEY_START, readme_line(pages.RESULTS))
 
 
 def observability_page() -> str:
     """The page on watching the service, with its tables of metrics."""
     tables = [_metrics_table("app", metrics.APP), _metrics_table("worker", metrics.WORKER)]
-    return _with_section(OBSERVABILITY, METRICS_START, "\n".join(tables))
+    return _with_section(OBSERVABILITY.read_text(), METRICS_START, "\n".join(tables))
 
 
 def _metrics_table(program: str, described: tuple[metrics.Metric, ...]) -> str:
@@ -113,9 +115,9 @@ def _metrics_table(program: str, described: tuple[metrics.Metric, ...]) -> str:
     return "".join([f"| metric of the {program} | kind | labels | meaning |\n|---|---|---|---|\n", *rows])
 
 
-def _with_section(page: Path, start: str, section: str) -> str:
+def _with_section(page: str, start: str, section: str) -> str:
     """A page, of which one part is made."""
-    head, start, rest = page.read_text().partition(start)
+    head, start, rest = page.partition(start)
     _, end, tail = rest.partition(MADE_END)
     return f"{head}{start}{section}{end}{tail}"
 

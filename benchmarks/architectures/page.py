@@ -35,6 +35,22 @@ def architectures_page(folder: Path) -> str | None:
     return "\n".join([*_head(path, survey), *_counts(survey), *_exceptions(survey), *_all(survey), ""])
 
 
+def readme_line(folder: Path) -> str:
+    """How many exported programs got how far, in one line; empty where nothing was surveyed."""
+    path = newest(folder, "architectures")
+    if path is None:
+        return ""
+    survey = Survey.model_validate_json(path.read_text())
+    exported = tried(one for one in survey.outcomes if one.form is Form.PT2)
+    translated, verified = (
+        sum(one.got_to(stage) for one in exported) for stage in (Reached.TRANSLATED, Reached.VERIFIED)
+    )
+    return (
+        f"Of {len(exported)} public architectures (torchvision, timm, transformers), {translated} translate "
+        f"and {verified} are verified: [each of them](docs/architectures.md).\n"
+    )
+
+
 def tried(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """Those that their package could make and torch could save."""
     return [one for one in outcomes if one.reached is not Reached.NOT_MADE]
