@@ -15,6 +15,7 @@ from worker.errors import JobError
 from worker.inspection.machine_code import ASSEMBLY, LLVM_IR
 from worker.inspection.recorder import IrRecorder
 from worker.job_folder import JobFolder
+from worker.machine import threads_here
 from worker.measure.turns import ANY_TIME, SharedTurns, Turns
 from worker.messages import Compiled
 from worker.order import CompileWork, MeasuringLock, StartJob
@@ -60,11 +61,12 @@ def compile_model(
     target = resolve_target(request.target, host_mcpu, order.cores)
     refuse_unrunnable(target)
     check_names(request, target)
-    os.environ["TVM_NUM_THREADS"] = str(target.cores)
+    threads = threads_here(target.cores)
+    os.environ["TVM_NUM_THREADS"] = str(threads)
     turns = _turns(order.work.measuring, lock)
     with fork_server(folder.scratch, turns=turns) as candidates:
         # only now: nothing may have run in parallel when the server is forked
-        _set_torch_threads(target.cores)
+        _set_torch_threads(threads)
         recorder = IrRecorder(folder.output) if request.inspect.ir else NO_RECORDER
         workshop = Workshop(
             scratch=folder.scratch,

@@ -23,6 +23,7 @@ from worker.candidates.threads import use_threads
 from worker.errors import JobError, failure_of
 from worker.input_files import Arrays, read_inputs
 from worker.job_folder import JobFolder
+from worker.machine import threads_here
 from worker.messages import Invoked
 from worker.order import InvokeWork, Work
 from worker.targets import refuse_unrunnable
@@ -41,7 +42,7 @@ def invoke_library(work: Work, folder: JobFolder) -> Invoked:
     bundle = _unpacked(folder)
     target = _manifest(bundle).target
     refuse_unrunnable(target)
-    use_threads(target.cores)
+    use_threads(threads_here(target.cores))
     inputs = read_inputs(folder.inputs)
     try:
         return _run(run.load(bundle), inputs, work.runs, folder)

@@ -1,5 +1,6 @@
 """The machine that a worker runs on, and what is installed there."""
 
+import os
 import platform
 from functools import cache
 from importlib.metadata import version
@@ -25,6 +26,11 @@ def processor() -> str:
 def versions() -> dict[str, str]:
     """The versions of the packages that a library and its figures depend on, and of Python."""
     return {name: version(name) for name in PACKAGES} | {"python": platform.python_version()}
+
+
+def threads_here(cores: int) -> int:
+    """With how many threads a library for a target with so many cores is run on this machine."""
+    return min(cores, len(os.sched_getaffinity(0)))
 
 
 def remember() -> None:

@@ -90,7 +90,7 @@ class BenchmarkResult(Document):
     """What was measured. Sizes in bytes."""
 
     latency: Latency
-    threads: int
+    threads: int = Field(description="The target's cores, or as many of them as the worker had.")
     library_bytes: int
     peak_memory_bytes: int = Field(description="Of a process that loads the library and runs it.")
     baselines: tuple[BaselineResult, ...]

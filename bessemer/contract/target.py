@@ -17,9 +17,12 @@ WORD_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 FEATURE_PATTERN = r"^[+-][A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 Word = Annotated[str, StringConstraints(pattern=WORD_PATTERN)]
 Feature = Annotated[str, StringConstraints(pattern=FEATURE_PATTERN)]
-Cores = Annotated[
-    int, Field(strict=True, ge=1, le=MAX_CORES, description="Threads the library will run with.")
-]
+Cores = Annotated[int, Field(strict=True, ge=1, le=MAX_CORES)]
+_CORES = Field(
+    default=None,
+    description="Threads the library will run with; by default the worker's cores. A worker that has fewer "
+    "verifies and measures it with as many as it has: `threads` in its report.",
+)
 
 
 def _indexable(features: tuple[str, ...]) -> tuple[str, ...]:
@@ -32,9 +35,7 @@ class PresetTarget(Document):
     """A target by the name of a preset; see ``GET /v1/targets``."""
 
     preset: Word
-    cores: Cores | None = Field(
-        default=None, description="Threads the library will run with; by default the worker's cores."
-    )
+    cores: Cores | None = _CORES
 
 
 class ExplicitTarget(Document):
@@ -48,9 +49,7 @@ class ExplicitTarget(Document):
         max_length=MAX_FEATURES,
         description="LLVM features to add or remove, such as `+avx512vnni`.",
     )
-    cores: Cores | None = Field(
-        default=None, description="Threads the library will run with; by default the worker's cores."
-    )
+    cores: Cores | None = _CORES
 
 
 Target = PresetTarget | ExplicitTarget

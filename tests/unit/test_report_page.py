@@ -51,6 +51,15 @@ class Page(HTMLParser):
         self.words += data
 
 
+def test_a_page_says_with_how_many_threads_was_measured_where_the_target_has_more() -> None:
+    report = rich_report()
+    larger = report.target.model_copy(update={"cores": 64})
+    assert "for a target with" not in Page(render(report)).words
+    page = Page(render(report.model_copy(update={"target": larger})))
+    assert "on 2 threads of" in page.words
+    assert ", for a target with 64 cores" in page.words
+
+
 def hostile_report() -> Report:
     rich = rich_report()
     first, *rest = functions(3)

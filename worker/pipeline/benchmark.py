@@ -70,7 +70,7 @@ class EagerSide:
 
 
 def _measure(verified: Verified, workshop: Workshop, captured: Captured) -> BenchmarkResult:
-    options, threads = captured.upload.request.benchmark, captured.upload.target.cores
+    options, threads = captured.upload.request.benchmark, captured.upload.threads
     path = verified.built.library
     with workshop.candidates.open_library(path, threads, verified.built.parameters) as library:
         library.run(captured.inputs)

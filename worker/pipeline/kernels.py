@@ -63,7 +63,7 @@ class KernelStep:
         return Contest(
             candidates=self._workshop.candidates,
             folder=self._workshop.scratch / "kernels",
-            threads=target.cores,
+            threads=self._upload.threads,
             compile=compile_to,
             numbers=count(),
         )

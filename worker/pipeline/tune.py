@@ -138,16 +138,16 @@ def _with_unclaimed(result: TuneResult, module: tvm.IRModule) -> TuneResult:
 
 def _open_laboratory(optimized: Optimized, workshop: Workshop, target: tvm.target.Target) -> Laboratory:
     upload = optimized.captured.upload
-    cores, options = upload.target.cores, upload.request.tune
+    threads, options = upload.threads, upload.request.tune
     folder = workshop.scratch / "candidates"
     folder.mkdir(exist_ok=True)
     return Laboratory(
         target=target,
-        builder=CandidateBuilder(workshop.candidates, BuilderSettings(folder=folder, workers=cores)),
-        runner=CandidateRunner(workshop.candidates, RunnerSettings(cores, EVALUATION)),
+        builder=CandidateBuilder(workshop.candidates, BuilderSettings(folder=folder, workers=threads)),
+        runner=CandidateRunner(workshop.candidates, RunnerSettings(threads, EVALUATION)),
         database=open_database(workshop.scratch / "records"),
-        cost_model=make_cost_model(options.seed, cores),
-        threads=cores,
+        cost_model=make_cost_model(options.seed, threads),
+        threads=threads,
         seed=options.seed,
         max_trials=options.trials,
     )

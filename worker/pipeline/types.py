@@ -24,6 +24,7 @@ from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.target import ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
 from worker.inspection.snapshots import NoRecorder, Recorder
+from worker.machine import threads_here
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,6 +64,11 @@ class Upload:
     path: Path
     request: CompilationRequest
     target: ResolvedTarget
+
+    @property
+    def threads(self) -> int:
+        """With how many threads the library is run here: its target may have more cores than this machine."""
+        return threads_here(self.target.cores)
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,10 @@ def verify(built: Built, workshop: Workshop) -> Verified:
             library died or raised; ``verify-mismatch``: an output differs, with its worst element.
     """
     captured = built.captured
-    target = captured.upload.target
-    refuse_unrunnable(target)
+    refuse_unrunnable(captured.upload.target)
     samples = (captured.example, *captured.samples)
     comparisons: list[OutputComparison] = []
-    for outputs, sample in zip(_run(built, workshop, target.cores, samples), samples, strict=True):
+    for outputs, sample in zip(_run(built, workshop, captured.upload.threads, samples), samples, strict=True):
         comparisons += compare_outputs(outputs, captured, sample)
     return Verified(built=built, comparisons=tuple(comparisons))
 

@@ -115,7 +115,7 @@ def _alternate(search: Path, default: Path, model: Entrants, workshop: Workshop,
 def _enter(
     stack: ExitStack, schedules: Schedules, path: Path, model: Entrants, workshop: Workshop
 ) -> _Entrant:
-    threads = model.captured.upload.target.cores
+    threads = model.captured.upload.threads
     with _blaming(schedules):
         library = workshop.candidates.open_library(path, threads, model.parameters)
         stack.enter_context(library).run(model.captured.inputs)

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worker_samples import groups_noted, members, upload, wait_until
+from worker_samples import groups_noted, members, submit, upload, wait_until
 
+from bessemer.bundle.manifest import REPORT
 from bessemer.contract.job import JobState
 from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ERRORS, ErrorCode
+from bessemer.contract.report import Report
 from bessemer.contract.stage import Stage
+from bessemer.contract.target import MAX_CORES
 from bessemer.store.queue import Task, TaskKind
 from worker.measure.turns import SharedTurns, open_lock
 
@@ -111,6 +114,17 @@ def test_an_inspection_whose_zygote_is_killed_is_tried_again(rig: Rig) -> None:
 
     rig.runner.run(inspect())
     assert rig.store.models.get(digest).state is ModelState.READY
+
+
+def test_a_target_with_more_cores_than_the_machine_is_measured_with_those_that_there_are(rig: Rig) -> None:
+    here = len(os.sched_getaffinity(0))
+    digest = upload(rig.store, rig.folder, "return 0")
+    row = rig.handle(submit(rig.store, "many-cores", digest, cores=MAX_CORES))
+    assert (row.state, row.verified, row.target.cores) == (JobState.SUCCEEDED, True, MAX_CORES)
+    assert {baseline.threads for baseline in row.figures.baselines} == {here}
+    (report,) = (artifact for artifact in row.artifacts if artifact.name == REPORT)
+    text = b"".join(rig.store.artifacts.stream(report.digest))
+    assert Report.model_validate_json(text).benchmark.threads == here
 
 
 def test_a_fault_of_ours_names_the_attempt_and_the_log(rig: Rig) -> None:

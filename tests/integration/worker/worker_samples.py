@@ -21,12 +21,14 @@ def upload(store: Store, folder: Path, body: str) -> str:
     return store.artifacts.put_file(path).digest
 
 
-def submit(store: Store, job_id: str, digest: str, timeout_seconds: float | None = None) -> Task:
-    """Submit the compilation of a malicious model."""
+def submit(
+    store: Store, job_id: str, digest: str, timeout_seconds: float | None = None, cores: int | None = None
+) -> Task:
+    """Submit the compilation of a malicious model for this machine, or one like it with other cores."""
     request = CompilationRequest.model_validate(
         {
             "model": digest,
-            "target": "host",
+            "target": {"preset": "host", "cores": cores},
             "inputs": (TensorSpec(name="input", shape=(8,)),),
             "benchmark": BenchmarkOptions(seconds=0.05),
             "timeout_seconds": timeout_seconds,
