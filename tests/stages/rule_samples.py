@@ -200,6 +200,16 @@ INDEXING = (
     Sample("distances", lambda a, b: torch.cdist(a, b), (floats(2, 3, 4), floats(2, 5, 4))),
 )
 
+
+def _normed_and_moved(a: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> Any:
+    mean, variance = mean.clone(), variance.clone()
+    return F.batch_norm(a, mean, variance, training=True), mean, variance
+
+
+def _volume_means(a: torch.Tensor) -> torch.Tensor:
+    return F.avg_pool3d(a, 2, 1, 1, divisor_override=3)
+
+
 IMAGES = (
     Sample("adaptive maximum", lambda a: F.adaptive_max_pool2d(a, (3, 4)), (IMAGE,)),
     Sample("adaptive mean", lambda a: F.adaptive_avg_pool2d(a, (3, 4)), (IMAGE,)),
@@ -235,6 +245,13 @@ IMAGES = (
     Sample("layer norm in float64", lambda a: F.layer_norm(a.double(), a.shape[-1:]), (IMAGE,)),
     Sample("layer norm in bfloat16", lambda a: F.layer_norm(a.bfloat16(), a.shape[-1:]).float(), (IMAGE,)),
     Sample("instance norm", lambda a: F.instance_norm(a), (IMAGE,)),
+    Sample(
+        "norm by the batch's own statistics",
+        lambda a, w: F.batch_norm(a, None, None, w, None, training=True),
+        (IMAGE, floats(3)),
+    ),
+    Sample("and its running ones", _normed_and_moved, (IMAGE, floats(3), floats(3).abs())),
+    Sample("mean of volumes by a divisor", _volume_means, (IMAGE,)),
     Sample("layer norm of two axes", lambda a: F.layer_norm(a, (7, 9)), (IMAGE,)),
     Sample("root mean square norm", lambda a, w: F.rms_norm(a, (4,), w), (X, floats(4))),
     Sample("local response norm", lambda a: F.local_response_norm(a, 2), (IMAGE,)),
@@ -319,6 +336,16 @@ PAIRS = (
         lambda a, b: torch.fmax(a, b) + torch.fmin(a, b),
         (X, torch.tensor([0.5, float("nan"), -1.0, 0.0])),
     ),
+    *(
+        Sample(
+            f"margins by {how}",
+            lambda a, t, how=how: F.multilabel_margin_loss(a, t, reduction=how),
+            (X, torch.tensor([[3, 0, -1, 1], [0, -1, 1, 2], [2, 1, 0, 3]])),
+        )
+        for how in ("mean", "sum", "none")
+    ),
+    Sample("logarithm of a sum of powers", torch.logaddexp, (X * 9, X.flip(0))),
+    Sample("by two", torch.logaddexp2, (X * 9, X.flip(0))),
     Sample("times a power of two", torch.ldexp, (X, whole(3, 4, low=-3, high=3))),
     Sample("shifts", lambda a: (a << 2) + (a >> 1), (N,)),
     Sample("many rows by groups", torch.ops.transformers.grouped_mm_fallback, GROUPS),

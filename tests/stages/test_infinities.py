@@ -117,6 +117,35 @@ def test_zeros_are_divided_by_and_multiplied_with_as_torch_does(run: Run) -> Non
     np.testing.assert_array_equal(run(by_zero, HOLES), by_zero(None, HOLES).numpy())
 
 
+ROUNDED = 12582912.0
+"""Added and subtracted, it leaves a float32 without its fraction."""
+
+
+def test_differences_and_comparisons_are_not_simplified_as_of_real_numbers(run: Run) -> None:
+    def compared(_: Any, x: torch.Tensor) -> torch.Tensor:
+        other, fraction = x.roll(1), x.nan_to_num(0.3, 1.7, -1.7) / 3
+        truths = (
+            x != other, x != x, (x + 1) == (x + 1), ~(x < other), ~(x <= other), ~(x == other),
+            torch.logical_xor(x, other), x.bool(),
+        )  # fmt: skip
+        numbers = (
+            (fraction + ROUNDED) - ROUNDED, (x + other) - other, x - (x + other), x * 2 - x * 2,
+            x / ((x + 1) - (x + 1)), torch.logaddexp(x, other), torch.dot(fraction, fraction).expand(64),
+        )  # fmt: skip
+        return torch.stack([*(torch.where(one, x, 2.0) for one in truths), *numbers])
+
+    np.testing.assert_allclose(run(compared, HOLES), compared(None, HOLES).numpy(), rtol=2e-6)
+
+
+def test_differences_near_zero_keep_their_digits(run: Run) -> None:
+    tiny = torch.logspace(-12, 0, 32) * torch.tensor([1.0, -0.5] * 16)
+
+    def near_zero(_: Any, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([x.expm1(), x.log1p(), x.sinh(), x.asinh(), x.atanh() * 0.5, x.erfinv() + x])
+
+    np.testing.assert_allclose(run(near_zero, tiny), near_zero(None, tiny).numpy(), rtol=1e-5)
+
+
 def test_what_is_no_number_passes_activations_in_blocks(run: Run) -> None:
     x, weight = torch.randn(1, 16, 4, 4), torch.randn(16, 16, 1, 1)
     x[0, 3, 2, 2] = torch.nan

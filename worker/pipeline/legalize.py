@@ -16,6 +16,7 @@ from tvm.ir import GenericConst
 from worker.layout.extremes import Reduce, extreme
 from worker.layout.views import static_shape
 from worker.pipeline.bounds import BOUNDS
+from worker.pipeline.differences import DIFFERENCES
 from worker.pipeline.legalize_norms import group_norm, instance_norm
 from worker.pipeline.legalize_rows import argsort, scatter, topk
 from worker.rewrites.legalizations import Legalization, Rule
@@ -165,6 +166,7 @@ def _resize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
 
 _RULES: dict[str, Rule] = {
     **BOUNDS,
+    **DIFFERENCES,
     "relax.argmax": _extreme(is_largest=True),
     "relax.argmin": _extreme(is_largest=False),
     "relax.argsort": argsort,

@@ -147,11 +147,16 @@ class _Terms:
         def branch(select: tirx.Select, _mutator: Any) -> Expression:
             return tvm_ffi.structural_map(select, (Call, _within_branch))
 
-        value = tvm_ffi.structural_mutate(store.value, ((Call, call), (tirx.Select, branch)))
+        rules = ((Call, call), (tirx.Select, branch), (tirx.Let, self._bound(terms)))
+        value = tvm_ffi.structural_mutate(store.value, rules)
         return nest.sequence(*terms, tirx.BufferStore(store.buffer, value, store.indices))
 
     def _flat(self, expression: Expression, terms: list[tirx.Stmt]) -> Expression:
-        """An expression without ``Let``; what was bound joins the terms."""
+        """An expression without ``Let``."""
+        return tvm_ffi.structural_mutate(expression, (tirx.Let, self._bound(terms)))
+
+    def _bound(self, terms: list[tirx.Stmt]) -> Callable[[tirx.Let, Any], Expression]:
+        """What a ``Let`` binds joins the terms."""
 
         def bound(let: tirx.Let, mutator: Any) -> Expression:
             register = nest.registers((self._lanes,), nest.dtype_of(let.var), "term")
@@ -159,7 +164,7 @@ class _Terms:
             terms.append(nest.store(register, mutator.mutate(let.value), self._lane))
             return mutator.mutate(nest.substitute(let.body, {let.var: register[self._lane]}))
 
-        return tvm_ffi.structural_mutate(expression, (tirx.Let, bound))
+        return bound
 
 
 def _rule(call: Call, rules: Rules = RULES) -> Rule | None:

@@ -60,20 +60,12 @@ def _scaled(operation: Binary, on_booleans: Binary | None = None) -> Translate:
             return on_booleans(left, right)
         if alpha != 1:
             right = emit(relax.op.multiply(right, relax.const(alpha, dtype)))
-        elif _is_difference_to_itself(operation, left, right):
-            right = emit(relax.op.multiply(right, relax.const([1.0], dtype)))
         return operation(left, right)
 
     def by_keyword(emit: Emitter, left: Any, right: Any, *, alpha: Any) -> Any:
         return translate(emit, left, right, alpha)
 
     return by_keyword
-
-
-def _is_difference_to_itself(operation: Binary, left: relax.Expr, right: relax.Expr) -> bool:
-    """One that TVM takes for 0, where it is NaN of what is not finite."""
-    same = operation is relax.op.subtract and left.same_as(right)
-    return same and is_floating(dtype_of(left)) and left.ty.ndim > 0
 
 
 def _scaled_by_number(operation: Binary) -> Translate:
@@ -167,16 +159,11 @@ def _with_rest(left: Any, right: Any, body: Callable[[Any], Any]) -> Any:
 
 
 def _comparison(operation: Binary) -> Translate:
-    """Of a tensor with itself, it asks for NaN: TVM takes every number to be equal to itself."""
-
     def translate(emit: Emitter, left: Any, right: Any) -> Any:
         if (is_number(left) and is_number(right)) or _is_open(left, right):
             return emit.stock()
         dtype = common_dtype(emit.operands())
         dtype = "int8" if dtype == "bool" else dtype
-        if left is right and operation in (relax.op.equal, relax.op.not_equal) and is_floating(dtype):
-            is_nan = emit(relax.op.isnan(emit.cast(left, wide(dtype))))
-            return is_nan if operation is relax.op.not_equal else relax.op.logical_not(is_nan)
         return operation(emit.cast(left, dtype), emit.cast(right, dtype))
 
     return translate

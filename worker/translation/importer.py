@@ -19,7 +19,7 @@ from worker.translation.expressions import ExpressionBuilder
 from worker.translation.naming import NamingBuilder
 from worker.translation.registry import rule_book
 from worker.translation.symbols import Symbols
-from worker.translation.untranslatable import UntranslatableError, is_random
+from worker.translation.untranslatable import UntranslatableError, advice_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -183,7 +183,7 @@ class Importer(ExportedProgramImporter):
 
     def _stock_of(self, node: Node) -> Callable[[Node], Any] | None:
         target = node.target
-        if is_complex(node) or is_random(node):
+        if is_complex(node) or advice_on(node) is not None:
             return None
         if isinstance(target, torch._ops.OpOverload) and target.namespace not in STOCK_NAMESPACES:
             return None

@@ -13,6 +13,11 @@ from worker.translation.emitter import Emitter, axis_of, dtype_of, fixed, shape_
 from worker.translation.rule import Decomposition, Rules, Translate, rules_of
 from worker.translation.untranslatable import UntranslatableError
 
+_BY_MASK = (
+    "indexing by a mask has a result whose size depends on data: keep the full size (torch.where, "
+    "masked_fill, a sum over torch.where), or take the places of a fixed number (nonzero_static, topk)"
+)
+
 
 def look_up(emit: Emitter, table: relax.Expr, indices: relax.Expr, axis: int) -> relax.Expr:
     """Take elements; an index beyond the table, at which torch raises, must not read other memory.
@@ -47,8 +52,8 @@ def _index(emit: Emitter, table: relax.Expr, indices: list[Any]) -> relax.Expr:
     stood if they are neighbors, else in front.
     """
     axes = [axis for axis, index in enumerate(indices) if index is not None]
-    if any("int" not in dtype_of(indices[axis]) for axis in axes):
-        return emit.stock()
+    if any(dtype_of(indices[axis]) == "bool" for axis in axes):
+        raise UntranslatableError(_BY_MASK)
     if len(axes) == 1:
         index = from_front(emit, indices[axes[0]], shape_of(table)[axes[0]])
         return look_up(emit, table, index, axes[0])

@@ -1,14 +1,17 @@
-"""Softmax, of narrow floats in float32 as torch does; norms of groups of channels and of last dimensions."""
+"""Softmax, of narrow floats in float32 as torch does; norms of batches, of channels, of last dimensions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import torch
+from torch import Tensor
 from tvm import relax
 
 from worker.translation.dtypes import wide
 from worker.translation.emitter import Emitter, axis_of, dtype_of, shape_of
-from worker.translation.rule import Rules, Translate, rules_of
+from worker.translation.rule import Decomposition, Rules, Translate, rules_of
 
 _NORMED = ("float32", "float16")
 
@@ -66,11 +69,84 @@ def _layer_norm(
     return emit.cast(normed, dtype), None, None
 
 
-RULES: Rules = rules_of(
-    {
-        "aten.native_layer_norm.default": _layer_norm,
-        "aten.native_group_norm.default": _group_norm,
-        "aten._softmax.default": _exponentials(relax.op.nn.softmax),
-        "aten._log_softmax.default": _exponentials(relax.op.nn.log_softmax),
-    }
+def _norm_of_batch(
+    data: Tensor, weight: Tensor | None, bias: Tensor | None, epsilon: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Normed by the batch's own statistics: with its mean, its variance and the inverse of its deviation."""
+    axes = [axis for axis in range(data.dim()) if axis != 1]
+    shape = [-1 if axis == 1 else 1 for axis in range(data.dim())]
+    variance, mean = torch.var_mean(data, axes, correction=0)
+    inverse = (variance + epsilon).rsqrt()
+    normed = (data - mean.reshape(shape)) * inverse.reshape(shape)
+    if weight is not None:
+        normed = normed * weight.reshape(shape)
+    if bias is not None:
+        normed = normed + bias.reshape(shape)
+    return normed, mean, variance, inverse
+
+
+def _batch_norm(
+    data: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor | None,
+    variance: Tensor | None,
+    training: bool,
+    momentum: float,
+    epsilon: float,
+) -> Any:
+    """By the batch's statistics: TVM's converter takes the running ones always."""
+    if not training:
+        return NotImplemented
+    normed, own_mean, _, inverse = _norm_of_batch(data, weight, bias, epsilon)
+    return normed, own_mean, inverse
+
+
+def _batch_norm_without(
+    data: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    training: bool,
+    momentum: float,
+    epsilon: float,
+) -> Any:
+    """Without running statistics."""
+    return _batch_norm(data, weight, bias, None, None, True, momentum, epsilon)
+
+
+def _batch_norm_and_statistics(
+    data: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    variance: Tensor,
+    training: bool,
+    momentum: float,
+    epsilon: float,
+) -> Any:
+    """And what becomes of the running statistics."""
+    if not training:
+        return NotImplemented
+    normed, own_mean, own_variance, inverse = _norm_of_batch(data, weight, bias, epsilon)
+    count = data.numel() // data.shape[1]
+    unbiased = own_variance * (count / max(count - 1, 1))
+    moved = (
+        running + momentum * (own - running) for running, own in ((mean, own_mean), (variance, unbiased))
+    )
+    return (normed, own_mean, inverse, *moved)
+
+
+_TRANSLATIONS: dict[str, Translate] = {
+    "aten.native_layer_norm.default": _layer_norm,
+    "aten.native_group_norm.default": _group_norm,
+    "aten._softmax.default": _exponentials(relax.op.nn.softmax),
+    "aten._log_softmax.default": _exponentials(relax.op.nn.log_softmax),
+}
+
+RULES: Rules = (
+    *rules_of(_TRANSLATIONS),
+    Decomposition("aten.native_batch_norm.default", _batch_norm),
+    Decomposition("aten._native_batch_norm_legit.default", _batch_norm),
+    Decomposition("aten._native_batch_norm_legit.no_stats", _batch_norm_without),
+    Decomposition("aten._native_batch_norm_legit_functional.default", _batch_norm_and_statistics),
 )

@@ -5,12 +5,15 @@ torch computes them on integers as on floats; TVM's operators refuse integers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
-from tvm import relax, te, tirx
+from tvm import relax, tirx
 
 from worker.translation.arithmetic import truth
 from worker.translation.dtypes import is_floating, wide
+from worker.translation.elements import each, named
 from worker.translation.emitter import Emitter, dtype_of
 from worker.translation.rule import Rules, Translate, rules_of
 
@@ -55,20 +58,30 @@ def _logarithm(base: float) -> Translate:
 
 
 def _log1p(emit: Emitter, data: relax.Expr) -> relax.Expr:
-    """``log(1 + x)``, exact where ``1 + x`` loses the digits of ``x``: ``log(u) * x / (u - 1)``, u = 1 + x.
+    """Exact where ``1 + x`` loses the digits of ``x``."""
+    return emit.tensor_expression(each(tirx.log1p), emit.cast(data, emit.dtype))
 
-    Source: W. Kahan, by way of D. Goldberg, "What every computer scientist should know about floating-point
-    arithmetic", theorem 4.
+
+def _expm1(emit: Emitter, data: relax.Expr) -> relax.Expr:
+    widened = emit.cast(data, wide(emit.dtype))
+    return emit.cast(emit.tensor_expression(each(_less_one), widened), emit.dtype)
+
+
+def _less_one(x: Any) -> Any:
+    """``exp(x) - 1``, exact near zero: ``(u - 1) * x / log(u)``, u = exp(x).
+
+    Source: W. Kahan, by way of N. Higham, "Accuracy and stability of numerical algorithms", 1.14.1.
     """
-    data, one = emit.cast(data, emit.dtype), relax.const(1.0, emit.dtype)
-    u = emit(relax.op.add(data, one))
-    difference = emit(relax.op.subtract(u, one))
-    logarithm = emit(relax.op.log(u))
-    is_lost = emit(relax.op.equal(difference, relax.const(0.0, emit.dtype)))
-    ratio = emit(relax.op.divide(data, emit(relax.op.where(is_lost, one, difference))))
-    exact = emit(relax.op.multiply(logarithm, ratio))
-    is_infinite = emit(relax.op.equal(u, relax.const(float("inf"), emit.dtype)))
-    return relax.op.where(is_lost, data, emit(relax.op.where(is_infinite, data, exact)))
+    one, infinity = (tirx.const(number, x.ty.dtype) for number in (1.0, math.inf))
+
+    def from_power(u: Any) -> Any:
+        difference = u - one
+        is_lost = difference == 0
+        is_far = tirx.any(difference == -one, u == infinity)
+        exact = difference * (x / tirx.Select(is_lost, one, tirx.log(u)))
+        return tirx.Select(is_lost, x, tirx.Select(is_far, difference, exact))
+
+    return named(tirx.exp(x), from_power)
 
 
 def _elu(emit: Emitter, data: relax.Expr, alpha: float, scale: float, input_scale: float) -> relax.Expr:
@@ -84,11 +97,7 @@ def _elu(emit: Emitter, data: relax.Expr, alpha: float, scale: float, input_scal
 
 
 def _exp2(emit: Emitter, data: relax.Expr) -> relax.Expr:
-    return emit.tensor_expression(_power_of_two, emit.cast(data, emit.dtype))
-
-
-def _power_of_two(x: te.Tensor) -> te.Tensor:
-    return te.compute(x.shape, lambda *at: tirx.exp2(x(*at)), name="exp2")
+    return emit.tensor_expression(each(tirx.exp2), emit.cast(data, emit.dtype))
 
 
 def _relu(emit: Emitter, data: relax.Expr) -> relax.Expr:
@@ -122,6 +131,7 @@ RULES: Rules = rules_of(
         "aten.log2.default": _logarithm(1.4426950408889634),
         "aten.log10.default": _logarithm(0.4342944819032518),
         "aten.log1p.default": _log1p,
+        "aten.expm1.default": _expm1,
         "aten.elu.default": _elu,
         "aten.exp2.default": _exp2,
         "aten.relu.default": _relu,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
+from math import inf, prod
 from typing import Any
 
 import torch
@@ -16,6 +16,8 @@ from worker.translation.untranslatable import UntranslatableError
 Places = Callable[[int, Any, Any], Any]
 """Where an axis is read: from the axis, a place of the result and a step within its window."""
 
+PLANE, VOLUME = 2, 3
+"""How many axes are pooled."""
 STRIDES = 2
 """The place of a max pool's strides among its arguments. Absent ones are the window's, and so are
 empty ones, which TVM does not know."""
@@ -139,25 +141,32 @@ def _inside(places: list[Any], sizes: Any) -> Any:
     return tirx.all(*bounds)
 
 
-def _mean(
-    emit: Emitter,
-    data: relax.Expr,
-    window: list[int],
-    strides: list[int],
-    padding: list[int],
-    is_ceiled: bool,
-    counts_padding: bool,
-    divisor: int | None,
-) -> Any:
+def _mean(rank: int) -> Translate:
     """TVM knows no divisor but the number of elements."""
-    if divisor is None:
-        return emit.stock()
-    if is_ceiled:
-        raise UntranslatableError("a mean with a divisor of its own and windows beyond the edge")
-    windows, steps, before = (_sizes(one, 2) for one in (window, strides or window, padding))
-    mean = relax.op.nn.avg_pool2d(data, windows, steps, before, count_include_pad=True)
-    share = relax.const(windows[0] * windows[1] / divisor, dtype_of(data))
-    return relax.op.multiply(emit(mean), share)
+    operation = relax.op.nn.avg_pool2d if rank == PLANE else relax.op.nn.avg_pool3d
+
+    def translate(
+        emit: Emitter,
+        data: relax.Expr,
+        window: list[int],
+        strides: list[int],
+        padding: list[int],
+        is_ceiled: bool,
+        counts_padding: bool,
+        divisor: int | None,
+    ) -> Any:
+        if divisor is None:
+            return emit.stock()
+        if is_ceiled:
+            raise UntranslatableError("a mean with a divisor of its own and windows beyond the edge")
+        windows, steps, before = (_sizes(one, rank) for one in (window, strides or window, padding))
+        unbatched = data.ty.ndim == rank + 1
+        batched = emit(relax.op.expand_dims(data, 0)) if unbatched else data
+        mean = emit(operation(batched, windows, steps, before, count_include_pad=True))
+        means = emit(relax.op.squeeze(mean, [0])) if unbatched else mean
+        return relax.op.multiply(means, relax.const(prod(windows) / divisor, dtype_of(data)))
+
+    return translate
 
 
 def _least(dtype: str) -> Any:
@@ -187,7 +196,8 @@ def _from_torch(operator: torch._ops.OpOverload) -> Decomposition:
 RULES: Rules = (
     *rules_of(
         {
-            "aten.avg_pool2d.default": _mean,
+            "aten.avg_pool2d.default": _mean(PLANE),
+            "aten.avg_pool3d.default": _mean(VOLUME),
             "aten.max_pool2d_with_indices.default": _max_with_places(2),
             "aten.max_pool3d_with_indices.default": _max_with_places(3),
             "aten.adaptive_max_pool1d.default": _adaptive_max(1),

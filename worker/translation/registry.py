@@ -33,6 +33,7 @@ BUILT_IN = built_in(
         "grids",
         "indexing",
         "integers",
+        "losses",
         "matrices",
         "normalization",
         "pointwise",

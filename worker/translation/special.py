@@ -11,14 +11,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tvm import relax, te, tirx
+from tvm import relax, tirx
 
 from worker.translation.arithmetic import broadcast
 from worker.translation.dtypes import wide
+from worker.translation.elements import Element, each, named
 from worker.translation.emitter import Emitter
 from worker.translation.rule import Rules, Translate, rules_of
-
-Element = Callable[[Any], Any]
 
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
 _SHIFT = 10
@@ -34,24 +33,9 @@ def _elementwise(compute: Element, dtype: str | None = None) -> Translate:
 
     def translate(emit: Emitter, data: relax.Expr) -> relax.Expr:
         given = emit.cast(data, dtype or wide(emit.dtype))
-        return emit.cast(emit.tensor_expression(_each(compute), given), emit.dtype)
+        return emit.cast(emit.tensor_expression(each(compute), given), emit.dtype)
 
     return translate
-
-
-def _each(compute: Element) -> Callable[[te.Tensor], te.Tensor]:
-    def whole(data: te.Tensor) -> te.Tensor:
-        return te.compute(data.shape, lambda *at: _named(data(*at), compute), name="special")
-
-    return whole
-
-
-def _named(value: Any, body: Element) -> Any:
-    """An expression that reads a value several times, which is computed once."""
-    if isinstance(value, tirx.Var):
-        return body(value)
-    variable = tirx.Var("x", value.ty.dtype)
-    return tirx.Let(variable, value, body(variable))
 
 
 def _of_library(name: str) -> Callable[..., Any]:
@@ -89,20 +73,26 @@ _NEAR_ONE = ((1.641345311, 3.429567803, -1.624906493, -1.970840454), (1.63706780
 
 
 def _erfinv(y: Any) -> Any:
+    """What is computed by calls is bound outside of ``Select``, within which they are not shared."""
     magnitude = tirx.abs(y)
     square = y * y
     inner = y * _polynomial(square, _NEAR_ZERO[0]) / _polynomial(square, _NEAR_ZERO[1])
-    depth = tirx.sqrt(-tirx.log((_number(1, y) - magnitude) * 0.5))
 
-    def outer(depth: Any) -> Any:
+    def first(depth: Any) -> Any:
         size = _polynomial(depth, _NEAR_ONE[0]) / _polynomial(depth, _NEAR_ONE[1])
-        return tirx.Select(y < 0, -size, size)
+        outer = tirx.Select(y < 0, -size, size)
+        return tirx.Select(magnitude <= 0.7, inner, outer)
 
-    first = tirx.Select(magnitude <= 0.7, inner, _named(depth, outer))
-    refined = _named(first, lambda x: _named(_newton(x, y), lambda x: _newton(x, y)))
-    infinite = tirx.Select(y < 0, _number(-math.inf, y), _number(math.inf, y))
-    beyond = tirx.Select(magnitude == 1, infinite, _number(math.nan, y))
-    return tirx.Select(magnitude < 1, refined, beyond)
+    def bounded(refined: Any) -> Any:
+        infinite = tirx.Select(y < 0, _number(-math.inf, y), _number(math.inf, y))
+        beyond = tirx.Select(magnitude == 1, infinite, _number(math.nan, y))
+        return tirx.Select(magnitude < 1, refined, beyond)
+
+    def refined(x: Any) -> Any:
+        return named(_newton(x, y), lambda x: named(_newton(x, y), bounded))
+
+    depth = tirx.sqrt(-tirx.log((_number(1, y) - magnitude) * 0.5))
+    return named(depth, lambda depth: named(first(depth), refined))
 
 
 def _newton(x: Any, y: Any) -> Any:
@@ -113,7 +103,7 @@ def _digamma(x: Any) -> Any:
     """By reflection below zero, ``ψ(1 - x) - π / tan(π x)``."""
     one, pi = _number(1, x), _number(math.pi, x)
     rest = x - tirx.trunc(x)
-    reflected = _named(one - x, _digamma_of_positive) - pi / tirx.tan(pi * rest)
+    reflected = named(one - x, _digamma_of_positive) - pi / tirx.tan(pi * rest)
     below = tirx.Select(rest == 0, _number(math.nan, x), reflected)
     at_zero = -one / x
     return tirx.Select(x == 0, at_zero, tirx.Select(x < 0, below, _digamma_of_positive(x)))
@@ -131,7 +121,7 @@ def _digamma_of_positive(x: Any) -> Any:
         return tirx.log(far) - _number(0.5, x) / far - square * _polynomial(square, terms[::-1])
 
     is_far = x > _SHIFT
-    shifted = _named(x + _number(_SHIFT, x), series) - total
+    shifted = named(x + _number(_SHIFT, x), series) - total
     return tirx.Select(is_far, series(x), shifted)
 
 
@@ -151,7 +141,7 @@ def _zeta(order: Any, x: Any) -> Any:
             factor = factor * (order + (2 * place - 1)) * (order + 2 * place) / (far * far)
         return sum_
 
-    found = total + _named(tirx.power(far, -order), rest)
+    found = total + named(tirx.power(far, -order), rest)
     is_known = tirx.all(order > 1, x > 0)
     return tirx.Select(is_known, found, _number(math.nan, x))
 
@@ -181,7 +171,7 @@ def _bessel(order: int, is_scaled: bool) -> Element:
             near = near * tirx.exp(-magnitude)
         else:
             half = tirx.exp(magnitude * 0.5)
-            far = _named(half, lambda half: half * far * half)
+            far = named(half, lambda half: half * far * half)
         return tirx.Select(magnitude <= _NEAR, near, far)
 
     return compute

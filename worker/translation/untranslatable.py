@@ -30,11 +30,6 @@ class UntranslatableError(Exception):
         self.operator: str | None = None
 
 
-def is_random(node: Node) -> bool:
-    """Whether torch says of a call that its result depends on a seed."""
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-
-
 def advice_on(node: Node) -> str | None:
     """What an operator does that no rule can do, and what to do instead; None where a rule could."""
     tags = getattr(node.target, "tags", ())

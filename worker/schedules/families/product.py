@@ -136,7 +136,9 @@ def split_place(place: Any, axes: tuple[Axis, ...]) -> Places:
 
 def _read_product(block: Block, epilogue: Block | None) -> Product | None:
     factors = _factors(block)
-    if factors is None or len(block.reduced) != 1 or not _are_axes(block.body.body.indices, block.spatial):
+    if factors is None or len(block.reduced) != 1 or not block.spatial:
+        return None
+    if not _are_axes(block.body.body.indices, block.spatial):
         return None
     column, depth = block.spatial[-1], block.reduced[0]
     others = block.spatial[:-1]
