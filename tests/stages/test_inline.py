@@ -2,12 +2,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from stage_samples import Function, capture_module, make_workshop, optimized
+import tvm
+from stage_samples import TARGET, Function, capture_module, make_workshop, optimized
 from torch import nn
+from tvm import te
 
 from worker.candidates.client import CandidateClient
 from worker.executable import build_library
-from worker.schedules.default import schedule_rest
+from worker.schedules.default import default_schedule, schedule_rest
 from worker.targets import tvm_target
 
 
@@ -27,3 +29,21 @@ def test_halves_of_shuffled_channels_are_both_written(server: CandidateClient, t
         (computed,) = library.run(ready.captured.inputs)
 
     np.testing.assert_allclose(computed, ready.captured.references[0], rtol=1e-4, atol=1e-5)
+
+
+def test_what_pads_a_join_is_written_too() -> None:
+    first, second = te.placeholder((5,), name="first"), te.placeholder((7,), name="second")
+    join = te.compute((12,), lambda i: te.if_then_else(i < 5, first[i], second[i - 5]), name="join")
+    blocks = te.compute(
+        (2, 8),
+        lambda block, lane: te.if_then_else(block * 8 + lane < 12, join[block * 8 + lane], 0.0),
+        name="to_blocks",
+    )
+    target = tvm_target(TARGET)
+    function = default_schedule(te.create_prim_func([first, second, blocks]), target)
+    numbers = np.arange(12, dtype="float32")
+    found = tvm.runtime.tensor(np.full((2, 8), np.nan, "float32"))
+
+    tvm.compile(function, target)(*map(tvm.runtime.tensor, (numbers[:5], numbers[5:])), found)
+
+    np.testing.assert_array_equal(found.numpy(), np.pad(numbers, (0, 4)).reshape(2, 8))

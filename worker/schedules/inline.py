@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from tvm import s_tir
 
 from worker.schedules.attempt import attempt
@@ -17,7 +19,7 @@ def inline_blocks(schedule: s_tir.Schedule) -> s_tir.Schedule:
     for name in reversed(block_names(schedule)):
         block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
         if block is not None and not block.reduced:
-            schedule = _into_producer(schedule, name)
+            schedule = _into_producer(schedule, block, name)
     return schedule
 
 
@@ -25,12 +27,19 @@ def _into_consumers(schedule: s_tir.Schedule, name: str) -> s_tir.Schedule:
     return attempt(schedule, lambda trial: trial.compute_inline(name)) or schedule
 
 
-def _into_producer(schedule: s_tir.Schedule, name: str) -> s_tir.Schedule:
-    """Where the producer has no other consumer: TVM would forget that one."""
-    producers = schedule.get_producers(schedule.get_sblock(name))
+def _into_producer(schedule: s_tir.Schedule, block: Block, name: str) -> s_tir.Schedule:
+    """Where the producer has no other consumer and computes as many elements: TVM would forget the rest."""
+    producers = schedule.get_producers(block.handle)
     if any(len(schedule.get_consumers(producer)) > 1 for producer in producers):
         return schedule
+    if not all(_covers(read_block(schedule, producer, may_be_open=True), block) for producer in producers):
+        return schedule
     return attempt(schedule, lambda trial: trial.reverse_compute_inline(name)) or schedule
+
+
+def _covers(producer: Block | None, consumer: Block) -> bool:
+    """Whether a producer writes an element for each of its consumer's, which may pad."""
+    return producer is not None and prod(axis.extent for axis in producer.spatial) >= consumer.iterations
 
 
 def _is_worth_inlining(schedule: s_tir.Schedule, block: Block) -> bool:
