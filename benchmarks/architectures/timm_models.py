@@ -84,6 +84,7 @@ FIXED = {
     "shvit_s1": 64,
     "efficientvim_m1": 64,
     "levit_128s": 224,
+    "davit_tiny": 64,
     "efficientformer_l1": 224,
     "efficientformerv2_s0": 224,
 }
@@ -97,7 +98,6 @@ SIZED = {
     "coat_lite_tiny": 64,
     "convit_tiny": 64,
     "crossvit_tiny_240": 240,
-    "davit_tiny": 64,
     "deit_tiny_patch16_224": 64,
     "deit3_small_patch16_224": 64,
     "eva02_tiny_patch14_224": 56,
