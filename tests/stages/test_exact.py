@@ -26,9 +26,9 @@ class Mixed(nn.Module):
     def forward(self, x: torch.Tensor, row: torch.Tensor) -> tuple[torch.Tensor, ...]:
         halved = self.linear(x).to(torch.float16).to(torch.float32)
         hidden = self.attention(halved, halved, halved)[0]
-        kept = torch.zeros(hidden.shape, dtype=torch.float32)
+        kept = torch.zeros(hidden.shape)
         kept[:, 0] = hidden[:, 1]
-        return kept, hidden.softmax(-1, dtype=torch.float32)[:, row], row + 1
+        return kept.double(), hidden.softmax(-1, dtype=torch.float32)[:, row], row + 1
 
 
 def mixed() -> Captured:

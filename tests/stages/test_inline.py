@@ -39,11 +39,28 @@ def test_what_pads_a_join_is_written_too() -> None:
         lambda block, lane: te.if_then_else(block * 8 + lane < 12, join[block * 8 + lane], 0.0),
         name="to_blocks",
     )
-    target = tvm_target(TARGET)
-    function = default_schedule(te.create_prim_func([first, second, blocks]), target)
     numbers = np.arange(12, dtype="float32")
-    found = tvm.runtime.tensor(np.full((2, 8), np.nan, "float32"))
 
-    tvm.compile(function, target)(*map(tvm.runtime.tensor, (numbers[:5], numbers[5:])), found)
+    found = compute([first, second, blocks], numbers[:5], numbers[5:])
 
-    np.testing.assert_array_equal(found.numpy(), np.pad(numbers, (0, 4)).reshape(2, 8))
+    np.testing.assert_array_equal(found, np.pad(numbers, (0, 4)).reshape(2, 8))
+
+
+def test_what_a_shift_leaves_is_written_too() -> None:
+    first = te.placeholder((16,), name="first")
+    root = te.compute((16,), lambda i: te.sqrt(first[i]), name="root")
+    shifted = te.compute((16,), lambda i: te.if_then_else(i < 8, root[i + 8], 0.0), name="shifted")
+    squares = np.arange(16, dtype="float32") ** 2
+
+    found = compute([first, shifted], squares)
+
+    np.testing.assert_array_equal(found, np.pad(np.arange(8, 16), (0, 8)))
+
+
+def compute(tensors: list[te.Tensor], *inputs: np.ndarray) -> np.ndarray:
+    """What the scheduled function writes over NaN."""
+    target = tvm_target(TARGET)
+    function = default_schedule(te.create_prim_func(tensors), target)
+    found = tvm.runtime.tensor(np.full([int(size) for size in tensors[-1].shape], np.nan, "float32"))
+    tvm.compile(function, target)(*map(tvm.runtime.tensor, inputs), found)
+    return found.numpy()

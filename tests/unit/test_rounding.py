@@ -52,6 +52,13 @@ def test_the_absolute_part_is_as_wide_as_the_reference_is_rounded(
     assert widened.absolute == pytest.approx(absolute)
 
 
+@pytest.mark.parametrize(("rounding", "absolute"), [(0.02, 0.08), (0.9, 1e-2)])
+def test_narrow_types_are_not_widened_beyond_a_hundredth_of_the_largest(
+    rounding: float, absolute: float
+) -> None:
+    assert widen(Tolerance(relative=4e-2, absolute=1e-2), rounding, 10.0).absolute == absolute
+
+
 @pytest.mark.parametrize(
     ("elements", "scale"), [([1.0, -3.0], 3.0), ([INF, NAN, 2.0], 2.0), ([NAN], 0.0), ([], 0.0)]
 )

@@ -58,7 +58,8 @@ class _WideningMode(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        return func(*tree_map(_widened, args), **tree_map(_widened, kwargs or {}))
+        result = func(*tree_map(_widened, args), **tree_map(_widened, kwargs or {}))
+        return tree_map(_widened, result)
 
 
 def _widened(value: Any) -> Any:

@@ -13,6 +13,9 @@ ALLOWED = 4.0
 CEILING = 10.0
 """In units of the relative tolerance, of the largest exact element: beyond it a difference is no rounding."""
 
+HIGHEST_CEILING = 0.01
+"""Of the largest exact element, for types whose relative tolerance is wide."""
+
 
 def own_rounding(reference: Array, exact: Array, tolerance: Tolerance) -> float:
     """How far a reference lies from the exact result beyond the tolerance's relative part, at most.
@@ -36,8 +39,8 @@ def widen(tolerance: Tolerance, rounding: float, scale: float) -> Tolerance:
     """The tolerance for a reference that is itself so far from the exact result.
 
     The absolute part grows to ``ALLOWED`` times that distance, unless that is more than ``CEILING`` relative
-    tolerances of the largest element: then the model is sensitive to more than rounding (a branch, a sort, an
-    ``argmax``), and float64 says nothing about the library.
+    tolerances, or ``HIGHEST_CEILING``, of the largest element: then the model is sensitive to more than
+    rounding (a branch, a sort, an ``argmax``), and float64 says nothing about the library.
 
     Args:
         tolerance: in force without.
@@ -45,7 +48,8 @@ def widen(tolerance: Tolerance, rounding: float, scale: float) -> Tolerance:
         scale: the largest magnitude of the exact result's finite elements.
     """
     absolute = ALLOWED * rounding
-    if absolute <= tolerance.absolute or absolute > CEILING * tolerance.relative * scale:
+    ceiling = min(CEILING * tolerance.relative, HIGHEST_CEILING) * scale
+    if absolute <= tolerance.absolute or absolute > ceiling:
         return tolerance
     return Tolerance(relative=tolerance.relative, absolute=absolute)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import OutputComparison
 from worker.candidates.client import LibraryCrashedError
@@ -88,7 +90,7 @@ def _compare_rounded(
     found: OutputComparison, output: Array, reference: Array, exact: Array
 ) -> OutputComparison:
     """An output that differs, compared again under a tolerance that knows how its reference is rounded."""
-    if exact.dtype == reference.dtype:
+    if exact.dtype != np.float64:
         return found
     rounding = own_rounding(reference, exact, found.tolerance)
     tolerance = widen(found.tolerance, rounding, scale_of(exact))

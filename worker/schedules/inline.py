@@ -7,7 +7,7 @@ from math import prod
 from tvm import s_tir
 
 from worker.schedules.attempt import attempt
-from worker.schedules.blocks import Block, block_names, has_branch, is_expensive, read_block
+from worker.schedules.blocks import Block, block_names, branches_along, has_branch, is_expensive, read_block
 
 
 def inline_blocks(schedule: s_tir.Schedule) -> s_tir.Schedule:
@@ -28,7 +28,7 @@ def _into_consumers(schedule: s_tir.Schedule, name: str) -> s_tir.Schedule:
 
 
 def _into_producer(schedule: s_tir.Schedule, block: Block, name: str) -> s_tir.Schedule:
-    """Where the producer has no other consumer and computes as many elements: TVM would forget the rest."""
+    """Where the producer has no other consumer and computes every element: TVM would forget the rest."""
     producers = schedule.get_producers(block.handle)
     if any(len(schedule.get_consumers(producer)) > 1 for producer in producers):
         return schedule
@@ -38,8 +38,10 @@ def _into_producer(schedule: s_tir.Schedule, block: Block, name: str) -> s_tir.S
 
 
 def _covers(producer: Block | None, consumer: Block) -> bool:
-    """Whether a producer writes an element for each of its consumer's, which may pad."""
-    return producer is not None and prod(axis.extent for axis in producer.spatial) >= consumer.iterations
+    """Whether a producer computes an element for each of its consumer's, which does not pad."""
+    if producer is None or any(branches_along(consumer, axis) for axis in consumer.spatial):
+        return False
+    return prod(axis.extent for axis in producer.spatial) >= consumer.iterations
 
 
 def _is_worth_inlining(schedule: s_tir.Schedule, block: Block) -> bool:
