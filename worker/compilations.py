@@ -1,6 +1,5 @@
 """The supervisor's part in compilations and preflights: their order, their journal, and what they leave."""
 
-import asyncio
 from functools import partial
 
 from bessemer.contract.job import Compilation, EventType
@@ -66,7 +65,7 @@ class CompilationTask(Undertaking):
     async def attempt(self, claim: int, lost_attempts: int) -> Problem | None:
         """Compile under the user's eyes, and take in what the child leaves."""
         job = await self._bench.patience.call(partial(self._read, claim))
-        parent = await asyncio.to_thread(self._jobs.traceparent, self._id)
+        parent = await self._bench.patience.call(partial(self._jobs.traceparent, self._id))
         described: dict[str, str | int] = {
             "bessemer.job": self._id,
             "bessemer.attempt": claim,

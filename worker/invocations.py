@@ -1,6 +1,5 @@
 """The supervisor's part in invocations: brings bundle and inputs, orders the run, writes down what came."""
 
-import asyncio
 from functools import partial
 
 from bessemer.bundle.manifest import ARCHIVE
@@ -52,14 +51,17 @@ class InvocationTask(Undertaking):
         self._invocations.hand_back(self._id, claim)
 
     def fail(self, claim: int, problem: Problem) -> None:
-        """End the invocation with a problem."""
-        self._invocations.fail(self._id, claim, problem)
+        """End the invocation with a problem; as cancelled, where its user had asked for that."""
+        if self._invocations.cancel_requested(self._id, claim):
+            self._invocations.cancel_finished(self._id, claim)
+        else:
+            self._invocations.fail(self._id, claim, problem)
 
     async def attempt(self, claim: int, lost_attempts: int) -> Problem | None:
         """Run the library in a child, and take in its outputs."""
         patience = self._bench.patience
         invocation = await patience.call(partial(self._read, claim))
-        parent = await asyncio.to_thread(self._invocations.traceparent, self._id)
+        parent = await patience.call(partial(self._invocations.traceparent, self._id))
         described: dict[str, str | int] = {
             "bessemer.invocation": self._id,
             "bessemer.job": invocation.compilation,

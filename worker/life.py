@@ -90,8 +90,10 @@ async def _reap(reaper: Reaper, interval_seconds: float) -> None:
     while True:
         try:
             await asyncio.to_thread(reaper.reap)
-        except Exception as error:
+        except StoreUnavailableError as error:
             log.warning("lost workers cannot be looked for just now: %s", error)
+        except Exception:
+            log.exception("the look for lost workers failed; it is tried again")
         await asyncio.sleep(interval_seconds)
 
 

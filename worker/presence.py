@@ -11,6 +11,7 @@ from pathlib import Path
 from bessemer.contract.base import now
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.service import Worker
+from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.workers import Workers
 from worker.hands import Hands
 from worker.machine import processor
@@ -48,8 +49,10 @@ class Presence:
             while True:
                 try:
                     await loop.run_in_executor(heart, self.beat, workers)
-                except Exception as error:
+                except StoreUnavailableError as error:
                     log.warning("worker %s cannot say that it is alive: %s", self.id, error)
+                except Exception:
+                    log.exception("the heartbeat of worker %s failed; it is tried again", self.id)
                 await asyncio.sleep(lease_seconds / BEATS_PER_LEASE)
 
     def _document(self) -> Worker:

@@ -8,14 +8,13 @@ from app import documentation
 from app.documentation import problems
 from app.downloads import artifact_response, text_response
 from app.lookup import CompilationDep, named_artifact
+from app.polling import cancellation
 from app.problems import refuse
 from app.routes.bodies import DocumentRoute
 from app.service import ServiceDep
-from bessemer.contract.job import LOG, Compilation, CompilationPage, JobState
+from bessemer.contract.job import LOG, Compilation, CompilationPage
 from bessemer.contract.listing import CompilationQuery
 from bessemer.contract.problem import ErrorCode
-
-RETRY_AFTER_SECONDS = 1
 
 router = APIRouter(prefix="/v1/compilations", tags=["compilations"], route_class=DocumentRoute)
 
@@ -86,12 +85,4 @@ def delete_compilation(service: ServiceDep, job: CompilationDep) -> None:
 def cancel_compilation(service: ServiceDep, response: Response, job: CompilationDep) -> Compilation:
     """A queued compilation is cancelled at once, a running one within a second or so."""
     after = service.store.jobs.request_cancel(job.id)
-    if after is None:
-        raise refuse(ErrorCode.NOT_FOUND, f"There is no compilation '{job.id}'.")
-    if after.state in (JobState.SUCCEEDED, JobState.FAILED):
-        raise refuse(ErrorCode.STATE_CONFLICT, f"Compilation {job.id} has {after.state} already.")
-    if after.state is JobState.CANCELLED:
-        response.status_code = 200
-    else:
-        response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
-    return after
+    return cancellation(response, "compilation", job.id, after)

@@ -12,6 +12,7 @@ from app.documentation import problems
 from app.downloads import artifact_response
 from app.idempotency import IdempotencyKey, resource_id
 from app.lookup import CompilationDep, is_job_id
+from app.polling import cancellation, look_again
 from app.problems import refuse
 from app.routes.artifacts import ARTIFACT_PROBLEMS, DOWNLOAD, NOT_MODIFIED
 from app.service import Service, ServiceDep
@@ -29,7 +30,6 @@ from bessemer.telemetry.traces import current_traceparent
 
 router = APIRouter(prefix="/v1/compilations/{id}/invocations", tags=["invocations"])
 
-RETRY_AFTER_SECONDS = 1
 INPUTS_UPLOAD: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -96,7 +96,7 @@ async def invoke_library(
     invocation_id = resource_id(idempotency_key, DEFAULT_TENANT, job.id)
     invocation = await run_in_threadpool(_submit, service, invocation_id, job, blob, runs, needs)
     response.headers["Location"] = f"/v1/compilations/{job.id}/invocations/{invocation.id}"
-    response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    look_again(response)
     return invocation
 
 
@@ -124,7 +124,7 @@ def list_invocations(
 async def get_invocation(response: Response, invocation: InvocationDep) -> Invocation:
     """Its state; then times and outputs, or a problem."""
     if not invocation.state.final:
-        response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+        look_again(response)
     return invocation
 
 
@@ -163,15 +163,7 @@ def head_outputs(service: ServiceDep, request: Request, invocation: InvocationDe
 def cancel_invocation(service: ServiceDep, response: Response, invocation: InvocationDep) -> Invocation:
     """A queued invocation is cancelled at once, a running one within a second or so."""
     after = service.store.invocations.request_cancel(invocation.id)
-    if after is None:
-        raise refuse(ErrorCode.NOT_FOUND, f"There is no invocation '{invocation.id}'.")
-    if after.state in (JobState.SUCCEEDED, JobState.FAILED):
-        raise refuse(ErrorCode.STATE_CONFLICT, f"Invocation {after.id} has {after.state} already.")
-    if after.state is JobState.CANCELLED:
-        response.status_code = 200
-    else:
-        response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
-    return after
+    return cancellation(response, "invocation", invocation.id, after)
 
 
 def _require_bundle(job: Compilation) -> None:

@@ -9,6 +9,7 @@ from app.admission import refusal
 from app.documentation import problems
 from app.forms import FORM, SubmissionRoute
 from app.idempotency import IdempotencyKey, resource_id
+from app.polling import look_again
 from app.problems import ProblemError
 from app.service import Service, ServiceDep
 from bessemer.contract.base import DEFAULT_TENANT
@@ -19,7 +20,6 @@ from bessemer.telemetry.traces import current_traceparent
 
 router = APIRouter(prefix="/v1/compilations", tags=["compilations"], route_class=SubmissionRoute)
 
-RETRY_AFTER_SECONDS = 1
 REQUEST_EXAMPLES = {
     "a preset": {
         "summary": "A preset, and a short search",
@@ -84,7 +84,7 @@ def submit_compilation(
         _require_model(service, job)
         service.try_enqueue_compilation(job_id)
     response.headers["Location"] = f"/v1/compilations/{job_id}"
-    response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    look_again(response)
     return service.line.placed(job)
 
 

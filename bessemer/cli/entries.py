@@ -42,7 +42,7 @@ def make_model(entry: str, folder: Path, inputs: Inputs = (), dimensions: Dimens
             takes them.
         folder: for a file that has to be written.
         inputs: in place of the function's.
-        dimensions: of these inputs.
+        dimensions: of these inputs; or in place of the function's, each of the same name.
 
     Raises:
         InvalidArgumentError: there is no such function, or it returns something else.
@@ -52,7 +52,7 @@ def make_model(entry: str, folder: Path, inputs: Inputs = (), dimensions: Dimens
     model, own_inputs, own_dimensions = _parts(made)
     if torch_kind(model) is not None:
         if not inputs:
-            inputs, dimensions = own_inputs, own_dimensions
+            inputs, dimensions = own_inputs, {**own_dimensions, **dimensions}
         exported = save_module(model, inputs, folder, dimensions)
         return Made(exported.path, exported.inputs, ranges_of(dimensions))
     if isinstance(model, bytes):

@@ -1,4 +1,4 @@
-"""``bessemer show``, ``jobs``, ``cancel`` and ``download``."""
+"""``bessemer show``, ``jobs``, ``logs``, ``cancel``, ``delete`` and ``download``."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime

@@ -1,5 +1,6 @@
 """Reads the many ways to say what a model takes."""
 
+import operator
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -52,11 +53,18 @@ def _range_of(name: str, value: DimensionRange | tuple[int, int | None] | str) -
         if isinstance(value, str):
             return parse_dimension(f"{name}={value}")[1]
         minimum, maximum = value
-        return DimensionRange(minimum=minimum, maximum=maximum)
+        return DimensionRange(
+            minimum=_integer(minimum), maximum=None if maximum is None else _integer(maximum)
+        )
     except ValidationError as error:
         raise InvalidArgumentError(f"dimension '{name}': {validation_message(error)}") from error
     except (ValueError, TypeError) as error:
         raise InvalidArgumentError(f"dimension '{name}': {error}") from error
+
+
+def _integer(size: Any) -> Any:
+    """Integers of other libraries, such as NumPy's, as Python's; names are not touched."""
+    return size if isinstance(size, str | int) else operator.index(size)
 
 
 def spec_of(name: str, value: InputValue) -> InputSpec:
@@ -73,7 +81,7 @@ def spec_of(name: str, value: InputValue) -> InputSpec:
         if is_array(value):
             dtype = str(value.dtype).removeprefix("torch.")
             return InputSpec.model_validate({"name": name, "shape": tuple(value.shape), "dtype": dtype})
-        return InputSpec.model_validate({"name": name, "shape": tuple(value)})
+        return InputSpec.model_validate({"name": name, "shape": tuple(map(_integer, value))})
     except ValidationError as error:
         raise InvalidArgumentError(f"input '{name}': {validation_message(error)}") from error
     except (ValueError, TypeError) as error:

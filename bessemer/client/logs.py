@@ -57,11 +57,15 @@ class LogFollower:
         try:
             job = yield from operations.get_compilation(self._job_id)
             text = yield from operations.get_logs(self._job_id)
+            # a job that ended in between may have shown all of its log: the next look will know
+            ended = not job.state.final and (yield from operations.get_compilation(self._job_id)).state.final
         except (ServerFailedError, UnreachableError):
             if time.monotonic() - self._last_contact > PATIENCE_SECONDS:
                 raise
             return ""
         self._last_contact, self.done = time.monotonic(), job.state.final
+        if ended:
+            return ""
         kept = any(artifact.name == LOG for artifact in job.artifacts)
         return self._reader.whole(text) if kept else self._reader.end(text)
 

@@ -87,12 +87,18 @@ def mapped_errors() -> Iterator[None]:
         sa.exc.InternalError,
         sa.exc.TimeoutError,
     ) as error:
+        if isinstance(error, sa.exc.InternalError) and not _is_read_only(error.orig):
+            raise
         raise StoreUnavailableError(f"the database cannot be used: {error}") from error
+
+
+def _is_read_only(error: BaseException | None) -> bool:
+    return getattr(error, "sqlstate", None) == _READ_ONLY
 
 
 def _give_up_connection(context: sa.ExceptionContext) -> None:
     """One to a server that is no primary any more: the next one may be to its successor."""
-    if getattr(context.original_exception, "sqlstate", None) == _READ_ONLY:
+    if _is_read_only(context.original_exception):
         context.is_disconnect = True
 
 

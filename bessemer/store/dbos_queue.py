@@ -1,12 +1,12 @@
 """The queue on DBOS: a task is a workflow whose id is the task's key."""
 
+import logging
 import time
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 
 import sqlalchemy as sa
 from dbos import DBOSClient, EnqueueOptions
-from dbos._error import DBOSException
+from dbos._error import DBOSException, DBOSNonExistentWorkflowError
 from sqlalchemy.engine import URL
 
 from bessemer.store.database import mapped_errors
@@ -15,6 +15,8 @@ from bessemer.store.queue import QUEUES, Queue, QueueName, Task
 from bessemer.store.settings import StoreSettings
 
 BATCH = 500
+log = logging.getLogger(__name__)
+
 _IN_HAND = "PENDING"
 _GOING_ON = (_IN_HAND, "ENQUEUED", "DELAYED")
 
@@ -137,10 +139,14 @@ class DbosQueue:
             return {row.workflow_uuid: row.status for row in connection.execute(query)}
 
     def _rewind(self, task: Task) -> None:
-        with suppress(DBOSException):  # somebody else has revived it
+        try:
             self._client.rewind_workflow(
                 task.key, queue_name=QUEUES[task.kind].value, queue_partition_key=task.needs
             )
+        except DBOSNonExistentWorkflowError:  # it was forgotten meanwhile
+            self._enqueue(task)
+        except DBOSException:
+            log.debug("somebody else has revived %s", task.key)
 
 
 def open_queue(settings: StoreSettings) -> Queue:

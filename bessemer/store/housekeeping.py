@@ -91,10 +91,11 @@ class Housekeeping:
             obstore.delete(self._store, str(entry))
 
     def _restore(self, key: BlobKey) -> None:
-        """Look for a blob in the whole of the trash and put it back."""
-        found = [entry for entries in self.trash() for entry in entries if entry.blob == key]
-        for entry in found:
-            self.put_back(entry)
+        """Look for a blob in the trash and put it back."""
+        lying = (entry for entries in self.trash() for entry in entries)
+        found = next((entry for entry in lying if entry.blob == key), None)
+        if found is not None:
+            self.put_back(found)
 
     def _is_old(self, key: str, seconds: float) -> bool:
         return obstore.head(self._store, key)["last_modified"].timestamp() <= time.time() - seconds

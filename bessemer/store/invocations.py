@@ -108,15 +108,15 @@ class Invocations:
         )
 
     def request_cancel(self, invocation_id: JobId) -> Invocation | None:
-        """Cancel a queued invocation at once, ask a running one to stop, leave a final one as it is.
+        """Cancel an invocation at once that no worker has in hand, ask others to stop, leave final ones.
 
         Returns:
             The invocation afterwards; None where there is none of that id.
         """
         named = sa.update(INVOCATIONS).where(INVOCATIONS.c.id == invocation_id)
-        queued = INVOCATIONS.c.state == JobState.QUEUED.value
+        idle = sa.and_(INVOCATIONS.c.state.in_(_GOING_ON), sa.not_(_IN_HAND))
         with self._database.write() as connection:
-            if connection.execute(named.where(queued).values(_ended(JobState.CANCELLED))).rowcount == 0:
+            if connection.execute(named.where(idle).values(_ended(JobState.CANCELLED))).rowcount == 0:
                 connection.execute(named.where(_RUNNING).values(cancel_requested=True))
         return self.get(invocation_id)
 

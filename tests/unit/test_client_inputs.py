@@ -26,6 +26,7 @@ X = InputSpec(name="x", shape=(1, 784))
         ((), InputSpec(name="x", shape=())),
         (TensorSpec(name="other", shape=(1, 784)), TensorSpec(name="x", shape=(1, 784))),
         (("batch", 784), InputSpec(name="x", shape=("batch", 784))),
+        ((np.int64(1), np.int32(784)), X),
         ("batchx784", InputSpec(name="x", shape=("batch", 784))),
     ],
 )
@@ -34,7 +35,7 @@ def test_a_value_says_shape_and_dtype(value: Any, spec: InputSpec) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [None, 3, "1x-", (0,), ("a b",), (1.5,), np.zeros(1, np.complex64), "1:float31"]
+    "value", [None, 3, "1x-", (0,), ("a b",), (1.5,), (True,), np.zeros(1, np.complex64), "1:float31"]
 )
 def test_a_value_that_says_neither_is_refused_by_name(value: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="'x'"):
@@ -50,9 +51,9 @@ def test_inputs_in_order_need_names() -> None:
 
 def test_ranges_are_read_from_pairs_and_texts() -> None:
     unbound = DimensionRange(minimum=2)
-    given = {"a": (1, 64), "b": "1..64@8", "c": (2, None), "d": "2..", "e": unbound}
+    given = {"a": (1, 64), "b": "1..64@8", "c": (2, None), "d": "2..", "e": unbound, "f": np.array([1, 8])}
     ranges = ranges_of(given)  # type: ignore[arg-type]
-    assert list(map(str, ranges.values())) == ["1..64", "1..64@8", "2..", "2..", "2.."]
+    assert list(map(str, ranges.values())) == ["1..64", "1..64@8", "2..", "2..", "2..", "1..8"]
 
 
 @pytest.mark.parametrize("value", [(4, 4), (0, 4), "1-64", "4", (1,), 3])

@@ -1,8 +1,21 @@
 """What is new at each look at a log of which only the end is shown."""
 
+from collections.abc import Iterable
+
 import pytest
 
-from bessemer.client.logs import LogReader
+from app.documentation import COMPILATION
+from bessemer.client.logs import LogFollower, LogReader
+from bessemer.client.steps import Flow, Reply
+from bessemer.contract.job import LOG, Artifact, JobState
+
+JOB = COMPILATION.model_copy(update={"state": JobState.RUNNING, "artifacts": ()})
+ENDED = JOB.model_copy(
+    update={
+        "state": JobState.SUCCEEDED,
+        "artifacts": (Artifact(name=LOG, digest="0" * 64, size_bytes=8, media_type="text/plain"),),
+    }
+)
 
 
 @pytest.mark.parametrize(
@@ -37,3 +50,21 @@ def test_the_whole_log_gives_what_followed_the_last_look(looks: list[str], whole
     for look in looks:
         reader.end(look)
     assert reader.whole(whole) == rest
+
+
+def performed(flow: Flow[str], answers: Iterable[str]) -> str:
+    """What an operation returns whose calls have these answers."""
+    next(flow)
+    with pytest.raises(StopIteration) as ended:
+        for answer in answers:
+            flow.send(Reply(200, answer.encode()))
+    return str(ended.value.value)
+
+
+def test_a_job_that_ends_within_a_look_repeats_nothing() -> None:
+    follower, running, ended = LogFollower(JOB.id), JOB.model_dump_json(), ENDED.model_dump_json()
+    assert performed(follower.look(), [running, "cd", running]) == "cd"
+    assert performed(follower.look(), [running, "abcdefgh", ended]) == ""
+    assert not follower.done
+    assert performed(follower.look(), [ended, "abcdefgh"]) == "efgh"
+    assert follower.done

@@ -108,6 +108,15 @@ def test_a_running_invocation_is_asked_to_stop_and_ends_as_cancelled(store: Stor
         store.invocations.cancel_requested("invocation-1", 1)
 
 
+def test_an_invocation_that_was_handed_back_is_cancelled_at_once(store: Store, job: str) -> None:
+    submitted(store)
+    store.invocations.start("invocation-1", "w1")
+    store.invocations.hand_back("invocation-1", 1)
+    cancelled = store.invocations.request_cancel("invocation-1")
+    assert cancelled is not None and cancelled.state is JobState.CANCELLED
+    assert store.invocations.start("invocation-1", "w2") is None
+
+
 def test_an_invocation_keeps_the_trace_of_its_first_submission(store: Store, job: str) -> None:
     for trace in ("first", "second"):
         store.invocations.submit("invocation-1", JOB, DIGEST, 10, 3, traceparent=trace)

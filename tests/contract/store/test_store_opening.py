@@ -11,6 +11,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from store_samples import a_request
 
+from bessemer.store.database import mapped_errors
 from bessemer.store.dbos_queue import open_queue
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.settings import StoreSettings
@@ -133,6 +134,12 @@ def test_a_server_that_became_a_standby_is_unavailable_and_its_connections_are_g
         assert store.models.add("0" * 64, 1).size_bytes == 1
     store.close()
     server.dispose()
+
+
+def test_an_error_of_the_drivers_own_is_none_of_a_database_that_is_away() -> None:
+    error = sa.exc.InternalError("SELECT 1", {}, Exception("current transaction is aborted"))
+    with pytest.raises(sa.exc.InternalError), mapped_errors():
+        raise error
 
 
 def test_a_file_that_is_no_database_is_unavailable(tmp_path: Path) -> None:

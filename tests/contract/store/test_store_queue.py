@@ -246,6 +246,15 @@ def test_only_what_neither_waits_nor_is_in_hand_is_revived(settings: StoreSettin
     assert queue.revive(()) == ()
 
 
+def test_a_task_that_is_forgotten_while_it_is_revived_is_enqueued_anew(
+    settings: StoreSettings, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = compile_task("forgotten")
+    monkeypatch.setattr(queue, "_states", lambda _: {task.key: "SUCCESS"})  # as it was a moment before
+    assert queue.revive([task]) == (task,)
+    assert keys(settings, "workflow_status") == [task.key]
+
+
 async def test_of_what_ended_nothing_is_kept_and_what_waits_or_is_in_hand_stays(
     settings: StoreSettings, queue: Queue
 ) -> None:

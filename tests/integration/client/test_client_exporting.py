@@ -174,8 +174,14 @@ def test_a_pipelines_function_may_return_a_module_with_inputs_and_dimensions(
     assert list(map(str, made.inputs)) == named
 
 
-def test_a_gates_own_inputs_and_dimensions_stand_before_the_functions(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("returned", "inputs"),
+    [("{'input': (1, 4)}", {"input": ("rows", 4)}), ("{'input': ('rows', 4)}, {'rows': (1, 64)}", ())],
+)
+def test_a_gates_own_inputs_and_dimensions_stand_before_the_functions(
+    tmp_path: Path, returned: str, inputs: Inputs
+) -> None:
     file = tmp_path / "made_for_another_gate.py"
-    file.write_text("import torch\ndef export():\n    return torch.nn.Linear(4, 2), {'input': (1, 4)}\n")
-    made = make_model(f"{file}:export", tmp_path, {"input": ("rows", 4)}, {"rows": "1..8"})
+    file.write_text(f"import torch\ndef export():\n    return torch.nn.Linear(4, 2), {returned}\n")
+    made = make_model(f"{file}:export", tmp_path, inputs, {"rows": "1..8"})
     assert (list(map(str, made.inputs)), str(made.dimensions["rows"])) == (["input=rowsx4:float32"], "1..8")

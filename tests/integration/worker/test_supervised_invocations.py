@@ -98,6 +98,15 @@ def test_an_invocation_that_cost_three_workers_is_given_up(rig: Rig, compilation
     assert done.problem.code is ErrorCode.WORKER_LOST
 
 
+def test_one_that_was_to_be_cancelled_is_so_where_it_cost_three_workers(rig: Rig) -> None:
+    task = asked(rig, rig.job("return 0").id)
+    for worker in ("w1", "w2", "w1"):
+        rig.store.invocations.start(task.id, worker)
+    rig.store.invocations.request_cancel(task.id)
+    done = handled(rig, task)
+    assert (done.state, done.lost_attempts, done.problem) == (JobState.CANCELLED, 3, None)
+
+
 def test_cancelling_a_running_invocation_ends_its_processes_and_its_row(rig: Rig, compilation: str) -> None:
     task = asked(rig, compilation, MAX_RUNS)
 
