@@ -13,10 +13,11 @@ from bessemer.contract.invocation import OUTPUTS, Invocation, InvocationPage
 from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
 from bessemer.contract.model import Inspection, Model, ModelFormat, ModelPage, ModelState, Signature
+from bessemer.contract.options import TuneOptions
 from bessemer.contract.problem import ERRORS, ErrorCode, FieldError, Problem, make_problem
 from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
 from bessemer.contract.report import Latency
-from bessemer.contract.request import CompilationRequest, TuneOptions
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.service import RunningTask, Worker, WorkerList
 from bessemer.contract.stage import Stage

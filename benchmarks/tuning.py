@@ -8,8 +8,8 @@ from time import perf_counter
 
 from benchmarks.figure import Figure, summarize
 from bessemer.client import Client
+from bessemer.contract.options import TuneOptions
 from bessemer.contract.report import Report
-from bessemer.contract.request import TuneOptions
 from examples.local_service import local_service
 from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save

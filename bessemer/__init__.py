@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bessemer.client import AsyncClient, AsyncJob, Client, Job
     from bessemer.contract.dynamic import DimensionRange
-    from bessemer.contract.request import (
+    from bessemer.contract.options import (
         BenchmarkOptions,
         InspectOptions,
         OptimizeOptions,
@@ -50,21 +50,21 @@ __all__ = [
 _HOMES = {
     "AsyncClient": "bessemer.client",
     "AsyncJob": "bessemer.client",
-    "BenchmarkOptions": "bessemer.contract.request",
+    "BenchmarkOptions": "bessemer.contract.options",
     "BessemerError": "bessemer.errors",
     "Client": "bessemer.client",
     "DimensionRange": "bessemer.contract.dynamic",
     "ExplicitTarget": "bessemer.contract.target",
     "InputSpec": "bessemer.contract.tensor",
-    "InspectOptions": "bessemer.contract.request",
+    "InspectOptions": "bessemer.contract.options",
     "Job": "bessemer.client",
-    "OptimizeOptions": "bessemer.contract.request",
+    "OptimizeOptions": "bessemer.contract.options",
     "PresetTarget": "bessemer.contract.target",
     "Stage": "bessemer.contract.stage",
     "TensorSpec": "bessemer.contract.tensor",
-    "TranslateOptions": "bessemer.contract.request",
-    "TuneOptions": "bessemer.contract.request",
-    "VerifyOptions": "bessemer.contract.request",
+    "TranslateOptions": "bessemer.contract.options",
+    "TuneOptions": "bessemer.contract.options",
+    "VerifyOptions": "bessemer.contract.options",
 }
 
 

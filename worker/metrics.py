@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from bessemer.contract.options import MAX_TRIALS
 from bessemer.contract.problem import ErrorCode, Problem
-from bessemer.contract.request import MAX_TRIALS
 from bessemer.contract.stage import Stage
 from bessemer.store.queue import TaskKind
 from bessemer.telemetry import metrics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bessemer.contract.request import Tolerance
+from bessemer.contract.options import Tolerance
 from worker.pipeline.compare import Array, compare
 from worker.pipeline.rounding import scale_of
 

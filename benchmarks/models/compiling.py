@@ -14,8 +14,8 @@ from benchmarks.models.results import GrowthResult
 from benchmarks.models.runtimes import Subject
 from bessemer.client import Client
 from bessemer.contract.job import Compilation
+from bessemer.contract.options import BenchmarkOptions
 from bessemer.contract.report import Report
-from bessemer.contract.request import BenchmarkOptions
 from bessemer.contract.stage import Stage
 from examples.models import Example, ExampleInput
 from examples.models.save import SavedAs, save

@@ -14,8 +14,9 @@ from bessemer.cli.output import ExitStatus, UrlOption, connected, errors, proble
 from bessemer.client import Client, Job
 from bessemer.client.inputs import NO_DIMENSIONS
 from bessemer.contract.job import JobState
+from bessemer.contract.options import Baseline
 from bessemer.contract.report import Report
-from bessemer.contract.request import Baseline, CompilationRequest
+from bessemer.contract.request import CompilationRequest
 from bessemer.errors import InvalidArgumentError
 from bessemer.gate.policy import Bounds, Outcome, Verdict, judge
 from bessemer.gate.summary import complaints, junit, markdown

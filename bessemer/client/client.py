@@ -16,16 +16,15 @@ from bessemer.client.sources import ModelSource, Progress
 from bessemer.client.transport import DEFAULT_TIMEOUT_SECONDS, Transport, make_settings
 from bessemer.contract.job import JobState
 from bessemer.contract.model import Model, ModelFormat, ModelState
-from bessemer.contract.request import (
+from bessemer.contract.options import (
     BenchmarkOptions,
-    CompilationRequest,
     InspectOptions,
     OptimizeOptions,
-    Parameters,
     TranslateOptions,
     TuneOptions,
     VerifyOptions,
 )
+from bessemer.contract.request import CompilationRequest, Parameters
 from bessemer.contract.service import Readiness, TargetList, WorkerList
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import HOST, Target

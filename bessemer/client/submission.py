@@ -18,16 +18,15 @@ from bessemer.client.steps import Call, Flow, Sleep, Work, exchange
 from bessemer.contract.base import Digest
 from bessemer.contract.job import Compilation
 from bessemer.contract.model import Model, ModelState
-from bessemer.contract.request import (
+from bessemer.contract.options import (
     BenchmarkOptions,
-    CompilationRequest,
     InspectOptions,
     OptimizeOptions,
-    Parameters,
     TranslateOptions,
     TuneOptions,
     VerifyOptions,
 )
+from bessemer.contract.request import CompilationRequest, Parameters
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import Target
 from bessemer.contract.tensor import InputSpec

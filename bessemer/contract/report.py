@@ -8,9 +8,10 @@ from pydantic import Field
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
+from bessemer.contract.options import Tolerance
 from bessemer.contract.preflight import Preflight
 from bessemer.contract.problem import SourcePlace
-from bessemer.contract.request import CompilationRequest, Tolerance
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget

@@ -16,20 +16,10 @@ from bessemer.contract.dynamic import MAX_DIMENSIONS, DimensionRange, check_name
 from bessemer.contract.labels import MAX_LABELS, LabelKey, LabelValue
 from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.options import (
-    DEFAULT_TOLERANCES,
-    MAX_REWRITES,
-    MAX_TRIALS,
-    Baseline,
     BenchmarkOptions,
-    FunctionPattern,
-    Fusion,
     InspectOptions,
     OptimizeOptions,
-    RewriteName,
-    SpaceName,
-    Tolerance,
     TranslateOptions,
-    TranslationLevel,
     TuneOptions,
     VerifyOptions,
 )
@@ -39,29 +29,13 @@ from bessemer.contract.tensor import MAX_INPUTS, DimensionName, InputSpec
 
 __all__ = [
     "AUTO",
-    "DEFAULT_TOLERANCES",
     "MAX_KERNELS",
     "MAX_PRIORITY",
-    "MAX_REWRITES",
-    "MAX_TRIALS",
     "OURS",
-    "Baseline",
-    "BenchmarkOptions",
     "CompilationRequest",
-    "FunctionPattern",
-    "Fusion",
-    "InspectOptions",
     "KernelKey",
     "KernelName",
-    "OptimizeOptions",
     "Parameters",
-    "RewriteName",
-    "SpaceName",
-    "Tolerance",
-    "TranslateOptions",
-    "TranslationLevel",
-    "TuneOptions",
-    "VerifyOptions",
 ]
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bessemer.contract.job import Compilation, JobState
+from bessemer.contract.options import Baseline
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, Report
-from bessemer.contract.request import Baseline
 
 
 class Verdict(StrEnum):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bessemer import OptimizeOptions
 from bessemer.client import Client
-from bessemer.contract.request import Fusion
+from bessemer.contract.options import Fusion
 from examples.course.session import functions_of, run, trained
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from bessemer.client import Client
-from bessemer.contract.request import TuneOptions
+from bessemer.contract.options import TuneOptions
 from bessemer.errors import CompilationFailedError
 from examples.course.session import run, trained
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from bessemer.client import Client, Job
 from bessemer.contract.ir import IrStep
 from bessemer.contract.job import JobState
-from bessemer.contract.request import InspectOptions, VerifyOptions
+from bessemer.contract.options import InspectOptions, VerifyOptions
 from bessemer.errors import CompilationFailedError
 from examples.course.session import run, trained
 

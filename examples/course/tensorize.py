@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from bessemer.client import Client, Job
-from bessemer.contract.request import InspectOptions, TuneOptions
+from bessemer.contract.options import InspectOptions, TuneOptions
 from examples.course.session import run, trained
 from examples.models.save import SavedAs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bessemer.client import Client, Job
-from bessemer.contract.request import InspectOptions, TranslateOptions, TranslationLevel
+from bessemer.contract.options import InspectOptions, TranslateOptions, TranslationLevel
 from bessemer.contract.stage import Stage
 from examples.course.session import run, trained
 from examples.models.save import SavedAs

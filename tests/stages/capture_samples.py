@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from bessemer.contract.dynamic import parse_dimension
-from bessemer.contract.request import CompilationRequest, TranslateOptions, VerifyOptions
+from bessemer.contract.options import TranslateOptions, VerifyOptions
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import HOST, LINUX_X86_64, PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import parse_input_spec

@@ -12,8 +12,9 @@ from tvm import relax
 from ziglang import __file__ as zig_package
 
 from bessemer.contract.model import ModelFormat
+from bessemer.contract.options import Tolerance
 from bessemer.contract.report import BenchmarkResult, Latency, OutputComparison, TuneResult
-from bessemer.contract.request import CompilationRequest, Tolerance
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import DType, TensorSpec

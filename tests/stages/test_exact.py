@@ -6,7 +6,7 @@ import torch
 from stage_samples import Function, capture_module
 from torch import nn
 
-from bessemer.contract.request import VerifyOptions
+from bessemer.contract.options import VerifyOptions
 from worker.errors import JobError
 from worker.pipeline.exact import exact_outputs
 from worker.pipeline.types import Captured

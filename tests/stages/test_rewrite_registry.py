@@ -12,7 +12,7 @@ from stage_samples import TARGET
 from tvm import relax, topi
 from tvm.relax.dpl import is_op, wildcard
 
-from bessemer.contract.request import OptimizeOptions
+from bessemer.contract.options import OptimizeOptions
 from worker.extensions import ExtensionError
 from worker.rewrites import legalizations, registry
 from worker.rewrites.legalizations import Legalization, make_legalization_map

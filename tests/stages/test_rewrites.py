@@ -16,9 +16,9 @@ from torch import nn
 from tvm import relax
 from tvm.relax.dpl import is_const, is_op, is_tuple, wildcard
 
+from bessemer.contract.options import OptimizeOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import RewriteResult
-from bessemer.contract.request import OptimizeOptions
 from worker.errors import JobError
 from worker.pipeline.optimize import optimize
 from worker.pipeline.translate import translate

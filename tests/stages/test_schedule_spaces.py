@@ -10,9 +10,9 @@ import pytest
 from space_samples import DIVIDE_ROWS, HESITATES, RAISES, divide_rows, installed
 from test_tune_search import HOST, check_outputs, computing, run_tune
 
+from bessemer.contract.options import TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Schedules
-from bessemer.contract.request import TuneOptions
 from worker.candidates.client import CandidateClient
 from worker.errors import JobError
 from worker.extensions import ExtensionError

@@ -9,7 +9,7 @@ from capture_samples import capture_file
 from torch import fx, nn
 from tvm import relax
 
-from bessemer.contract.request import TranslateOptions, TranslationLevel
+from bessemer.contract.options import TranslateOptions, TranslationLevel
 from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save
 from worker.pipeline.build import build

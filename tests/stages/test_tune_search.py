@@ -17,9 +17,9 @@ import tvm_ffi
 from tvm import relax
 from tvm.script import tirx as T
 
+from bessemer.contract.options import TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Schedules
-from bessemer.contract.request import TuneOptions
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import ResolvedTarget
 from worker.candidates.client import CandidateClient, Library, LibraryCrashedError

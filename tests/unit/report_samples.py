@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from math import exp
 
 from bessemer.contract.model import ModelFormat
+from bessemer.contract.options import Tolerance, TuneOptions
 from bessemer.contract.problem import SourcePlace
 from bessemer.contract.report import (
     BaselineResult,
@@ -20,7 +21,7 @@ from bessemer.contract.report import (
     TuneResult,
     TuneTask,
 )
-from bessemer.contract.request import CompilationRequest, Tolerance, TuneOptions
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget, ResolvedTarget

@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bessemer.contract.request import Tolerance
+from bessemer.contract.options import Tolerance
 from worker.pipeline.compare import compare
 
 NAN, INF = float("nan"), float("inf")

@@ -4,7 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from bessemer.cli.options import request_fields
-from bessemer.contract.request import CompilationRequest, Fusion, OptimizeOptions
+from bessemer.contract.options import Fusion, OptimizeOptions
+from bessemer.contract.request import CompilationRequest
 
 
 def test_the_command_line_names_rewrites_and_fusion() -> None:

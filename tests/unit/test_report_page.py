@@ -10,8 +10,9 @@ from report_samples import MODEL, TARGET, baseline, functions, minimal_report, r
 
 from bessemer.cli.options import request_fields
 from bessemer.contract.dynamic import DimensionRange
+from bessemer.contract.options import BenchmarkOptions, TuneOptions
 from bessemer.contract.report import PassTime, Report
-from bessemer.contract.request import BenchmarkOptions, CompilationRequest, TuneOptions
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import ExplicitTarget, PresetTarget
 from bessemer.contract.tensor import InputSpec, TensorSpec
 from worker.report.render import render

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bessemer.contract.request import Tolerance
+from bessemer.contract.options import Tolerance
 from worker.pipeline.rounding import own_rounding, scale_of, widen
 
 NAN, INF = float("nan"), float("inf")

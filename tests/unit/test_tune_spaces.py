@@ -6,8 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from bessemer.cli.options import request_fields
+from bessemer.contract.options import TuneOptions
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.request import CompilationRequest, TuneOptions
+from bessemer.contract.request import CompilationRequest
 from worker.errors import JobError
 from worker.report.view import changed_options
 from worker.tuning.assignment import assign_spaces, check_spaces

@@ -9,9 +9,9 @@ from functools import partial
 import torch
 import tvm
 
+from bessemer.contract.options import Baseline
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTime
-from bessemer.contract.request import Baseline
 from worker.candidates.client import Library, LibraryCrashedError
 from worker.candidates.side import LibrarySide
 from worker.errors import failure_of, short_message

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bessemer.contract.options import Tolerance
 from bessemer.contract.report import OutputComparison
-from bessemer.contract.request import Tolerance
 from bessemer.contract.tensor import DType
 
 Array = NDArray[Any]

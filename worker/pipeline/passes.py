@@ -5,7 +5,7 @@ from typing import NamedTuple
 import tvm
 from tvm.relax import backend, transform
 
-from bessemer.contract.request import Fusion, OptimizeOptions
+from bessemer.contract.options import Fusion, OptimizeOptions
 from worker.layout.convolution import block_convolutions
 from worker.layout.linear import pack_linear_weights
 from worker.layout.sharing import share_memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bessemer.contract.request import Tolerance
+from bessemer.contract.options import Tolerance
 from worker.pipeline.compare import Array
 
 ALLOWED = 4.0

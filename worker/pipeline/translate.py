@@ -11,8 +11,9 @@ import tvm
 from tvm import relax
 
 from bessemer.bundle.manifest import PARAMETERS
+from bessemer.contract.options import TranslationLevel
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.request import Parameters, TranslationLevel
+from bessemer.contract.request import Parameters
 from bessemer.contract.tensor import TensorSpec
 from worker.errors import JobError, OperatorsUnsupportedError, failure_of, short_message
 from worker.layout.weights import INPUTS

@@ -13,9 +13,9 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
 
+from bessemer.contract.options import TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Schedules, TuneResult, TuneTask
-from bessemer.contract.request import TuneOptions
 from worker.candidates.builder import BuilderSettings, CandidateBuilder
 from worker.candidates.runner import CandidateRunner, RunnerSettings
 from worker.errors import failure_of

@@ -11,8 +11,8 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
 from bessemer.contract.nearest import did_you_mean
+from bessemer.contract.options import OptimizeOptions
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.request import OptimizeOptions
 from worker.errors import JobError
 from worker.extensions import built_in, collect
 from worker.rewrites.rewrite import AnyRewrite, GraphRewrite, Rewrite

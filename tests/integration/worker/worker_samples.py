@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bessemer.contract.request import BenchmarkOptions, CompilationRequest
+from bessemer.contract.options import BenchmarkOptions
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.tensor import TensorSpec
 from bessemer.store.queue import Task, TaskKind
 from bessemer.store.store import Store
