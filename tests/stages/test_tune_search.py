@@ -127,7 +127,7 @@ def make_inputs() -> tuple[np.ndarray, ...]:
 
 def run_tune(candidates: Any, scratch: Path, options: TuneOptions) -> tuple[Tuned, Told]:
     told = Told()
-    upload = SimpleNamespace(target=HOST, request=SimpleNamespace(tune=options))
+    upload = SimpleNamespace(target=HOST, threads=HOST.cores, request=SimpleNamespace(tune=options))
     captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
     optimized = Optimized(captured=captured, operators={}, module=two_layers(), passes=())
     return tune(optimized, make_workshop(candidates, scratch, told)), told
@@ -239,7 +239,7 @@ def test_a_contest_tells_both_latencies(server: CandidateClient, tmp_path: Path)
 
 
 def contest(candidates: Any, scratch: Path) -> Verdict:
-    upload = SimpleNamespace(target=HOST)
+    upload = SimpleNamespace(target=HOST, threads=HOST.cores)
     captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
     module = schedule_rest(two_layers(), tvm_target(HOST))
     entrants = Entrants(module, module, tvm_target(HOST), captured)

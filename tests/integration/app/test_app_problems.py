@@ -23,7 +23,7 @@ async def test_an_unknown_address_is_a_problem(api: AsyncClient, path: str) -> N
     ("method", "path", "allowed"),
     [
         ("PATCH", MODEL, "GET, HEAD, PUT, DELETE"),
-        ("GET", "/v1/models", "POST"),
+        ("PATCH", "/v1/models", "GET, HEAD, POST"),
         ("PATCH", "/v1/compilations", "GET, HEAD, POST"),
         ("GET", "/v1/compilations/x/cancel", "POST"),
         ("POST", "/healthz", "GET, HEAD"),

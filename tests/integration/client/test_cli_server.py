@@ -17,6 +17,8 @@ from bessemer.client import Client
 from bessemer.contract.job import Compilation, CompilationPage, JobState
 
 ROOT = Path(__file__).parents[3]
+INTERRUPTIBLE = ("env", "--default-signal=INT")
+"""What a shell starts in the background inherits that it ignores Ctrl-C: this test run too, perhaps."""
 
 
 def bessemer(server: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -109,7 +111,7 @@ def test_an_interrupted_compile_leaves_the_job_and_says_how_to_follow_it(
 ) -> None:
     before = next(client.jobs(JobState.QUEUED), None)
     process = subprocess.Popen(
-        [sys.executable, "-m", "bessemer.cli", "compile", str(model), "--url", server],
+        [*INTERRUPTIBLE, sys.executable, "-m", "bessemer.cli", "compile", str(model), "--url", server],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
