@@ -71,19 +71,19 @@ class Jobs(JobReader):
         return job
 
     def request_cancel(self, job_id: JobId) -> Compilation | None:
-        """Cancel a queued job at once, ask a running one to stop, leave a final one as it is.
+        """Cancel a job at once that no worker has in hand, ask others to stop, leave a final one as it is.
 
         Returns:
             The job afterwards; None where there is none of that id.
         """
         with self._database.write() as connection:
-            queued = JOBS.c.state == JobState.QUEUED.value
+            going_on = JOBS.c.state.in_([JobState.QUEUED.value, JobState.RUNNING.value])
+            idle = sa.and_(going_on, sa.not_(_in_hand()))
             if not update_with_event(
-                connection, job_id, queued, _end(JobState.CANCELLED), EventType.CANCELLED, {}
+                connection, job_id, idle, _end(JobState.CANCELLED), EventType.CANCELLED, {}
             ):
-                running = JOBS.c.state == JobState.RUNNING.value
                 connection.execute(
-                    sa.update(JOBS).where(JOBS.c.id == job_id, running).values(cancel_requested=True)
+                    sa.update(JOBS).where(JOBS.c.id == job_id, _in_hand()).values(cancel_requested=True)
                 )
         return self.get(job_id)
 

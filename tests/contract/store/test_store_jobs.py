@@ -157,6 +157,16 @@ def test_a_running_job_is_asked_to_stop(jobs: Jobs) -> None:
     assert get(jobs).state is JobState.CANCELLED
 
 
+def test_a_job_that_was_handed_back_is_cancelled_at_once(jobs: Jobs) -> None:
+    jobs.submit(JOB, a_request())
+    jobs.start(JOB, "worker")
+    jobs.hand_back(JOB, 1)
+    cancelled = jobs.request_cancel(JOB)
+    assert cancelled is not None and cancelled.state is JobState.CANCELLED
+    assert event_types(jobs)[-1] is EventType.CANCELLED
+    assert jobs.start(JOB, "worker") is None
+
+
 def test_a_final_job_is_left_as_it_is_by_a_cancel(jobs: Jobs) -> None:
     jobs.submit(JOB, a_request())
     jobs.start(JOB, "worker")
