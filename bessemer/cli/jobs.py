@@ -1,13 +1,13 @@
 """``bessemer show``, ``jobs``, ``logs``, ``cancel``, ``delete`` and ``download``."""
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from bessemer.cli.listing import AfterOption, BeforeOption, LimitOption, aware
 from bessemer.cli.options import LabelsOption, read_labels
 from bessemer.cli.output import (
     JsonOption,
@@ -45,13 +45,9 @@ def list_jobs(
     target: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only those for this preset or mcpu.")
     ] = None,
-    after: Annotated[
-        datetime | None, typer.Option(help="Only those submitted after this moment, local time.")
-    ] = None,
-    before: Annotated[
-        datetime | None, typer.Option(help="Only those submitted before this moment, local time.")
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The newest so many.")] = 20,
+    after: AfterOption = None,
+    before: BeforeOption = None,
+    limit: LimitOption = 20,
     json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:
@@ -62,8 +58,8 @@ def list_jobs(
             labels=read_labels(labels or ()),
             model=model,
             target=target,
-            created_after=after.astimezone() if after else None,
-            created_before=before.astimezone() if before else None,
+            created_after=aware(after),
+            created_before=aware(before),
         )
         documents = tuple(job.document for job in islice(found, limit))
         if json:

@@ -1,13 +1,13 @@
 """``bessemer inspect``, ``models`` and ``targets``."""
 
 from collections.abc import Iterator
-from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from bessemer.cli.listing import AfterOption, BeforeOption, LimitOption, aware
 from bessemer.cli.options import ModelArgument
 from bessemer.cli.output import (
     JsonOption,
@@ -35,13 +35,9 @@ def list_models(
     model_format: Annotated[
         ModelFormat | None, typer.Option("--format", help="Only those of this format.")
     ] = None,
-    after: Annotated[
-        datetime | None, typer.Option(help="Only those uploaded after this moment, local time.")
-    ] = None,
-    before: Annotated[
-        datetime | None, typer.Option(help="Only those uploaded before this moment, local time.")
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The newest so many.")] = 20,
+    after: AfterOption = None,
+    before: BeforeOption = None,
+    limit: LimitOption = 20,
     json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:
@@ -50,8 +46,8 @@ def list_models(
         found = client.models(
             state,
             format=model_format,
-            created_after=after.astimezone() if after else None,
-            created_before=before.astimezone() if before else None,
+            created_after=aware(after),
+            created_before=aware(before),
         )
         models = tuple(islice(found, limit))
         if json:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 from urllib.parse import quote
 
 from pydantic import ValidationError
@@ -53,6 +53,8 @@ __all__ = [
 ]
 
 
+Query = TypeVar("Query", CompilationQuery, ModelQuery)
+
 NO_LABELS: Mapping[str, str | None] = MappingProxyType({})
 
 
@@ -89,10 +91,7 @@ def make_query(
         "created_after": created_after,
         "created_before": created_before,
     }
-    try:
-        return CompilationQuery.model_validate(given)
-    except ValidationError as error:
-        raise InvalidArgumentError(validation_message(error)) from error
+    return _checked(CompilationQuery, given)
 
 
 def cancel(job_id: str) -> Flow[Compilation]:
@@ -134,8 +133,12 @@ def make_model_query(
         "created_after": created_after,
         "created_before": created_before,
     }
+    return _checked(ModelQuery, given)
+
+
+def _checked(kind: type[Query], given: Mapping[str, object]) -> Query:
     try:
-        return ModelQuery.model_validate(given)
+        return kind.model_validate(given)
     except ValidationError as error:
         raise InvalidArgumentError(validation_message(error)) from error
 
