@@ -20,22 +20,40 @@ _BATCH_NORMS = frozenset(
         torch.ops.aten._native_batch_norm_legit_functional.default,
     }
 )
+_PROBABILITY, _DROPS = 1, 2
+_DROPOUTS = frozenset(
+    {
+        torch.ops.aten.dropout.default,
+        torch.ops.aten.native_dropout.default,
+        torch.ops.aten.feature_dropout.default,
+        torch.ops.aten.alpha_dropout.default,
+        torch.ops.aten.feature_alpha_dropout.default,
+    }
+)
 
 
 def refuse_training(program: ExportedProgram) -> None:
-    """Refuse batch norms that have running statistics and use the batch's own: those of training mode.
+    """Refuse what only training does: batch norms by the batch's own statistics, dropouts that drop.
+
+    Two runs show a dropout only most of the time: of few elements both may drop the same.
 
     Raises:
         JobError: ``model-stateful`` with all of them.
     """
-    places = tuple(place_of(node) for node in program.graph.nodes if _trains(node))
-    if places:
-        detail = f"the model is in training mode: {describe_place(places[0])} uses the batch's own statistics"
+    trains = {node: what for node in program.graph.nodes if (what := _training(node))}
+    if trains:
+        places = tuple(map(place_of, trains))
+        detail = f"the model is in training mode: {describe_place(places[0])} {next(iter(trains.values()))}"
         more = f", and {len(places) - 1} more" if len(places) > 1 else ""
         raise JobError(ErrorCode.MODEL_STATEFUL, f"{detail}{more}", places)
 
 
-def _trains(node: Node) -> bool:
-    if node.target not in _BATCH_NORMS or len(node.args) <= _TRAINING:
-        return False
-    return node.args[_RUNNING_MEAN] is not None and node.args[_TRAINING] is True
+def _training(node: Node) -> str:
+    """What a node does that only training does; empty where there is nothing."""
+    if node.target in _BATCH_NORMS and len(node.args) > _TRAINING:
+        own = node.args[_RUNNING_MEAN] is not None and node.args[_TRAINING] is True
+        return "uses the batch's own statistics" if own else ""
+    if node.target in _DROPOUTS and len(node.args) > _DROPS:
+        drops = node.args[_PROBABILITY] != 0 and node.args[_DROPS] is not False
+        return "draws random numbers" if drops else ""
+    return ""

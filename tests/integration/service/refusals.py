@@ -249,8 +249,9 @@ REFUSALS: dict[str, Refusal] = {
     "dropout in training": failed(
         lambda: exported(nn.Sequential(nn.Dropout()), PAIR, training=True),
         ErrorCode.MODEL_STATEFUL,
-        "training mode",
+        "training mode: aten.dropout.default in 0 draws random numbers",
         "Call `eval()`",
+        at="0",
     ),
     "batch norm in training": failed(
         lambda: exported(nn.Sequential(nn.ReLU(), nn.BatchNorm1d(3)), PAIR, training=True),
