@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.processes import Process, processes, user_of
+from worker.processes import Process, processes, read_process, user_of
 
 KILL_DEADLINE_SECONDS = 30.0
 _STEP_SECONDS = 0.005
@@ -112,7 +112,7 @@ def signal_group(group: Group) -> bool:
     try:
         os.killpg(group.id, signal.SIGKILL)
     except ProcessLookupError:
-        return found
+        return _kill_leader(group) or found
     except PermissionError:
         # on some kernels: the group has members, and none that this user may signal
         return bool(_living(group))
@@ -125,6 +125,16 @@ def _kill_user(uid: int) -> bool:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process.pid, signal.SIGKILL)
     return bool(strays)
+
+
+def _kill_leader(group: Group) -> bool:
+    """A process that was forked a moment ago has not made its group yet."""
+    leader = read_process(group.id)
+    if leader is None or leader.zombie or leader.start_ticks != group.start_ticks:
+        return False
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(leader.pid, signal.SIGKILL)
+    return True
 
 
 def _living(group: Group) -> tuple[Process, ...]:

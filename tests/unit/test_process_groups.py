@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from worker.errors import WorkplaceError
-from worker.groups import Group, GroupsFile, outlives
+from worker.groups import Group, GroupsFile, outlives, signal_group
 from worker.processes import Process, read_process
 from worker.workplace import claim_workplace
 
@@ -56,6 +56,16 @@ def test_what_a_crashed_supervisor_left_is_ended(tmp_path: Path) -> None:
         assert another.poll() is None
         another.kill()
     assert (tmp_path / "groups").read_text() == ""
+
+
+def test_a_process_that_has_not_made_its_group_yet_is_ended_too() -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
+        known = read_process(child.pid)
+        assert known is not None
+        group = Group(child.pid, known.start_ticks, None)
+        assert signal_group(group)
+        assert child.wait() == -signal.SIGKILL
+    assert not signal_group(group)
 
 
 def test_a_group_that_ended_is_forgotten(tmp_path: Path) -> None:
