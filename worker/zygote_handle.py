@@ -86,6 +86,8 @@ class Zygote:
             ZygoteLostError: the zygote ended meanwhile, or could not fork.
         """
         await self.ensure_running()
+        if self._disposals:  # they end whatever runs as the slot's user
+            await asyncio.wait(self._disposals)
         with ExitStack() as undo:
             with _fifo(Path(order.messages)) as messages:
                 undo.callback(messages.close)
