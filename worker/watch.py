@@ -144,7 +144,10 @@ async def watch(
             # a look that took long (thousands of files) is followed by a rest as long
             rest = max(interval_seconds(usage, limits), time.monotonic() - started)
             verdict = judge(usage, limits, cancelled())
-            verdict = verdict or await _meanwhile(asyncio.ensure_future(job.wait(rest)), overdue, 2 * rest)
+            if verdict is None:
+                resting = asyncio.ensure_future(job.wait(rest))
+                # late only where this loop is, which is no job's fault
+                verdict = await _meanwhile(resting, overdue, rest + LOOK_SECONDS)
         if verdict is not None:
             await job.kill()
             await asyncio.wait({look})
