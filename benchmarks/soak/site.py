@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ import httpx
 from bessemer.store.settings import StoreSettings
 from examples.local_postgresql import local_postgresql
 from examples.local_service import ROOT
+from examples.ports import free_port
 
 WORKERS = ("soak-1", "soak-2")
 ABANDONED_UPLOAD_SECONDS = 60
@@ -120,7 +120,7 @@ def running_site(folder: Path, database: str) -> Iterator[Site]:
 
 
 def _make_site(folder: Path, database_url: str | None) -> Site:
-    data, work, port = folder / "data", Path("/tmp") / f"bessemer-soak-{os.getpid()}", _free_port()
+    data, work, port = folder / "data", Path("/tmp") / f"bessemer-soak-{os.getpid()}", free_port()
     data.mkdir(parents=True)
     given = {
         "BESSEMER_DATA": str(data),
@@ -143,9 +143,3 @@ def _make_site(folder: Path, database_url: str | None) -> Site:
         app=Kept("app", "app", environment, data / "app.log"),
         workers=workers,
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

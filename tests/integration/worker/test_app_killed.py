@@ -4,15 +4,16 @@ import signal
 import threading
 from contextlib import ExitStack
 from typing import Any
-from urllib.parse import urlsplit
 
+import pytest
 from worker_samples import submit, upload, wait_until
 
 from benchmarks.soak.audit import event_faults
-from bessemer.client import Client
+from bessemer.client import Client, events
 from bessemer.contract.job import Event, EventType, JobState
 from bessemer.contract.stage import Stage
 from examples.local_service import local_app
+from examples.ports import free_port
 
 Rig = Any
 WAIT_FOR_A_WORD = """
@@ -22,7 +23,11 @@ WAIT_FOR_A_WORD = """
 """
 
 
-def test_a_job_goes_on_while_the_app_is_dead_and_its_follower_misses_nothing(rig: Rig) -> None:
+def test_a_job_goes_on_while_the_app_is_dead_and_its_follower_misses_nothing(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "PATIENCE_SECONDS", 600.0)
+    address = {"BESSEMER_PORT": str(free_port())}
     task = submit(rig.store, "followed-job", upload(rig.store, rig.folder, WAIT_FOR_A_WORD))
     seen: list[Event] = []
 
@@ -39,12 +44,11 @@ def test_a_job_goes_on_while_the_app_is_dead_and_its_follower_misses_nothing(rig
         wait_until(lambda: rig.row(task).stage not in (None, Stage.CAPTURE))
 
     with ExitStack() as stack:
-        app = stack.enter_context(local_app(rig.folder / "data"))
+        app = stack.enter_context(local_app(rig.folder / "data", address))
         follower = threading.Thread(target=follow, args=(app.url,))
         follower.start()
         row = rig.handle_while(task, kill_the_app)
-        port = str(urlsplit(app.url).port)
-        stack.enter_context(local_app(rig.folder / "data", {"BESSEMER_PORT": port}))
+        stack.enter_context(local_app(rig.folder / "data", address))
         follower.join()
     assert (row.state, row.attempt) == (JobState.SUCCEEDED, 1)
     assert event_faults(seen, row.state) == []
