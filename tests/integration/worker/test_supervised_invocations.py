@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 from worker_samples import groups_noted, wait_until
 
-from bessemer.contract.invocation import MAX_RUNS, OUTPUTS, Invocation
+from bessemer.contract.invocation import OUTPUTS, Invocation
 from bessemer.contract.job import JobState
 from bessemer.contract.problem import ErrorCode
 from bessemer.store.errors import StoreUnavailableError
@@ -20,6 +20,7 @@ from bessemer.store.queue import Task, TaskKind
 from bessemer.store.tables import INVOCATIONS
 from bessemer.telemetry.traces import open_tracer
 from tests.integration.otlp_collector import collecting
+from worker.groups import Group, GroupsFile
 from worker.supervisor import Supervisor
 
 Rig = Any
@@ -34,7 +35,7 @@ def compilation(rig: Rig) -> str:
     return str(row.id)
 
 
-def asked(rig: Rig, compilation: str, runs: int = 0) -> Task:
+def asked(rig: Rig, compilation: str) -> Task:
     """A queued invocation."""
     file = io.BytesIO()
     np.savez(file, input=np.linspace(-1, 1, 8, dtype=np.float32))
@@ -42,7 +43,7 @@ def asked(rig: Rig, compilation: str, runs: int = 0) -> Task:
     path.write_bytes(file.getvalue())
     blob = rig.store.artifacts.put_file(path)
     invocation_id = f"invocation-{next(NUMBERS)}"
-    rig.store.invocations.submit(invocation_id, compilation, blob.digest, blob.size_bytes, runs)
+    rig.store.invocations.submit(invocation_id, compilation, blob.digest, blob.size_bytes, 0)
     return Task(TaskKind.INVOKE, invocation_id)
 
 
@@ -58,19 +59,24 @@ def row(rig: Rig, task: Task) -> Invocation:
     return found
 
 
+def signal_the_next(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+    """Send the next job's first process a signal, before it can have ended."""
+    add, unsent = GroupsFile.add, [number]
+
+    def add_and_signal(groups: GroupsFile, group: Group) -> None:
+        add(groups, group)
+        if unsent:
+            os.kill(group.id, unsent.pop())
+
+    monkeypatch.setattr(GroupsFile, "add", add_and_signal)
+
+
 def test_an_invocation_that_somebody_kills_from_outside_is_done_on_the_next_attempt(
-    rig: Rig, compilation: str
+    rig: Rig, compilation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task = asked(rig, compilation, MAX_RUNS)
-
-    async def invoke() -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(rig.supervisor().handle(task))
-            await asyncio.to_thread(wait_until, lambda: bool(groups_noted(rig.place.folder)))
-            os.kill(groups_noted(rig.place.folder)[0], signal.SIGKILL)
-
-    rig.runner.run(invoke())
-    done = row(rig, task)
+    task = asked(rig, compilation)
+    signal_the_next(monkeypatch, signal.SIGKILL)
+    done = handled(rig, task)
     assert (done.state, done.attempt, done.lost_attempts) == (JobState.SUCCEEDED, 2, 1)
     assert done.artifact.name == OUTPUTS
     assert not groups_noted(rig.place.folder)
@@ -107,14 +113,16 @@ def test_one_that_was_to_be_cancelled_is_so_where_it_cost_three_workers(rig: Rig
     assert (done.state, done.lost_attempts, done.problem) == (JobState.CANCELLED, 3, None)
 
 
-def test_cancelling_a_running_invocation_ends_its_processes_and_its_row(rig: Rig, compilation: str) -> None:
-    task = asked(rig, compilation, MAX_RUNS)
+def test_cancelling_a_running_invocation_ends_its_processes_and_its_row(
+    rig: Rig, compilation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = asked(rig, compilation)
+    signal_the_next(monkeypatch, signal.SIGSTOP)
 
     async def invoke() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(rig.supervisor().handle(task))
             await asyncio.to_thread(wait_until, lambda: bool(groups_noted(rig.place.folder)))
-            os.kill(groups_noted(rig.place.folder)[0], signal.SIGSTOP)  # so that it does not end before
             await asyncio.to_thread(rig.store.invocations.request_cancel, task.id)
 
     rig.runner.run(invoke())
