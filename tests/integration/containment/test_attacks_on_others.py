@@ -158,17 +158,18 @@ def test_a_pickle_cannot_kill_the_supervisor(rig: Rig, victim: "subprocess.Popen
 
 def test_a_pickle_cannot_leave_its_process_group(rig: Rig) -> None:
     attack = """
+        reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
             try:
                 os.setsid()
             except PermissionError:
                 os._exit(1)
+            os.write(writer, b"escaped")
             import time
             time.sleep(60)
-        import time
-        time.sleep(0.3)
-        return [pid, os.waitpid(pid, os.WNOHANG)[1]]
+        os.close(writer)
+        return [pid, 0 if os.read(reader, 7) else os.waitpid(pid, 0)[1]]
     """
     escaped, _ = rig.unconfined(attack).did
     assert read_process(escaped) is not None, "the control escaped"

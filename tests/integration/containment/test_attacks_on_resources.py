@@ -14,14 +14,16 @@ Rig = Any
 
 def test_memory_of_one_process_is_limited(rig: Rig) -> None:
     attack = """
+        import time
         kept = []
         for _ in range(32):
             kept.append(bytearray(32 << 20))
             kept[-1][::4096] = bytes([1]) * len(kept[-1][::4096])
+        time.sleep({rest})
         return len(kept)
     """
-    assert rig.unconfined(attack).did == 32
-    outcome = rig.confined(attack, limit_memory_bytes=700 * MEBIBYTE)
+    assert rig.unconfined(attack.format(rest=0)).did == 32
+    outcome = rig.confined(attack.format(rest=60), limit_memory_bytes=700 * MEBIBYTE)
     assert outcome.code == "limit-memory" or outcome.error == "MemoryError"
     assert outcome.did is None
 
@@ -35,13 +37,13 @@ def test_memory_of_all_processes_together_is_limited(rig: Rig) -> None:
             if pid == 0:
                 kept = bytearray(256 << 20)
                 kept[::4096] = bytes([1]) * len(kept[::4096])
-                time.sleep(2)
+                time.sleep({rest})
                 os._exit(0)
             pids.append(pid)
         return sum(os.waitpid(pid, 0)[1] for pid in pids)
     """
-    assert rig.unconfined(attack).did == 0
-    outcome = rig.confined(attack, limit_memory_bytes=700 * MEBIBYTE)
+    assert rig.unconfined(attack.format(rest=0)).did == 0
+    outcome = rig.confined(attack.format(rest=60), limit_memory_bytes=700 * MEBIBYTE)
     assert outcome.code == "limit-memory"
     assert outcome.left_running == ()
 
@@ -52,11 +54,12 @@ def test_shared_memory_is_limited(rig: Rig) -> None:
         shared = mmap.mmap(-1, 1 << 30)
         for start in range(0, len(shared), 4096):
             shared[start] = 1
-        time.sleep(2)
+        time.sleep({rest})
         return len(shared)
     """
-    assert rig.unconfined(attack).did == 1 << 30
-    assert rig.confined(attack, limit_memory_bytes=700 * MEBIBYTE).code == "limit-memory"
+    assert rig.unconfined(attack.format(rest=0)).did == 1 << 30
+    outcome = rig.confined(attack.format(rest=60), limit_memory_bytes=700 * MEBIBYTE)
+    assert outcome.code == "limit-memory"
 
 
 def test_a_pickle_cannot_fork_without_end(rig: Rig) -> None:
@@ -155,7 +158,7 @@ def test_a_pickle_cannot_print_without_end(rig: Rig) -> None:
         return {lines}
     """
     assert rig.unconfined(attack.format(lines=64)).did == 64
-    outcome = rig.confined(attack.format(lines=20_000), limit_output_bytes=MEBIBYTE)
+    outcome = rig.confined(attack.format(lines=100_000), limit_output_bytes=MEBIBYTE)
     assert outcome.code == "limit-output"
 
 
@@ -180,11 +183,11 @@ SLEEP = "import time\ntime.sleep({seconds})\nreturn {seconds}"
 
 
 @pytest.mark.parametrize(
-    ("timeout_seconds", "code"), [(None, "limit-wall-clock"), (0.5, "timeout")], ids=["worker", "request"]
+    ("timeout_seconds", "code"), [(None, "limit-wall-clock"), (0.25, "timeout")], ids=["worker", "request"]
 )
 def test_a_pickle_that_never_ends_is_ended(rig: Rig, timeout_seconds: float | None, code: str) -> None:
-    assert rig.unconfined(SLEEP.format(seconds=1.5)).did == 1.5
-    outcome = rig.confined(SLEEP.format(seconds=600), timeout_seconds, limit_wall_seconds=1.0)
+    assert rig.unconfined(SLEEP.format(seconds=0.6)).did == 0.6
+    outcome = rig.confined(SLEEP.format(seconds=600), timeout_seconds, limit_wall_seconds=0.5)
     assert outcome.code == code
     assert outcome.exit.signal == 9
     assert outcome.left_running == ()
