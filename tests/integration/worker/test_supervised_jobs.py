@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -215,12 +216,15 @@ def test_a_job_measures_only_in_its_turn_and_is_built_before(rig: Rig, tmp_path:
     task = rig.job("return 0")
     finished: list[Stage] = []
 
-    def stages_until_the_turn() -> None:
-        with other.turn():
+    with ExitStack() as turn:
+        turn.enter_context(other.turn())
+
+        def stages_until_the_turn() -> None:
             wait_until(lambda: rig.row(task).stage is Stage.BENCHMARK)
             time.sleep(0.5)  # what does not wait is done with it by then
             finished.extend(entry.stage for entry in rig.row(task).stages)
+            turn.close()
 
-    row = rig.handle_while(task, stages_until_the_turn, measuring_lock=lock)
+        row = rig.handle_while(task, stages_until_the_turn, measuring_lock=lock)
     assert finished[-1] is Stage.VERIFY
     assert row.state is JobState.SUCCEEDED

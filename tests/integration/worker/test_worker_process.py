@@ -15,7 +15,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from worker_process import LEASE_SECONDS, PLAINLY, WITHOUT_LANDLOCK, Premises, premises
-from worker_samples import groups_noted, members, submit, upload, wait_until
+from worker_samples import WAIT_SECONDS, groups_noted, members, submit, upload, wait_until
 
 from benchmarks.soak.audit import event_faults
 from bessemer.contract.job import Compilation, JobState
@@ -85,8 +85,11 @@ class Succession:
 
 
 def children(process: Path) -> list[str]:
-    threads = (process / "task").iterdir()
-    return [child for thread in threads for child in (thread / "children").read_text().split()]
+    found: list[str] = []
+    for thread in (process / "task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # threads come and go
+            found += (thread / "children").read_text().split()
+    return found
 
 
 def test_a_killed_workers_job_is_done_by_another_one(prepared: Premises, succession: Succession) -> None:
@@ -119,7 +122,7 @@ def test_the_supervisor_maps_neither_torch_nor_tvm(succession: Succession) -> No
 
 def scraped(address: str) -> dict[tuple[str, ...], float]:
     """Every sample by its name and the values of its labels, these in the order of the labels' names."""
-    page = httpx.get(address).raise_for_status().text
+    page = httpx.get(address, timeout=WAIT_SECONDS).raise_for_status().text
     return {
         (sample.name, *(text for _, text in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(page)
