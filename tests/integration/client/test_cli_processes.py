@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bessemer.cli.processes import Family
+from worker.processes import read_process
 
 ROOT = Path(__file__).parents[3]
 SLEEPER = (sys.executable, "-c", "import time; time.sleep(60)")
@@ -51,15 +52,12 @@ server.handle_request()
 
 
 def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    process = read_process(pid)
+    return process is not None and not process.zombie
 
 
 def wait_until_gone(pids: list[int]) -> None:
-    for _ in range(200):
+    for _ in range(600):
         if not any(alive(pid) for pid in pids):
             return
         time.sleep(0.05)
@@ -89,11 +87,14 @@ def test_a_signal_ends_the_wait_and_every_process() -> None:
 
 
 def test_what_does_not_stop_is_killed() -> None:
-    with Family(stop_seconds=0.2) as family:
-        deaf = start(family, "deaf", DEAF)
-        time.sleep(1)
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as said, Family(stop_seconds=0.2) as family:
+        family.start("deaf", DEAF, ROOT, os.environ, writer)
+        os.close(writer)
+        assert said.readline() == "deaf\n"
+        deaf = family._children["deaf"]
         assert family.ended() is None
-    assert not alive(deaf)
+    assert deaf.returncode == -signal.SIGKILL
 
 
 def test_children_do_not_outlive_a_killed_parent() -> None:

@@ -17,6 +17,7 @@ from bessemer.client import Client
 from bessemer.contract.job import Compilation, CompilationPage, JobState
 
 ROOT = Path(__file__).parents[3]
+PATIENCE_SECONDS = 120
 INTERRUPTIBLE = ("env", "--default-signal=INT")
 """What a shell starts in the background inherits that it ignores Ctrl-C: this test run too, perhaps."""
 
@@ -29,7 +30,7 @@ def bessemer(server: str, *arguments: str | Path) -> subprocess.CompletedProcess
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
 
 
@@ -42,7 +43,8 @@ def model(tmp_path: Path) -> Path:
 
 def newest(client: Client, not_this: str | None) -> str:
     """The id of a job newer than another, as soon as there is one."""
-    for _ in range(400):
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
         job = next(client.jobs(JobState.QUEUED), None)
         if job is not None and job.id != not_this:
             return job.id
@@ -123,7 +125,7 @@ def test_an_interrupted_compile_leaves_the_job_and_says_how_to_follow_it(
     while "queued" not in process.stdout.readline():
         pass
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
     assert f"bessemer show {job_id}" in errors
     assert client.job(job_id).state is JobState.QUEUED
@@ -223,7 +225,7 @@ def test_a_log_is_followed_until_the_job_ends(
         assert process.stdout.readline() == "second\n"
         job.cancel()
         stagehand.store.jobs.cancel_finished(job.id, attempt)
-        assert process.communicate(timeout=30)[0] == "third\n"
+        assert process.communicate(timeout=PATIENCE_SECONDS)[0] == "third\n"
     assert process.returncode == 0
 
 

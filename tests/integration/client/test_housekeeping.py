@@ -99,7 +99,7 @@ def test_the_command_line_lists_logs_and_deletes(server: str, client: Client, st
         command = [sys.executable, "-m", "bessemer.cli", *arguments]
         environment = {**os.environ, "BESSEMER_URL": server}
         done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120
         )
         return done.stdout + done.stderr
 
