@@ -36,11 +36,11 @@ class ServerProcess:
 
     def stored_files(self) -> list[Path]:
         """The files in the artifact store."""
-        return [path for path in (self.data / "artifacts").rglob("*") if path.is_file()]
+        return sorted(path for path in (self.data / "artifacts").rglob("*") if path.is_file())
 
 
 @contextmanager
-def running_app(folder: Path) -> Iterator[ServerProcess]:
+def running_app(folder: Path, stop_seconds: int = 20) -> Iterator[ServerProcess]:
     """Start the app on a folder and a free port; what it prints goes to ``data/app.log``."""
-    with local_app(folder / "data", {"BESSEMER_STOP_SECONDS": "1"}) as app:
+    with local_app(folder / "data", {"BESSEMER_STOP_SECONDS": str(stop_seconds)}) as app:
         yield ServerProcess(app.process, app.url, folder / "data")

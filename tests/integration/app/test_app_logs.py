@@ -82,8 +82,8 @@ def test_the_apps_access_log_names_route_and_request_but_no_query(tmp_path: Path
         patch.setenv("BESSEMER_ACCESS_LOG", "true")
         with running_app(tmp_path) as server:
             headers = {"X-Request-Id": "ci-7.1"}
-            httpx.get(f"{server.url}/v1/compilations?cursor=secret", headers=headers)
-            httpx.get(f"{server.url}/healthz")
+            httpx.get(f"{server.url}/v1/compilations?cursor=secret", headers=headers, timeout=30)
+            httpx.get(f"{server.url}/healthz", timeout=30)
     lines = [text for text in (server.data / "app.log").read_text().splitlines() if text.startswith("{")]
     refused, healthy = map(json.loads, lines)
     about = {name: refused[name] for name in ("logger", "message", "method", "route", "status", "request")}

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 from app_samples import MODEL_BYTES
-from server_process import ServerProcess
+from server_process import ServerProcess, running_app
 
 UPLOAD_BYTES = 256 << 20
 MAX_GROWTH_BYTES = 64 << 20
@@ -49,8 +49,9 @@ def read_to_end(connection: socket.socket) -> bytes:
 
 
 def submit(url: str) -> str:
-    model = httpx.post(f"{url}/v1/models", content=MODEL_BYTES).raise_for_status().json()
-    job = httpx.post(f"{url}/v1/compilations", json={"model": model["digest"], "target": "host"})
+    with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as api:
+        model = api.post("/v1/models", content=MODEL_BYTES).raise_for_status().json()
+        job = api.post("/v1/compilations", json={"model": model["digest"], "target": "host"})
     return str(job.raise_for_status().json()["id"])
 
 
@@ -70,9 +71,10 @@ def test_a_signal_ends_open_streams_and_the_process_cleanly(
 
 def test_a_stream_that_its_reader_leaves_is_given_up(shared_server: ServerProcess) -> None:
     job = submit(shared_server.url)
+    events = f"{shared_server.url}/v1/compilations/{job}/events"
     before = open_sockets(shared_server.process.pid)
     for _ in range(5):
-        with httpx.stream("GET", f"{shared_server.url}/v1/compilations/{job}/events") as response:
+        with httpx.stream("GET", events, timeout=PATIENCE_SECONDS) as response:
             assert next(response.iter_lines()) == "event: queued"
     assert eventually(lambda: open_sockets(shared_server.process.pid) <= before)
 
@@ -89,16 +91,18 @@ def test_a_cut_off_upload_leaves_nothing(shared_server: ServerProcess, framing: 
         assert eventually(lambda: shared_server.stored_files() != before)
     assert eventually(lambda: shared_server.stored_files() == before)
     digest = hashlib.sha256(half).hexdigest()
-    assert httpx.get(f"{shared_server.url}/v1/models/{digest}").status_code == 404
+    assert httpx.get(f"{shared_server.url}/v1/models/{digest}", timeout=PATIENCE_SECONDS).status_code == 404
 
 
-def test_an_upload_that_does_not_end_cannot_hold_up_the_stop(server: ServerProcess) -> None:
-    with socket.create_connection(server.address) as connection:
-        connection.sendall(b"POST /v1/models HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n" + bytes(90))
-        assert httpx.get(f"{server.url}/healthz").status_code == 200
-        server.process.terminate()
-        assert server.process.wait(PATIENCE_SECONDS) == 0
-    assert server.stored_files() == []
+def test_an_upload_that_does_not_end_cannot_hold_up_the_stop(tmp_path: Path) -> None:
+    head = b"POST /v1/models HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n"
+    with running_app(tmp_path, stop_seconds=1) as server:
+        with socket.create_connection(server.address) as connection:
+            connection.sendall(head + bytes(90))
+            assert httpx.get(f"{server.url}/healthz", timeout=PATIENCE_SECONDS).status_code == 200
+            server.process.terminate()
+            assert server.process.wait(PATIENCE_SECONDS) == 0
+        assert server.stored_files() == []
 
 
 @pytest.mark.parametrize(
@@ -127,7 +131,7 @@ def test_a_refused_body_is_answered_and_not_read_to_its_end(
 
 
 def test_an_upload_is_never_held_in_memory(server: ServerProcess) -> None:
-    httpx.post(f"{server.url}/v1/models", content=MODEL_BYTES).raise_for_status()
+    httpx.post(f"{server.url}/v1/models", content=MODEL_BYTES, timeout=PATIENCE_SECONDS).raise_for_status()
     before = server.peak_memory_bytes()
 
     def chunks() -> Iterator[bytes]:
@@ -143,13 +147,12 @@ def test_an_upload_is_never_held_in_memory(server: ServerProcess) -> None:
 
 
 def test_the_answer_to_head_has_no_body(shared_server: ServerProcess) -> None:
-    digest = (
-        httpx.post(f"{shared_server.url}/v1/models", content=MODEL_BYTES).raise_for_status().json()["digest"]
-    )
-    for path in (f"/v1/models/{digest}", "/v1/models/" + "0" * 64, "/healthz"):
-        response = httpx.head(f"{shared_server.url}{path}")
-        assert response.content == b""
-        assert int(response.headers["Content-Length"]) > 0
+    with httpx.Client(base_url=shared_server.url, timeout=PATIENCE_SECONDS) as api:
+        digest = api.post("/v1/models", content=MODEL_BYTES).raise_for_status().json()["digest"]
+        for path in (f"/v1/models/{digest}", "/v1/models/" + "0" * 64, "/healthz"):
+            response = api.head(path)
+            assert response.content == b""
+            assert int(response.headers["Content-Length"]) > 0
 
 
 def test_settings_that_are_not_valid_are_named_in_a_line_each(tmp_path: Path) -> None:
@@ -175,4 +178,4 @@ def test_a_port_that_is_taken_is_reported(shared_server: ServerProcess, tmp_path
     assert ended.returncode not in (0, 2)
     assert "address already in use" in ended.stderr
     assert ended.stdout == ""
-    assert httpx.get(f"{shared_server.url}/healthz").status_code == 200
+    assert httpx.get(f"{shared_server.url}/healthz", timeout=PATIENCE_SECONDS).status_code == 200

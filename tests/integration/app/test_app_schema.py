@@ -30,6 +30,7 @@ CHECKS = [
 ]
 FOREVER = {"BESSEMER_WORKER_LIVENESS_SECONDS": "86400", "BESSEMER_WORKER_LOST_SECONDS": "86400"}
 EXAMPLES = 12
+PATIENCE_SECONDS = 60
 STATES = ("queued", "running", "succeeded", "failed")
 THERE = (
     "GET /v1/compilations/{id}",
@@ -48,7 +49,10 @@ ENDLESS = "/events$"
 def schema(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The document of a running app whose store has a model and a job in each state."""
     folder = tmp_path_factory.mktemp("schema")
-    with local_app(folder / "data", FOREVER) as app, httpx.Client(base_url=app.url) as api:
+    with (
+        local_app(folder / "data", FOREVER) as app,
+        httpx.Client(base_url=app.url, timeout=PATIENCE_SECONDS) as api,
+    ):
         jobs = seed(api, folder)
         schema = schemathesis.openapi.from_url(f"{app.url}/openapi.json")
         yield leading_somewhere(schema, jobs).exclude(path_regex=ENDLESS)
@@ -113,7 +117,7 @@ def answers_as_described(operation: schemathesis.APIOperation) -> set[int]:
     )
     @given(case=operation.as_strategy())
     def send(case: schemathesis.Case) -> None:
-        statuses.add(case.call_and_validate(checks=CHECKS).status_code)
+        statuses.add(case.call_and_validate(checks=CHECKS, timeout=PATIENCE_SECONDS).status_code)
 
     send()
     return statuses
