@@ -76,7 +76,7 @@ def finished(api: httpx.Client, job: str) -> dict[str, Any]:
 def compiled(api: httpx.Client, content: bytes, **fields: Any) -> dict[str, Any]:
     """The document of a compilation that is to end well."""
     digest = hashlib.sha256(content).hexdigest()
-    assert api.put(f"/v1/models/{digest}", content=content).status_code == 201
+    assert api.put(f"/v1/models/{digest}", content=content).is_success
     reply = api.post("/v1/compilations", json=request(digest, {"stop_after": "verify", **fields}))
     assert reply.status_code == 202, reply.text
     return finished(api, reply.json()["id"])
