@@ -43,8 +43,9 @@ class ForkedProcess:
         return wire.receive(self.reader)
 
     def pause(self) -> None:
-        """Stop the process until it is resumed or killed."""
+        """Stop the process until it is resumed or killed; returns when all its threads stand still."""
         os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Let the process run on."""
