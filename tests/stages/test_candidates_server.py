@@ -32,6 +32,7 @@ from worker.candidates.server import fork_server
 from worker.targets import host_mcpu
 
 SIZE = 64
+PATIENCE_SECONDS = 60
 TARGET = {"kind": "llvm", "mcpu": host_mcpu(), "num-cores": 2}
 ARGUMENTS = (TensorArgument("float32", (SIZE,)), TensorArgument("float32", (SIZE,)))
 EVALUATION = Evaluation(repeats=2, repeat_seconds=0.001)
@@ -136,8 +137,8 @@ def test_a_candidate_that_crashes_hangs_or_leaves_fails_alone(
 
 def test_a_candidate_that_hangs_is_killed_in_time(server: CandidateClient, tmp_path: Path) -> None:
     built = build(server, tmp_path, [payload_of(hangs), payload_of(doubles)])
-    outcomes = measure(server, built, timeout_seconds=2.0)
-    assert "longer than 2 s" in outcomes[0].error
+    outcomes = measure(server, built, timeout_seconds=6.0)
+    assert "longer than 6 s" in outcomes[0].error
     assert outcomes[1].seconds
 
 
@@ -158,13 +159,13 @@ def test_a_build_that_fails_hangs_or_dies_costs_its_candidate_only(
 
 
 def test_nothing_runs_once_the_client_has_closed(tmp_path: Path) -> None:
-    before = set(psutil.Process().children(recursive=True))
     path = build_model(tmp_path, rows=1)
     with fork_server(tmp_path) as client:
         client.open_library(path, threads=2)
-        started = set(psutil.Process().children(recursive=True)) - before
-        assert len(started) == 2
-    _, alive = psutil.wait_procs(list(started), timeout=10)
+        server = newest_child()
+        libraries = server.children(recursive=True)
+        assert len(libraries) == 1
+    _, alive = psutil.wait_procs([server, *libraries], timeout=PATIENCE_SECONDS)
     assert not alive
 
 
@@ -176,7 +177,7 @@ def test_what_the_server_forked_dies_with_it(tmp_path: Path) -> None:
     client.open_library(path, threads=1)
     libraries = server.children()
     server.kill()
-    _, alive = psutil.wait_procs(libraries, timeout=10)
+    _, alive = psutil.wait_procs(libraries, timeout=PATIENCE_SECONDS)
     assert len(libraries) == 1
     assert not alive
     with pytest.raises(CandidateServerLostError) as raised:
