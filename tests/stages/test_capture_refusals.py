@@ -46,6 +46,16 @@ class Dropping(nn.Module):
         return nn.functional.dropout(x, training=True)
 
 
+class Remembering(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x + self.calls
+
+
 class Writing(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x.add_(1)
@@ -115,7 +125,8 @@ def test_a_graph_that_raises_names_the_module(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "code", "told"),
     [
-        (Dropping(), ErrorCode.MODEL_STATEFUL, "two runs of the model on the same inputs differ"),
+        (Dropping(), ErrorCode.MODEL_STATEFUL, "in training mode: aten.dropout.default"),
+        (Remembering(), ErrorCode.MODEL_STATEFUL, "two runs of the model on the same inputs differ"),
         (Writing(), ErrorCode.MODEL_STATEFUL, "writes into its input"),
         (Counting(), ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, "is no tensor but int '2'"),
     ],
