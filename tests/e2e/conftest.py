@@ -1,7 +1,14 @@
 """The example models, each written once for all tests."""
 
 import pytest
+import torch
 from saved_models import Saved
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """What a test draws is the same every time, whichever tests ran before it."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

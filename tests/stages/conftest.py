@@ -6,11 +6,26 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 from stage_samples import make_workshop
 
 from worker.candidates.client import CandidateClient
 from worker.candidates.server import fork_server
 from worker.pipeline.types import Workshop
+
+SEED = 0
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """What a module makes as it is imported has the same numbers every time."""
+    if isinstance(collector, pytest.Module):
+        torch.manual_seed(SEED)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """What a test draws is the same every time, whichever tests ran before it."""
+    torch.manual_seed(SEED)
 
 
 @pytest.fixture(scope="module")
