@@ -29,11 +29,9 @@ _numbers = itertools.count()
 
 
 def fuzz(examples: int) -> settings:
-    """Settings for tests that compile each of their examples: the same few every time, however long."""
+    """Settings for tests that compile each of their examples."""
     return settings(
         max_examples=examples,
-        deadline=None,
-        derandomize=True,
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
     )
 

@@ -117,7 +117,7 @@ def test_rows_of_sorts_and_scattered_writes_are_shared_by_threads(tmp_path: Path
     assert {name for name, text in rows.items() if "T.parallel" not in text} == set()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.sampled_from([tirx.LT, tirx.LE, tirx.GT, tirx.GE]),
     st.integers(-3, 3).filter(bool),

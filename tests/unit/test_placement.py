@@ -50,7 +50,7 @@ def test_what_would_overlap_or_is_not_aligned_is_copied() -> None:
     assert placement.region("c") is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), max_size=8))
 def test_tensors_that_are_written_apart_never_overlap(joins: list[list[int]]) -> None:
     sizes = {f"t{number}": 1 + number % 3 for number in range(10)}
