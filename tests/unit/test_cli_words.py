@@ -56,6 +56,11 @@ def event(kind: EventType, **data: object) -> Event:
     return Event(seq=1, type=kind, at=now(), data=data)
 
 
+def plain_stages(printed: io.StringIO) -> PlainStages:
+    """As on a plain file, whatever FORCE_COLOR and COLUMNS say."""
+    return PlainStages(Console(file=printed, force_terminal=False, width=80))
+
+
 @pytest.mark.parametrize("module", ["bessemer", "bessemer.client", "bessemer.cli.application"])
 def test_client_and_command_line_import_no_more_than_their_dependencies(module: str) -> None:
     code = f"import sys, {module}; print(*sorted(sys.modules))"
@@ -158,7 +163,7 @@ def test_a_place_in_the_queue_is_one_line(fields: dict[str, object], line: str) 
 
 def test_on_plain_output_a_place_is_told_when_it_changes() -> None:
     printed = io.StringIO()
-    view = PlainStages(Console(file=printed))
+    view = plain_stages(printed)
     for ahead in (2, 2, 1):
         view.wait(PLACE.model_copy(update={"ahead": ahead, "position": ahead + 1}))
     assert printed.getvalue() == "queued, 2 ahead\nqueued, 1 ahead\n"
@@ -219,7 +224,7 @@ def test_an_event_is_at_most_one_line(happened: Event, line: str | None) -> None
 
 def test_on_plain_output_progress_is_told_of_the_search_and_of_what_takes_long() -> None:
     printed = io.StringIO()
-    view = PlainStages(Console(file=printed))
+    view = plain_stages(printed)
     start = now()
     for seconds, kind, stage in (
         (0.0, EventType.STAGE_STARTED, "optimize"),
