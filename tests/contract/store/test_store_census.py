@@ -13,7 +13,7 @@ from bessemer.store.queue import QueueName
 from bessemer.store.store import Store
 from bessemer.store.tables import JOBS, WORKERS
 
-LIVENESS_SECONDS = 15.0
+LIVENESS_SECONDS = 600.0
 
 
 def test_an_empty_store_counts_nothing(store: Store) -> None:
