@@ -25,9 +25,10 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
     def make(name: str, packages: tuple[str, ...]) -> Path:
         folder = tmp_path_factory.mktemp(name)
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         python = folder / "bin" / "python"
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+        pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
+        subprocess.run([*pip, *packages], check=True)
         return python
 
     return make

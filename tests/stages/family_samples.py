@@ -71,12 +71,23 @@ def run_compiled(
     inputs: tuple[Array, ...],
     folder: Path,
 ) -> Array:
-    """Compile a scheduled module and run it in a process of the server."""
+    """The first output of a scheduled module that is compiled and run in a process of the server."""
+    return outputs_compiled(server, module, target, inputs, folder)[0]
+
+
+def outputs_compiled(
+    server: CandidateClient,
+    module: tvm.IRModule,
+    target: tvm.target.Target,
+    inputs: tuple[Array, ...],
+    folder: Path,
+) -> tuple[Array, ...]:
+    """All of them."""
     path = folder / f"{next(_numbers)}.so"
     executable = tvm.compile(module, target)
     executable.export_library(str(path), fcompile=link_shared, workspace_dir=str(folder))
     with server.open_library(path, threads=2) as library:
-        return np.asarray(library.run(inputs)[0])
+        return tuple(map(np.asarray, library.run(inputs)))
 
 
 def source_of(module: tvm.runtime.Module, kind: str = "ll") -> str:

@@ -20,6 +20,9 @@ from worker.translation.importer import Importer
 
 Tensors = tuple[torch.Tensor, ...]
 
+TARGET = tvm.target.Target({"kind": "llvm", "mtriple": LINUX_X86_64, "num-cores": 1, "opt-level": 0})
+"""LLVM's optimizations would take most of the time, and change no result."""
+
 
 def run_program(program: torch.export.ExportedProgram, *calls: Tensors) -> list[list[NDArray[Any]]]:
     """The outputs of each call.
@@ -29,10 +32,9 @@ def run_program(program: torch.export.ExportedProgram, *calls: Tensors) -> list[
     register_lowerings()
     program = program.run_decompositions(decomposition_table())
     module = Importer().from_exported_program(program, False, False, False, None)
-    target = tvm.target.Target({"kind": "llvm", "mtriple": LINUX_X86_64, "num-cores": 1})
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "library.so"
-        tvm.compile(module, target).export_library(str(path), fcompile=link_shared, workspace_dir=folder)
+        tvm.compile(module, TARGET).export_library(str(path), fcompile=link_shared, workspace_dir=folder)
         with fork_server(Path(folder)) as server, server.open_library(path, threads=1) as library:
             return [
                 list(map(np.asarray, library.run(tuple(one.contiguous().numpy() for one in call))))

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -19,12 +20,17 @@ from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError
 from worker.pipeline.arrays import as_array
 from worker.pipeline.build import build, imported_functions
-from worker.pipeline.types import Workshop
+from worker.pipeline.types import Captured, Workshop
 from worker.pipeline.verify import verify
 
 
+@cache
+def perceptron() -> Captured:
+    return capture_module(Perceptron(), torch.randn(1, 16))
+
+
 def test_a_library_is_linked_and_its_imports_are_the_machines_own(workshop: Workshop) -> None:
-    built = build(untuned(capture_module(Perceptron(), torch.randn(1, 16)), workshop), workshop)
+    built = build(untuned(perceptron(), workshop), workshop)
 
     assert built.library == workshop.output / "model.so"
     assert built.library.read_bytes()[:4] == b"\x7fELF"
@@ -63,10 +69,11 @@ def test_functions_that_kernels_call_are_among_the_imports(
     ],
 )
 def test_a_target_that_llvm_does_not_know_is_refused(change: dict[str, Any], workshop: Workshop) -> None:
-    captured = capture_module(Perceptron(), torch.randn(1, 16), target=TARGET.model_copy(update=change))
+    captured = perceptron()
+    upload = replace(captured.upload, target=TARGET.model_copy(update=change))
 
     with pytest.raises(JobError) as raised:
-        optimized(captured, workshop)
+        optimized(replace(captured, upload=upload), workshop)
 
     assert raised.value.code is ErrorCode.BUILD_FAILED
 

@@ -59,9 +59,8 @@ linears = st.builds(
 )
 
 
-@pytest.mark.parametrize("mcpu", TARGETS)
-@fuzz(12)
-@given(case=linears)
+@fuzz(14)
+@given(mcpu=st.sampled_from(TARGETS), case=linears)
 def test_a_linear_layer_computes_what_numpy_computes(
     server: CandidateClient, tmp_path: Path, mcpu: str, case: Linear
 ) -> None:
@@ -129,9 +128,8 @@ products = st.builds(
 )
 
 
-@pytest.mark.parametrize("mcpu", TARGETS)
-@fuzz(12)
-@given(case=products)
+@fuzz(14)
+@given(mcpu=st.sampled_from(TARGETS), case=products)
 def test_a_product_of_variables_computes_what_numpy_computes(
     server: CandidateClient, tmp_path: Path, mcpu: str, case: Batched
 ) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from family_samples import TARGETS, Array, fuzz, main_of, run_compiled, scheduled, target_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,9 +70,8 @@ cases = st.builds(
 )
 
 
-@pytest.mark.parametrize("mcpu", TARGETS)
-@fuzz(14)
-@given(case=cases)
+@fuzz(18)
+@given(mcpu=st.sampled_from(TARGETS), case=cases)
 def test_an_operator_along_rows_computes_what_numpy_computes(
     server: CandidateClient, tmp_path: Path, mcpu: str, case: Rows
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from family_samples import fuzz, run_compiled, scheduled, target_of
+from family_samples import Array, fuzz, outputs_compiled, scheduled, target_of
 from hypothesis import given
 from hypothesis import strategies as st
 from stage_samples import Function, capture_module, make_workshop, optimized
@@ -23,15 +23,23 @@ ABOVE_ALL = -BELOW_ALL
 
 @pytest.fixture
 def run(server: CandidateClient, tmp_path: Path) -> Run:
-    """A function compiled as the pipeline compiles it, and called."""
+    """A function compiled as the pipeline compiles it, and called: its first output."""
+    return lambda function, *inputs: outputs_of(server, tmp_path, function, *inputs)[0]
+
+
+@pytest.fixture
+def run_all(server: CandidateClient, tmp_path: Path) -> Run:
+    """The same: all its outputs."""
+    return lambda function, *inputs: outputs_of(server, tmp_path, function, *inputs)
+
+
+def outputs_of(
+    server: CandidateClient, folder: Path, function: Callable[..., Any], *inputs: torch.Tensor
+) -> tuple[Array, ...]:
     target = target_of("x86-64-v3")
-
-    def called(function: Callable[..., Any], *inputs: torch.Tensor) -> Any:
-        ready = optimized(capture_module(Function(function), *inputs), make_workshop(tmp_path))
-        arrays = tuple(tensor.numpy() for tensor in inputs)
-        return run_compiled(server, scheduled(ready.module, target), target, arrays, tmp_path)
-
-    return called
+    ready = optimized(capture_module(Function(function), *inputs), make_workshop(folder))
+    arrays = tuple(tensor.numpy() for tensor in inputs)
+    return outputs_compiled(server, scheduled(ready.module, target), target, arrays, folder)
 
 
 @pytest.mark.parametrize(
@@ -54,44 +62,44 @@ def test_an_extreme_of_infinities_is_infinite(
 UNORDERED = torch.tensor([[2.0, torch.nan, -torch.inf, -0.0, 0.0, torch.inf, -1.0, torch.nan, 1.0]])
 
 
+def ordered(_: Any, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (
+        x.argsort(dim=1, stable=True),
+        x.argsort(dim=1, stable=True, descending=True),
+        x.sort(1).values,
+        x.topk(5, 1).values,
+        x.topk(4, 1, largest=False).values,
+    )
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda _, x: x.argsort(dim=1, stable=True),
-        lambda _, x: x.argsort(dim=1, stable=True, descending=True),
-        lambda _, x: x.sort(1).values,
-        lambda _, x: x.topk(5, 1).values,
-        lambda _, x: x.topk(4, 1, largest=False).values,
-    ],
-    ids=["places", "places downwards", "values", "largest", "smallest"],
-)
-def test_what_is_no_number_is_sorted_above_all(
-    run: Run, function: Callable[..., Any], dtype: torch.dtype
-) -> None:
+def test_what_is_no_number_is_sorted_above_all(run_all: Run, dtype: torch.dtype) -> None:
     x = UNORDERED.to(dtype)
 
-    np.testing.assert_array_equal(run(function, x), function(None, x).numpy())
+    for found, expected in zip(run_all(ordered, x), ordered(None, x), strict=True):
+        np.testing.assert_array_equal(found, expected.numpy())
 
 
 HOLED = torch.randn(1, 16, 6, 6)
 HOLED[0, 1] = -torch.inf
 
 
-@pytest.mark.parametrize(
-    "pool",
-    [
-        lambda x: functional.max_pool2d(x, 3, 2, 1),
-        lambda x: functional.max_pool2d(functional.conv2d(x, torch.ones(16, 1, 1, 1), groups=16), 2),
-        lambda x: functional.adaptive_max_pool2d(x, 2),
-        lambda x: functional.adaptive_max_pool2d(x, (4, 5)),
-    ],
-    ids=["plain", "in blocks", "adaptive", "adaptive uneven"],
-)
-def test_a_pool_of_infinities_is_infinite(run: Run, pool: Callable[..., Any]) -> None:
-    found = run(lambda _, x: pool(x), HOLED)
+def pooled(_: Any, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (
+        functional.max_pool2d(x, 3, 2, 1),
+        functional.adaptive_max_pool2d(x, 2),
+        functional.adaptive_max_pool2d(x, (4, 5)),
+    )
 
-    np.testing.assert_array_equal(found, pool(HOLED).numpy())
+
+def pooled_in_blocks(_: Any, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (functional.max_pool2d(functional.conv2d(x, torch.ones(16, 1, 1, 1), groups=16), 2),)
+
+
+@pytest.mark.parametrize("pool", [pooled, pooled_in_blocks])
+def test_a_pool_of_infinities_is_infinite(run_all: Run, pool: Callable[..., Any]) -> None:
+    for found, expected in zip(run_all(pool, HOLED), pool(None, HOLED), strict=True):
+        np.testing.assert_array_equal(found, expected.numpy())
 
 
 HOLES = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0, 1.0, -1.0, 7.5, -7.5] * 8)

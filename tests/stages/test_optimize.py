@@ -91,9 +91,8 @@ def test_a_batch_norm_after_what_others_read_becomes_one_product_and_one_sum(wor
     assert operators[0].startswith("fused_conv2d_multiply_add")
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
-def test_no_batch_norm_is_left_in_a_public_network(name: str, workshop: Workshop) -> None:
-    example = EXAMPLES[name]
+def test_no_batch_norm_is_left_in_a_public_network(workshop: Workshop) -> None:
+    example = EXAMPLES["resnet18"]
     translated = translate(capture_module(example.build(), *example.example_inputs()), workshop)
     assert translated.operators["nn.batch_norm"] > 15
 

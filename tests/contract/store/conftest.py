@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from bessemer.store.artifacts import Artifacts, open_artifacts
+from bessemer.store.dbos_queue import open_queue
 from bessemer.store.jobs import Jobs
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
@@ -27,11 +28,19 @@ def postgresql_server() -> Iterator[sa.URL]:
         yield sa.make_url(url)
 
 
-def _new_database(server: sa.URL) -> str:
+@pytest.fixture(scope="session")
+def queue_template(postgresql_server: sa.URL, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of a database in which a queue was opened: to copy it takes a tenth of the time."""
+    url = _new_database(postgresql_server)
+    open_queue(StoreSettings(data=tmp_path_factory.mktemp("template"), database_url=url)).close()
+    return str(sa.make_url(url).database)
+
+
+def _new_database(server: sa.URL, template: str = "template1") -> str:
     name = f"bessemer_{uuid.uuid4().hex}"
     engine = sa.create_engine(server.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+        connection.execute(sa.text(f"CREATE DATABASE {name} TEMPLATE {template}"))
     engine.dispose()
     return server.set(database=name).render_as_string(hide_password=False)
 
@@ -43,6 +52,15 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
         return StoreSettings(data=tmp_path / "data")
     server = request.getfixturevalue("postgresql_server")
     return StoreSettings(data=tmp_path / "data", database_url=_new_database(server))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def queue_settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
+    """Where a queue can be opened at once."""
+    if request.param == "sqlite":
+        return StoreSettings(data=tmp_path / "data")
+    server, template = map(request.getfixturevalue, ("postgresql_server", "queue_template"))
+    return StoreSettings(data=tmp_path / "data", database_url=_new_database(server, template))
 
 
 @pytest.fixture(scope="session")

@@ -63,6 +63,11 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
+def settings(queue_settings: StoreSettings) -> StoreSettings:
+    return queue_settings
+
+
+@pytest.fixture
 def queue(settings: StoreSettings) -> Iterator[Queue]:
     opened = open_queue(settings)
     yield opened

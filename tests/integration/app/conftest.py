@@ -1,5 +1,7 @@
 """The app in this process, and as a process of its own; both on SQLite and a folder."""
 
+import asyncio
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -16,10 +18,24 @@ from app.settings import AppSettings
 UPLOAD_LIMIT_BYTES = 4096
 
 
+@pytest.fixture(scope="session")
+def opened_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder after the app's first start: to make its databases takes longer than most tests."""
+    data = tmp_path_factory.mktemp("opened-once") / "data"
+
+    async def start() -> None:
+        app = create_app(AppSettings(data=data))
+        async with app.router.lifespan_context(app):
+            pass
+
+    asyncio.run(start())
+    return data
+
+
 @pytest.fixture
-def settings(tmp_path: Path) -> AppSettings:
+def settings(opened_once: Path, tmp_path: Path) -> AppSettings:
     return AppSettings(
-        data=tmp_path / "data",
+        data=shutil.copytree(opened_once, tmp_path / "data"),
         max_upload_bytes=UPLOAD_LIMIT_BYTES,
         max_inputs_bytes=UPLOAD_LIMIT_BYTES,
         events_poll_seconds=0.01,

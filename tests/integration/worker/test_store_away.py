@@ -64,7 +64,7 @@ def away() -> Iterator[Database]:
 class LateJournal(SilentJournal):
     """Of a store that is away until the job has long ended."""
 
-    refusals = 5
+    refusals = 3
     heard = 0
 
     def write(self, message: Message) -> None:
