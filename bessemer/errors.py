@@ -14,7 +14,7 @@ BessemerError
 ├── InvocationCancelledError    the invocation ended as ``cancelled``
 ├── WaitTimeoutError            ``timeout`` ran out (a ``TimeoutError`` too)
 ├── InvalidArgumentError        an argument cannot be used (a ``ValueError`` too)
-├── ExportError                 torch could not export or save a module
+├── ExportError                 a module could not be exported or saved, or the function that makes it raised
 └── BundleError                 a download is damaged or unsafe
 """
 
@@ -128,7 +128,7 @@ class InvalidArgumentError(BessemerError, ValueError):
 
 
 class ExportError(BessemerError):
-    """torch could not export or save a module; the cause is torch's own error."""
+    """A module could not be exported or saved, or the function that makes it raised the cause."""
 
 
 class BundleError(BessemerError):

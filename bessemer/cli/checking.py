@@ -2,7 +2,7 @@
 
 import typer
 
-from bessemer.cli.compiling import follow, uploaded
+from bessemer.cli.compiling import follow
 from bessemer.cli.options import DimensionsOption, FieldsOption, InputsOption, ModelArgument, request_fields
 from bessemer.cli.output import (
     ExitStatus,
@@ -16,9 +16,9 @@ from bessemer.cli.output import (
     show_lines,
 )
 from bessemer.cli.preflight import show_preflight
+from bessemer.cli.submitting import submitted
 from bessemer.client import Job
 from bessemer.contract.job import JobState
-from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 
 __all__ = ["check"]
@@ -41,8 +41,7 @@ def check(
         fields = request_fields(None, inputs or (), options or (), dimensions=dimensions or ()) | {
             "stop_after": Stage.TRANSLATE
         }
-        digest = uploaded(client, model, console)
-        job = client.post(CompilationRequest.model_validate({"model": digest, **fields}))
+        job = submitted(client, model, fields, console)
         follow(job, console)
         _finish(job, json)
 

@@ -9,12 +9,12 @@ import typer
 from rich.console import Console
 
 from bessemer.cli.options import (
-    ANY_MODEL,
     DimensionsOption,
     FieldsOption,
     InputsOption,
     LabelsOption,
     ModelArgument,
+    provisional,
     request_fields,
 )
 from bessemer.cli.output import (
@@ -29,15 +29,14 @@ from bessemer.cli.output import (
     show_lines,
 )
 from bessemer.cli.preflight import show_preflight
-from bessemer.cli.views import StageView, compilation_lines, stage_view, upload_view
-from bessemer.client import Client, Job
-from bessemer.client.sources import is_digest
+from bessemer.cli.submitting import submitted
+from bessemer.cli.views import StageView, compilation_lines, stage_view
+from bessemer.client import Job
 from bessemer.contract.job import JobState
-from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.errors import CompilationCancelledError, CompilationFailedError, InvalidArgumentError
 
-__all__ = ["compile_model", "follow", "uploaded"]
+__all__ = ["compile_model", "follow"]
 
 FIRST_PAUSE_SECONDS = 0.05
 SOON_SECONDS = 0.2
@@ -64,12 +63,11 @@ def compile_model(
     console = errors if json else results
     with connected(url) as client:
         fields = request_fields(target, inputs or (), options or (), labels or (), dimensions or ())
-        request = CompilationRequest.model_validate({"model": ANY_MODEL, **fields})
+        request = provisional(fields)
         if output is not None and not request.makes_bundle:
             detail = f"--output needs a bundle, and stop_after={request.stop_after} makes none"
             raise InvalidArgumentError(detail)
-        digest = uploaded(client, model, console)
-        job = client.post(request.model_copy(update={"model": digest}))
+        job = submitted(client, model, fields, console)
         if detach:
             _print_detached(job, json)
             return
@@ -77,14 +75,6 @@ def compile_model(
         if output is not None and job.state is JobState.SUCCEEDED:
             job.download(output)
         _finish(job, console, output, json)
-
-
-def uploaded(client: Client, model: str, console: Console) -> str:
-    """The digest of a model, uploaded if need be."""
-    if is_digest(model) and not Path(model).exists():
-        return model
-    with upload_view(console, Path(model).name) as progress:
-        return client.upload(Path(model), progress).digest
 
 
 def _print_detached(job: Job, json: bool) -> None:

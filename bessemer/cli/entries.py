@@ -1,36 +1,63 @@
-"""Models that a Python function makes: ``models/net.py:export``."""
+"""Models as a command names them: a file, a digest, or a Python function, ``models/net.py:export``."""
 
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bessemer.client.exporting import save_module, torch_kind
-from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs, ranges_of
+from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs, named_specs, ranges_of
+from bessemer.client.sources import is_digest
 from bessemer.contract.dynamic import DimensionRange
 from bessemer.contract.tensor import InputSpec
-from bessemer.errors import InvalidArgumentError
+from bessemer.errors import BessemerError, ExportError, InvalidArgumentError
 
-__all__ = ["Made", "is_entry", "make_model"]
+__all__ = ["Made", "is_entry", "make_model", "model_at_hand"]
 
-RETURNS = "a path, bytes, an object of torch, or a module with its inputs, and with its dimensions"
+RETURNS = "a path, bytes, an object of torch, or one of these with its inputs, and with its dimensions"
+PYTHON = ".py"
 
 
 @dataclass(frozen=True)
 class Made:
-    """A model's file, and what the request must name: no inputs where the file has them."""
+    """A model's file or digest, and what the request must name: no inputs where the file has them."""
 
-    path: Path
+    source: Path | str
     inputs: tuple[InputSpec, ...] = ()
     dimensions: Mapping[str, DimensionRange] = field(default_factory=dict)
 
 
+@contextmanager
+def model_at_hand(model: str, inputs: Inputs = (), dimensions: Dimensions = NO_DIMENSIONS) -> Iterator[Made]:
+    """A model for as long as the block lasts.
+
+    Args:
+        model: a file, the digest of an uploaded model, or ``file.py:function``.
+        inputs: what the command names.
+        dimensions: what the command names.
+
+    Raises:
+        InvalidArgumentError, ExportError: as ``make_model``; or a Python file is named without a function.
+    """
+    if is_entry(model):
+        with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
+            yield make_model(model, Path(folder), inputs, dimensions)
+        return
+    if model.endswith(PYTHON):
+        raise InvalidArgumentError(f"{model} is Python: name its function that makes the model, {model}:NAME")
+    uploaded = is_digest(model) and not Path(model).exists()
+    yield Made(model if uploaded else Path(model), named_specs(inputs), ranges_of(dimensions))
+
+
 def is_entry(model: str) -> bool:
     """Whether a model is named as a function of a Python file, and not as a file."""
-    file, colon, name = model.rpartition(":")
-    return bool(colon) and file.endswith(".py") and name.isidentifier() and not Path(model).exists()
+    file, colon, _ = model.rpartition(":")
+    return bool(colon) and file.endswith(PYTHON) and not Path(model).exists()
 
 
 def make_model(entry: str, folder: Path, inputs: Inputs = (), dimensions: Dimensions = NO_DIMENSIONS) -> Made:
@@ -38,50 +65,82 @@ def make_model(entry: str, folder: Path, inputs: Inputs = (), dimensions: Dimens
 
     Args:
         entry: ``file.py:function``. The function takes nothing, and returns the path of a model's file, its
-            bytes, an object of torch, or a module with its inputs, and its dimensions, as ``Client.submit``
-            takes them.
+            bytes or an object of torch, alone or with its inputs and its dimensions, as ``Client.submit``
+            takes them. What it prints goes to standard error.
         folder: for a file that has to be written.
         inputs: in place of the function's.
         dimensions: of these inputs; or in place of the function's, each of the same name.
 
     Raises:
         InvalidArgumentError: there is no such function, or it returns something else.
-        ExportError: torch could not export the module.
+        ExportError: it raised an error, or torch could not export the module.
     """
-    made = _function(entry)()
-    model, own_inputs, own_dimensions = _parts(made)
+    with _told_by_its_line(entry):
+        returned = _function(entry)()
+    model, own_inputs, own_dimensions = _parts(entry, returned)
+    if not inputs:
+        inputs, dimensions = own_inputs, {**own_dimensions, **dimensions}
     if torch_kind(model) is not None:
-        if not inputs:
-            inputs, dimensions = own_inputs, {**own_dimensions, **dimensions}
         exported = save_module(model, inputs, folder, dimensions)
         return Made(exported.path, exported.inputs, ranges_of(dimensions))
+    return Made(_file(entry, model, folder), named_specs(inputs), ranges_of(dimensions))
+
+
+def _file(entry: str, model: Any, folder: Path) -> Path:
     if isinstance(model, bytes):
         path = folder / "model"
         path.write_bytes(model)
-        return Made(path)
+        return path
     if isinstance(model, str | Path):
-        return Made(Path(model))
+        return Path(model)
     raise InvalidArgumentError(f"{entry} returned {type(model).__name__}, not {RETURNS}")
 
 
-def _parts(made: Any) -> tuple[Any, Inputs, Dimensions]:
+def _parts(entry: str, returned: Any) -> tuple[Any, Inputs, Dimensions]:
     """A model, its inputs and its dimensions, of which a function may leave out the latter ones."""
-    parts = made if isinstance(made, tuple) and len(made) in (2, 3) else (made,)
+    parts = returned if isinstance(returned, tuple) and len(returned) in (2, 3) else (returned,)
     inputs = parts[1] if len(parts) > 1 else ()
-    return parts[0], inputs, parts[2] if len(parts) > 2 else NO_DIMENSIONS
+    dimensions = parts[2] if len(parts) > 2 else NO_DIMENSIONS
+    if not isinstance(dimensions, Mapping):
+        given = type(dimensions).__name__
+        raise InvalidArgumentError(f"{entry} returned {given} as dimensions, not {{'batch': (1, 64)}}")
+    return parts[0], inputs, dimensions
+
+
+@contextmanager
+def _told_by_its_line(entry: str) -> Iterator[None]:
+    """Run somebody's code: what it raises is told with its line, and standard output is left alone."""
+    file = _path(entry)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    except BessemerError:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise ExportError(f"{entry} raised {said}{_place(error, file)}") from error
+
+
+def _place(error: Exception, file: Path) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
+    return f" ({file.name}:{lines[-1]})" if lines else ""
 
 
 def _function(entry: str) -> Callable[[], Any]:
-    file, _, name = entry.rpartition(":")
-    path = Path(file).resolve()
+    path, name = _path(entry), entry.rpartition(":")[2]
     specification = importlib.util.spec_from_file_location(path.stem, path)
     if not path.is_file() or specification is None or specification.loader is None:
-        raise InvalidArgumentError(f"{file} is no Python file")
+        raise InvalidArgumentError(f"{entry.rpartition(':')[0]} is no Python file")
     module = importlib.util.module_from_spec(specification)
     sys.path.insert(0, str(path.parent))  # as `python file.py` does
     sys.modules[path.stem] = module
     specification.loader.exec_module(module)
     function = getattr(module, name, None)
     if not callable(function):
-        raise InvalidArgumentError(f"{file} has no function '{name}'")
+        raise InvalidArgumentError(f"{path.name} has no function '{name}'")
     return function  # type: ignore[no-any-return]
+
+
+def _path(entry: str) -> Path:
+    return Path(entry.rpartition(":")[0]).resolve()

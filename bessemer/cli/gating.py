@@ -1,22 +1,18 @@
 """``bessemer gate``: a pipeline's step that fails where a model gets slower, larger or wrong."""
 
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 
-from bessemer.cli.compiling import follow, uploaded
-from bessemer.cli.entries import Made, is_entry, make_model
-from bessemer.cli.options import ANY_MODEL, request_fields
+from bessemer.cli.compiling import follow
+from bessemer.cli.options import MODEL_HELP, provisional, request_fields
 from bessemer.cli.output import ExitStatus, UrlOption, connected, errors, problem_lines, results, show_lines
-from bessemer.client import Client, Job
-from bessemer.client.inputs import NO_DIMENSIONS
+from bessemer.cli.submitting import submitted
 from bessemer.contract.job import JobState
 from bessemer.contract.options import Baseline
 from bessemer.contract.report import Report
-from bessemer.contract.request import CompilationRequest
 from bessemer.errors import InvalidArgumentError
 from bessemer.gate.policy import Bounds, Outcome, Verdict, judge
 from bessemer.gate.summary import complaints, junit, markdown
@@ -39,7 +35,7 @@ def gate(
         typer.Argument(
             metavar="MODEL",
             envvar=f"{PREFIX}_MODEL",
-            help="A model file, or FILE.py:FUNCTION that returns one, or an nn.Module with its inputs.",
+            help=MODEL_HELP,
         ),
     ],
     target: Annotated[
@@ -111,7 +107,8 @@ def gate(
         fields = request_fields(target, inputs or (), options or (), dimensions=dimensions or ())
         _require_figures(fields, bounds)
         previous, notes = _read_report(compare)
-        job = _compiled(client, model, fields)
+        job = submitted(client, model, fields, results)
+        follow(job, results)
         found = job.report() if job.state is JobState.SUCCEEDED else None
         outcome = judge(model, job.document, found, previous, bounds, notes)
         _write(outcome, report, summary, junit_file)
@@ -127,7 +124,7 @@ def _require_figures(fields: dict[str, Any], bounds: Bounds) -> None:
     Raises:
         InvalidArgumentError: it stops early, or leaves torch eager out.
     """
-    request = CompilationRequest.model_validate({"model": ANY_MODEL, **fields})
+    request = provisional(fields)
     if not request.makes_bundle:
         raise InvalidArgumentError("a gate needs a whole compilation: leave stop_after out")
     by_latency = bounds.latency_ratio is not None or bounds.regress_percent is not None
@@ -147,22 +144,6 @@ def _read_report(path: Path | None) -> tuple[Report | None, tuple[str, ...]]:
         return None, (
             f"{path} is no report of this release ({error.errors()[0]['msg']}): nothing was compared",
         )
-
-
-def _compiled(client: Client, model: str, fields: dict[str, Any]) -> Job:
-    with tempfile.TemporaryDirectory(prefix="bessemer-gate-") as folder:
-        made = _made(model, fields, Path(folder))
-        digest = uploaded(client, str(made.path), results)
-    named = {"inputs": made.inputs, "dimensions": made.dimensions} if made.inputs else {}
-    job = client.post(CompilationRequest.model_validate({"model": digest, **fields, **named}))
-    follow(job, results)
-    return job
-
-
-def _made(model: str, fields: dict[str, Any], folder: Path) -> Made:
-    if not is_entry(model):
-        return Made(Path(model))
-    return make_model(model, folder, fields.get("inputs", ()), fields.get("dimensions", NO_DIMENSIONS))
 
 
 def _write(outcome: Outcome, report: Path | None, summary: Path | None, junit_file: Path | None) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bessemer.cli.entries import model_at_hand
 from bessemer.cli.listing import AfterOption, BeforeOption, LimitOption, aware
 from bessemer.cli.options import ModelArgument
 from bessemer.cli.output import (
@@ -21,7 +22,6 @@ from bessemer.cli.output import (
     shown_bytes,
 )
 from bessemer.cli.views import upload_view
-from bessemer.client.sources import is_digest
 from bessemer.contract.dynamic import shown_shape
 from bessemer.contract.model import Model, ModelFormat, ModelPage, ModelState
 
@@ -76,9 +76,11 @@ def inspect(
 ) -> None:
     """Upload a model if need be, and show its format and signature."""
     with connected(url) as client:
-        known = is_digest(model) and not Path(model).exists()
-        with upload_view(errors if json else results, Path(model).name) as progress:
-            found = client.inspect(model if known else Path(model), progress)
+        with (
+            model_at_hand(model) as made,
+            upload_view(errors if json else results, Path(model).name) as progress,
+        ):
+            found = client.inspect(made.source, progress)
         if json:
             print_json(found)
             return

@@ -19,18 +19,23 @@ from bessemer.errors import InvalidArgumentError
 __all__ = [
     "ANY_MODEL",
     "DimensionsOption",
+    "MODEL_HELP",
     "FieldsOption",
     "InputsOption",
     "LabelsOption",
     "ModelArgument",
+    "checked_request",
     "option_paths",
+    "provisional",
     "read_labels",
     "request_fields",
 ]
 
-ModelArgument = Annotated[
-    str, typer.Argument(metavar="MODEL", help="A model file, or an uploaded one's digest.")
-]
+MODEL_HELP = (
+    "A model file, an uploaded one's digest, or FILE.py:FUNCTION that returns one, "
+    "or an nn.Module with its inputs."
+)
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
 InputsOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -66,7 +71,7 @@ def request_fields(
     labels: Sequence[str] = (),
     dimensions: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The fields of a ``CompilationRequest`` but its model, checked.
+    """The fields of a ``CompilationRequest`` but its model, checked as ``provisional`` does.
 
     Args:
         target: a preset's name; ``host`` where neither it nor an option names one.
@@ -89,11 +94,29 @@ def request_fields(
         fields["dimensions"] = _read_dimensions(dimensions)
     if labels:
         fields["labels"] = {key: value or "" for key, value in read_labels(labels).items()}
+    provisional(fields)
+    return fields
+
+
+def provisional(fields: Mapping[str, Any]) -> CompilationRequest:
+    """A request as far as it is known before its model is at hand, which may have the inputs and their sizes.
+
+    Raises:
+        InvalidArgumentError: the fields are not valid.
+    """
+    return checked_request(fields if "inputs" in fields else {**fields, "dimensions": {}})
+
+
+def checked_request(fields: Mapping[str, Any]) -> CompilationRequest:
+    """A request for any model.
+
+    Raises:
+        InvalidArgumentError: the fields are not valid.
+    """
     try:
-        CompilationRequest.model_validate({"model": ANY_MODEL, **fields})
+        return CompilationRequest.model_validate({"model": ANY_MODEL, **fields})
     except ValidationError as error:
         raise InvalidArgumentError(validation_message(error)) from error
-    return fields
 
 
 def read_labels(labels: Sequence[str]) -> dict[str, str | None]:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bessemer.cli.entries import is_entry, make_model
-from bessemer.errors import InvalidArgumentError
+from bessemer.cli.entries import is_entry, make_model, model_at_hand
+from bessemer.errors import ExportError, InvalidArgumentError
 
 
 @pytest.fixture
@@ -16,7 +16,10 @@ def file(tmp_path: Path) -> Path:
         "from beside_the_entry import CONTENT\n"
         "def content(): return CONTENT\n"
         f"def path(): return {str(tmp_path / 'model.pt2')!r}\n"
+        "def named(): return b'a model', {'x': ('batch', 784)}, {'batch': (1, 64)}\n"
         "def nothing(): return None\n"
+        "def numbers(): return b'a model', {'x': (1, 784)}, 3\n"
+        "def broken():\n    print('as far as here')\n    return CONTENT + 1\n"
         "constant = 3\n"
     )
     return path
@@ -24,20 +27,37 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("model", "wanted"),
-    [("net.py:export", True), ("net.pt2", False), ("net.py", False), ("a:b.pt2", False), ("net.py:", False)],
+    [("net.py:export", True), ("net.pt2", False), ("net.py", False), ("a:b.pt2", False), ("net.py:", True)],
 )
 def test_a_function_is_told_from_a_file(model: str, wanted: bool) -> None:
     assert is_entry(model) is wanted
 
 
 def test_a_function_may_return_bytes_or_a_path(file: Path, tmp_path: Path) -> None:
-    assert make_model(f"{file}:content", tmp_path).path.read_bytes() == b"a model"
-    assert make_model(f"{file}:path", tmp_path).path == tmp_path / "model.pt2"
+    assert (tmp_path / make_model(f"{file}:content", tmp_path).source).read_bytes() == b"a model"
+    assert make_model(f"{file}:path", tmp_path).source == tmp_path / "model.pt2"
+
+
+def test_a_models_inputs_and_dimensions_are_the_functions_or_those_that_are_given(
+    file: Path, tmp_path: Path
+) -> None:
+    own = make_model(f"{file}:named", tmp_path)
+    narrowed = make_model(f"{file}:named", tmp_path, dimensions={"batch": "1..8"})
+    given = make_model(f"{file}:named", tmp_path, {"y": (2, 3)})
+    assert (list(map(str, own.inputs)), str(own.dimensions["batch"])) == (["x=batchx784:float32"], "1..64")
+    assert str(narrowed.dimensions["batch"]) == "1..8"
+    assert (list(map(str, given.inputs)), given.dimensions) == (["y=2x3:float32"], {})
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("nothing", "returned NoneType, not a path"), ("constant", "has no function"), ("gone", "no function")],
+    [
+        ("nothing", "returned NoneType, not a path"),
+        ("numbers", "returned int as dimensions"),
+        ("constant", "has no function"),
+        ("gone", "has no function 'gone'"),
+        ("", "has no function ''"),
+    ],
 )
 def test_what_is_no_entry_is_named(file: Path, tmp_path: Path, name: str, words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
@@ -47,3 +67,31 @@ def test_what_is_no_entry_is_named(file: Path, tmp_path: Path, name: str, words:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="is no Python file"):
         make_model(f"{tmp_path}/none.py:export", tmp_path)
+
+
+def test_what_a_function_raises_is_told_with_its_line_and_what_it_prints_is_no_result(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ExportError, match=r":broken raised TypeError: .* \(entry_of_a_test\.py:9\)$"):
+        make_model(f"{file}:broken", tmp_path)
+    assert capsys.readouterr() == ("", "as far as here\n")
+
+
+def test_a_python_file_without_a_function_is_no_model(file: Path) -> None:
+    words = r"name its function that makes the model, .*\.py:NAME"
+    with pytest.raises(InvalidArgumentError, match=words), model_at_hand(str(file)):
+        pass
+
+
+def test_a_made_model_lasts_as_long_as_it_is_needed_and_a_file_of_the_users_stays(
+    file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "model.pt2").touch()
+    with model_at_hand(f"{file}:content") as made, model_at_hand(f"{file}:path") as users:
+        paths = Path(made.source), Path(users.source)
+    assert [path.exists() for path in paths] == [False, True]
+
+
+def test_a_digest_is_no_file() -> None:
+    with model_at_hand("0" * 64) as made:
+        assert made.source == "0" * 64

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bessemer.cli.options import option_paths, request_fields
+from bessemer.cli.options import checked_request, option_paths, provisional, request_fields
 from bessemer.contract.request import CompilationRequest
 from bessemer.errors import InvalidArgumentError
 
@@ -96,3 +96,10 @@ def test_a_dimension_has_its_range_beside_the_input_that_names_it() -> None:
 def test_a_dimension_that_cannot_be_is_refused(dimensions: tuple[str, ...], told: str) -> None:
     with pytest.raises(InvalidArgumentError, match=told):
         request_fields("host", ("x=batchx784",), (), dimensions=dimensions)
+
+
+def test_dimensions_alone_wait_for_the_inputs_of_the_model() -> None:
+    fields = request_fields("host", (), (), dimensions=("batch=1..64",))
+    assert provisional(fields).dimensions == {}
+    with pytest.raises(InvalidArgumentError, match="no shape in `inputs` names 'batch'"):
+        checked_request(fields)

@@ -41,6 +41,19 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def entry(tmp_path: Path) -> Path:
+    path = tmp_path / "net.py"
+    path.write_text(
+        "def export():\n"
+        "    print('exporting')\n"
+        "    return b'made by a function', {'x': ('n', 784)}, {'n': (1, 64)}\n"
+        "def broken():\n"
+        "    return 1 / 0\n"
+    )
+    return path
+
+
 def newest(client: Client, not_this: str | None) -> str:
     """The id of a job newer than another, as soon as there is one."""
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -92,6 +105,17 @@ def test_without_a_terminal_there_are_plain_lines(
     assert "verified    yes\n" in ran.stdout
     assert "library / torch-eager, round by round: 0.5 " in ran.stdout
     assert "\x1b" not in ran.stdout
+
+
+def test_a_function_gives_the_model_its_inputs_and_their_sizes(
+    server: str, client: Client, entry: Path
+) -> None:
+    ran = bessemer(server, "compile", f"{entry}:export", "--dimension", "n=1..8", "--detach", "--json")
+    document = Compilation.model_validate_json(ran.stdout)
+    assert client.model(document.request.model).size_bytes == len(b"made by a function")
+    assert list(map(str, document.request.inputs)) == ["x=nx784:float32"]
+    assert str(document.request.dimensions["n"]) == "1..8"
+    assert ran.stderr == "exporting\n"
 
 
 def test_a_failed_compilation_is_told_with_places_and_advice(
@@ -184,6 +208,9 @@ def test_targets_are_listed(server: str) -> None:
         (("compile", "{model}", "--input", "x=1x"), 2, "is not a shape"),
         (("compile", "{model}", "--input", "y=1x9"), 1, "'y'"),
         (("compile", "{model}", "--frob"), 2, "No such option"),
+        (("compile", "{model}", "--dimension", "n=1..8"), 2, "no shape in `inputs` names 'n'"),
+        (("check", "{entry}:broken"), 1, "ZeroDivisionError: division by zero (net.py:"),
+        (("inspect", "{model}.py:export"), 2, "is no Python file"),
         (("show", "no-such-job"), 1, "no-such-job"),
         (("targets", "--url", "http://127.0.0.1:1"), 3, "bessemer serve"),
         (("targets", "--url", "nonsense"), 2, "is no URL"),
@@ -194,13 +221,14 @@ def test_errors_have_their_status_and_no_traceback(
     client: Client,
     stagehand: Stagehand,
     model: Path,
+    entry: Path,
     arguments: tuple[str, ...],
     status: int,
     says: str,
 ) -> None:
     client.upload(model)
     stagehand.inspect(DIGEST)
-    ran = bessemer(server, *(argument.format(model=model) for argument in arguments))
+    ran = bessemer(server, *(argument.format(model=model, entry=entry) for argument in arguments))
     assert ran.returncode == status
     assert says in ran.stderr
     assert "Traceback" not in ran.stderr

@@ -170,7 +170,7 @@ def test_a_pipelines_function_may_return_a_module_with_inputs_and_dimensions(
     file = tmp_path / "made_for_a_gate.py"
     file.write_text(f"import torch\ndef export():\n    return torch.nn.Linear(4, 2), {returned}\n")
     made = make_model(f"{file}:export", tmp_path)
-    assert torch.export.load(made.path).module()(torch.zeros(4, 4)[: 4 if named else 1]).shape[1] == 2
+    assert torch.export.load(str(made.source)).module()(torch.zeros(4, 4)[: 4 if named else 1]).shape[1] == 2
     assert list(map(str, made.inputs)) == named
 
 
