@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from bessemer.cli.interrupts import TerminatedError
 from bessemer.cli.options import (
     DimensionsOption,
     FieldsOption,
@@ -23,6 +24,7 @@ from bessemer.cli.output import (
     UrlOption,
     connected,
     errors,
+    interruption_status,
     print_json,
     problem_lines,
     results,
@@ -93,9 +95,9 @@ def follow(job: Job, console: Console) -> None:
             job.wait(on_event=view.tell)
     except (CompilationFailedError, CompilationCancelledError):
         return
-    except KeyboardInterrupt:
-        _interrupted(job)
-        raise typer.Exit(ExitStatus.INTERRUPTED) from None
+    except KeyboardInterrupt as interruption:
+        _interrupted(job, interruption)
+        raise typer.Exit(interruption_status(interruption)) from None
 
 
 def _wait_in_queue(job: Job, view: StageView) -> None:
@@ -109,9 +111,9 @@ def _wait_in_queue(job: Job, view: StageView) -> None:
         pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
 
 
-def _interrupted(job: Job) -> None:
+def _interrupted(job: Job, interruption: KeyboardInterrupt) -> None:
     """Offer to cancel where somebody can answer; a second Ctrl-C leaves the job alone."""
-    if _wants_cancel():
+    if not isinstance(interruption, TerminatedError) and _wants_cancel():
         job.cancel()
         errors.print(f"asked to cancel {job.id}")
         return

@@ -1,16 +1,23 @@
 """``bessemer invoke``."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bessemer.cli.jobs import IdArgument
-from bessemer.cli.output import JsonOption, UrlOption, connected, print_json, results
+from bessemer.cli.output import JsonOption, UrlOption, connected, errors, print_json, results
+from bessemer.client import Job
 from bessemer.client.invoking import Arrays
 from bessemer.contract.invocation import DEFAULT_RUNS, MAX_RUNS, Invocation
-from bessemer.errors import InvalidArgumentError
+from bessemer.errors import (
+    ConflictError,
+    InvalidArgumentError,
+    InvocationCancelledError,
+    InvocationFailedError,
+)
 
 __all__ = ["invoke", "read_arguments"]
 
@@ -34,11 +41,13 @@ def invoke(
     json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:
-    """Run a compilation's library on a worker, on inputs from here."""
+    """Run a compilation's library on a worker, on inputs from here; Ctrl-C cancels it."""
     with connected(url) as client:
         arrays = read_arguments(inputs)
         job = client.job(job_id)
-        invocation = job.invoke(arrays, runs)
+        invocation = job.submit_invocation(arrays, runs)
+        (errors if json else results).print(f"invocation  {invocation.id}")
+        invocation = _ended(job, invocation, json)
         if output is not None:
             job.download_outputs(invocation, output)
         if json:
@@ -46,6 +55,25 @@ def invoke(
             return
         for line in _lines(invocation, output):
             results.print(line, markup=False)
+
+
+def _ended(job: Job, invocation: Invocation, json: bool) -> Invocation:
+    """Wait for an invocation, and cancel it when interrupted: nobody else waits for what it returns."""
+    try:
+        return job.wait_for_invocation(invocation)
+    except (InvocationFailedError, InvocationCancelledError) as error:
+        if json:
+            print_json(error.invocation)
+        raise
+    except KeyboardInterrupt:
+        _cancel(job, invocation)
+        raise
+
+
+def _cancel(job: Job, invocation: Invocation) -> None:
+    with suppress(ConflictError):  # it has ended meanwhile
+        job.cancel_invocation(invocation.id)
+        errors.print(f"asked to cancel {invocation.id}")
 
 
 def read_arguments(arguments: Sequence[str]) -> Arrays:
@@ -68,7 +96,6 @@ def read_arguments(arguments: Sequence[str]) -> Arrays:
 
 
 def _lines(invocation: Invocation, output: Path | None) -> Iterator[str]:
-    yield f"invocation  {invocation.id}"
     for spec in invocation.outputs:
         yield f"output      {spec}"
     if invocation.latency is not None:

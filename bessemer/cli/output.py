@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.text import Text
 
+from bessemer.cli.interrupts import TerminatedError, interruptible
 from bessemer.client import Client
 from bessemer.contract.problem import ErrorCode, Problem, SourcePlace
 from bessemer.errors import BessemerError, InvalidArgumentError, ProblemError, UnreachableError
@@ -25,6 +26,7 @@ __all__ = [
     "error_lines",
     "errors",
     "exit_status",
+    "interruption_status",
     "print_json",
     "problem_lines",
     "reporting",
@@ -54,6 +56,7 @@ class ExitStatus(IntEnum):
     SLOWER = 5
     LARGER = 6
     INTERRUPTED = 130
+    TERMINATED = 143
 
 
 def exit_status(error: BessemerError) -> ExitStatus:
@@ -64,6 +67,11 @@ def exit_status(error: BessemerError) -> ExitStatus:
     return ExitStatus.USAGE if refused or isinstance(error, InvalidArgumentError) else ExitStatus.FAILED
 
 
+def interruption_status(error: KeyboardInterrupt) -> ExitStatus:
+    """The status after Ctrl-C or SIGTERM, as a shell gives it."""
+    return ExitStatus.TERMINATED if isinstance(error, TerminatedError) else ExitStatus.INTERRUPTED
+
+
 @contextmanager
 def reporting() -> Iterator[None]:
     """Turn errors into lines for a person and an exit status: never a traceback.
@@ -72,13 +80,14 @@ def reporting() -> Iterator[None]:
         typer.Exit: the block raised.
     """
     try:
-        yield
+        with interruptible():
+            yield
     except BessemerError as error:
         show_lines(errors, error_lines(error))
         raise typer.Exit(exit_status(error)) from error
     except KeyboardInterrupt as error:
         errors.print("interrupted")
-        raise typer.Exit(ExitStatus.INTERRUPTED) from error
+        raise typer.Exit(interruption_status(error)) from error
     except OSError as error:
         errors.print(Text(f"error: {clean(str(error))}"))
         raise typer.Exit(ExitStatus.FAILED) from error

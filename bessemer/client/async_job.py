@@ -101,7 +101,15 @@ class AsyncJob(JobView):
 
     async def invoke(self, inputs: Arrays, runs: int = DEFAULT_RUNS) -> Invocation:
         """As ``Job.invoke``."""
-        return await self._transport.run(invoking.invoke(self.id, inputs, runs))
+        return await self.wait_for_invocation(await self.submit_invocation(inputs, runs))
+
+    async def submit_invocation(self, inputs: Arrays, runs: int = DEFAULT_RUNS) -> Invocation:
+        """As ``Job.submit_invocation``."""
+        return await self._transport.run(invoking.submit(self.id, inputs, runs))
+
+    async def wait_for_invocation(self, invocation: Invocation) -> Invocation:
+        """As ``Job.wait_for_invocation``."""
+        return await self._transport.run(invoking.wait(invocation))
 
     async def invocations(self) -> AsyncIterator[Invocation]:
         """As ``Job.invocations``."""

@@ -18,7 +18,7 @@ from bessemer.contract.invocation import Invocation, InvocationPage
 from bessemer.contract.job import JobState
 from bessemer.errors import InvalidArgumentError, InvocationCancelledError, InvocationFailedError
 
-__all__ = ["Arrays", "cancel", "download_outputs", "get_invocation", "invoke", "page", "write_inputs"]
+__all__ = ["Arrays", "cancel", "download_outputs", "page", "submit", "wait", "write_inputs"]
 
 Arrays = Mapping[str, Any] | str | os.PathLike[str] | bytes
 """Arrays by name, or paths of ``.npy`` files; or one ``.npz`` or ``.safetensors`` file, or its bytes."""
@@ -29,22 +29,29 @@ PAGE_SIZE = 50
 NPY_MAGIC = b"\x93NUMPY"
 
 
-def invoke(job_id: str, inputs: Arrays, runs: int) -> Flow[Invocation]:
-    """Ask for a run of the library, and wait for its end.
+def submit(job_id: str, inputs: Arrays, runs: int) -> Flow[Invocation]:
+    """Ask for a run of the library.
 
     Raises:
         InvalidArgumentError: the inputs cannot be read.
-        InvocationFailedError: it failed; the error holds the problem.
-        InvocationCancelledError: it was cancelled.
     """
     with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
         source: Source = yield Work(lambda: _source(inputs, Path(folder)))
-        invocation = yield from _post(job_id, source, runs)
+        return (yield from _post(job_id, source, runs))
+
+
+def wait(invocation: Invocation) -> Flow[Invocation]:
+    """Wait for an invocation's end.
+
+    Raises:
+        InvocationFailedError: it failed; the error holds the problem.
+        InvocationCancelledError: it was cancelled.
+    """
     wait_seconds = FIRST_POLL_SECONDS
     while not invocation.state.final:
         yield Sleep(wait_seconds)
         wait_seconds = min(2 * wait_seconds, LONGEST_POLL_SECONDS)
-        invocation = yield from get_invocation(job_id, invocation.id)
+        invocation = yield from _get(invocation.compilation, invocation.id)
     if invocation.state is JobState.CANCELLED:
         raise InvocationCancelledError(invocation)
     if invocation.state is not JobState.SUCCEEDED:
@@ -55,12 +62,6 @@ def invoke(job_id: str, inputs: Arrays, runs: int) -> Flow[Invocation]:
 def cancel(job_id: str, invocation_id: str) -> Flow[Invocation]:
     """Ask for the end of an invocation."""
     reply = yield from exchange(Call("POST", f"{_path(job_id, invocation_id)}/cancel"))
-    return parse(Invocation, reply.body)
-
-
-def get_invocation(job_id: str, invocation_id: str) -> Flow[Invocation]:
-    """An invocation as it stands."""
-    reply = yield from exchange(Call("GET", _path(job_id, invocation_id)))
     return parse(Invocation, reply.body)
 
 
@@ -113,6 +114,11 @@ def _post(job_id: str, source: Source, runs: int) -> Flow[Invocation]:
         chunks=lambda: source.chunks(None),
     )
     reply = yield from exchange(call)
+    return parse(Invocation, reply.body)
+
+
+def _get(job_id: str, invocation_id: str) -> Flow[Invocation]:
+    reply = yield from exchange(Call("GET", _path(job_id, invocation_id)))
     return parse(Invocation, reply.body)
 
 

@@ -139,7 +139,24 @@ class Job(JobView):
             InvocationFailedError: the inputs are not the library's, or it failed on them.
             InvocationCancelledError: it was cancelled.
         """
-        return self._transport.run(invoking.invoke(self.id, inputs, runs))
+        return self.wait_for_invocation(self.submit_invocation(inputs, runs))
+
+    def submit_invocation(self, inputs: Arrays, runs: int = DEFAULT_RUNS) -> Invocation:
+        """Ask for a run as ``invoke`` does, and do not wait for it.
+
+        Raises:
+            InvalidArgumentError: the inputs cannot be read.
+            ConflictError: the job has no bundle (yet).
+        """
+        return self._transport.run(invoking.submit(self.id, inputs, runs))
+
+    def wait_for_invocation(self, invocation: Invocation) -> Invocation:
+        """Wait for the end of an invocation.
+
+        Raises:
+            InvocationFailedError, InvocationCancelledError: as ``invoke``.
+        """
+        return self._transport.run(invoking.wait(invocation))
 
     def invocations(self) -> Iterator[Invocation]:
         """Every invocation, newest first, fetched page by page."""

@@ -1,6 +1,7 @@
 """Labels, logs, invocations and deletion: both clients and the command line against a running app."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -12,11 +13,15 @@ from client_samples import LATENCY, Stagehand
 from bessemer import AsyncClient, Client
 from bessemer.client import Job
 from bessemer.contract.invocation import OUTPUTS
-from bessemer.contract.job import Artifact
+from bessemer.contract.job import Artifact, JobState
 from bessemer.contract.tensor import TensorSpec
 from bessemer.errors import ConflictError, InvalidArgumentError, NotFoundError
 
 ROOT = Path(__file__).parents[3]
+
+
+INTERRUPTIBLE = ("env", "--default-signal=INT")
+"""What a shell starts in the background inherits that it ignores Ctrl-C: this test run too, perhaps."""
 
 
 def submitted(client: Client, name: str) -> Job:
@@ -89,6 +94,29 @@ def test_a_library_is_run_and_its_outputs_fetched(
     assert job.download_outputs(invocation, tmp_path / "y.npz").read_bytes() == b"outputs"
     with pytest.raises(InvalidArgumentError, match=r"no \.npy file"):
         job.invoke({"x": Path(__file__)})
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_invocation_is_cancelled(
+    number: signal.Signals, status: int, server: str, client: Client, stagehand: Stagehand, tmp_path: Path
+) -> None:
+    job = submitted(client, f"interrupting by {number.name}")
+    stagehand.succeed(job.id)
+    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY and so on")
+    command = ("invoke", job.id, "--input", f"x={tmp_path / 'x.npy'}", "--url", server)
+    with subprocess.Popen(
+        [*INTERRUPTIBLE, sys.executable, "-m", "bessemer.cli", *command],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        invocation_id = process.stdout.readline().split()[1]
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (status, f"asked to cancel {invocation_id}\ninterrupted\n")
+    assert [each.state for each in job.invocations()] == [JobState.CANCELLED]
 
 
 def test_the_command_line_lists_logs_and_deletes(server: str, client: Client, stagehand: Stagehand) -> None:
