@@ -623,7 +623,8 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=FILE.npy",
-        help="once for each input; without any, the reference inputs are run and compared",
+        help="once for each input, or one FILE.npz that holds them all; without any, the reference inputs "
+        "are run and compared",
     )
     parser.add_argument(
         "--parameters",
@@ -637,11 +638,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def read_inputs(arguments: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
-    """Read ``NAME=FILE.npy`` arguments.
+    """Read ``NAME=FILE.npy`` arguments, or the one ``.npz`` file that holds all inputs.
 
     Raises:
         InputError: an argument is not of that form, comes twice, or its file cannot be read.
     """
+    if len(arguments) == 1 and "=" not in arguments[0] and arguments[0].endswith(".npz"):
+        return load_arrays(Path(arguments[0]))
     inputs: dict[str, np.ndarray[Any, Any]] = {}
     for argument in arguments:
         name, equals, path = argument.partition("=")

@@ -3,7 +3,15 @@
 import typer
 
 from bessemer.cli.compiling import follow
-from bessemer.cli.options import DimensionsOption, FieldsOption, InputsOption, ModelArgument, request_fields
+from bessemer.cli.options import (
+    DimensionsOption,
+    FieldsOption,
+    InputsOption,
+    LabelsOption,
+    ModelArgument,
+    TargetOption,
+    request_fields,
+)
 from bessemer.cli.output import (
     ExitStatus,
     JsonOption,
@@ -26,9 +34,11 @@ __all__ = ["check"]
 
 def check(
     model: ModelArgument,
+    target: TargetOption = None,
     inputs: InputsOption = None,
     dimensions: DimensionsOption = None,
     options: FieldsOption = None,
+    labels: LabelsOption = None,
     json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:
@@ -38,10 +48,8 @@ def check(
     """
     console = errors if json else results
     with connected(url) as client:
-        fields = request_fields(None, inputs or (), options or (), dimensions=dimensions or ()) | {
-            "stop_after": Stage.TRANSLATE
-        }
-        job = submitted(client, model, fields, console)
+        fields = request_fields(target, inputs or (), options or (), labels or (), dimensions or ())
+        job = submitted(client, model, {**fields, "stop_after": Stage.TRANSLATE}, console)
         follow(job, console)
         _finish(job, json)
 

@@ -15,6 +15,7 @@ from bessemer.cli.options import (
     InputsOption,
     LabelsOption,
     ModelArgument,
+    TargetOption,
     provisional,
     request_fields,
 )
@@ -47,9 +48,7 @@ LONGEST_PAUSE_SECONDS = 1.0
 
 def compile_model(
     model: ModelArgument,
-    target: Annotated[
-        str | None, typer.Option(metavar="NAME", help="See `bessemer targets`; by default the worker's own.")
-    ] = None,
+    target: TargetOption = None,
     inputs: InputsOption = None,
     dimensions: DimensionsOption = None,
     options: FieldsOption = None,

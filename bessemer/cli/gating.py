@@ -44,15 +44,29 @@ def gate(
     ] = None,
     inputs: Annotated[
         list[str] | None,
-        typer.Option("--input", metavar="NAME=1x3x224x224:float32", envvar=f"{PREFIX}_INPUTS"),
+        typer.Option(
+            "--input",
+            metavar="NAME=1x3x224x224:float32",
+            envvar=f"{PREFIX}_INPUTS",
+            help="Once for each input; a .pt2 has its own.",
+        ),
     ] = None,
     dimensions: Annotated[
         list[str] | None,
-        typer.Option("--dimension", metavar="NAME=1..64", envvar=f"{PREFIX}_DIMENSIONS"),
+        typer.Option(
+            "--dimension",
+            metavar="NAME=1..64",
+            envvar=f"{PREFIX}_DIMENSIONS",
+            help="The range of a size that an input names.",
+        ),
     ] = None,
     options: Annotated[
         list[str] | None,
         typer.Option("--option", metavar="KEY=VALUE", envvar=f"{PREFIX}_OPTIONS", help="As for compile."),
+    ] = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="KEY=VALUE", envvar=f"{PREFIX}_LABELS", help="As for compile."),
     ] = None,
     max_latency_ratio: Annotated[
         float | None,
@@ -104,7 +118,7 @@ def gate(
     """Compile a model in a pipeline; the status says whether it got wrong (4), slower (5) or larger (6)."""
     bounds = Bounds(max_latency_ratio, max_library_bytes, max_regress_percent)
     with connected(url) as client:
-        fields = request_fields(target, inputs or (), options or (), dimensions=dimensions or ())
+        fields = request_fields(target, inputs or (), options or (), labels or (), dimensions or ())
         _require_figures(fields, bounds)
         previous, notes = _read_report(compare)
         job = submitted(client, model, fields, results)

@@ -32,9 +32,9 @@ def invoke(
             help="Once for each input; or one FILE.npz or FILE.safetensors that holds them all.",
         ),
     ],
-    runs: Annotated[int, typer.Option(min=0, max=MAX_RUNS, metavar="N", help="Time so many runs.")] = (
-        DEFAULT_RUNS
-    ),
+    runs: Annotated[
+        int, typer.Option("--runs", "--repeat", min=0, max=MAX_RUNS, metavar="N", help="Time so many runs.")
+    ] = (DEFAULT_RUNS),
     output: Annotated[
         Path | None, typer.Option(metavar="FILE.npz", help="Write the outputs there, by name.")
     ] = None,
@@ -45,9 +45,7 @@ def invoke(
     with connected(url) as client:
         arrays = read_arguments(inputs)
         job = client.job(job_id)
-        invocation = job.submit_invocation(arrays, runs)
-        (errors if json else results).print(f"invocation  {invocation.id}")
-        invocation = _ended(job, invocation, json)
+        invocation = _ended(job, job.submit_invocation(arrays, runs), json)
         if output is not None:
             job.download_outputs(invocation, output)
         if json:
@@ -60,6 +58,7 @@ def invoke(
 def _ended(job: Job, invocation: Invocation, json: bool) -> Invocation:
     """Wait for an invocation, and cancel it when interrupted: nobody else waits for what it returns."""
     try:
+        (errors if json else results).print(f"invocation  {invocation.id}")
         return job.wait_for_invocation(invocation)
     except (InvocationFailedError, InvocationCancelledError) as error:
         if json:

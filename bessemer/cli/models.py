@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bessemer.cli.entries import model_at_hand
+from bessemer.cli.entries import Made, model_at_hand
 from bessemer.cli.listing import AfterOption, BeforeOption, LimitOption, aware
 from bessemer.cli.options import ModelArgument
 from bessemer.cli.output import (
@@ -22,8 +22,11 @@ from bessemer.cli.output import (
     shown_bytes,
 )
 from bessemer.cli.views import upload_view
+from bessemer.client import Client
+from bessemer.client.sources import Progress
 from bessemer.contract.dynamic import shown_shape
 from bessemer.contract.model import Model, ModelFormat, ModelPage, ModelState
+from bessemer.errors import ModelRejectedError
 
 __all__ = ["inspect", "list_models", "targets"]
 
@@ -80,12 +83,21 @@ def inspect(
             model_at_hand(model) as made,
             upload_view(errors if json else results, Path(model).name) as progress,
         ):
-            found = client.inspect(made.source, progress)
+            found = _inspected(client, made, progress, json)
         if json:
             print_json(found)
             return
         for line in _model_lines(found):
             results.print(clean(line), markup=False)
+
+
+def _inspected(client: Client, made: Made, progress: Progress, json: bool) -> Model:
+    try:
+        return client.inspect(made.source, progress)
+    except ModelRejectedError as error:
+        if json:
+            print_json(error.model)
+        raise
 
 
 def _row(model: Model) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ __all__ = [
     "InputsOption",
     "LabelsOption",
     "ModelArgument",
+    "TargetOption",
     "checked_request",
     "option_paths",
     "provisional",
@@ -36,6 +37,9 @@ MODEL_HELP = (
     "or an nn.Module with its inputs."
 )
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
+TargetOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="See `bessemer targets`; by default the worker's own.")
+]
 InputsOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -105,7 +105,9 @@ def error_lines(error: BessemerError) -> Iterator[str]:
     if isinstance(error, ProblemError):
         yield from problem_lines(error.problem)
         return
-    yield f"error: {error}"
+    first, *others = str(error).splitlines() or [type(error).__name__]
+    yield f"error: {first}"
+    yield from (f"  {line}" for line in others)
     if isinstance(error, UnreachableError):
         yield "  → Start one with `bessemer serve --data DIR`, or name one with --url or BESSEMER_URL."
 

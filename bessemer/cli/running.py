@@ -29,10 +29,21 @@ def run(
         typer.Option(
             "--input",
             metavar="NAME=FILE.npy",
-            help="Once for each input; without any, the reference inputs are run and compared.",
+            help="Once for each input, or one FILE.npz that holds them all; without any, the reference "
+            "inputs are run and compared.",
         ),
     ] = None,
-    repeat: Annotated[int, typer.Option(min=0, metavar="N", help="Time so many runs.")] = 0,
+    parameters: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.safetensors",
+            help="Other weights than the bundle's, where these lie beside the library; "
+            "nothing is compared then.",
+        ),
+    ] = None,
+    repeat: Annotated[
+        int, typer.Option("--repeat", "--runs", min=0, metavar="N", help="Time so many runs.")
+    ] = 0,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE.npz", help="Write the outputs there, by name.")
     ] = None,
@@ -47,7 +58,8 @@ def run(
     with reporting(), _unpacked(bundle) as folder:
         try:
             given = runner.read_inputs(inputs or ())
-            outcome = runner.execute(runner.load(folder), given, repeat)
+            model = runner.load(folder, parameters)
+            outcome = runner.execute(model, given, repeat, compares=parameters is None)
         except (runner.InputError, runner.BundleError) as error:
             errors.print(f"error: {error}", markup=False)
             usage = isinstance(error, runner.InputError)

@@ -32,6 +32,8 @@ def ir(
                 raise InvalidArgumentError("--diff is of one step: name it")
             _list(client.job(job_id).ir(), json)
             return
+        if json:
+            raise InvalidArgumentError("--json is of the list: leave the step out")
         job = client.job(job_id)
         typer.echo(job.ir_diff(step) if diff else job.ir_text(step), nl=False)
 

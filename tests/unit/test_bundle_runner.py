@@ -80,6 +80,16 @@ def test_arrays_of_any_name_are_kept(tmp_path: Path, name: str) -> None:
     np.testing.assert_array_equal(run.load_arrays(tmp_path / "arrays.npz")[name], array)
 
 
+def test_inputs_are_named_files_or_one_file_of_all(tmp_path: Path) -> None:
+    array = np.arange(6, dtype=np.int8)
+    run.save_arrays(tmp_path / "all.npz", {"x": array})
+    np.save(tmp_path / "x.npy", array)
+    for arguments in ([str(tmp_path / "all.npz")], [f"x={tmp_path / 'x.npy'}"]):
+        np.testing.assert_array_equal(run.read_inputs(arguments)["x"], array)
+    with pytest.raises(run.InputError, match=r"is not of the form NAME=FILE\.npy"):
+        run.read_inputs([str(tmp_path / "x.npy")])
+
+
 def test_pickled_objects_are_never_loaded(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     np.save(path, np.array([{}]), allow_pickle=True)

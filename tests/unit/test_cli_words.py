@@ -24,7 +24,14 @@ from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.service import RunningTask, Worker, WorkerList
 from bessemer.contract.stage import Stage
-from bessemer.errors import BessemerError, BundleError, InvalidArgumentError, UnreachableError, problem_error
+from bessemer.errors import (
+    BessemerError,
+    BundleError,
+    ExportError,
+    InvalidArgumentError,
+    UnreachableError,
+    problem_error,
+)
 
 ROOT = Path(__file__).parents[2]
 FORBIDDEN = {
@@ -115,6 +122,11 @@ def test_a_problem_is_told_with_fields_places_and_advice() -> None:
 
 def test_an_unreachable_server_comes_with_what_to_do() -> None:
     assert "bessemer serve" in list(error_lines(UnreachableError("refused")))[1]
+
+
+def test_an_error_of_several_lines_keeps_them() -> None:
+    lines = list(error_lines(ExportError("torch could not export Net: no\n  at net.py:3")))
+    assert lines == ["error: torch could not export Net: no", "    at net.py:3"]
 
 
 def test_text_of_a_server_cannot_steer_the_terminal() -> None:

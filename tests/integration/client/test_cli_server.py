@@ -15,6 +15,7 @@ from client_samples import DIGEST, MODEL, Stagehand
 
 from bessemer.client import Client
 from bessemer.contract.job import Compilation, CompilationPage, JobState
+from bessemer.contract.model import Model, ModelState
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_SECONDS = 120
@@ -188,6 +189,16 @@ def test_inspect_prints_format_and_signature(
     assert "x=1x784:float32" in ran.stdout
 
 
+def test_the_document_of_a_rejected_model_is_printed_as_json(
+    server: str, client: Client, stagehand: Stagehand, model: Path
+) -> None:
+    model.write_bytes(b"no model")
+    stagehand.reject(client.upload(model).digest)
+    ran = bessemer(server, "inspect", model, "--json")
+    assert (ran.returncode, Model.model_validate_json(ran.stdout).state) == (1, ModelState.REJECTED)
+    assert "[model-not-recognized]" in ran.stderr
+
+
 def test_models_are_listed(server: str, client: Client, stagehand: Stagehand, model: Path) -> None:
     client.upload(model)
     stagehand.inspect(DIGEST)
@@ -210,7 +221,6 @@ def test_targets_are_listed(server: str) -> None:
         (("compile", "{model}", "--frob"), 2, "No such option"),
         (("compile", "{model}", "--dimension", "n=1..8"), 2, "no shape in `inputs` names 'n'"),
         (("check", "{entry}:broken"), 1, "ZeroDivisionError: division by zero (net.py:"),
-        (("inspect", "{model}.py:export"), 2, "is no Python file"),
         (("show", "no-such-job"), 1, "no-such-job"),
         (("targets", "--url", "http://127.0.0.1:1"), 3, "bessemer serve"),
         (("targets", "--url", "nonsense"), 2, "is no URL"),
