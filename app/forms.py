@@ -120,6 +120,7 @@ def _invalid(field: str, message: str) -> ProblemError:
 
 FORM: dict[str, Any] = {
     "requestBody": {
+        "description": "What to make of an uploaded model; as a form, the model comes along.",
         "content": {
             MULTIPART: {
                 "schema": {
@@ -143,7 +144,7 @@ FORM: dict[str, Any] = {
                     }
                 },
             }
-        }
+        },
     }
 }
 """The form as the OpenAPI document tells it."""

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header
 from fastapi.sse import EventSourceResponse, ServerSentEvent
@@ -26,12 +26,30 @@ LastEventId = Annotated[
     ),
 ]
 
+STREAM: dict[str, Any] = {
+    "text/event-stream": {
+        "itemSchema": {
+            "properties": {
+                "id": {"description": "The event's `seq`."},
+                "event": {"description": "The event's `type`."},
+                "data": {
+                    "contentMediaType": "application/json",
+                    "description": "The event: `seq`, `type`, `at` (RFC 3339, in UTC) and `data`, an object "
+                    "whose fields go by the type: docs/events.md.",
+                },
+                "retry": {"description": "Milliseconds until to connect again; never sent."},
+            }
+        }
+    }
+}
+"""What the fields of an event mean; FastAPI knows their types."""
+
 
 @router.get(
     "/{id}/events",
     summary="Follow a compilation",
     response_class=EventSourceResponse,
-    responses=described(200, "Each has the event's `seq` as id, its type, and its document as data.")
+    responses=described(200, "Each has the event's `seq` as id, its type, and its document as data.", STREAM)
     | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
 )
 async def follow_compilation(

@@ -1,6 +1,7 @@
 """Health: whether the process lives, and whether the service can take requests."""
 
 from fastapi import APIRouter, Response
+from pydantic import Field
 
 from app import documentation
 from app.documentation import problems
@@ -19,7 +20,7 @@ AWAY = Readiness(ready=False, database=True, store=False, workers=(), warnings=(
 class Health(Document):
     """The process answers."""
 
-    status: str = "ok"
+    status: str = Field(default="ok", description="Nothing else: a process that is not does not answer.")
 
 
 @router.get(

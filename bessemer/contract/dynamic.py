@@ -22,16 +22,22 @@ _RANGE = re.compile(r"(?P<minimum>\d+)\.\.(?P<maximum>\d*)(@(?P<example>\d+))?",
 class DimensionRange(Document):
     """The sizes that a request wants of a dimension that its inputs name."""
 
-    minimum: int = Field(strict=True, default=1, ge=1, le=MAX_DIMENSION)
+    minimum: int = Field(
+        strict=True,
+        default=1,
+        ge=1,
+        le=MAX_DIMENSION,
+        description="The smallest size that the library takes.",
+    )
     maximum: int | None = Field(
-        strict=True, default=None, ge=2, le=MAX_DIMENSION, description="Null: no bound."
+        strict=True, default=None, ge=2, le=MAX_DIMENSION, description="The largest; null: no bound."
     )
     example: int | None = Field(
         strict=True,
         default=None,
         ge=1,
         le=MAX_DIMENSION,
-        description="The size that the library is tuned for, timed at and first verified with. Default: the "
+        description="The size that the library is tuned for, timed at and first verified with. Null: the "
         f"one that a trace was made with, or else {EXAMPLE_SIZE}; or the nearest in the range.",
     )
 
@@ -93,9 +99,11 @@ class DynamicDimension(Document):
     for the first axis of ``x``.
     """
 
-    name: str
-    minimum: int = Field(ge=1, le=MAX_DIMENSION)
-    maximum: int | None = Field(default=None, ge=1, le=MAX_DIMENSION, description="None: no bound.")
+    name: str = Field(description="The request's, or the first axis that it measures, such as `x_0`.")
+    minimum: int = Field(ge=1, le=MAX_DIMENSION, description="The smallest size that is taken.")
+    maximum: int | None = Field(
+        default=None, ge=1, le=MAX_DIMENSION, description="The largest; null: no bound."
+    )
 
     def __str__(self) -> str:
         """Name and range, such as ``x_0 from 1 to 64``."""
@@ -106,13 +114,13 @@ class DynamicDimension(Document):
 class DynamicAxis(Document):
     """An axis of an input or an output whose size is open: ``factor * dimension + offset``."""
 
-    tensor: TensorName
-    axis: int = Field(ge=0, lt=MAX_RANK)
+    tensor: TensorName = Field(description="Of the input or the output that has the axis.")
+    axis: int = Field(ge=0, lt=MAX_RANK, description="Its place in the shape, from 0.")
     dimension: str | None = Field(
-        default=None, description="None where an output's size depends on several dimensions."
+        default=None, description="The name of what it measures; null where that is several dimensions."
     )
-    factor: int = 1
-    offset: int = 0
+    factor: int = Field(default=1, description="By how much the axis grows where the dimension grows by 1.")
+    offset: int = Field(default=0, description="What the axis has beside that; may be negative.")
 
     def __str__(self) -> str:
         """The size as a formula of the dimension, ``?`` where it has none."""
@@ -125,9 +133,13 @@ class DynamicAxis(Document):
 class DynamicShapes(Document):
     """What is open about a model's shapes; empty where all sizes are fixed."""
 
-    dimensions: tuple[DynamicDimension, ...] = ()
-    inputs: tuple[DynamicAxis, ...] = ()
-    outputs: tuple[DynamicAxis, ...] = ()
+    dimensions: tuple[DynamicDimension, ...] = Field(
+        default=(), description="Each once, however many axes it measures."
+    )
+    inputs: tuple[DynamicAxis, ...] = Field(default=(), description="The axes of inputs that are open.")
+    outputs: tuple[DynamicAxis, ...] = Field(
+        default=(), description="The axes of outputs that are open; none where only inputs are known."
+    )
 
 
 def shown_shape(spec: TensorSpec, axes: tuple[DynamicAxis, ...]) -> str:

@@ -20,24 +20,34 @@ class Invocation(Document):
 
     id: JobId = Field(description="Unique, and never used again.")
     compilation: JobId = Field(description="The compilation whose library runs.")
-    state: JobState
+    state: JobState = Field(description="From `queued` on as a compilation's.")
     inputs: Digest = Field(description="The SHA-256 of the uploaded inputs.")
-    inputs_bytes: int = Field(description="Their size.")
+    inputs_bytes: int = Field(description="Of the file of inputs, as it was uploaded.")
     runs: int = Field(description="How often it was to be timed, after the run that made the outputs.")
     attempt: int = Field(default=0, description="How often a worker took it; 0 while it waits.")
     lost_attempts: int = Field(
         default=0, description="Attempts that ended without a word of their worker; after three it fails."
     )
-    worker: str | None = Field(default=None, description="Who has it in hand, or had it last.")
-    threads: int | None = Field(default=None, description="With how many threads the library ran.")
-    latency: Latency | None = Field(default=None, description="Null where `runs` is 0, and before the end.")
-    outputs: tuple[TensorSpec, ...] = Field(default=(), description="What the library returned.")
-    artifact: Artifact | None = Field(
-        default=None, description="The outputs by name, as `.npz`; bfloat16 as its bits in uint16."
+    worker: str | None = Field(
+        default=None, description="Who has it in hand, or had it last; null before, and once handed back."
     )
-    problem: Problem | None = Field(default=None, description="Why it failed, where it did.")
+    threads: int | None = Field(
+        default=None, description="With how many threads the library ran; null until it has succeeded."
+    )
+    latency: Latency | None = Field(
+        default=None, description="Of the timed runs; null where `runs` is 0, and until it has succeeded."
+    )
+    outputs: tuple[TensorSpec, ...] = Field(
+        default=(), description="What the library returned, in its order; empty until it has succeeded."
+    )
+    artifact: Artifact | None = Field(
+        default=None,
+        description="The outputs by name, as `.npz`; bfloat16 as its bits in uint16. Null until it has "
+        "succeeded.",
+    )
+    problem: Problem | None = Field(default=None, description="Why it failed; null where it did not.")
     created_at: datetime = Field(description="When it was submitted.")
-    started_at: datetime | None = Field(default=None, description="When a worker took it first.")
+    started_at: datetime | None = Field(default=None, description="When a worker took it first; null before.")
     finished_at: datetime | None = Field(
         default=None, description="When it succeeded, failed or was cancelled; null before."
     )
@@ -46,5 +56,7 @@ class Invocation(Document):
 class InvocationPage(Document):
     """A page of a compilation's invocations, newest first."""
 
-    items: tuple[Invocation, ...]
-    next: str | None = Field(default=None, description="Pass as `cursor` for the next page.")
+    items: tuple[Invocation, ...] = Field(description="As many as `limit` says; fewer at the end.")
+    next: str | None = Field(
+        default=None, description="Pass as `cursor` for the next page; null on the last."
+    )

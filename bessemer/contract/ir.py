@@ -31,27 +31,29 @@ class IrCounts(Document):
     blocks: Count = Field(description="Blocks of TensorIR.")
     loops: Count = Field(description="Loops of TensorIR.")
     constants: Count = Field(description="Tensors that are bound; the texts leave their elements out.")
-    constant_bytes: Count
+    constant_bytes: Count = Field(description="Of their elements.")
 
 
 class IrText(Document):
     """A text within ``ir.zst``: a frame of ``packed_bytes`` from ``offset`` on, ``text_bytes`` of UTF-8."""
 
-    offset: Count
-    packed_bytes: Annotated[int, Field(ge=0, le=2 * MAX_TEXT_BYTES)]
-    text_bytes: Annotated[int, Field(ge=0, le=MAX_TEXT_BYTES)]
+    offset: Count = Field(description="Where the frame begins, in bytes.")
+    packed_bytes: int = Field(ge=0, le=2 * MAX_TEXT_BYTES, description="Of the frame; 0: there is none.")
+    text_bytes: int = Field(ge=0, le=MAX_TEXT_BYTES, description="Of what it unpacks to.")
 
 
 class IrStep(Document):
     """The module after one pass, or after a stage."""
 
     step: Count = Field(description="From 0, in the order in which they were taken.")
-    stage: Stage
+    stage: Stage = Field(description="In which the module became so.")
     phase: str = Field(max_length=100, description="Of the optimization; else the stage.")
     name: str = Field(max_length=200, description="The pass; else the stage.")
-    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    seconds: float = Field(
+        ge=0, allow_inf_nan=False, description="What the pass took, or the stage, of wall clock."
+    )
     changed: bool = Field(description="Whether the text differs from that of the step before.")
-    counts: IrCounts
+    counts: IrCounts = Field(description="Of the module as it became.")
     text: IrText = Field(description="The module as TVMScript.")
     diff: IrText = Field(description="A unified diff from the step before; empty for the first.")
     truncated: bool = Field(default=False, description="Whether text or diff is cut, or left out.")
@@ -60,4 +62,4 @@ class IrStep(Document):
 class IrListing(Document):
     """The snapshots of one compilation; one that failed has those that were taken before."""
 
-    items: tuple[IrStep, ...]
+    items: tuple[IrStep, ...] = Field(description="In the order in which they were taken.")

@@ -62,19 +62,21 @@ class EventType(StrEnum):
 class Event(Document):
     """One entry of a job's history; ``seq`` counts from 1 without a gap."""
 
-    seq: int
-    type: EventType
-    at: datetime
-    data: dict[str, Any] = Field(default_factory=dict)
+    seq: int = Field(description="The id of the server-sent event, for `Last-Event-ID`.")
+    type: EventType = Field(description="After `succeeded`, `failed` or `cancelled` no event follows.")
+    at: datetime = Field(description="When it was recorded, in UTC.")
+    data: dict[str, Any] = Field(
+        default_factory=dict, description="What belongs to the type, as docs/events.md has it."
+    )
 
 
 class Progress(Document):
     """How far a stage is: ``done`` of ``total`` in units of the stage (trials, for tuning)."""
 
-    stage: Stage
-    done: int
-    total: int
-    detail: str = ""
+    stage: Stage = Field(description="The stage that runs.")
+    done: int = Field(description="Passes of `optimize`, trials of `tune`, rounds of `benchmark`.")
+    total: int = Field(description="Of the same; a stage may end before, such as a search by time.")
+    detail: str = Field(default="", description="What was done last, for people; may be empty.")
 
 
 LOG = "log.txt"
@@ -86,55 +88,74 @@ class Artifact(Document):
 
     name: str = Field(description="Under which it is downloaded.")
     digest: Digest = Field(description="The SHA-256 of its bytes, and its `ETag`.")
-    size_bytes: int
+    size_bytes: int = Field(description="Of the whole file.")
     media_type: str = Field(description="The `Content-Type` of the download.")
 
 
 class ArtifactList(Document):
     """The files that a compilation made."""
 
-    items: tuple[Artifact, ...]
+    items: tuple[Artifact, ...] = Field(description="None while the compilation runs.")
 
 
 class Figures(Document):
     """The figures that one looks at first."""
 
-    latency: Latency
-    baselines: tuple[BaselineResult, ...]
-    library_bytes: int
-    peak_memory_bytes: int
-    max_absolute_error: float
+    latency: Latency = Field(description="Of the library, on the reference inputs.")
+    baselines: tuple[BaselineResult, ...] = Field(description="What it was timed beside, as requested.")
+    library_bytes: int = Field(description="Of `model.so`; runtime and separate parameters come on top.")
+    peak_memory_bytes: int = Field(description="The most that loading and running it adds to a process.")
+    max_absolute_error: float = Field(
+        description="The largest difference from the model in any element of any output."
+    )
 
 
 class Compilation(Document):
     """A compilation as its user sees it."""
 
     id: JobId = Field(description="Unique, and never used again.")
-    state: JobState
-    request: CompilationRequest
-    queue: QueuePlace | None = Field(default=None, description="Where it stands while it is queued.")
-    target: ResolvedTarget | None = Field(default=None, description="Known once a worker has taken the job.")
+    state: JobState = Field(description="`succeeded`, `failed` and `cancelled` are for good.")
+    request: CompilationRequest = Field(description="What was asked for, every default filled in.")
+    queue: QueuePlace | None = Field(
+        default=None, description="Where it stands while it is queued; null from then on."
+    )
+    target: ResolvedTarget | None = Field(
+        default=None, description="What the library was compiled for; null until it has succeeded."
+    )
     stage: Stage | None = Field(
         default=None,
-        description="The stage that runs, or ran last; of a compilation that succeeded: where it stopped.",
+        description="The stage that runs, or ran last; of a compilation that succeeded: where it stopped. "
+        "Null before the first.",
     )
-    progress: Progress | None = Field(default=None, description="How far the stage that runs is.")
+    progress: Progress | None = Field(
+        default=None,
+        description="How far the stage that runs is; null where it does not say, and at the end.",
+    )
     attempt: int = Field(default=0, description="How often a worker took it; 0 while it waits.")
     lost_attempts: int = Field(
         default=0,
         description="Attempts that ended without a word of their worker; after three the job fails.",
     )
-    worker: str | None = Field(default=None, description="Who has it in hand, or had it last.")
+    worker: str | None = Field(
+        default=None, description="Who has it in hand, or had it last; null before, and once handed back."
+    )
     sandbox: SandboxStatus | None = Field(
-        default=None, description="The confinement in which it runs, or ran last."
+        default=None, description="The confinement in which it runs, or ran last; null before."
     )
     stages: tuple[StageTime, ...] = Field(default=(), description="Those that have ended well.")
-    verified: bool | None = Field(default=None, description="Null until `verify` has run.")
-    figures: Figures | None = Field(default=None, description="Null until `benchmark` has run.")
-    problem: Problem | None = Field(default=None, description="Why it failed, where it did.")
+    verified: bool | None = Field(
+        default=None,
+        description="True where every output lies within its tolerance of the model's; null until it has "
+        "succeeded, and where it stopped before `verify`.",
+    )
+    figures: Figures | None = Field(
+        default=None,
+        description="Of what `benchmark` found; null until it has succeeded, and where it stopped before.",
+    )
+    problem: Problem | None = Field(default=None, description="Why it failed; null where it did not.")
     artifacts: tuple[Artifact, ...] = Field(default=(), description="What it made; none while it runs.")
     created_at: datetime = Field(description="When it was submitted.")
-    started_at: datetime | None = Field(default=None, description="When a worker took it first.")
+    started_at: datetime | None = Field(default=None, description="When a worker took it first; null before.")
     finished_at: datetime | None = Field(
         default=None, description="When it succeeded, failed or was cancelled; null before."
     )
@@ -143,5 +164,7 @@ class Compilation(Document):
 class CompilationPage(Document):
     """A page of compilations, newest first."""
 
-    items: tuple[Compilation, ...]
-    next: str | None = Field(default=None, description="Pass as `cursor` for the next page.")
+    items: tuple[Compilation, ...] = Field(description="As many as `limit` says; fewer at the end.")
+    next: str | None = Field(
+        default=None, description="Pass as `cursor` for the next page; null on the last."
+    )

@@ -31,7 +31,9 @@ class Signature(Document):
     """What a model takes. A model other than a `.pt2` knows its inputs' names, rarely their shapes."""
 
     inputs: tuple[TensorSpec, ...] = Field(default=(), description="Empty where shapes are not known.")
-    input_names: tuple[str, ...]
+    input_names: tuple[str, ...] = Field(
+        description="Of every argument, those with a default included: what a request's `inputs` may name."
+    )
     parameters: int = Field(ge=0, description="Elements in all parameters and buffers.")
     dynamic: DynamicShapes = Field(
         default=DynamicShapes(),
@@ -43,18 +45,18 @@ class Signature(Document):
 class Inspection(Document):
     """What an inspection found."""
 
-    format: ModelFormat
-    signature: Signature
+    format: ModelFormat = Field(description="Found from the bytes.")
+    signature: Signature = Field(description="As far as the file tells it.")
 
 
 class Model(Document):
     """An uploaded model."""
 
     digest: Digest = Field(description="The SHA-256 of its bytes, which is its name.")
-    size_bytes: int
-    state: ModelState
+    size_bytes: int = Field(description="Of the file.")
+    state: ModelState = Field(description="A compilation need not wait for `ready`.")
     inspection: Inspection | None = Field(default=None, description="What was found; null until `ready`.")
-    problem: Problem | None = Field(default=None, description="Why it was `rejected`, where it was.")
+    problem: Problem | None = Field(default=None, description="Why it was `rejected`; null where it was not.")
     created_at: datetime = Field(description="When it was uploaded first.")
 
     @property
@@ -66,5 +68,7 @@ class Model(Document):
 class ModelPage(Document):
     """A page of models, newest first."""
 
-    items: tuple[Model, ...]
-    next: str | None = Field(default=None, description="Pass as `cursor` for the next page.")
+    items: tuple[Model, ...] = Field(description="As many as `limit` says; fewer at the end.")
+    next: str | None = Field(
+        default=None, description="Pass as `cursor` for the next page; null on the last."
+    )

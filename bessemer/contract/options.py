@@ -18,8 +18,8 @@ class Baseline(StrEnum):
 class Tolerance(Document):
     """How far a result may lie from its reference: ``|x - r| <= absolute + relative * |r|``."""
 
-    relative: float = Field(ge=0, le=1)
-    absolute: float = Field(ge=0)
+    relative: float = Field(ge=0, le=1, description="In units of the reference's magnitude.")
+    absolute: float = Field(ge=0, description="In the output's own unit.")
 
 
 DEFAULT_TOLERANCES: dict[DType, Tolerance] = {
@@ -120,9 +120,9 @@ class TuneOptions(Document):
         default=None,
         gt=0,
         allow_inf_nan=False,
-        description="Stop the search after this long, whatever is left of the trials.",
+        description="Stop the search after this long, whatever is left of the trials; null: do not.",
     )
-    seed: int = Field(strict=True, default=0, ge=0, lt=1 << 31)
+    seed: int = Field(strict=True, default=0, ge=0, lt=1 << 31, description="Of the search's random draws.")
     spaces: dict[FunctionPattern, SpaceName] = Field(
         default={},
         max_length=100,
@@ -149,10 +149,20 @@ class VerifyOptions(Document):
     """How close to the original the library must be."""
 
     relative: float | None = Field(
-        strict=True, default=None, ge=0, le=1, allow_inf_nan=False, description="Default: per dtype."
+        strict=True,
+        default=None,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="In units of the reference's magnitude; null: by the output's dtype.",
     )
     absolute: float | None = Field(
-        strict=True, default=None, ge=0, allow_inf_nan=False, description="Default: per dtype."
+        strict=True,
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="In the output's own unit; null: by the output's dtype, and wider where the model's own "
+        "result lies further from float64's.",
     )
     seed: int = Field(strict=True, default=0, ge=0, lt=1 << 31, description="Of the random inputs.")
 
@@ -176,4 +186,7 @@ class BenchmarkOptions(Document):
         allow_inf_nan=False,
         description="Time for the library and its baselines together.",
     )
-    baselines: tuple[Baseline, ...] = (Baseline.TORCH_EAGER,)
+    baselines: tuple[Baseline, ...] = Field(
+        default=(Baseline.TORCH_EAGER,),
+        description="Timed in alternation with the library, on the same inputs; may be none.",
+    )

@@ -10,7 +10,7 @@ class OperatorUse(Document):
     """One operator of torch, after decomposition to core operators."""
 
     name: str = Field(description="As `torch.ops` prints it, such as `aten.linear.default`.")
-    calls: int
+    calls: int = Field(description="How often it stands in the graph.")
     flops: int = Field(description="Of its matrix products and convolutions, over one run; else 0.")
     supported: bool = Field(description="Whether the compiler can translate it.")
 
@@ -29,7 +29,7 @@ class Preflight(Document):
         "convolution, nothing for the rest."
     )
     parameters: int = Field(description="Elements in all parameters and buffers.")
-    parameter_bytes: int
+    parameter_bytes: int = Field(description="Of those; what shares its memory counts once.")
     peak_activation_bytes: int = Field(
         description="The most that inputs and results in between need at once, each kept from its making to "
         "its last use, without fusion: the library needs less."

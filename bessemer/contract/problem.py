@@ -28,10 +28,16 @@ class FieldError(Document):
 class SourcePlace(Document):
     """A place in the user's model."""
 
-    operator: Readable | None = None
-    module_path: Readable | None = None
-    file: Readable | None = None
-    line: int | None = None
+    operator: Readable | None = Field(
+        default=None, description="Such as `aten.sort.default`; null where the place is no operator's."
+    )
+    module_path: Readable | None = Field(
+        default=None, description="Such as `layers.0.norm`; null for the model itself, or where not known."
+    )
+    file: Readable | None = Field(
+        default=None, description="The source, as the model's file names it; null where it does not."
+    )
+    line: int | None = Field(default=None, description="Of the source, from 1; null where not known.")
 
 
 class Problem(Document):
@@ -40,11 +46,13 @@ class Problem(Document):
     type: str = Field(description="`urn:bessemer:error:CODE`")
     title: str = Field(description="The same for every occurrence of the code.")
     status: int = Field(description="The HTTP status, also where the problem is part of a document.")
-    code: ErrorCode
+    code: ErrorCode = Field(description="What a program goes by; it stays the same.")
     detail: Readable = Field(description="What happened this time, for people.")
     advice: str = Field(description="What to do next.")
     retryable: bool = Field(description="Whether the same request may succeed later.")
-    stage: str | None = Field(default=None, description="In which a compilation failed.")
+    stage: str | None = Field(
+        default=None, description="In which a compilation failed; null where no stage did."
+    )
     errors: tuple[FieldError, ...] = Field(default=(), description="The fields that are not valid.")
     places: tuple[SourcePlace, ...] = Field(default=(), description="Places in the user's model.")
 

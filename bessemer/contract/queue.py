@@ -34,7 +34,7 @@ QUEUES: dict[TaskKind, QueueName] = {
 class QueuePlace(Document):
     """Where a queued compilation stands. It moves with the queue: what has a higher priority goes before."""
 
-    name: QueueName
+    name: QueueName = Field(description="`quick` where the request stops after `translate`, or before.")
     position: int = Field(description="1 is the next to be taken.")
     ahead: int = Field(description="Queued compilations that the same workers will take before.")
     workers: int = Field(description="Live workers that can take it.")

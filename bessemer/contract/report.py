@@ -21,23 +21,23 @@ from bessemer.contract.tensor import DType, TensorSpec
 class StageTime(Document):
     """How long a stage took, in seconds of wall clock."""
 
-    stage: Stage
-    seconds: float
+    stage: Stage = Field(description="One that has ended well.")
+    seconds: float = Field(description="Waiting for a turn to measure included.")
 
 
 class PassTime(Document):
     """One pass of the optimization."""
 
-    phase: str
-    name: str
-    seconds: float
+    phase: str = Field(description="The part of the optimization to which it belongs.")
+    name: str = Field(description="TVM's, or that of a pass of ours.")
+    seconds: float = Field(description="Wall clock.")
     functions: int = Field(description="Functions in the module afterwards.")
 
 
 class RewriteResult(Document):
     """What one rewrite of the graph did."""
 
-    name: str
+    name: str = Field(description="As `optimize.enable` and `optimize.disable` name it.")
     source: str = Field(description="The entry point that it comes from.")
     count: int = Field(description="How often it fired.")
     places: tuple[SourcePlace, ...] = Field(
@@ -48,21 +48,21 @@ class RewriteResult(Document):
 class Latency(Document):
     """The distribution of single runs, in milliseconds."""
 
-    runs: int
-    min_ms: float
-    p50_ms: float
-    p90_ms: float
-    p99_ms: float
-    mean_ms: float
-    stddev_ms: float
+    runs: int = Field(description="How many were timed, each by itself.")
+    min_ms: float = Field(description="The fastest.")
+    p50_ms: float = Field(description="The median.")
+    p90_ms: float = Field(description="90th percentile, by linear interpolation between runs.")
+    p99_ms: float = Field(description="99th percentile, by linear interpolation between runs.")
+    mean_ms: float = Field(description="The arithmetic mean: one interrupted run shows in it.")
+    stddev_ms: float = Field(description="The population's standard deviation; 0 for one run.")
 
 
 class BaselineResult(Document):
     """A peer on the same inputs and threads, timed in alternation with the library."""
 
-    name: str
-    threads: int
-    latency: Latency
+    name: str = Field(description="As the request's `benchmark.baselines` names it.")
+    threads: int = Field(description="With which the peer ran.")
+    latency: Latency = Field(description="Of the peer's runs.")
     ratio: float = Field(
         description="The library's median divided by the peer's, round by round; the median of that. "
         "Below 1, the library wins."
@@ -74,8 +74,8 @@ class BaselineResult(Document):
 class FunctionTime(Document):
     """One function of the library, over one run of the model."""
 
-    name: str
-    calls: int
+    name: str = Field(description="In the library; `runtime` is what remains of a run beside all others.")
+    calls: int = Field(description="In one run of the model.")
     milliseconds: float = Field(description="The median of the runs.")
     best_milliseconds: float = Field(default=0.0, description="The run in which it was fastest.")
     share: float = Field(description="Of all functions' median times, 0 to 1.")
@@ -84,50 +84,56 @@ class FunctionTime(Document):
         description="Floating-point operations of its matrix products and convolutions, over one run of the "
         "model; 0 where it has none, or where a size is not known.",
     )
-    products: str = Field(default="", description="The shapes of those products.")
+    products: str = Field(
+        default="", description="The shapes of those products: `1x784 · 784x128 → 1x128`; empty without any."
+    )
 
 
 class BenchmarkResult(Document):
     """What was measured. Sizes in bytes."""
 
-    latency: Latency
+    latency: Latency = Field(description="Of the library, on the reference inputs.")
     threads: int = Field(description="The target's cores, or as many of them as the worker had.")
-    library_bytes: int
-    peak_memory_bytes: int = Field(description="Of a process that loads the library and runs it.")
-    baselines: tuple[BaselineResult, ...]
-    functions: tuple[FunctionTime, ...]
+    library_bytes: int = Field(description="Of `model.so`; runtime and separate parameters come on top.")
+    peak_memory_bytes: int = Field(description="The most that loading and running it adds to a process.")
+    baselines: tuple[BaselineResult, ...] = Field(description="In the request's order.")
+    functions: tuple[FunctionTime, ...] = Field(description="Those that take longest first.")
 
 
 class OutputComparison(Document):
     """One output against its reference."""
 
-    name: str
-    shape: tuple[int, ...]
-    dtype: DType
-    tolerance: Tolerance
-    max_absolute_error: float
-    max_relative_error: float
-    worst_index: tuple[int, ...]
-    worst_value: float
-    worst_reference: float
-    mismatches: int
-    elements: int
+    name: str = Field(description="Of the output, as in `outputs`.")
+    shape: tuple[int, ...] = Field(description="With the inputs of this comparison.")
+    dtype: DType = Field(description="The library's and the model's.")
+    tolerance: Tolerance = Field(description="The one that was in force.")
+    max_absolute_error: float = Field(description="Of any element; two NaN, or two equal infinities, agree.")
+    max_relative_error: float = Field(description="Of any element whose reference is not 0.")
+    worst_index: tuple[int, ...] = Field(
+        description="Of the element nearest to its bound; empty of a scalar, and where none is finite."
+    )
+    worst_value: float = Field(description="There, the library's.")
+    worst_reference: float = Field(description="There, the model's.")
+    mismatches: int = Field(description="Elements beyond the tolerance: 0, or the compilation had failed.")
+    elements: int = Field(description="Compared in all.")
     rounding: float | None = Field(
         default=None,
         description="Where the default tolerance was too narrow: how far the model's own output lies from "
         "float64's, beyond the relative part. The absolute part is four times it, unless that is more than "
-        "rounding.",
+        "rounding. Else null.",
     )
 
 
 class TuneTask(Document):
     """One workload that was searched. Latencies are of one call, in milliseconds."""
 
-    name: str
+    name: str = Field(description="Of a function that computes it; others may compute the same.")
     weight: int = Field(description="How often the model calls it.")
-    trials: int
-    failed: int
-    best_ms: float | None
+    trials: int = Field(description="Candidates that were tried, `failed` ones included.")
+    failed: int = Field(description="Candidates that did not build, crashed or took too long.")
+    best_ms: float | None = Field(
+        description="The fastest of the default schedule and all trials; null where nothing ran."
+    )
     history_ms: tuple[float, ...] = Field(default=(), description="The best so far, after each trial.")
     space: str = Field(
         default="",
@@ -135,11 +141,19 @@ class TuneTask(Document):
         "`metaschedule` (its own rules).",
     )
     kept: bool = Field(default=False, description="Whether the library has the schedule that was found.")
-    found_ms: float | None = Field(default=None, description="The best trial, the default apart.")
-    default_ms: float | None = Field(default=None, description="The default schedule.")
-    failure: str | None = Field(default=None, description="Why the last trial that failed did.")
+    found_ms: float | None = Field(
+        default=None, description="The best trial, the default apart; null where none ran."
+    )
+    default_ms: float | None = Field(
+        default=None, description="The default schedule; null where it did not run."
+    )
+    failure: str | None = Field(
+        default=None, description="Why the last trial that failed did; null where none failed."
+    )
     refused: int = Field(default=0, description="Draws on which a space by hand raised; they are no trials.")
-    refusal: str | None = Field(default=None, description="What it raised the last time.")
+    refusal: str | None = Field(
+        default=None, description="What it raised the last time; null where it never did."
+    )
 
 
 class KernelChoice(Document):
@@ -150,8 +164,12 @@ class KernelChoice(Document):
     symbol: str = Field(description="Its function.")
     calls: int = Field(description="How often the model has it.")
     used: bool = Field(description="Whether the library is called; else our own schedules run.")
-    kernel_ms: float | None = Field(default=None, description="By the library, where both were measured.")
-    own_ms: float | None = Field(default=None, description="By our own schedules.")
+    kernel_ms: float | None = Field(
+        default=None, description="By the library; null unless both were measured."
+    )
+    own_ms: float | None = Field(
+        default=None, description="By our own schedules; null unless both were measured."
+    )
 
 
 class Schedules(StrEnum):
@@ -164,16 +182,20 @@ class Schedules(StrEnum):
 class TuneResult(Document):
     """What the search did. Latencies are medians of the whole model, in milliseconds."""
 
-    trials: int
-    seconds: float
-    tasks: tuple[TuneTask, ...]
+    trials: int = Field(description="Of all tasks; 0 where nothing was to be searched.")
+    seconds: float = Field(description="Wall clock of search and comparison; 0 without a search.")
+    tasks: tuple[TuneTask, ...] = Field(description="Each workload once; none without a search.")
     kept: Schedules | None = Field(
-        default=None, description="The schedules that the library has, where there was a search."
+        default=None, description="The schedules that the library has; null without a search."
     )
     search_ms: float | None = Field(
-        default=None, description="With the search's schedules, where both were timed in alternation."
+        default=None,
+        description="With the search's schedules; null unless both were timed in alternation.",
     )
-    default_ms: float | None = Field(default=None, description="The same with the default schedules.")
+    default_ms: float | None = Field(
+        default=None,
+        description="With the default schedules; null unless both were timed in alternation.",
+    )
     unsearched: int = Field(
         default=0, description="Functions that the search left out because their sizes are open."
     )
@@ -186,16 +208,16 @@ class TuneResult(Document):
 class Report(Document):
     """Everything that is known about a finished compilation; of one that stopped early, as far as it went."""
 
-    bessemer: str
-    versions: dict[str, str]
-    created_at: datetime
-    model: Digest
-    model_format: ModelFormat
-    model_parameters: int
-    request: CompilationRequest
-    target: ResolvedTarget
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    bessemer: str = Field(description="The worker's version of Bessemer.")
+    versions: dict[str, str] = Field(description="Of Python and the packages on which the library depends.")
+    created_at: datetime = Field(description="When it was written.")
+    model: Digest = Field(description="The SHA-256 of the uploaded model.")
+    model_format: ModelFormat = Field(description="Found from the model's bytes.")
+    model_parameters: int = Field(description="Elements in all parameters and buffers.")
+    request: CompilationRequest = Field(description="What was asked for, every default filled in.")
+    target: ResolvedTarget = Field(description="What the library was compiled for.")
+    inputs: tuple[TensorSpec, ...] = Field(description="In the order of the model's arguments.")
+    outputs: tuple[TensorSpec, ...] = Field(description="Flat, in the model's order.")
     dynamic: DynamicShapes = Field(
         default=DynamicShapes(),
         description="Sizes that the library leaves open; `inputs` and `outputs` have those of the reference.",
@@ -205,21 +227,25 @@ class Report(Document):
         description="Each output with the reference inputs; where sizes are open, then with other sizes."
     )
     operators: dict[str, int] = Field(description="Relax operators after translation, with their counts.")
-    passes: tuple[PassTime, ...]
+    passes: tuple[PassTime, ...] = Field(
+        description="In the order in which they ran; none where it stopped before `optimize`."
+    )
     rewrites: tuple[RewriteResult, ...] = Field(
         default=(), description="The rewrites that were on, in the order in which they ran."
     )
     kernels: tuple[KernelChoice, ...] = Field(
         default=(), description="Workloads that the request left to a kernel library, or to measurement."
     )
-    tune: TuneResult | None = Field(default=None, description="None where it stopped before `tune`.")
+    tune: TuneResult | None = Field(default=None, description="Null where it stopped before `tune`.")
     benchmark: BenchmarkResult | None = Field(
-        default=None, description="None where it stopped before `benchmark`."
+        default=None, description="Null where it stopped before `benchmark`."
     )
-    stages: tuple[StageTime, ...]
-    sandbox: SandboxStatus
+    stages: tuple[StageTime, ...] = Field(
+        description="In their order; not `package`, which writes this document."
+    )
+    sandbox: SandboxStatus = Field(description="The confinement in which the model ran.")
     processor: str = Field(description="The processor that was measured on.")
     stopped_after: Stage | None = Field(
-        default=None, description="The last stage that ran, where the request's `stop_after` ended it early."
+        default=None, description="The last stage that ran; null unless `stop_after` ended it early."
     )
-    preflight: Preflight | None = Field(default=None, description="Where it stopped after `translate`.")
+    preflight: Preflight | None = Field(default=None, description="Null unless it stopped after `translate`.")

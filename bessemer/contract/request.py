@@ -92,8 +92,13 @@ class CompilationRequest(Document):
         description="The ranges of the dimensions that shapes in `inputs` name: one library takes any size.",
         examples=[{"batch": {"minimum": 1, "maximum": 64}}],
     )
-    translate: TranslateOptions = TranslateOptions()
-    optimize: OptimizeOptions = OptimizeOptions()
+    translate: TranslateOptions = Field(
+        default=TranslateOptions(), description="By default, operators become Relax's."
+    )
+    optimize: OptimizeOptions = Field(
+        default=OptimizeOptions(),
+        description="By default, rewrites are on unless they say otherwise, and fusion is automatic.",
+    )
     parameters: Parameters = Field(
         default=Parameters.BOUND,
         description="`bound`: constants of the library. `separate`: in `params.safetensors` beside it, under "
@@ -106,14 +111,22 @@ class CompilationRequest(Document):
         "(`linear[1x784,784x128,128]`): a kernel library, `none` for our own schedules, or `auto` to measure "
         "both and keep the faster. What is not named gets our own schedules.",
     )
-    tune: TuneOptions = TuneOptions()
-    verify: VerifyOptions = VerifyOptions()
-    benchmark: BenchmarkOptions = BenchmarkOptions()
-    inspect: InspectOptions = InspectOptions()
+    tune: TuneOptions = Field(default=TuneOptions(), description="By default, nothing is searched.")
+    verify: VerifyOptions = Field(
+        default=VerifyOptions(),
+        description="By default, tolerances go by dtype; what lies beyond them fails.",
+    )
+    benchmark: BenchmarkOptions = Field(
+        default=BenchmarkOptions(), description="By default, torch eager is timed beside the library."
+    )
+    inspect: InspectOptions = Field(
+        default=InspectOptions(),
+        description="By default, neither modules in between nor machine code is kept.",
+    )
     stop_after: Stage | None = Field(
         default=None,
         description="The last stage to run: the compilation succeeds with what exists by then. "
-        "`translate` is the preflight: the report says what would not compile.",
+        "`translate` is the preflight: the report says what would not compile. Null: all stages run.",
     )
     labels: dict[LabelKey, LabelValue] = Field(
         default={},
@@ -134,7 +147,7 @@ class CompilationRequest(Document):
         default=None,
         gt=0,
         allow_inf_nan=False,
-        description="End the job after this long; the worker's own limit holds too.",
+        description="End the job after this long; null: only the worker's own limit, which holds always.",
     )
 
     @field_validator("dimensions")

@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+from pydantic import Field
+
 from bessemer.contract.base import Document
 
 
@@ -28,17 +30,17 @@ class Layer(StrEnum):
 class LayerStatus(Document):
     """Whether one layer holds, and what is to be known about it."""
 
-    layer: Layer
-    holds: bool
-    required: bool
-    note: str = ""
+    layer: Layer = Field(description="A means of confinement.")
+    holds: bool = Field(description="As the job itself tried it out.")
+    required: bool = Field(description="Whether jobs are refused without it where the mode is `required`.")
+    note: str = Field(default="", description="Why it does not hold, or how far; may be empty.")
 
 
 class SandboxStatus(Document):
     """The layers as a job found them before it opened its upload."""
 
-    mode: SandboxMode
-    layers: tuple[LayerStatus, ...]
+    mode: SandboxMode = Field(description="`BESSEMER_SANDBOX` of the worker.")
+    layers: tuple[LayerStatus, ...] = Field(description="In the order in which they were put on.")
 
     @property
     def lost(self) -> tuple[Layer, ...]:

@@ -15,25 +15,28 @@ from bessemer.contract.target import Preset
 class RunningTask(Document):
     """What a worker has in hand."""
 
-    kind: TaskKind
-    id: str = Field(description="A compilation's id, or the digest of a model that is inspected.")
-    began_at: datetime
+    kind: TaskKind = Field(description="What `id` is of.")
+    id: str = Field(description="A compilation's or an invocation's, or the digest of a model to inspect.")
+    began_at: datetime = Field(description="When the worker took it, by the worker's clock.")
     stage: Stage | None = Field(
-        default=None, description="The stage that runs, or ran last; null before the first."
+        default=None,
+        description="The stage that runs, or ran last; null before the first, and of all but compilations.",
     )
-    stage_began_at: datetime | None = None
+    stage_began_at: datetime | None = Field(
+        default=None, description="By the worker's clock; null where `stage` is."
+    )
 
 
 class Worker(Document):
     """A worker that is alive."""
 
-    id: str
-    host: str
-    processor: str
-    mcpu: str
-    cores: int
-    versions: dict[str, str]
-    sandbox: SandboxStatus
+    id: str = Field(description="The same after a restart in the same work folder.")
+    host: str = Field(description="The machine's own name, or the container's.")
+    processor: str = Field(description="The model of the processor, such as `AMD EPYC 9R14`.")
+    mcpu: str = Field(description="LLVM's name of the processor, such as `znver4`: what `host` stands for.")
+    cores: int = Field(description="Threads that jobs use where their request names none.")
+    versions: dict[str, str] = Field(description="Of Python and the packages on which libraries depend.")
+    sandbox: SandboxStatus = Field(description="As a job at its start found it.")
     queues: tuple[QueueName, ...] = Field(
         default=tuple(QueueName), description="It takes one task at a time from each."
     )
@@ -41,7 +44,7 @@ class Worker(Document):
     capability: Capability = Field(
         default=Capability(), description="What its processor cannot run, and hence not measure."
     )
-    seen_at: datetime
+    seen_at: datetime = Field(description="When it last said so, by the database's clock.")
 
 
 class Readiness(Document):
@@ -50,20 +53,22 @@ class Readiness(Document):
     ``database`` and ``store`` say whether each can be reached; where one cannot, the status is 503.
     """
 
-    ready: bool
-    database: bool
-    store: bool
-    workers: tuple[Worker, ...]
-    warnings: tuple[str, ...] = ()
+    ready: bool = Field(description="Whether both can be reached.")
+    database: bool = Field(description="Whether it answers.")
+    store: bool = Field(description="Whether the artifact store can be written.")
+    workers: tuple[Worker, ...] = Field(description="Those that are alive; none where the database is away.")
+    warnings: tuple[str, ...] = Field(
+        default=(), description="What its operator should know, in words; requests are taken all the same."
+    )
 
 
 class WorkerList(Document):
     """The workers that are alive."""
 
-    items: tuple[Worker, ...]
+    items: tuple[Worker, ...] = Field(description="In the order of their ids.")
 
 
 class TargetList(Document):
     """The presets that a request may name."""
 
-    items: tuple[Preset, ...]
+    items: tuple[Preset, ...] = Field(description="Whether or not a live worker runs their code.")

@@ -20,7 +20,7 @@ Feature = Annotated[str, StringConstraints(pattern=FEATURE_PATTERN)]
 Cores = Annotated[int, Field(strict=True, ge=1, le=MAX_CORES)]
 _CORES = Field(
     default=None,
-    description="Threads the library will run with; by default the worker's cores. A worker that has fewer "
+    description="Threads the library will run with; null: the worker's cores. A worker that has fewer "
     "verifies and measures it with as many as it has: `threads` in its report.",
 )
 
@@ -34,16 +34,18 @@ def _indexable(features: tuple[str, ...]) -> tuple[str, ...]:
 class PresetTarget(Document):
     """A target by the name of a preset; see ``GET /v1/targets``."""
 
-    preset: Word
+    preset: Word = Field(description="A `name` of `GET /v1/targets`.")
     cores: Cores | None = _CORES
 
 
 class ExplicitTarget(Document):
     """A target in the compiler's own terms."""
 
-    kind: Literal["llvm"] = "llvm"
+    kind: Literal["llvm"] = Field(default="llvm", description="The compiler's backend.")
     mcpu: Word = Field(description="LLVM's name of the processor, such as `znver4` or `x86-64-v3`.")
-    triple: Word = LINUX_X86_64
+    triple: Word = Field(
+        default=LINUX_X86_64, description="LLVM's: architecture, vendor, system and C library."
+    )
     features: Annotated[tuple[Feature, ...], AfterValidator(_indexable)] = Field(
         default=(),
         max_length=MAX_FEATURES,
@@ -59,20 +61,20 @@ class ResolvedTarget(Document):
     """A target with every choice made, as a worker compiles for it."""
 
     name: str = Field(description="The preset's name, or the mcpu of an explicit target.")
-    kind: Literal["llvm"]
-    mcpu: str
-    triple: str
-    features: tuple[str, ...]
-    cores: int
+    kind: Literal["llvm"] = Field(description="The compiler's backend.")
+    mcpu: str = Field(description="LLVM's name of the processor; of `host`, the worker's.")
+    triple: str = Field(description="LLVM's: architecture, vendor, system and C library.")
+    features: tuple[str, ...] = Field(description="Added to what `mcpu` has (`+`), or removed (`-`).")
+    cores: int = Field(description="Threads that the library runs with.")
 
 
 class Preset(Document):
     """A named target that anybody may ask for."""
 
-    name: str
-    description: str
+    name: str = Field(description="What a request names.")
+    description: str = Field(description="Which processors run such code, for people.")
     mcpu: str | None = Field(description="LLVM's name of the processor; null where the worker decides.")
-    triple: str
+    triple: str = Field(description="LLVM's: architecture, vendor, system and C library.")
 
 
 PRESETS: tuple[Preset, ...] = (

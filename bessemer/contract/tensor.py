@@ -69,13 +69,13 @@ def _size_or_name(value: Any, validate: ValidatorFunctionWrapHandler) -> int | s
 class InputSpec(Document):
     """An input that a request asks for: where a size is a name, the library takes any in its range."""
 
-    name: TensorName
+    name: TensorName = Field(description="The model's own name of the argument, or of the output.")
     shape: tuple[Annotated[Size | DimensionName, WrapValidator(_size_or_name)], ...] = Field(
         max_length=MAX_RANK,
         description="Elements per dimension, or a name that `dimensions` gives a range.",
         examples=[[1, 3, 224, 224], ["batch", 3, 224, 224]],
     )
-    dtype: DType = DType.FLOAT32
+    dtype: DType = Field(default=DType.FLOAT32, description="Of the elements.")
 
     @property
     def named_axes(self) -> dict[int, str]:
@@ -95,7 +95,9 @@ class InputSpec(Document):
 class TensorSpec(InputSpec):
     """One input or output: its name, its shape (elements per dimension) and its element type."""
 
-    shape: tuple[Size, ...] = Field(max_length=MAX_RANK)
+    shape: tuple[Size, ...] = Field(
+        max_length=MAX_RANK, description="Elements per dimension; empty of a scalar."
+    )
 
 
 def parse_tensor_spec(text: str) -> TensorSpec:
