@@ -1,4 +1,4 @@
-"""A database of the first schema becomes one of the newest, with all that was in it."""
+"""A database of an older schema becomes one of the newest, with all that was in it."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -8,24 +8,28 @@ import pytest
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
-from store_samples import DIGEST, INSPECTION, TARGET, a_request
+from store_samples import DIGEST, INSPECTION, LATENCY, TARGET, a_problem, a_request
 
-from bessemer.contract.job import JobState
+from bessemer.contract.invocation import Invocation
+from bessemer.contract.job import Artifact, JobState
 from bessemer.contract.listing import CompilationFilter
 from bessemer.contract.queue import TaskKind
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
+from bessemer.contract.tensor import TensorSpec
 from bessemer.store.database import Database
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
 from bessemer.store.sweep import referenced
-from bessemer.store.tables import EVENTS, JOBS, MODELS
+from bessemer.store.tables import EVENTS, INVOCATIONS, JOBS, MODELS
 
-FIRST = "0001"
+FIRST, UNCANCELLED = "0001", "0011"
+"""The first schema, and the last in which invocations could not be cancelled."""
+
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ENDED, WAITING, PREFLIGHT = "job-ended", "job-waiting", "job-preflight"
-FILE, LOG = "a" * 64, "b" * 64
+FILE, LOG, INPUTS, OUTPUTS = (letter * 64 for letter in "abde")
 ARTIFACTS = [
     {"name": name, "digest": digest, "size_bytes": 3, "media_type": "text/plain"}
     for name, digest in (("model.so", FILE), ("copy.so", FILE), ("log.txt", LOG))
@@ -51,7 +55,8 @@ def old_job(job_id: str, state: JobState, request: CompilationRequest, **columns
 ON_HOST = a_request().model_copy(update={"target": PresetTarget(preset="host")})
 TRANSLATED = ON_HOST.model_copy(update={"stop_after": Stage.TRANSLATE})
 RESULT = {"artifacts": ARTIFACTS, "target": TARGET.model_dump(mode="json"), "finished_at": NOON}
-OLD_ROWS: tuple[tuple[sa.Table, dict[str, Any]], ...] = (
+Rows = tuple[tuple[sa.Table, dict[str, Any]], ...]
+FIRST_ROWS: Rows = (
     (JOBS, old_job(ENDED, JobState.SUCCEEDED, ON_HOST, **RESULT)),
     (JOBS, old_job(WAITING, JobState.QUEUED, a_request())),
     (JOBS, old_job(PREFLIGHT, JobState.QUEUED, TRANSLATED)),
@@ -68,6 +73,54 @@ OLD_ROWS: tuple[tuple[sa.Table, dict[str, Any]], ...] = (
         },
     ),
 )
+SUBMITTED = Invocation(
+    id="run-queued",
+    compilation=ENDED,
+    state=JobState.QUEUED,
+    inputs=INPUTS,
+    inputs_bytes=7,
+    runs=3,
+    created_at=NOON,
+)
+STARTED = SUBMITTED.model_copy(
+    update={
+        "id": "run-running",
+        "state": JobState.RUNNING,
+        "attempt": 2,
+        "lost_attempts": 1,
+        "worker": "w1",
+        "started_at": NOON,
+    }
+)
+DONE = STARTED.model_copy(
+    update={
+        "id": "run-succeeded",
+        "state": JobState.SUCCEEDED,
+        "threads": 2,
+        "latency": LATENCY,
+        "outputs": (TensorSpec(name="y", shape=(1, 10)),),
+        "artifact": Artifact(name="outputs.npz", digest=OUTPUTS, size_bytes=3, media_type="application/zip"),
+        "finished_at": NOON,
+    }
+)
+BROKEN = STARTED.model_copy(
+    update={"id": "run-failed", "state": JobState.FAILED, "problem": a_problem(), "finished_at": NOON}
+)
+RUNS = (SUBMITTED, STARTED, DONE, BROKEN)
+
+
+def old_run(run: Invocation) -> dict[str, Any]:
+    document = run.model_dump(mode="json")
+    moments = {name: getattr(run, name) for name in ("created_at", "started_at", "finished_at")}
+    outputs_digest = run.artifact.digest if run.artifact else None
+    return {**document, **moments, "tenant": "default", "needs": None, "outputs_digest": outputs_digest}
+
+
+OLD_ROWS: dict[str, Rows] = {
+    FIRST: FIRST_ROWS,
+    UNCANCELLED: tuple((INVOCATIONS, old_run(run)) for run in RUNS),
+}
+"""What was kept by each schema."""
 
 
 def make_old(database: Database) -> None:
@@ -76,10 +129,11 @@ def make_old(database: Database) -> None:
     config.set_main_option("path_separator", "os")
     with database.write() as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, FIRST)
-        for table, row in OLD_ROWS:
-            known = sa.table(table.name, *(sa.column(name, table.c[name].type) for name in row))
-            connection.execute(sa.insert(known).values(row))
+        for revision, rows in OLD_ROWS.items():
+            command.upgrade(config, revision)
+            for table, row in rows:
+                known = sa.table(table.name, *(sa.column(name, table.c[name].type) for name in row))
+                connection.execute(sa.insert(known).values(row))
 
 
 @pytest.fixture
@@ -108,6 +162,26 @@ def test_what_an_older_release_kept_is_found_by_what_a_newer_one_looks_for(upgra
 
 
 def test_what_an_older_release_kept_is_counted_and_not_swept(upgraded: Store) -> None:
-    kept = upgraded.census(1).kept_artifacts
+    kept, blobs = upgraded.census(1).kept_artifacts, {FILE, LOG, DIGEST, INPUTS, OUTPUTS}
     assert (kept.count, kept.size_bytes) == (3, 9)
-    assert referenced(upgraded.database, {FILE, LOG, DIGEST, "c" * 64}) == {FILE, LOG, DIGEST}
+    assert referenced(upgraded.database, {*blobs, "c" * 64}) == blobs
+
+
+def test_the_invocations_of_an_older_release_are_kept_and_go_with_their_compilation(upgraded: Store) -> None:
+    assert {run.id: run for run in upgraded.invocations.page(ENDED, 10).items} == {
+        run.id: run for run in RUNS
+    }
+    assert upgraded.removal.delete_job(ENDED)
+    assert [upgraded.invocations.get(run.id) for run in RUNS] == [None] * len(RUNS)
+
+
+def test_the_invocations_of_an_older_release_can_be_cancelled_and_make_no_other_new_move(
+    upgraded: Store,
+) -> None:
+    states = {run.id: upgraded.invocations.request_cancel(run.id).state for run in RUNS}
+    assert states == {run.id: run.state for run in RUNS} | {SUBMITTED.id: JobState.CANCELLED}
+    assert upgraded.invocations.cancel_requested(STARTED.id, STARTED.attempt)
+    upgraded.invocations.cancel_finished(STARTED.id, STARTED.attempt)
+    for values in ({"state": "running", "finished_at": None}, {"finished_at": None}):
+        with pytest.raises(sa.exc.IntegrityError), upgraded.database.write() as connection:
+            connection.execute(sa.update(INVOCATIONS).values(values))
