@@ -1,7 +1,7 @@
 """What the sweep does in an artifact store: uploads that were cut off, old blobs, the trash."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,10 +85,13 @@ class Housekeeping:
         with mapped_errors(), suppress(FileNotFoundError):
             move(self._store, str(entry), str(entry.blob))
 
-    def empty(self, entry: Discarded) -> None:
-        """Delete from the trash for good."""
+    def empty(self, entries: Collection[Discarded]) -> None:
+        """Delete from the trash for good, with as few requests as the store takes.
+
+        Where somebody else deletes one of them meanwhile, others may be left for the next time.
+        """
         with mapped_errors(), suppress(FileNotFoundError):
-            obstore.delete(self._store, str(entry))
+            obstore.delete(self._store, [str(entry) for entry in entries])
 
     def _restore(self, key: BlobKey) -> None:
         """Look for a blob in the trash and put it back."""

@@ -68,14 +68,15 @@ def referenced(database: Database, digests: Collection[Digest]) -> frozenset[Dig
 
 
 def _empty_trash(database: Database, artifacts: Artifacts, trash_seconds: float) -> tuple[int, int]:
+    before = time.time() - trash_seconds
     restored = deleted = 0
     for entries in artifacts.trash():
         known = referenced(database, {entry.blob.digest for entry in entries})
-        for entry in entries:
-            if entry.blob.digest in known:
-                artifacts.put_back(entry)
-                restored += 1
-            elif entry.discarded_at <= time.time() - trash_seconds:
-                artifacts.empty(entry)
-                deleted += 1
+        wanted = [entry for entry in entries if entry.blob.digest in known]
+        rest = [entry for entry in entries if entry.blob.digest not in known]
+        for entry in wanted:
+            artifacts.put_back(entry)
+        old = [entry for entry in rest if entry.discarded_at <= before]
+        artifacts.empty(old)
+        restored, deleted = restored + len(wanted), deleted + len(old)
     return restored, deleted

@@ -172,6 +172,18 @@ def test_what_a_row_refers_to_is_kept_and_the_rest_goes_by_way_of_the_trash(
     assert not any(blobs.artifacts.trash())
 
 
+def test_the_trash_is_emptied_though_somebody_else_empties_it_too(blobs: Blobs) -> None:
+    for number in range(6):
+        blobs.put(b"%d" % number)
+    assert blobs.sweep() == Swept(discarded=6)
+    lying = [entry for entries in blobs.artifacts.trash() for entry in entries]
+    blobs.artifacts.empty(lying[:2])
+    blobs.artifacts.empty(lying)
+    while blobs.sweep(trash_seconds=AT_ONCE).deleted:
+        pass
+    assert not any(blobs.artifacts.trash())
+
+
 def test_a_blob_that_was_just_written_is_left_alone(blobs: Blobs) -> None:
     digest = blobs.put(b"being uploaded")
     assert blobs.sweep(HOUR) == Swept()
