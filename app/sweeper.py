@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from app.retention import keep_house
 from app.service import Service
-from bessemer.store.queue import Task, TaskKind
+from bessemer.store.queue import TaskKind
 from bessemer.store.reaper import LOOKS_PER_LEASE, Leases, Reaper
 
 LONGEST_UPLOADS_SWEEP_SECONDS = 3600.0
@@ -56,11 +56,8 @@ def revive_given_up(service: Service) -> int:
     """Enqueue again what the queue is done with although its row is not final: a store was away for long."""
     age_seconds = service.settings.sweep_age_seconds
     jobs, models, invocations = service.store.jobs, service.store.models, service.store.invocations
-    tasks = [
-        *jobs.enqueued(age_seconds),
-        *(Task(TaskKind.INSPECT, digest) for digest in models.enqueued(age_seconds)),
-        *invocations.enqueued(age_seconds),
-    ]
+    going_on = service.queue.going_on()
+    tasks = [task for rows in (jobs, models, invocations) for task in rows.enqueued(age_seconds, going_on)]
     marks: dict[TaskKind, Callable[[str], None]] = {
         TaskKind.COMPILE: jobs.mark_enqueued,
         TaskKind.PREFLIGHT: jobs.mark_enqueued,

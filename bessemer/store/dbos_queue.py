@@ -19,6 +19,10 @@ log = logging.getLogger(__name__)
 
 _IN_HAND = "PENDING"
 _GOING_ON = (_IN_HAND, "ENQUEUED", "DELAYED")
+_IN_FLIGHT: list[sa.ColumnClause[str]] = [
+    sa.literal_column(f"'{status}'") for status in ("ENQUEUED", _IN_HAND)
+]
+"""As literals, and in this order: only so does SQLite see that DBOS's index of them will do."""
 
 
 class DbosQueue:
@@ -35,6 +39,19 @@ class DbosQueue:
         """
         with mapped_errors():
             self._enqueue(task)
+
+    def going_on(self) -> frozenset[str]:
+        """The keys of the tasks that wait or are in a worker's hand, which the database makes one text of.
+
+        Raises:
+            StoreUnavailableError: the engine's database cannot be reached.
+        """
+        database = self._client._sys_db
+        workflows = database.tables.workflow_status.c
+        keys = sa.select(sa.func.aggregate_strings(workflows.workflow_uuid, " "))
+        with mapped_errors(), database.engine.connect() as connection:
+            text: str | None = connection.execute(keys.where(workflows.status.in_(_IN_FLIGHT))).scalar()
+        return frozenset((text or "").split())
 
     def revive(self, tasks: Collection[Task]) -> tuple[Task, ...]:
         """Ask anew for those of the tasks that neither wait nor are in a worker's hand.

@@ -1,6 +1,6 @@
 """Invocations: rows of their own, moved as jobs are, by a compare-and-set on ``(id, attempt)``."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -143,10 +143,16 @@ class Invocations:
             INVOCATIONS.c.created_at <= before,
         )
 
-    def enqueued(self, older_than_seconds: float) -> tuple[Task, ...]:
-        """Invocations that are not final, and that the queue was given at least so long ago, oldest first."""
+    def enqueued(self, older_than_seconds: float, besides: Container[str] = ()) -> tuple[Task, ...]:
+        """Invocations that are not final, and that the queue was given at least so long ago, oldest first.
+
+        Args:
+            older_than_seconds: how long ago.
+            besides: keys of tasks to leave out.
+        """
         before = now() - timedelta(seconds=older_than_seconds)
-        return self._tasks(INVOCATIONS.c.state.in_(_GOING_ON), INVOCATIONS.c.enqueued_at <= before)
+        tasks = self._tasks(INVOCATIONS.c.state.in_(_GOING_ON), INVOCATIONS.c.enqueued_at <= before)
+        return tuple(task for task in tasks if task.key not in besides)
 
     # what the worker that owns an attempt does
 

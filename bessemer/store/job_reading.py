@@ -1,6 +1,6 @@
 """What is read of jobs and their events."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Container
 from datetime import timedelta
 from typing import Any
 
@@ -22,7 +22,7 @@ from bessemer.store.job_rows import (
     to_cursor,
     to_event,
 )
-from bessemer.store.queue import Task
+from bessemer.store.queue import Task, task_key
 from bessemer.store.tables import EVENTS, JOBS
 from bessemer.store.waiting import TASK_COLUMNS, to_task
 
@@ -98,8 +98,13 @@ class JobReader:
         with self._database.read() as connection:
             return tuple(connection.execute(query).scalars())
 
-    def enqueued(self, older_than_seconds: float) -> tuple[Task, ...]:
-        """Jobs that are not final, and that the queue was given at least so long ago, oldest first."""
+    def enqueued(self, older_than_seconds: float, besides: Container[str] = ()) -> tuple[Task, ...]:
+        """Jobs that are not final, and that the queue was given at least so long ago, oldest first.
+
+        Args:
+            older_than_seconds: how long ago.
+            besides: keys of tasks to leave out, of which there may be many thousands.
+        """
         going_on = [state.value for state in JobState if not state.final]
         query = (
             sa.select(*TASK_COLUMNS)
@@ -110,7 +115,8 @@ class JobReader:
             .order_by(JOBS.c.created_at)
         )
         with self._database.read() as connection:
-            return tuple(to_task(row) for row in connection.execute(query))
+            rows = connection.execute(query)
+            return tuple(to_task(row) for row in rows if task_key(row.kind, row.id) not in besides)
 
     def last_seq(self, job_id: JobId, attempt: int) -> int:
         """The number of the job's last event.

@@ -1,5 +1,6 @@
 """Uploaded models and what their inspection found."""
 
+from collections.abc import Container
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from bessemer.contract.problem import Problem
 from bessemer.store.database import Database
 from bessemer.store.filters import model_conditions
 from bessemer.store.job_rows import Position, from_cursor, to_cursor
+from bessemer.store.queue import Task, TaskKind
 from bessemer.store.tables import MODELS
 from bessemer.store.transitions import counting_lost
 
@@ -108,8 +110,16 @@ class Models:
         with self._database.read() as connection:
             return tuple(connection.execute(query).scalars())
 
-    def enqueued(self, older_than_seconds: float, tenant: str = DEFAULT_TENANT) -> tuple[Digest, ...]:
-        """Models to inspect that the queue was given at least so long ago, oldest first."""
+    def enqueued(
+        self, older_than_seconds: float, besides: Container[str] = (), tenant: str = DEFAULT_TENANT
+    ) -> tuple[Task, ...]:
+        """Inspections that the queue was given at least so long ago, oldest first.
+
+        Args:
+            older_than_seconds: how long ago.
+            besides: keys of tasks to leave out.
+            tenant: whose models.
+        """
         query = (
             sa.select(MODELS.c.digest)
             .where(
@@ -120,7 +130,8 @@ class Models:
             .order_by(MODELS.c.created_at)
         )
         with self._database.read() as connection:
-            return tuple(connection.execute(query).scalars())
+            tasks = (Task(TaskKind.INSPECT, digest) for digest in connection.execute(query).scalars())
+            return tuple(task for task in tasks if task.key not in besides)
 
     def inspect_again(self, digest: Digest, tenant: str = DEFAULT_TENANT) -> bool:
         """Make a model that was rejected, though not for a defect of its own, wait for another inspection.

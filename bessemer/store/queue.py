@@ -12,13 +12,29 @@ from bessemer.contract.queue import QUEUES, QueueName, TaskKind
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 
-__all__ = ["QUEUES", "CanTake", "Consumer", "Handle", "Queue", "QueueName", "Task", "TaskKind", "job_kind"]
+__all__ = [
+    "QUEUES",
+    "CanTake",
+    "Consumer",
+    "Handle",
+    "Queue",
+    "QueueName",
+    "Task",
+    "TaskKind",
+    "job_kind",
+    "task_key",
+]
 
 
 def job_kind(request: CompilationRequest) -> TaskKind:
     """A compilation that only looks at its model does not wait for those that search."""
     is_quick = request.stop_after is not None and Stage.TRANSLATE.includes(request.stop_after)
     return TaskKind.PREFLIGHT if is_quick else TaskKind.COMPILE
+
+
+def task_key(kind: str, task_id: str) -> str:
+    """A task's identity in the queue; there is no blank in it."""
+    return f"{kind}:{task_id}"
 
 
 @dataclass(frozen=True)
@@ -38,7 +54,7 @@ class Task:
     @property
     def key(self) -> str:
         """The task's identity in the queue."""
-        return f"{self.kind.value}:{self.id}"
+        return task_key(self.kind, self.id)
 
 
 class PostponedError(Exception):
@@ -55,6 +71,13 @@ class Queue(Protocol):
 
     def enqueue(self, task: Task) -> None:
         """Ask for a task; asking again changes nothing, also after it was handled, until it is forgotten.
+
+        Raises:
+            StoreUnavailableError: the queue cannot be reached.
+        """
+
+    def going_on(self) -> frozenset[str]:
+        """The keys of the tasks that wait or are in a worker's hand.
 
         Raises:
             StoreUnavailableError: the queue cannot be reached.

@@ -137,6 +137,7 @@ def test_the_sweeper_sees_what_no_queue_has_and_what_goes_on(store: Store, job: 
     assert (store.invocations.unenqueued(0), store.invocations.enqueued(0)) == ((task,), ())
     store.invocations.mark_enqueued("invocation-1")
     assert (store.invocations.unenqueued(0), store.invocations.enqueued(0)) == ((), (task,))
+    assert store.invocations.enqueued(0, {task.key}) == ()
     store.invocations.start("invocation-1", "w1")
     store.invocations.fail("invocation-1", 1, a_problem())
     assert store.invocations.enqueued(0) == ()

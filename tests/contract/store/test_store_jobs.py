@@ -295,7 +295,9 @@ def test_jobs_that_the_queue_has_are_known_until_they_are_final(jobs: Jobs) -> N
     jobs.submit("job-kept", a_request())
     jobs.start("job-running", "worker")
     jobs.request_cancel("job-cancelled")
-    assert [task.id for task in jobs.enqueued(0)] == ["job-queued", "job-running"]
+    queued, running = jobs.enqueued(0)
+    assert (queued.id, running.id) == ("job-queued", "job-running")
+    assert jobs.enqueued(0, {queued.key}) == (running,)
     assert jobs.enqueued(3600) == ()
 
 

@@ -11,6 +11,7 @@ from bessemer.contract.base import now
 from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.store.errors import StoreUnavailableError
+from bessemer.store.queue import Task, TaskKind
 from bessemer.store.store import Store
 from bessemer.store.tables import WORKERS
 
@@ -75,7 +76,9 @@ def test_models_that_the_queue_has_are_known_until_they_are_inspected(store: Sto
     store.models.mark_enqueued(DIGEST)
     store.models.mark_enqueued("2" * 64)
     store.models.finish_inspection("2" * 64, INSPECTION)
-    assert store.models.enqueued(0) == (DIGEST,)
+    (task,) = store.models.enqueued(0)
+    assert task == Task(TaskKind.INSPECT, DIGEST)
+    assert store.models.enqueued(0, {task.key}) == ()
     assert store.models.enqueued(3600) == ()
 
 

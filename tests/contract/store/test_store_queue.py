@@ -242,10 +242,12 @@ async def test_a_task_that_the_queue_gave_up_is_handled_again_once_it_is_revived
 
 def test_only_what_neither_waits_nor_is_in_hand_is_revived(settings: StoreSettings, queue: Queue) -> None:
     stuck, waiting, unknown = (compile_task(name) for name in ("stuck", "waiting", "unknown"))
+    assert queue.going_on() == frozenset()
     queue.enqueue(stuck)
     with worker_process(settings, "worker") as process:
         assert next_line(process) == stuck.key
         queue.enqueue(waiting)
+        assert queue.going_on() == {stuck.key, waiting.key}
         assert queue.revive([stuck, waiting, unknown]) == (unknown,)
         assert queue.revive([stuck, waiting, unknown]) == ()
     assert queue.revive(()) == ()
