@@ -7,4 +7,4 @@ def main() -> None:
     """Run the command line; ends the process with the command's exit status."""
     from bessemer.cli.application import application
 
-    application()
+    application(prog_name="bessemer")

@@ -23,6 +23,7 @@ __all__ = ["application"]
 application = typer.Typer(
     name="bessemer",
     help="Compile PyTorch models to verified, benchmarked libraries.",
+    epilog="Status: 0 succeeded; 1 failed; 2 usage; 3 no server; 4, 5, 6 of `gate`; 130, 143 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bessemer.client.exporting import save_module, torch_kind
+from bessemer.client.exporting import Modules, save_module, torch_kind
 from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs, named_specs, ranges_of
 from bessemer.client.sources import is_digest
 from bessemer.contract.dynamic import DimensionRange
@@ -21,6 +21,8 @@ __all__ = ["Made", "is_entry", "make_model", "model_at_hand"]
 
 RETURNS = "a path, bytes, an object of torch, or one of these with its inputs, and with its dimensions"
 PYTHON = ".py"
+MODULE = Modules["torch.nn.modules.module.Module"]
+MODULE_WITH_INPUTS = "(module, {'x': (1, 784)})"
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def make_model(entry: str, folder: Path, inputs: Inputs = (), dimensions: Dimens
     Args:
         entry: ``file.py:function``. The function takes nothing, and returns the path of a model's file, its
             bytes or an object of torch, alone or with its inputs and its dimensions, as ``Client.submit``
-            takes them. What it prints goes to standard error.
+            takes them. What it or torch prints goes to standard error.
         folder: for a file that has to be written.
         inputs: in place of the function's.
         dimensions: of these inputs; or in place of the function's, each of the same name.
@@ -75,15 +77,23 @@ def make_model(entry: str, folder: Path, inputs: Inputs = (), dimensions: Dimens
         InvalidArgumentError: there is no such function, or it returns something else.
         ExportError: it raised an error, or torch could not export the module.
     """
-    with _told_by_its_line(entry):
-        returned = _function(entry)()
-    model, own_inputs, own_dimensions = _parts(entry, returned)
-    if not inputs:
-        inputs, dimensions = own_inputs, {**own_dimensions, **dimensions}
-    if torch_kind(model) is not None:
-        exported = save_module(model, inputs, folder, dimensions)
-        return Made(exported.path, exported.inputs, ranges_of(dimensions))
-    return Made(_file(entry, model, folder), named_specs(inputs), ranges_of(dimensions))
+    with redirect_stdout(sys.stderr):
+        with _told_by_its_line(entry):
+            returned = _function(entry)()
+        model, own_inputs, own_dimensions = _parts(entry, returned)
+        if not inputs:
+            inputs, dimensions = own_inputs, {**own_dimensions, **dimensions}
+        if torch_kind(model) is not None:
+            return _saved(entry, model, folder, inputs, dimensions)
+        return Made(_file(entry, model, folder), named_specs(inputs), ranges_of(dimensions))
+
+
+def _saved(entry: str, module: Any, folder: Path, inputs: Inputs, dimensions: Dimensions) -> Made:
+    if torch_kind(module) == MODULE and not inputs:
+        ways = f"return it as {MODULE_WITH_INPUTS}, or name them with --input x=1x784"
+        raise InvalidArgumentError(f"{entry} returned a module without its inputs: {ways}")
+    exported = save_module(module, inputs, folder, dimensions)
+    return Made(exported.path, exported.inputs, ranges_of(dimensions))
 
 
 def _file(entry: str, model: Any, folder: Path) -> Path:
@@ -109,11 +119,10 @@ def _parts(entry: str, returned: Any) -> tuple[Any, Inputs, Dimensions]:
 
 @contextmanager
 def _told_by_its_line(entry: str) -> Iterator[None]:
-    """Run somebody's code: what it raises is told with its line, and standard output is left alone."""
+    """Run somebody's code, and name the line of what it raises."""
     file = _path(entry)
     try:
-        with redirect_stdout(sys.stderr):
-            yield
+        yield
     except BessemerError:
         raise
     except Exception as error:

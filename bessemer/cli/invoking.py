@@ -22,6 +22,9 @@ from bessemer.errors import (
 __all__ = ["invoke", "read_arguments"]
 
 
+WHOLE_FILES = frozenset({".npz", ".safetensors"})
+
+
 def invoke(
     job_id: IdArgument,
     inputs: Annotated[
@@ -81,7 +84,7 @@ def read_arguments(arguments: Sequence[str]) -> Arrays:
     Raises:
         InvalidArgumentError: an argument is not of that form, or comes twice.
     """
-    if len(arguments) == 1 and "=" not in arguments[0]:
+    if len(arguments) == 1 and Path(arguments[0]).suffix in WHOLE_FILES and "=" not in arguments[0]:
         return Path(arguments[0])
     files: dict[str, Path] = {}
     for argument in arguments:

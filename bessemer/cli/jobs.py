@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bessemer.cli.listing import AfterOption, BeforeOption, LimitOption, aware
-from bessemer.cli.options import LabelsOption, read_labels
+from bessemer.cli.options import read_labels
 from bessemer.cli.output import (
     JsonOption,
     UrlOption,
@@ -40,7 +40,12 @@ def show(job_id: IdArgument, json: JsonOption = False, url: UrlOption = None) ->
 
 def list_jobs(
     state: Annotated[JobState | None, typer.Option(help="Only those in this state.")] = None,
-    labels: LabelsOption = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label", metavar="KEY=VALUE", help="Only those with this label; KEY alone takes any value."
+        ),
+    ] = None,
     model: Annotated[str | None, typer.Option(metavar="DIGEST", help="Only those of this model.")] = None,
     target: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only those for this preset or mcpu.")
@@ -72,7 +77,7 @@ def list_jobs(
 def cancel(
     job_id: IdArgument,
     invocation_id: Annotated[
-        str | None, typer.Argument(metavar="[INVOCATION]", help="One of its invocations, not itself.")
+        str | None, typer.Argument(metavar="INVOCATION", help="One of its invocations, not itself.")
     ] = None,
     json: JsonOption = False,
     url: UrlOption = None,
@@ -165,10 +170,11 @@ def _show(document: Compilation, json: bool) -> None:
 
 
 def _standing(document: Compilation) -> str:
-    """How far a compilation is that has not ended."""
+    """How far a compilation is that has not ended; where one was to stop early."""
     if document.queue:
         return "no worker" if document.queue.waiting_for else f"place {document.queue.position}"
-    return document.stage.value if document.stage and not document.state.final else ""
+    whole = document.state.final and document.request.makes_bundle
+    return document.stage.value if document.stage and not whole else ""
 
 
 def _row(document: Compilation) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ FieldsOption = Annotated[
 
 LabelsOption = Annotated[
     list[str] | None,
-    typer.Option("--label", metavar="KEY=VALUE", help="A label; several are all meant."),
+    typer.Option("--label", metavar="KEY=VALUE", help="What it is found by in `bessemer jobs`."),
 ]
 
 DimensionsOption = Annotated[

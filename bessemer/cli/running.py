@@ -65,8 +65,9 @@ def run(
             usage = isinstance(error, runner.InputError)
             raise typer.Exit(ExitStatus.USAGE if usage else ExitStatus.FAILED) from error
         if output is not None:
+            output.parent.mkdir(parents=True, exist_ok=True)
             runner.save_arrays(output, outcome.outputs)
-        text = json_module.dumps(outcome.document()) if json else "\n".join(outcome.lines())
+        text = json_module.dumps(outcome.document(), indent=2) if json else "\n".join(outcome.lines())
         sys.stdout.write(text + "\n")
         raise typer.Exit(outcome.exit_status)
 

@@ -17,7 +17,7 @@ HEADINGS = ("step", "stage", "phase", "pass", "ms", "functions", "kernels", "ope
 
 def ir(
     job_id: IdArgument,
-    step: Annotated[int | None, typer.Argument(metavar="[STEP]", help="A number of the list.")] = None,
+    step: Annotated[int | None, typer.Argument(metavar="STEP", help="A number of the list.")] = None,
     diff: Annotated[bool, typer.Option("--diff", help="What the step changed, not all of it.")] = False,
     json: JsonOption = False,
     url: UrlOption = None,

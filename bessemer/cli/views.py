@@ -142,7 +142,11 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
     """A compilation for a person; its problem, if any, is left out."""
     target = compilation.target
     yield f"compilation {compilation.id}: {compilation.state}"
-    yield f"model       {compilation.request.model[:12]}"
+    yield f"model       {compilation.request.model}"
+    if compilation.request.labels:
+        yield "labels      " + ", ".join(
+            f"{key}={value}" for key, value in compilation.request.labels.items()
+        )
     if compilation.queue:
         yield f"queue       {compilation.queue.name}: {place_line(compilation.queue)}"
         yield f"            {compilation.queue.explanation}"

@@ -141,7 +141,7 @@ def _copy_array(path: Path, member: IO[bytes]) -> None:
             member.write(magic)
             shutil.copyfileobj(file, member)
     except OSError as error:
-        raise InvalidArgumentError(f"{path} cannot be read: {error}") from error
+        raise InvalidArgumentError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _write_array(name: str, value: Any, member: IO[bytes]) -> None:

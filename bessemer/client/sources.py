@@ -70,7 +70,7 @@ def _hashed(content: Path | bytes) -> Source:
             hasher.update(chunk)
             size += len(chunk)
     except OSError as error:
-        raise InvalidArgumentError(f"the model cannot be read: {error}") from error
+        raise InvalidArgumentError(f"{content!s} cannot be read: {error.strerror}") from error
     return Source(hasher.hexdigest(), size, content)
 
 
