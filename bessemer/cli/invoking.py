@@ -1,7 +1,7 @@
 """``bessemer invoke``."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +9,7 @@ import typer
 
 from bessemer.cli.jobs import IdArgument
 from bessemer.cli.output import JsonOption, UrlOption, connected, errors, print_json, results
+from bessemer.cli.waiting import tell_missing_worker
 from bessemer.client import Job
 from bessemer.client.invoking import Arrays
 from bessemer.contract.invocation import DEFAULT_RUNS, MAX_RUNS, Invocation
@@ -45,10 +46,15 @@ def invoke(
     url: UrlOption = None,
 ) -> None:
     """Run a compilation's library on a worker, on inputs from here; Ctrl-C cancels it."""
+    console = errors if json else results
     with connected(url) as client:
         arrays = read_arguments(inputs)
         job = client.job(job_id)
-        invocation = _ended(job, job.submit_invocation(arrays, runs), json)
+        invocation = job.submit_invocation(arrays, runs)
+        with _cancelled_if_interrupted(job, invocation):
+            console.print(f"invocation  {invocation.id}")
+            tell_missing_worker(client, console)
+            invocation = _ended(job, invocation, json)
         if output is not None:
             job.download_outputs(invocation, output)
         if json:
@@ -59,23 +65,24 @@ def invoke(
 
 
 def _ended(job: Job, invocation: Invocation, json: bool) -> Invocation:
-    """Wait for an invocation, and cancel it when interrupted: nobody else waits for what it returns."""
     try:
-        (errors if json else results).print(f"invocation  {invocation.id}")
         return job.wait_for_invocation(invocation)
     except (InvocationFailedError, InvocationCancelledError) as error:
         if json:
             print_json(error.invocation)
         raise
+
+
+@contextmanager
+def _cancelled_if_interrupted(job: Job, invocation: Invocation) -> Iterator[None]:
+    """Cancel an invocation when its wait is interrupted: nobody else waits for what it returns."""
+    try:
+        yield
     except KeyboardInterrupt:
-        _cancel(job, invocation)
+        with suppress(ConflictError):  # it has ended meanwhile
+            job.cancel_invocation(invocation.id)
+            errors.print(f"asked to cancel {invocation.id}")
         raise
-
-
-def _cancel(job: Job, invocation: Invocation) -> None:
-    with suppress(ConflictError):  # it has ended meanwhile
-        job.cancel_invocation(invocation.id)
-        errors.print(f"asked to cancel {invocation.id}")
 
 
 def read_arguments(arguments: Sequence[str]) -> Arrays:

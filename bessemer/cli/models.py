@@ -22,6 +22,7 @@ from bessemer.cli.output import (
     shown_bytes,
 )
 from bessemer.cli.views import upload_view
+from bessemer.cli.waiting import tell_missing_worker
 from bessemer.client import Client
 from bessemer.client.sources import Progress
 from bessemer.contract.dynamic import shown_shape
@@ -78,12 +79,13 @@ def inspect(
     url: UrlOption = None,
 ) -> None:
     """Upload a model if need be, and show its format and signature."""
+    console = errors if json else results
     with connected(url) as client:
-        with (
-            model_at_hand(model) as made,
-            upload_view(errors if json else results, Path(model).name) as progress,
-        ):
-            found = _inspected(client, made, progress, json)
+        with model_at_hand(model) as made, upload_view(console, Path(model).name) as progress:
+            found = _at_server(client, made, progress)
+        if found.state is ModelState.INSPECTING:
+            tell_missing_worker(client, console)
+        found = _inspected(client, found, json)
         if json:
             print_json(found)
             return
@@ -91,9 +93,15 @@ def inspect(
             results.print(clean(line), markup=False)
 
 
-def _inspected(client: Client, made: Made, progress: Progress, json: bool) -> Model:
+def _at_server(client: Client, made: Made, progress: Progress) -> Model:
+    if isinstance(made.source, str):
+        return client.model(made.source)
+    return client.upload(made.source, progress)
+
+
+def _inspected(client: Client, model: Model, json: bool) -> Model:
     try:
-        return client.inspect(made.source, progress)
+        return client.inspect(model.digest)
     except ModelRejectedError as error:
         if json:
             print_json(error.model)

@@ -25,7 +25,7 @@ def check(status: int, body: bytes) -> None:
     try:
         problem = Problem.model_validate_json(body)
     except ValidationError:
-        shown = body[:SHOWN_BYTES].decode(errors="replace")
+        shown = " ".join(body[:SHOWN_BYTES].decode(errors="replace").split())
         raise UnreachableError(f"something else than Bessemer answered with {status}: {shown}") from None
     raise problem_error(problem)
 

@@ -113,6 +113,7 @@ def test_an_interrupted_invocation_is_cancelled(
     ) as process:
         assert process.stdout is not None
         invocation_id = process.stdout.readline().split()[1]
+        assert process.stdout.readline() == "queued, waiting for a live worker\n"
         process.send_signal(number)
         _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (status, f"asked to cancel {invocation_id}\ninterrupted\n")

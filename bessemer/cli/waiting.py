@@ -1,0 +1,13 @@
+"""Says why nothing happens."""
+
+from rich.console import Console
+
+from bessemer.client import Client
+
+__all__ = ["tell_missing_worker"]
+
+
+def tell_missing_worker(client: Client, console: Console) -> None:
+    """Say so where no worker lives: what was asked for waits until one comes."""
+    if not client.workers().items:
+        console.print("queued, waiting for a live worker")
