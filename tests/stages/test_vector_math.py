@@ -14,7 +14,7 @@ from tvm import relax, te, tirx
 
 from worker.candidates.client import CandidateClient
 from worker.candidates.link import link_shared
-from worker.schedules.vector_math import RULES
+from worker.schedules.vector_math import RULES, with_vector_math
 from worker.targets import host_mcpu
 
 TARGET = target_of(host_mcpu())
@@ -219,3 +219,21 @@ def test_the_rules_go_by_the_names_of_calls() -> None:
         function = name.rpartition(".")[2]
         assert getattr(tirx, function)(*([x, x] if function in PAIRS else [x])).op.name == name
     assert "tirx.sqrt" not in RULES
+
+
+@pytest.mark.parametrize(
+    ("guard", "terms"),
+    [
+        (lambda x, i: tirx.Select(x[i] > 0, x[i], tirx.exp(x[i] / 3)), True),
+        (lambda x, i: tirx.Select(i > 0, tirx.exp(x[i - 1]), 0.0), False),
+        (lambda x, i: tirx.Select(x[i] > 0, x[i], tirx.exp(tirx.Cast("float32", 7 // i))), False),
+    ],
+    ids=["its condition reads it", "what is outside", "a quotient by zero"],
+)
+def test_terms_stay_in_a_branch_that_guards_them(guard: Callable[..., object], terms: bool) -> None:
+    x = te.placeholder((40,), "float32", "x")
+    y = te.compute((40,), lambda i: guard(x, i), "y")
+
+    code = with_vector_math(te.create_prim_func([x, y])).script()
+
+    assert ("term" in code, "Let(" in code) == (terms, not terms)

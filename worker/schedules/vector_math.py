@@ -49,7 +49,7 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, PrimType
+from tvm.ir import Call, PrimType, TensorLoad
 
 from worker.schedules import nest
 from worker.schedules import vector_powers as powers
@@ -95,11 +95,14 @@ _IN_BRANCHES = {name: rule for name, rule in RULES.items() if name != "tirx.fmod
 """Inside a branch terms stay in the expression, which must not be long."""
 
 
+_QUOTIENTS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
+
+
 def with_vector_math(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with ``RULES`` applied to every call in what it stores.
 
     Common terms go to registers before the store: TVM's passes would write variables out again, which takes
-    exponential time. Only in branches, which may guard what they read, do terms stay inside the expression.
+    exponential time. Only in branches that may guard what they read do terms stay inside the expression.
     """
     found: list[bool] = []
     tvm_ffi.structural_walk(function.body, (Call, lambda call: found.append(_rule(call) is not None)))
@@ -144,12 +147,23 @@ class _Terms:
             plain = mutator.default_mutate(call)
             return self._flat(_rewritten(plain), terms) if _rule(plain) is not None else plain
 
-        def branch(select: tirx.Select, _mutator: Any) -> Expression:
-            return tvm_ffi.structural_map(select, (Call, _within_branch))
+        def branch(select: tirx.Select, mutator: Any) -> Expression:
+            if self._guards(select):
+                return tvm_ffi.structural_map(select, (Call, _within_branch))
+            return mutator.default_mutate(select)
 
         rules = ((Call, call), (tirx.Select, branch), (tirx.Let, self._bound(terms)))
         value = tvm_ffi.structural_mutate(store.value, rules)
         return nest.sequence(*terms, tirx.BufferStore(store.buffer, value, store.indices))
+
+    def _guards(self, select: tirx.Select) -> bool:
+        """Whether it may keep something from being read that neither its condition reads nor is a term."""
+        read = nest.loads_of(select.condition)
+        loads = (*nest.loads_of(select.true_value), *nest.loads_of(select.false_value))
+        return _divides(select) or not all(self._is_term(load) or _is_among(load, read) for load in loads)
+
+    def _is_term(self, load: TensorLoad) -> bool:
+        return any(load.source.same_as(register) for register in self._registers)
 
     def _flat(self, expression: Expression, terms: list[tirx.Stmt]) -> Expression:
         """An expression without ``Let``."""
@@ -165,6 +179,21 @@ class _Terms:
             return mutator.mutate(nest.substitute(let.body, {let.var: register[self._lane]}))
 
         return bound
+
+
+def _is_among(load: TensorLoad, loads: tuple[TensorLoad, ...]) -> bool:
+    return any(tvm_ffi.structural_equal(load, other) for other in loads)
+
+
+def _divides(expression: Expression) -> bool:
+    """Whether it has quotients of integers, which by zero would end the process."""
+    found: list[bool] = []
+
+    def note(quotient: Any) -> None:
+        found.append("int" in nest.dtype_of(quotient))
+
+    tvm_ffi.structural_walk(expression, [(kind, note) for kind in _QUOTIENTS])
+    return any(found)
 
 
 def _rule(call: Call, rules: Rules = RULES) -> Rule | None:
