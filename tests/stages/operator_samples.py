@@ -47,6 +47,18 @@ MATRICES = (
     Sample("system", linalg.solve, (SQUARE, floats(4, 3))),
     Sample("system of a vector", linalg.solve, (SQUARE[0], floats(4))),
     Sample("system from the right", lambda a, b: linalg.solve(a, b, left=False), (SQUARE, floats(2, 3, 4))),
+    *(
+        Sample(
+            f"system by its triangles, left {left}, adjoint {adjoint}",
+            lambda a, b, left=left, adjoint=adjoint: linalg.lu_solve(
+                *linalg.lu_factor(a), b if left else b.mT, left=left, adjoint=adjoint
+            ),
+            (SQUARE[0].flip(0), floats(2, 4, 3)),
+        )
+        for left in (True, False)
+        for adjoint in (True, False)
+    ),
+    Sample("inverse of a tensor", linalg.tensorinv, (SQUARE[0].reshape(4, 1, 2, 2),)),
     Sample("determinant", linalg.det, (floats(3, 4, 4),)),
     Sample("logarithm of a determinant", linalg.slogdet, (floats(3, 4, 4).double(),)),
     Sample("triangles", linalg.lu, (floats(2, 4, 3),)),
@@ -58,6 +70,12 @@ MATRICES = (
     Sample("orthogonal factor", linalg.qr, (TALL,)),
     Sample("the whole of it", lambda a: linalg.qr(a, "complete"), (TALL,)),
     Sample("of a wide matrix", linalg.qr, (WIDE,)),
+    Sample("product with reflections", torch.ormqr, (floats(4, 3), floats(3), floats(4, 2))),
+    Sample(
+        "from the right",
+        lambda a, t, b: torch.ormqr(a, t, b, left=False, transpose=True),
+        (floats(2, 4, 4), floats(2, 4), floats(2, 3, 4)),
+    ),
     Sample("reflections", linalg.householder_product, (floats(4, 3), floats(3))),
     Sample(
         "lower triangle",
@@ -78,9 +96,11 @@ MATRICES = (
     Sample("singular vectors", partial(again, partial(linalg.svd, full_matrices=False)), (TALL,)),
     Sample("of a singular matrix", partial(again, linalg.svd), (SINGULAR,)),
     Sample("pseudoinverse", linalg.pinv, (TALL,)),
+    Sample("of a lower triangle", partial(linalg.pinv, hermitian=True), (SQUARE,)),
     Sample("spectral norm", lambda a: (linalg.matrix_norm(a, 2), linalg.matrix_norm(a, "nuc")), (TALL,)),
     Sample("rank", linalg.matrix_rank, (SINGULAR,)),
     Sample("exponential", linalg.matrix_exp, (floats(2, 4, 4).double() * 2,)),
+    Sample("exponential in float32", linalg.matrix_exp, (SQUARE / 9,)),
     Sample("power below zero", lambda a: linalg.matrix_power(a, -2), (SQUARE,)),
     Sample("form of two vectors", F.bilinear, (floats(5, 3), floats(5, 4), floats(2, 3, 4), floats(2))),
     Sample("added to a vector", lambda b, a, v: torch.addmv(b, a, v, beta=0.5), (floats(3), X, floats(4))),
@@ -90,9 +110,12 @@ MATRICES = (
 
 EDGES = torch.tensor([-2.5, -2.0, -0.3, 0.0, 1e-5, 1.0, 2.0, 12.5, 40.0, inf])
 
+ORDERS = torch.tensor([nan, -1.0, 0.0, 1e-5, 0.3, 1.0, 7.5, 8.0, 60.0, 140.0, 150.0, 1e10, inf])
+
 SPECIAL = (
     Sample("inverse of erf", torch.erfinv, (torch.tensor([-1.0, 1.0, 0.0, 0.999, -0.9999, 1.5, 1e-6]),)),
     Sample("inverse of erf in float64", torch.erfinv, (U.double(),)),
+    Sample("quantile of the normal distribution", special.ndtri, (torch.tensor([0, 1e-9, 0.2, 0.9, 1, 2]),)),
     Sample("complement of erf", torch.erfc, (X * 3,)),
     Sample("its scaled form", special.erfcx, (X * 5,)),
     Sample("logarithm of the normal distribution", special.log_ndtr, (X * 9,)),
@@ -101,9 +124,34 @@ SPECIAL = (
     Sample("digamma", torch.digamma, (EDGES,)),
     Sample("digamma in float64", torch.digamma, (X.double(),)),
     Sample("polygamma", lambda a: torch.polygamma(1, a) + torch.polygamma(2, a), (P,)),
+    Sample(
+        "of numbers below zero",
+        lambda a: (torch.polygamma(1, a), torch.polygamma(4, a), special.zeta(3.0, a)),
+        (torch.tensor([-8.5, -0.25, 0.0, -40.75]),),
+    ),
     Sample("zeta", special.zeta, (P + 1.5, P)),
+    Sample(
+        "its limits",
+        special.zeta,
+        (torch.tensor([1.0, 0.5, 2.5, nan, 2.0]), torch.tensor([2.0, 2.0, -0.5, 1.0, inf])),
+    ),
     Sample("Bessel functions", lambda a: (special.i0e(a), special.i1(a), special.i1e(a)), (X * 9,)),
+    Sample(
+        "and their limits",
+        lambda a: (torch.i0(a), special.i0e(a) * 1e18, special.i1(a), special.i1e(a) * 1e18),
+        (torch.tensor([nan, inf, 0.0, 3e38, -3e38]),),
+    ),
     Sample("a Bessel function in float64", torch.i0, (X.double() * 9,)),
+    Sample(
+        "shares of the gamma function",
+        lambda a, x: (torch.igamma(a, x), torch.igammac(a, x)),
+        (ORDERS.reshape(-1, 1).clone(), ORDERS),
+    ),
+    Sample(
+        "hypotenuses without end",
+        torch.hypot,
+        (torch.tensor([inf, nan, inf, 0.0]), torch.tensor([inf, -inf, nan, 0.0])),
+    ),
     Sample("neighboring number", torch.nextafter, (X, P)),
     Sample(
         "fraction and exponent",
@@ -198,6 +246,31 @@ WRITING = (
         (X, torch.tensor([1, 2, 0, 3])),
     ),
     Sample("by strides", lambda a: a.as_strided((4, 3), (1, 2), 1), (X,)),
+    *(
+        Sample(
+            f"one number by {how}",
+            partial(
+                older, lambda a, i, how=how: (a.scatter_reduce(0, i, a, how), a.index_reduce(0, i, a, how))
+            ),
+            (torch.tensor(3.0), torch.tensor(0)),
+        )
+        for how in ("mean", "amax")
+    ),
+    Sample(
+        "of one number",
+        lambda a, i: (a.scatter_add(0, i[0], a), a.unfold(0, 1, 1), a.index_select(0, i)),
+        (torch.tensor(3.0), torch.tensor([0])),
+    ),
+    Sample(
+        "copies of views",
+        lambda a: (
+            torch.narrow_copy(a, -1, 1, 2),
+            torch.permute_copy(a, (1, 0)),
+            torch.unbind_copy(a),
+            torch.view_copy(a, (2, 6)),
+        ),
+        (X,),
+    ),
     Sample("by strides of a transpose", lambda a: (a.mT + 1).as_strided((3, 3), (1, 2), 2), (X,)),
     Sample(
         "write by strides", lambda a, b: torch.as_strided_scatter(a, b, (2, 2), (1, 2), 1), (X, X[:2, :2])
@@ -245,6 +318,22 @@ RESIZING = (
     *(
         Sample(f"pooled and back, {rank} axes", partial(_unpooled, rank=rank), (floats(*shape),))
         for rank, shape in ((1, (2, 3, 6)), (2, (2, 3, 6, 8)), (3, (1, 2, 4, 4, 6)))
+    ),
+    *(
+        Sample(
+            f"maxima of windows that were drawn, {rank} axes",
+            lambda a, d, pool=pool, sizes=sizes: pool(a, 2, sizes, _random_samples=d, return_indices=True),
+            (data, floats(*data.shape[:2], rank).sigmoid()),
+        )
+        for rank, pool, data, sizes in (
+            (2, F.fractional_max_pool2d, IMAGE, (4, 5)),
+            (3, F.fractional_max_pool3d, floats(2, 3, 5, 4, 6), (3, 1, 4)),
+        )
+    ),
+    Sample(
+        "mean by a divisor with a rest",
+        lambda a: F.avg_pool2d(a, 3, 2, 1, ceil_mode=True, divisor_override=2),
+        (IMAGE[..., :8],),
     ),
     Sample("mean by a divisor", lambda a: F.avg_pool2d(a, 2, divisor_override=3), (IMAGE,)),
 )

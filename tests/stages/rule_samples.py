@@ -122,6 +122,7 @@ REDUCTIONS = (
     Sample("norm of a third order", lambda a: torch.linalg.vector_norm(a, 3.5, -1), (X,)),
     Sample("log of summed exponentials", lambda a: a.logsumexp(-1), (X,)),
     Sample("softmax of narrow floats", lambda a: a.softmax(-1).float(), (X.half(),)),
+    Sample("of one number", lambda a: (a.softmax(0), a.log_softmax(-1), a.topk(1)), (X[0, 0],)),
     Sample("median", lambda a: a.median(-1), (floats(3, 5),)),
     Sample("largest three", lambda a: a.topk(3, -1), (floats(3, 9),)),
     Sample("smallest three", lambda a: a.topk(3, 0, largest=False), (floats(9, 3),)),
@@ -214,6 +215,15 @@ IMAGES = (
     Sample("adaptive maximum", lambda a: F.adaptive_max_pool2d(a, (3, 4)), (IMAGE,)),
     Sample("adaptive mean", lambda a: F.adaptive_avg_pool2d(a, (3, 4)), (IMAGE,)),
     Sample("adaptive mean of one axis", lambda a: F.adaptive_avg_pool1d(a, 3), (floats(2, 3, 7),)),
+    Sample(
+        "adaptive means of one image",
+        lambda a, v: (
+            F.adaptive_avg_pool1d(a[0], 3),
+            F.adaptive_avg_pool2d(a, (3, 4)),
+            F.adaptive_avg_pool3d(v, (2, 3, 3)),
+        ),
+        (IMAGE[0], floats(2, 4, 3, 5)),
+    ),
     Sample("maximum with a rest", lambda a: F.max_pool2d(a, 3, 2, 1, ceil_mode=True), (IMAGE,)),
     Sample("mean with a rest", lambda a: F.avg_pool2d(a, 3, 2, 1, ceil_mode=True), (IMAGE,)),
     Sample("mean without the padding", lambda a: F.avg_pool2d(a, 3, 2, 1, count_include_pad=False), (IMAGE,)),
@@ -232,6 +242,21 @@ IMAGES = (
         (IMAGE,),
     ),
     Sample("exp2", lambda a: torch.exp2(a), (IMAGE,)),
+    *(
+        Sample(
+            f"trilinear to {size}, corners {corners}",
+            lambda a, size=size, corners=corners: F.interpolate(
+                a, size, mode="trilinear", align_corners=corners
+            ),
+            (floats(2, 3, 4, 5, 6),),
+        )
+        for size, corners in (((3, 9, 6), False), ((7, 1, 8), True))
+    ),
+    Sample(
+        "trilinear by a factor",
+        lambda a: F.interpolate(a, scale_factor=1.7, mode="trilinear"),
+        (floats(1, 2, 3, 4, 5),),
+    ),
     Sample("bicubic", lambda a: F.interpolate(a, (9, 11), mode="bicubic"), (IMAGE,)),
     Sample("linear", lambda a: F.interpolate(a, 11, mode="linear"), (floats(2, 3, 7),)),
     Sample(
@@ -261,6 +286,19 @@ IMAGES = (
         "transposed convolution",
         lambda a, w: F.conv_transpose2d(a, w, None, 2, 1, 1),
         (IMAGE, floats(3, 2, 3, 3)),
+    ),
+    Sample(
+        "transposed convolution with rows beyond it",
+        lambda a, w, b: F.conv_transpose2d(a, w, b, (1, 2), (0, 2), (2, 3), dilation=(4, 4)),
+        (IMAGE, floats(3, 2, 3, 3), floats(2)),
+    ),
+    Sample(
+        "statistics of norms",
+        lambda a: (
+            torch.native_layer_norm(a, (7, 9), None, None, 1e-5),
+            torch.native_group_norm(a, None, None, 2, 3, 63, 3, 1e-5),
+        ),
+        (IMAGE,),
     ),
     Sample(
         "attention",

@@ -10,6 +10,7 @@ from worker.translation.dtypes import wide
 from worker.translation.emitter import Emitter, dtype_of
 from worker.translation.products import biased
 from worker.translation.rule import Rules, rules_of
+from worker.translation.shapes import padded
 
 _CONVOLUTIONS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
 _TRANSPOSED = {
@@ -43,14 +44,27 @@ def _convolution(
         "out_dtype": wide(dtype),
     }
     if transposed:
-        output_padding = _sizes(output_padding, rank)
-        product = _TRANSPOSED[rank](data, weight, output_padding=output_padding, **shared)
+        beyond = _sizes(output_padding, rank)
+        product = _transposed(emit, data, weight, beyond, shared)
     else:
         product = _CONVOLUTIONS[rank](data, weight, **shared)
     if bias is not None:
         bias = emit(relax.op.reshape(bias, (1, -1, *([1] * rank))))
     result = biased(emit, product, bias, dtype)
     return relax.op.squeeze(result, [0]) if unbatched else result
+
+
+def _transposed(
+    emit: Emitter, data: relax.Expr, weight: relax.Expr, beyond: list[int], shared: dict[str, Any]
+) -> relax.Expr:
+    """TVM adds fewer rows than a stride. More are those that padding cuts off, and zeros behind them."""
+    operation, padding = _TRANSPOSED[len(beyond)], shared["padding"]
+    if all(more < stride for more, stride in zip(beyond, shared["strides"], strict=True)):
+        return operation(data, weight, output_padding=beyond, **shared)
+    whole = emit(operation(data, weight, **{**shared, "padding": [0] * len(beyond)}))
+    pairs = zip(reversed(padding), reversed(beyond), strict=True)
+    widths = [width for cut, more in pairs for width in (-cut, more - cut)]
+    return padded(emit, whole, widths, 0)
 
 
 def _sizes(values: Any, rank: int) -> list[int]:

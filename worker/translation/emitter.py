@@ -84,6 +84,10 @@ class Emitter:
         """
         return fixed(tuple(self.results[0].shape), str(self.node.target))
 
+    def reads(self, place: int) -> bool:
+        """Whether one of several results is read."""
+        return any(user.args[1:] == (place,) for user in self.node.users)
+
     def operands(self) -> list[Any]:
         """The node's tensors and numbers as torch knows them, for its rules of type promotion."""
         values = (getattr(leaf, "meta", {}).get("val", leaf) for leaf in pytree.tree_leaves(self.node.args))

@@ -20,8 +20,10 @@ _MOST_HALVINGS = 64
 
 
 def _matrix_exp(emit: Emitter, matrix: relax.Expr) -> relax.Expr:
-    whole = Result(sizes_of(matrix), dtype_of(matrix))
-    return each_matrix(emit, _exponential, [matrix], [whole, whole, whole])[0]
+    """In float64: squaring doubles what rounding did to elements that are small beside others."""
+    whole = Result(sizes_of(matrix), "float64")
+    wide = emit.cast(matrix, "float64")
+    return emit.cast(each_matrix(emit, _exponential, [wide], [whole, whole, whole])[0], dtype_of(matrix))
 
 
 def _exponential(matrix: Part, total: Part, scaled: Part, product: Part) -> None:

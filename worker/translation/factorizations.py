@@ -107,19 +107,45 @@ def _unpack(factors: Part, pivots: Part, permutation: Part, lower: Part, upper: 
 def _lu_solve(
     emit: Emitter, factors: relax.Expr, pivots: relax.Expr, right: relax.Expr, *, left: bool, adjoint: bool
 ) -> relax.Expr:
-    """Of ``A X = B``; the transposed systems by way of the factors themselves."""
-    (solution,) = each_matrix(
-        emit, _substitute, [factors, pivots, right], [Result(sizes_of(right), dtype_of(right))]
-    )
-    return solution
+    """Of ``A X = B``. ``X A = B`` is the system of both transposed."""
+    batch = emit.shape[:-2]
+    columns = right if left else _transposed(emit, right)
+    body = _substitute
+    if adjoint == left:
+        factors, body = _transposed(emit, factors), _substitute_transposed
+    operands = [
+        emit(relax.op.broadcast_to(one, (*batch, *shape_of(one)[-rank:])))
+        for one, rank in ((factors, 2), (pivots, 1), (columns, 2))
+    ]
+    (solution,) = each_matrix(emit, body, operands, [Result(sizes_of(columns), dtype_of(right))])
+    return solution if left else _transposed(emit, solution)
+
+
+def _transposed(emit: Emitter, matrix: relax.Expr) -> relax.Expr:
+    axes = list(range(len(shape_of(matrix))))
+    return emit(relax.op.permute_dims(matrix, [*axes[:-2], axes[-1], axes[-2]]))
 
 
 def _substitute(factors: Part, pivots: Part, right: Part, solution: Part) -> None:
     copy(right, solution)
-    with T.serial(0, pivots.sizes[0]) as i, when(pivots[i] - 1 != i), T.serial(0, right.sizes[1]) as c:
-        swap((solution, (i, c)), (solution, (pivots[i] - 1, c)))
+    with T.serial(0, pivots.sizes[0]) as i:
+        _exchange(pivots, solution, i)
     _solve(factors, solution, upper=False, unit=True)
     _solve(factors, solution, upper=True, unit=False)
+
+
+def _substitute_transposed(factors: Part, pivots: Part, right: Part, solution: Part) -> None:
+    """The factors are transposed too: the lower one is divided by, and rows are exchanged at the end."""
+    copy(right, solution)
+    _solve(factors, solution, upper=False, unit=False)
+    _solve(factors, solution, upper=True, unit=True)
+    with T.serial(0, pivots.sizes[0]) as step:
+        _exchange(pivots, solution, pivots.sizes[0] - 1 - step)
+
+
+def _exchange(pivots: Part, solution: Part, i: Any) -> None:
+    with when(pivots[i] - 1 != i), T.serial(0, solution.sizes[1]) as c:
+        swap((solution, (i, c)), (solution, (pivots[i] - 1, c)))
 
 
 def _solve(matrix: Part, solution: Part, upper: bool, unit: bool) -> None:

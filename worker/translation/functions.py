@@ -12,10 +12,10 @@ from worker.translation.rule import Decomposition, Rules
 
 
 def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Without squares that overflow."""
+    """Without squares that overflow; infinite where one side is, whatever the other."""
     larger, smaller = torch.maximum(x.abs(), y.abs()), torch.minimum(x.abs(), y.abs())
-    ratio = smaller / torch.where(larger == 0, 1.0, larger)
-    return larger * torch.sqrt(1 + ratio * ratio)
+    ratio = torch.where(larger == smaller, 1.0, smaller / torch.where(larger == 0, 1.0, larger))
+    return torch.where(x.isinf() | y.isinf(), torch.inf, larger * torch.sqrt(1 + ratio * ratio))
 
 
 def _signbit(x: torch.Tensor) -> torch.Tensor:
@@ -67,6 +67,13 @@ def _logaddexp2(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return _log_of_sum(x, y, torch.exp2, lambda share: torch.log1p(share) / math.log(2))
 
 
+def _normal_quantile(share: torch.Tensor) -> torch.Tensor:
+    """In float64, in which a small share is not lost beside 1."""
+    return (torch.erfinv(share.double() * 2 - 1) * math.sqrt(2)).to(
+        share.dtype if share.is_floating_point() else torch.get_default_dtype()
+    )
+
+
 def _ldexp(x: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
     return x * torch.pow(2.0, exponent)
 
@@ -107,6 +114,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "logaddexp2.default": _logaddexp2,
     "rrelu_with_noise_functional.default": _randomized_relu,
     "signbit.default": _signbit,
+    "special_ndtri.default": _normal_quantile,
 }
 
 RULES: Rules = tuple(Decomposition(f"aten.{name}", compute) for name, compute in _FUNCTIONS.items())

@@ -88,7 +88,11 @@ class Importer(ExportedProgramImporter):
             return self._by_rule(rule, Emitter(self.block_builder, node, stock, self.import_inline))
         if stock is None:
             raise UntranslatableError(f"{rule_name(node)} has no rule")
-        return stock(node)
+        return self._bound(stock(node))
+
+    def _bound(self, result: Any) -> Any:
+        """A call as a variable, which has a type: TVM's converters leave some calls bare."""
+        return self.block_builder.emit(result) if isinstance(result, relax.Call) else result
 
     def value_of(self, argument: Any) -> Any:
         """An argument of a node, its nodes replaced by what they became."""

@@ -36,7 +36,9 @@ def _embedding(
 
 
 def _index_select(emit: Emitter, table: relax.Expr, axis: int, indices: relax.Expr) -> relax.Expr:
-    return look_up(emit, table, indices, axis)
+    if shape_of(table):
+        return look_up(emit, table, indices, axis)
+    return relax.op.reshape(table, emit.shape)
 
 
 def _take(emit: Emitter, table: relax.Expr, indices: relax.Expr) -> relax.Expr:

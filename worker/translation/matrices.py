@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import torch
@@ -19,6 +20,13 @@ def _inverse_ex(matrix: Tensor, check_errors: bool = False) -> tuple[Tensor, Ten
     factors, pivots, info = torch.linalg.lu_factor_ex(matrix)
     ones = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device).expand_as(matrix)
     return torch.linalg.lu_solve(factors, pivots, ones), info
+
+
+def _inverse_of_tensor(tensor: Tensor, ind: int = 2) -> Tensor:
+    """Its first axes are the rows of a matrix, the others its columns."""
+    rows, columns = tensor.shape[:ind], tensor.shape[ind:]
+    inverse = torch.linalg.inv(tensor.reshape(prod(rows), prod(columns)))
+    return inverse.reshape(*columns, *rows)
 
 
 def _solve(matrix: Tensor, right: Tensor, *, left: bool = True) -> Tensor:
@@ -86,6 +94,17 @@ def _cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
     return _cholesky_solve(ones, factor, upper)
 
 
+def _rotated(
+    reflections: Tensor, scales: Tensor, other: Tensor, left: bool = True, transpose: bool = False
+) -> Tensor:
+    """The product with all columns of what the reflections make."""
+    rows, columns = reflections.shape[-2:]
+    square = torch.nn.functional.pad(reflections, (0, rows - columns))
+    rotation = torch.linalg.householder_product(square, scales)
+    turned = rotation.mT if transpose else rotation
+    return turned @ other if left else other @ turned
+
+
 def _triangular_solve(
     right: Tensor, matrix: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -99,7 +118,9 @@ def _triangular_solve(
 def _pseudo_inverse(
     matrix: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False
 ) -> Tensor:
-    """Singular values of less than the bound count as none."""
+    """Singular values of less than the bound count as none. Of a Hermitian one the lower triangle counts."""
+    if hermitian:
+        matrix = matrix.tril() + matrix.tril(-1).mT
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
     largest = values.amax(-1, keepdim=True)
     floor = torch.zeros((), dtype=values.dtype) if atol is None else atol.to(values.dtype).unsqueeze(-1)
@@ -127,6 +148,8 @@ _DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "linalg_lu_factor.default": _lu_factor,
     "linalg_pinv.atol_rtol_tensor": _pseudo_inverse,
     "linalg_solve.default": _solve,
+    "linalg_tensorinv.default": _inverse_of_tensor,
+    "ormqr.default": _rotated,
     "triangular_solve.default": _triangular_solve,
 }
 

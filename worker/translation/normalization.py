@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from tvm import relax
 
-from worker.translation.dtypes import wide
-from worker.translation.emitter import Emitter, axis_of, dtype_of, shape_of
+from worker.translation.dtypes import dtype_name, wide
+from worker.translation.emitter import Emitter, axis_of, dtype_of, fixed, shape_of
 from worker.translation.rule import Decomposition, Rules, Translate, rules_of
 
 _NORMED = ("float32", "float16")
@@ -18,8 +18,11 @@ _NORMED = ("float32", "float16")
 
 def _exponentials(operation: Callable[[relax.Expr, int], relax.Expr]) -> Translate:
     def translate(emit: Emitter, data: relax.Expr, axis: int, to_float: bool) -> relax.Expr:
-        axis = axis_of(axis, len(shape_of(data)))
-        return emit.cast(emit(operation(emit.cast(data, wide(dtype_of(data))), axis)), emit.dtype)
+        """A tensor without axes is given one."""
+        shape = shape_of(data)
+        rows = data if shape else emit(relax.op.reshape(data, (1,)))
+        found = emit(operation(emit.cast(rows, wide(dtype_of(data))), axis_of(axis, len(shape))))
+        return emit.cast(found if shape else emit(relax.op.reshape(found, ())), emit.dtype)
 
     return translate
 
@@ -34,8 +37,7 @@ def _group_norm(
     elements: int,
     groups: int,
     epsilon: float,
-) -> tuple[relax.Expr, None, None]:
-    """The mean and the deviation, which only gradients need, are left out."""
+) -> tuple[Any, ...]:
     dtype = dtype_of(data)
     gamma = emit.full((channels,), 1.0, dtype) if weight is None else weight
     beta = emit.full((channels,), 0.0, dtype) if bias is None else bias
@@ -43,7 +45,8 @@ def _group_norm(
     normed = relax.op.nn.group_norm(
         data, gamma, beta, num_groups=groups, channel_axis=1, axes=axes, epsilon=epsilon
     )
-    return emit(normed), None, None
+    rows = (batch, groups, channels // groups * elements)
+    return emit(normed), *_statistics(emit, data, epsilon, rows, 1)
 
 
 def _layer_norm(
@@ -53,20 +56,41 @@ def _layer_norm(
     weight: relax.Expr | None,
     bias: relax.Expr | None,
     epsilon: float,
-) -> tuple[relax.Expr, None, None]:
-    """Relax's norm knows two dtypes; of others it is written out. What only gradients need is left out."""
+) -> tuple[Any, ...]:
+    """Relax's norm knows two dtypes; of others it is written out."""
     dtype = dtype_of(data)
     gamma = emit.full(tuple(sizes), 1.0, dtype) if weight is None else weight
     beta = emit.full(tuple(sizes), 0.0, dtype) if bias is None else bias
     axes = list(range(-len(sizes), 0))
+    statistics = _statistics(emit, data, epsilon, shape_of(data), len(sizes))
     if dtype in _NORMED:
-        return emit(relax.op.nn.layer_norm(data, gamma, beta, axes=axes, epsilon=epsilon)), None, None
+        return emit(relax.op.nn.layer_norm(data, gamma, beta, axes=axes, epsilon=epsilon)), *statistics
     values, scales, shifts = (emit.cast(part, wide(dtype)) for part in (data, gamma, beta))
     centered = emit(values - emit(relax.op.mean(values, axes, keepdims=True)))
     variance = emit(relax.op.mean(emit(centered * centered), axes, keepdims=True))
     deviation = emit(relax.op.sqrt(emit(variance + relax.const(epsilon, wide(dtype)))))
     normed = emit(emit(emit(centered / deviation) * scales) + shifts)
-    return emit.cast(normed, dtype), None, None
+    return emit.cast(normed, dtype), *statistics
+
+
+def _statistics(
+    emit: Emitter, data: relax.Expr, epsilon: float, rows: tuple[Any, ...], count: int
+) -> tuple[Any, Any]:
+    """The mean and the inverse of the deviation over the last axes, where they are read: gradients do."""
+    if not (emit.reads(1) or emit.reads(2)):
+        return None, None
+    dtype, axes = wide(dtype_of(data)), list(range(-count, 0))
+    values = emit(relax.op.reshape(emit.cast(data, dtype), rows))
+    mean = emit(relax.op.mean(values, axes, keepdims=True))
+    variance = emit(relax.op.variance(values, axes, keepdims=True))
+    inverse = emit(relax.op.rsqrt(emit(variance + relax.const(epsilon, dtype))))
+    shapes = [result.shape for result in emit.results[1:]]
+    dtypes = [dtype_name(result.dtype) for result in emit.results[1:]]
+    mean, inverse = (
+        emit(relax.op.reshape(emit.cast(one, dtype), fixed(tuple(shape), "statistics of a norm")))
+        for one, dtype, shape in zip((mean, inverse), dtypes, shapes, strict=True)
+    )
+    return mean, inverse
 
 
 def _norm_of_batch(

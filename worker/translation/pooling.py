@@ -11,13 +11,14 @@ from tvm import relax, te, tirx
 
 from worker.translation.emitter import Emitter, dtype_of, fixed, shape_of
 from worker.translation.rule import Decomposition, Rules, Translate, rules_of
-from worker.translation.untranslatable import UntranslatableError
 
 Places = Callable[[int, Any, Any], Any]
 """Where an axis is read: from the axis, a place of the result and a step within its window."""
 
 PLANE, VOLUME = 2, 3
 """How many axes are pooled."""
+_PLACES = 1
+"""The result that says where."""
 STRIDES = 2
 """The place of a max pool's strides among its arguments. Absent ones are the window's, and so are
 empty ones, which TVM does not know."""
@@ -51,7 +52,7 @@ def _max_with_places(rank: int) -> Translate:
         is_ceiled: bool,
     ) -> Any:
         is_stock = strides or len(emit.node.args) <= STRIDES
-        if is_stock and not _reads_places(emit):
+        if is_stock and not emit.reads(_PLACES):
             return emit.stock()
         windows, steps, before, apart = (
             _sizes(one, rank) for one in (window, strides or window, padding, dilation)
@@ -63,10 +64,6 @@ def _max_with_places(rank: int) -> Translate:
         return _pooled(emit, data, rank, windows, place)
 
     return translate
-
-
-def _reads_places(emit: Emitter) -> bool:
-    return any(user.args[1:] == (1,) for user in emit.node.users)
 
 
 def _sizes(values: list[int], rank: int) -> list[int]:
@@ -84,7 +81,7 @@ def _pooled(
     def compute(tensor: te.Tensor) -> list[te.Tensor]:
         return _largest(tensor, shape, lengths, places)
 
-    if not _reads_places(emit):
+    if not emit.reads(_PLACES):
         values = emit.tensor_expression(lambda tensor: _largest_only(tensor, shape, lengths, places), batched)
         return (emit(relax.op.squeeze(values, [0])) if unbatched else values), None
     pair = emit.tensor_expression(compute, batched)
@@ -157,16 +154,28 @@ def _mean(rank: int) -> Translate:
     ) -> Any:
         if divisor is None:
             return emit.stock()
-        if is_ceiled:
-            raise UntranslatableError("a mean with a divisor of its own and windows beyond the edge")
         windows, steps, before = (_sizes(one, rank) for one in (window, strides or window, padding))
         unbatched = data.ty.ndim == rank + 1
         batched = emit(relax.op.expand_dims(data, 0)) if unbatched else data
+        if is_ceiled:
+            batched = _padded(emit, batched, windows, steps, before)
+            before = [0] * rank
         mean = emit(operation(batched, windows, steps, before, count_include_pad=True))
         means = emit(relax.op.squeeze(mean, [0])) if unbatched else mean
         return relax.op.multiply(means, relax.const(prod(windows) / divisor, dtype_of(data)))
 
     return translate
+
+
+def _padded(
+    emit: Emitter, data: relax.Expr, windows: list[int], steps: list[int], before: list[int]
+) -> relax.Expr:
+    """With zeros around it, up to where the last window ends."""
+    given, counts = fixed(shape_of(data)[2:], "pooling"), emit.shape[-len(windows) :]
+    pairs = [0, 0, 0, 0]
+    for size, count, window, step, width in zip(given, counts, windows, steps, before, strict=True):
+        pairs += [width, max((count - 1) * step + window - size - width, 0)]
+    return emit(relax.op.nn.pad(data, pairs))
 
 
 def _least(dtype: str) -> Any:

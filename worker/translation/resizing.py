@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
+from torch._decomp.decompositions import _compute_scale, upsample_compute_output_size
 from tvm import relax
 
 from worker.translation.emitter import Emitter, dtype_of, fixed, shape_of
 from worker.translation.indexing import look_up
-from worker.translation.rule import Rules, rules_of
+from worker.translation.rule import Decomposition, Rules, rules_of
 
 Sizes = list[int] | None
 Factors = list[float] | None
@@ -69,4 +71,30 @@ def _read(emit: Emitter, data: relax.Expr, axis: int, places: np.ndarray[Any, An
     return look_up(emit, data, relax.const(np.minimum(places, last), "int64"), axis)
 
 
-RULES: Rules = rules_of({"aten.upsample_nearest2d.vec": _nearest, "aten.upsample_bilinear2d.vec": _linear})
+def _trilinear(volume: torch.Tensor, sizes: Sizes, align_corners: bool, factors: Factors) -> torch.Tensor:
+    """Axis after axis: torch's decomposition reads each element at eight places, whose indices are long."""
+    wanted = upsample_compute_output_size(volume.shape, sizes, factors)
+    result = volume if volume.dtype == torch.float64 else volume.float()
+    for axis, size in enumerate(wanted):
+        scale = _compute_scale(
+            volume.shape[2 + axis], size, align_corners, factors[axis] if factors else None
+        )
+        result = _between(result, 2 + axis, size, scale, align_corners)
+    return result.to(volume.dtype)
+
+
+def _between(data: torch.Tensor, axis: int, size: int, scale: float, align_corners: bool) -> torch.Tensor:
+    """Between the two nearest of one axis."""
+    places = torch.arange(size, dtype=data.dtype)
+    at = places * scale if align_corners else ((places + 0.5) * scale - 0.5).clamp(min=0)
+    low = at.to(torch.int64)
+    below = data.index_select(axis, low)
+    above = data.index_select(axis, (low + 1).clamp(max=data.shape[axis] - 1))
+    share = (at - low).reshape(-1, *[1] * (data.dim() - 1 - axis))
+    return below + (above - below) * share
+
+
+RULES: Rules = (
+    *rules_of({"aten.upsample_nearest2d.vec": _nearest, "aten.upsample_bilinear2d.vec": _linear}),
+    Decomposition("aten.upsample_trilinear3d.vec", _trilinear),
+)

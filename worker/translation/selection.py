@@ -30,6 +30,8 @@ def _stable_sort(emit: Emitter, data: relax.Expr, *, dim: int, descending: bool)
 
 
 def _topk(emit: Emitter, data: relax.Expr, k: int, axis: int, largest: bool, is_sorted: bool) -> Any:
+    if k and not shape_of(data):
+        return data, emit(relax.op.zeros((), "int64"))
     if k and 0 not in shape_of(data):
         return emit.stock()
     shape = emit.shape

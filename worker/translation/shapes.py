@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ _OLD_REDUCTIONS = {"add": "add", "multiply": "mul"}
 _REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
 
 
-def _pad(emit: Emitter, data: relax.Expr, widths: list[int], value: Any) -> relax.Expr:
+def padded(emit: Emitter, data: relax.Expr, widths: list[int], value: Any) -> relax.Expr:
     """Widths come in pairs from the last axis; those below zero cut off."""
     rank = len(shape_of(data))
     before, after = [0] * rank, [0] * rank
@@ -114,7 +115,10 @@ def _scatter_value(emit: Emitter, data: relax.Expr, axis: int, index: relax.Expr
 def _scattered(
     emit: Emitter, data: relax.Expr, axis: int, index: relax.Expr, source: relax.Expr, reduction: str
 ) -> relax.Expr:
-    dtype, axis = dtype_of(data), axis_of(axis, len(shape_of(data)))
+    dtype, shape, axis = dtype_of(data), shape_of(data), axis_of(axis, len(shape_of(data)))
+    if not shape:
+        data, index, source = (emit(relax.op.reshape(one, (1,))) for one in (data, index, source))
+        return emit(relax.op.reshape(_scattered(emit, data, 0, index, source, reduction), ()))
     if dtype == "bool":
         data, source = emit.cast(data, "int8"), emit.cast(source, "int8")
     return emit.cast(emit(relax.op.scatter_elements(data, index, source, axis, reduction)), dtype)
@@ -144,18 +148,29 @@ def _masked_scatter(data: torch.Tensor, mask: torch.Tensor, source: torch.Tensor
 
 def _unfold(data: torch.Tensor, axis: int, size: int, step: int) -> torch.Tensor:
     """Windows along an axis, as a new last axis."""
-    axis = axis % max(data.dim(), 1)
+    if not data.dim():
+        return data.reshape(1)[:size]
+    axis = axis % data.dim()
     count = (data.shape[axis] - size) // step + 1
     places = (torch.arange(count).unsqueeze(1) * step + torch.arange(size)).flatten()
     windows = data.index_select(axis, places)
     return windows.unflatten(axis, (count, size)).movedim(axis + 1, -1)
 
 
+_COPIES: dict[str, Callable[..., Any]] = {
+    "narrow_copy.default": torch.Tensor.narrow,
+    "permute_copy.default": torch.Tensor.permute,
+    "unbind_copy.int": torch.Tensor.unbind,
+    "view_copy.default": torch.Tensor.reshape,
+    "view_copy.dtype": torch.Tensor.view,
+}
+"""By the view whose elements they copy; torch decomposes the others."""
+
 RULES: Rules = (
     *rules_of(
         {
             "aten.cat.default": _cat,
-            "aten.constant_pad_nd.default": _pad,
+            "aten.constant_pad_nd.default": padded,
             "aten.scatter.reduce": _scatter_joined,
             "aten.scatter.src": _scatter,
             "aten.scatter.value": _scatter_value,
@@ -167,4 +182,5 @@ RULES: Rules = (
     Decomposition("aten.select_scatter.default", _select_scatter),
     Decomposition("aten.masked_scatter.default", _masked_scatter),
     Decomposition("aten.unfold.default", _unfold),
+    *(Decomposition(f"aten.{name}", view) for name, view in _COPIES.items()),
 )

@@ -1,7 +1,7 @@
 """Special functions of one element, each as one tensor expression.
 
 Sources: M. Giles, "Approximating the erfinv function", and two of Newton's steps, for ``erfinv``;
-NIST's Digital Library of Mathematical Functions, 5.11 (digamma), 25.11 (Hurwitz's zeta), 10.25 and 10.40
+NIST's Digital Library of Mathematical Functions, 5.11 (digamma), 10.25 and 10.40
 (modified Bessel functions) and 7.9 (the scaled complement of erf).
 """
 
@@ -17,11 +17,9 @@ from worker.translation.arithmetic import broadcast
 from worker.translation.dtypes import wide
 from worker.translation.elements import Element, each, named
 from worker.translation.emitter import Emitter
+from worker.translation.gammas import BERNOULLI, SHIFT, hurwitz_zeta
 from worker.translation.rule import Rules, Translate, rules_of
 
-_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
-_SHIFT = 10
-"""Beyond it the series of Bernoulli's numbers are exact to float64's last digits."""
 _NEAR = 15.0
 """Below it the Bessel functions are computed by their power series, above by the asymptotic one."""
 _FRACTIONS = 40
@@ -112,43 +110,21 @@ def _digamma(x: Any) -> Any:
 def _digamma_of_positive(x: Any) -> Any:
     """``ψ(x + 10)`` less what lies between."""
     total = _number(0, x)
-    for step in range(_SHIFT):
+    for step in range(SHIFT):
         total = total + _number(1, x) / (x + _number(step, x))
 
     def series(far: Any) -> Any:
         square = _number(1, x) / (far * far)
-        terms = tuple(number / (2 * place) for place, number in enumerate(_BERNOULLI, 1))
+        terms = tuple(number / (2 * place) for place, number in enumerate(BERNOULLI, 1))
         return tirx.log(far) - _number(0.5, x) / far - square * _polynomial(square, terms[::-1])
 
-    is_far = x > _SHIFT
-    shifted = named(x + _number(_SHIFT, x), series) - total
+    is_far = x > SHIFT
+    shifted = named(x + _number(SHIFT, x), series) - total
     return tirx.Select(is_far, series(x), shifted)
 
 
-def _zeta(order: Any, x: Any) -> Any:
-    """Hurwitz's zeta for orders above 1 and positive ``x``, by Euler and Maclaurin."""
-    far = x + _number(_SHIFT, x)
-    total = _number(0, x)
-    for step in range(_SHIFT):
-        total = total + tirx.power(x + _number(step, x), -order)
-
-    def rest(power: Any) -> Any:
-        """From the power ``far ** -order``."""
-        sum_ = power * far / (order - 1) + power * 0.5
-        factor = power * order / far
-        for place, number in enumerate(_BERNOULLI, 1):
-            sum_ = sum_ + factor * (number / math.factorial(2 * place))
-            factor = factor * (order + (2 * place - 1)) * (order + 2 * place) / (far * far)
-        return sum_
-
-    found = total + named(tirx.power(far, -order), rest)
-    is_known = tirx.all(order > 1, x > 0)
-    return tirx.Select(is_known, found, _number(math.nan, x))
-
-
-def _zeta_of(emit: Emitter, order: Any, x: Any) -> relax.Expr:
-    operands = (emit.cast(one, emit.dtype) for one in (order, x))
-    return emit.tensor_expression(broadcast(_zeta), *operands)
+def _zeta(emit: Emitter, order: Any, x: Any) -> relax.Expr:
+    return emit.cast(hurwitz_zeta(emit, order, x), emit.dtype)
 
 
 def _polygamma(emit: Emitter, order: int, data: relax.Expr) -> relax.Expr:
@@ -156,7 +132,8 @@ def _polygamma(emit: Emitter, order: int, data: relax.Expr) -> relax.Expr:
     if order == 0:
         return _elementwise(_digamma)(emit, data)
     sign = (-1) ** (order + 1) * float(math.factorial(order))
-    return _elementwise(lambda x: _zeta(_number(order + 1, x), x) * _number(sign, x))(emit, data)
+    zeta = hurwitz_zeta(emit, relax.const(order + 1, "float64"), data)
+    return emit.cast(emit(relax.op.multiply(zeta, relax.const(sign, "float64"))), emit.dtype)
 
 
 def _bessel(order: int, is_scaled: bool) -> Element:
@@ -188,12 +165,12 @@ def _near_series(x: Any, order: int) -> Any:
 
 def _far_series(x: Any, order: int) -> Any:
     """Scaled: ``(1 - (m - 1) / (8 x) (1 - (m - 9) / (16 x) (…))) / √(2 π x)`` with ``m = 4 n²``."""
-    near = tirx.max(x, _number(_NEAR, x))
+    near = tirx.Select(x <= _NEAR, _number(_NEAR, x), x)
     total = _number(1, x)
     for k in range(24, 0, -1):
         share = (4 * order * order - (2 * k - 1) ** 2) / (8 * k)
         total = _number(1, x) - total * _number(share, x) / near
-    return total / tirx.sqrt(near * _number(2 * math.pi, x))
+    return total / (tirx.sqrt(near) * _number(math.sqrt(2 * math.pi), x))
 
 
 def _erfcx(x: Any) -> Any:
@@ -221,7 +198,13 @@ _FUNCTIONS: dict[str, Translate] = {
     "special_i1e": _elementwise(_bessel(1, is_scaled=True)),
     "special_modified_bessel_i0": _elementwise(_bessel(0, is_scaled=False)),
     "special_modified_bessel_i1": _elementwise(_bessel(1, is_scaled=False)),
-    "special_zeta": _zeta_of,
+    "special_zeta": _zeta,
 }
 
-RULES: Rules = rules_of({f"aten.{name}.default": translate for name, translate in _FUNCTIONS.items()})
+RULES: Rules = rules_of(
+    {
+        **{f"aten.{name}.default": translate for name, translate in _FUNCTIONS.items()},
+        "aten.special_zeta.other_scalar": _zeta,
+        "aten.special_zeta.self_scalar": _zeta,
+    }
+)

@@ -23,6 +23,9 @@ def _put(data: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 def _index_reduce(
     data: Tensor, axis: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
+    if not data.dim():
+        rows, sources = data.reshape(1), source.reshape(-1)
+        return _index_reduce(rows, 0, index, sources, reduce, include_self=include_self).reshape(())
     shape = [1] * source.dim()
     shape[axis] = index.numel()
     places = index.reshape(shape).expand(source.shape)
