@@ -221,14 +221,31 @@ def test_the_rules_go_by_the_names_of_calls() -> None:
     assert "tirx.sqrt" not in RULES
 
 
+def padded(x: te.Tensor, i: tirx.Var, function: Callable[..., object] = lambda value: value) -> object:
+    """A function of the element before, zero where there is none."""
+    return tirx.if_then_else(i > 0, function(x[i - 1]), 0.0)
+
+
 @pytest.mark.parametrize(
     ("guard", "terms"),
     [
         (lambda x, i: tirx.Select(x[i] > 0, x[i], tirx.exp(x[i] / 3)), True),
+        (lambda x, i: tirx.Select(x[i // 4] > 0, x[i // 4], tirx.exp(x[i // 4])), True),
+        (lambda x, i: tirx.Select(padded(x, i) > 0, x[i], tirx.exp(padded(x, i))), False),
+        (lambda x, i: tirx.Select(padded(x, i) > 0, 0.0, tirx.exp(padded(x, i))), True),
+        (lambda x, i: tirx.Select(padded(x, i) > 0, tirx.exp(x[i - 1]), 0.0), False),
         (lambda x, i: tirx.Select(i > 0, tirx.exp(x[i - 1]), 0.0), False),
         (lambda x, i: tirx.Select(x[i] > 0, x[i], tirx.exp(tirx.Cast("float32", 7 // i))), False),
     ],
-    ids=["its condition reads it", "what is outside", "a quotient by zero"],
+    ids=[
+        "its condition reads it",
+        "a quotient by four",
+        "what is read anywhere",
+        "its condition reads it where it may",
+        "its condition reads it in a branch",
+        "what is outside",
+        "a quotient by zero",
+    ],
 )
 def test_terms_stay_in_a_branch_that_guards_them(guard: Callable[..., object], terms: bool) -> None:
     x = te.placeholder((40,), "float32", "x")
@@ -237,3 +254,19 @@ def test_terms_stay_in_a_branch_that_guards_them(guard: Callable[..., object], t
     code = with_vector_math(te.create_prim_func([x, y])).script()
 
     assert ("term" in code, "Let(" in code) == (terms, not terms)
+
+
+@pytest.mark.parametrize(
+    "guarded",
+    [lambda x, i: padded(x, i, tirx.tanh), lambda x, i: tirx.Select(i > 0, tirx.tanh(x[i - 1]), 0.0)],
+    ids=["if_then_else", "select"],
+)
+def test_a_branch_within_an_argument_keeps_what_it_guards(guarded: Callable[..., object]) -> None:
+    x = te.placeholder((40,), "float32", "x")
+    y = te.compute((40,), lambda i: tirx.exp(guarded(x, i)), "y")
+
+    reading = [
+        line for line in with_vector_math(te.create_prim_func([x, y])).script().splitlines() if "x[v" in line
+    ]
+
+    assert all("if_then_else" in line or "Select" in line for line in reading if "reads" not in line)

@@ -55,6 +55,7 @@ from worker.schedules import nest
 from worker.schedules import vector_powers as powers
 from worker.schedules import vector_trigonometry as trigonometry
 from worker.schedules.blocks import is_branch
+from worker.schedules.guards import guards
 from worker.schedules.vector_functions import erf, exp, log, sigmoid, tanh
 from worker.schedules.vector_numbers import FLOAT32, FORMATS, Expression
 
@@ -93,9 +94,6 @@ RULES: Rules = {
 
 _IN_BRANCHES = {name: rule for name, rule in RULES.items() if name != "tirx.fmod"}
 """Inside a branch terms stay in the expression, which must not be long."""
-
-
-_QUOTIENTS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 
 
 def with_vector_math(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -148,7 +146,7 @@ class _Terms:
             return self._flat(_rewritten(plain), terms) if _rule(plain) is not None else plain
 
         def branch(select: tirx.Select, mutator: Any) -> Expression:
-            if self._guards(select):
+            if guards(select, self._is_term):
                 return tvm_ffi.structural_map(select, (Call, _within_branch))
             return mutator.default_mutate(select)
 
@@ -156,18 +154,20 @@ class _Terms:
         value = tvm_ffi.structural_mutate(store.value, rules)
         return nest.sequence(*terms, tirx.BufferStore(store.buffer, value, store.indices))
 
-    def _guards(self, select: tirx.Select) -> bool:
-        """Whether it may keep something from being read that neither its condition reads nor is a term."""
-        read = nest.loads_of(select.condition)
-        loads = (*nest.loads_of(select.true_value), *nest.loads_of(select.false_value))
-        return _divides(select) or not all(self._is_term(load) or _is_among(load, read) for load in loads)
-
     def _is_term(self, load: TensorLoad) -> bool:
         return any(load.source.same_as(register) for register in self._registers)
 
     def _flat(self, expression: Expression, terms: list[tirx.Stmt]) -> Expression:
-        """An expression without ``Let``."""
-        return tvm_ffi.structural_mutate(expression, (tirx.Let, self._bound(terms)))
+        """An expression without ``Let``, except in branches that guard what these read."""
+
+        def call(call: Call, mutator: Any) -> Expression:
+            return call if is_branch(call) else mutator.default_mutate(call)
+
+        def branch(select: tirx.Select, mutator: Any) -> Expression:
+            return select if guards(select, self._is_term) else mutator.default_mutate(select)
+
+        rules = ((Call, call), (tirx.Select, branch), (tirx.Let, self._bound(terms)))
+        return tvm_ffi.structural_mutate(expression, rules)
 
     def _bound(self, terms: list[tirx.Stmt]) -> Callable[[tirx.Let, Any], Expression]:
         """What a ``Let`` binds joins the terms."""
@@ -179,21 +179,6 @@ class _Terms:
             return mutator.mutate(nest.substitute(let.body, {let.var: register[self._lane]}))
 
         return bound
-
-
-def _is_among(load: TensorLoad, loads: tuple[TensorLoad, ...]) -> bool:
-    return any(tvm_ffi.structural_equal(load, other) for other in loads)
-
-
-def _divides(expression: Expression) -> bool:
-    """Whether it has quotients of integers, which by zero would end the process."""
-    found: list[bool] = []
-
-    def note(quotient: Any) -> None:
-        found.append("int" in nest.dtype_of(quotient))
-
-    tvm_ffi.structural_walk(expression, [(kind, note) for kind in _QUOTIENTS])
-    return any(found)
 
 
 def _rule(call: Call, rules: Rules = RULES) -> Rule | None:
