@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -144,10 +145,7 @@ async def watch(
             # a look that took long (thousands of files) is followed by a rest as long
             rest = max(interval_seconds(usage, limits), time.monotonic() - started)
             verdict = judge(usage, limits, cancelled())
-            if verdict is None:
-                resting = asyncio.ensure_future(job.wait(rest))
-                # late only where this loop is, which is no job's fault
-                verdict = await _meanwhile(resting, overdue, rest + LOOK_SECONDS)
+            verdict = verdict or await _meanwhile(asyncio.ensure_future(job.wait(rest)), overdue)
         if verdict is not None:
             await job.kill()
             await asyncio.wait({look})
@@ -156,14 +154,18 @@ async def watch(
 
 
 async def _meanwhile(
-    busy: asyncio.Future[Any], overdue: Callable[[], Verdict | None], most_seconds: float
+    busy: asyncio.Future[Any], overdue: Callable[[], Verdict | None], most_seconds: float = inf
 ) -> Verdict | None:
-    """Wait for a look or a rest, and mind the clock and the user: a job can make both last."""
-    deadline = time.monotonic() + most_seconds
+    """Wait for a look or a rest, and mind the clock and the user: a job can make a look last.
+
+    Time in ticks: where this loop was held up, one tick lasts, which is no job's fault.
+    """
+    ticks = 0
     while not busy.done():
         await asyncio.wait({busy}, timeout=TICK_SECONDS)
+        ticks += 1
         verdict = overdue()
-        if verdict is None and not busy.done() and time.monotonic() > deadline:
+        if verdict is None and not busy.done() and ticks * TICK_SECONDS > most_seconds:
             verdict = Verdict(
                 ErrorCode.CHILD_MISBEHAVED, f"it cannot be watched: a look took {most_seconds} s"
             )

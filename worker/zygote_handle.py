@@ -58,7 +58,7 @@ class Zygote:
         self._listener: asyncio.Task[None] | None = None
         self._numbers = itertools.count(1)
         self._children: dict[str, Child] = {}
-        self._disposals: set[asyncio.Task[None]] = set()
+        self._disposals: dict[asyncio.Task[None], int | None] = {}
         self._lock = asyncio.Lock()
 
     @property
@@ -86,8 +86,7 @@ class Zygote:
             ZygoteLostError: the zygote ended meanwhile, or could not fork.
         """
         await self.ensure_running()
-        if self._disposals:  # they end whatever runs as the slot's user
-            await asyncio.wait(self._disposals)
+        await self._disposed(order.confinement)
         with ExitStack() as undo:
             with _fifo(Path(order.messages)) as messages:
                 undo.callback(messages.close)
@@ -165,8 +164,15 @@ class Zygote:
                 await end_group(await child.started, self._groups)
 
         disposal = asyncio.create_task(dispose())
-        self._disposals.add(disposal)
-        disposal.add_done_callback(self._disposals.discard)
+        self._disposals[disposal] = child.uid
+        disposal.add_done_callback(self._disposals.pop)
+
+    async def _disposed(self, confinement: Confinement) -> None:
+        """Wait for the disposals that would end whatever runs as the slot's user."""
+        uid = _uid(confinement)
+        same = [disposal for disposal, other in self._disposals.items() if uid is not None and other == uid]
+        if same:
+            await asyncio.wait(same)
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
@@ -217,8 +223,11 @@ def _fifo(path: Path) -> Iterator[FileIO]:
 
 def _child(confinement: Confinement) -> Child:
     loop = asyncio.get_running_loop()
-    uid = None if confinement.mode is SandboxMode.OFF else confinement.uid
-    return Child(uid, loop.create_future(), loop.create_future())
+    return Child(_uid(confinement), loop.create_future(), loop.create_future())
+
+
+def _uid(confinement: Confinement) -> int | None:
+    return None if confinement.mode is SandboxMode.OFF else confinement.uid
 
 
 def _group(pid: int, uid: int | None) -> Group:

@@ -4,7 +4,7 @@ import importlib.util
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,6 +111,9 @@ def _parts(entry: str, returned: Any) -> tuple[Any, Inputs, Dimensions]:
     parts = returned if isinstance(returned, tuple) and len(returned) in (2, 3) else (returned,)
     inputs = parts[1] if len(parts) > 1 else ()
     dimensions = parts[2] if len(parts) > 2 else NO_DIMENSIONS
+    if not isinstance(inputs, Mapping | Sequence) or isinstance(inputs, str):
+        given = type(inputs).__name__
+        raise InvalidArgumentError(f"{entry} returned {given} as inputs, not {{'x': (1, 784)}} or (tensor,)")
     if not isinstance(dimensions, Mapping):
         given = type(dimensions).__name__
         raise InvalidArgumentError(f"{entry} returned {given} as dimensions, not {{'batch': (1, 64)}}")
@@ -125,12 +128,12 @@ def _told_by_its_line(entry: str) -> Iterator[None]:
         yield
     except BessemerError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         said = f"{type(error).__name__}: {error}"
         raise ExportError(f"{entry} raised {said}{_place(error, file)}") from error
 
 
-def _place(error: Exception, file: Path) -> str:
+def _place(error: BaseException, file: Path) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(file)]
     return f" ({file.name}:{lines[-1]})" if lines else ""

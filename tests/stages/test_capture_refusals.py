@@ -17,6 +17,7 @@ from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save
 from worker.errors import JobError
 from worker.formats.inspect import inspect_model
+from worker.formats.training import refuse_training
 
 
 def refusal(path: Path, *inputs: str) -> JobError:
@@ -137,6 +138,36 @@ def test_what_no_library_could_repeat_is_refused(
     error = refusal(script(module, tmp_path / "model"), "x=2x3")
     assert error.code is code
     assert told in error.detail
+
+
+class Attending(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        dropout = 0.5 if self.training else 0.0
+        return nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=dropout)
+
+
+DROPPING = {
+    "in place": nn.Sequential(nn.ReLU(), nn.Dropout(inplace=True)),
+    "of channels": nn.Dropout1d(),
+    "in attention": Attending(),
+    "between recurrent layers": nn.LSTM(3, 3, num_layers=2, dropout=0.5),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")
+@pytest.mark.parametrize("module", DROPPING.values(), ids=DROPPING)
+def test_every_dropout_of_training_mode_is_found_without_a_run(module: nn.Module) -> None:
+    x = (torch.zeros(1, 1, 3),)
+    with pytest.raises(JobError, match="draws random numbers") as caught:
+        refuse_training(torch.export.export(module.train(), x))
+    assert caught.value.code is ErrorCode.MODEL_STATEFUL
+    refuse_training(torch.export.export(module.eval(), x))
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")
+@pytest.mark.parametrize("module", [nn.Dropout(0), nn.GRU(3, 3)], ids=["none dropped", "one layer"])
+def test_what_drops_nothing_in_training_mode_is_taken(module: nn.Module) -> None:
+    refuse_training(torch.export.export(module.train(), (torch.zeros(1, 1, 3),)))
 
 
 @pytest.fixture

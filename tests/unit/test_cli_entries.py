@@ -19,8 +19,10 @@ def file(tmp_path: Path) -> Path:
         "def named(): return b'a model', {'x': ('batch', 784)}, {'batch': (1, 64)}\n"
         "def nothing(): return None\n"
         "def numbers(): return b'a model', {'x': (1, 784)}, 3\n"
+        "def bare(): return b'a model', {1, 784}\n"
         "def broken():\n    print('as far as here')\n    return CONTENT + 1\n"
         "constant = 3\n"
+        "def leaving(): raise SystemExit(0)\n"
     )
     return path
 
@@ -54,6 +56,7 @@ def test_a_models_inputs_and_dimensions_are_the_functions_or_those_that_are_give
     [
         ("nothing", "returned NoneType, not a path"),
         ("numbers", "returned int as dimensions"),
+        ("bare", "returned set as inputs"),
         ("constant", "has no function"),
         ("gone", "has no function 'gone'"),
         ("", "has no function ''"),
@@ -72,9 +75,14 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_what_a_function_raises_is_told_with_its_line_and_what_it_prints_is_no_result(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(ExportError, match=r":broken raised TypeError: .* \(entry_of_a_test\.py:9\)$"):
+    with pytest.raises(ExportError, match=r":broken raised TypeError: .* \(entry_of_a_test\.py:10\)$"):
         make_model(f"{file}:broken", tmp_path)
     assert capsys.readouterr() == ("", "as far as here\n")
+
+
+def test_a_function_that_leaves_python_is_told_as_one_that_raises(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r":leaving raised SystemExit: 0 \(entry_of_a_test\.py:12\)$"):
+        make_model(f"{file}:leaving", tmp_path)
 
 
 def test_a_python_file_without_a_function_is_no_model(file: Path) -> None:

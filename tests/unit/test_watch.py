@@ -1,4 +1,7 @@
-from dataclasses import replace
+import asyncio
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +15,7 @@ from worker.watch import (
     exceeded,
     interval_seconds,
     judge,
+    watch,
 )
 
 LIMITS = Limits(
@@ -80,3 +84,33 @@ def test_a_verdict_says_what_was_used_of_what_was_allowed() -> None:
 )
 def test_a_job_is_looked_at_more_often_when_it_nears_a_limit(usage: Usage, seconds: float) -> None:
     assert interval_seconds(usage, LIMITS) == seconds
+
+
+@dataclass
+class Resting:
+    """A job that ends after its first rest, of which somebody else makes a long one."""
+
+    folder: Path
+    rests: int = 0
+    pid = os.getpid()
+    uid = None
+    baseline_bytes = 0
+
+    def running(self) -> bool:
+        return self.rests == 0
+
+    async def wait(self, _seconds: float) -> None:
+        await asyncio.sleep(0.1)
+        self.rests += 1
+
+    async def kill(self) -> None:
+        self.rests = -1
+
+
+async def test_a_late_rest_is_no_jobs_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.watch.TICK_SECONDS", 0.001)
+    monkeypatch.setattr("worker.watch.INTERVAL_SECONDS", 0.001)
+    job = Resting(tmp_path)
+    ample = Limits(1 << 50, 1 << 50, 1 << 20, 1 << 50, cpu_seconds=1e9, wall_seconds=1e9)
+    assert await watch(job, ample, lambda: False) is None
+    assert job.rests == 1

@@ -20,14 +20,24 @@ _BATCH_NORMS = frozenset(
         torch.ops.aten._native_batch_norm_legit_functional.default,
     }
 )
-_PROBABILITY, _DROPS = 1, 2
+# the names of their arguments that say how much they drop, and of those that say whether they do
+_PROBABILITIES, _SWITCHES = ("p", "dropout", "dropout_p"), ("train", "training")
 _DROPOUTS = frozenset(
     {
-        torch.ops.aten.dropout.default,
-        torch.ops.aten.native_dropout.default,
-        torch.ops.aten.feature_dropout.default,
-        torch.ops.aten.alpha_dropout.default,
-        torch.ops.aten.feature_alpha_dropout.default,
+        "dropout",
+        "dropout_",
+        "native_dropout",
+        "feature_dropout",
+        "feature_dropout_",
+        "alpha_dropout",
+        "alpha_dropout_",
+        "feature_alpha_dropout",
+        "feature_alpha_dropout_",
+        "scaled_dot_product_attention",
+        "gru",
+        "lstm",
+        "rnn_relu",
+        "rnn_tanh",
     }
 )
 
@@ -53,7 +63,15 @@ def _training(node: Node) -> str:
     if node.target in _BATCH_NORMS and len(node.args) > _TRAINING:
         own = node.args[_RUNNING_MEAN] is not None and node.args[_TRAINING] is True
         return "uses the batch's own statistics" if own else ""
-    if node.target in _DROPOUTS and len(node.args) > _DROPS:
-        drops = node.args[_PROBABILITY] != 0 and node.args[_DROPS] is not False
-        return "draws random numbers" if drops else ""
-    return ""
+    return "draws random numbers" if _drops(node) else ""
+
+
+def _drops(node: Node) -> bool:
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target._opname not in _DROPOUTS:
+        return False
+    names = (argument.name for argument in node.target._schema.arguments)
+    given = dict(zip(names, node.args, strict=False)) | node.kwargs
+    probability = next((given[name] for name in _PROBABILITIES if name in given), 0)
+    if given.get("num_layers") == 1:  # it drops between layers
+        return False
+    return probability != 0 and not any(given.get(name) is False for name in _SWITCHES)
