@@ -231,6 +231,8 @@ def padded(x: te.Tensor, i: tirx.Var, function: Callable[..., object] = lambda v
     [
         (lambda x, i: tirx.Select(x[i] > 0, x[i], tirx.exp(x[i] / 3)), True),
         (lambda x, i: tirx.Select(x[i // 4] > 0, x[i // 4], tirx.exp(x[i // 4])), True),
+        (lambda x, i: tirx.Select(x[i] > 0, x[i], tirx.exp(x[i] / x[39])), True),
+        (lambda x, i: tirx.Select(x[i] > 0, x[i], tirx.exp(x[i] / x[40])), False),
         (lambda x, i: tirx.Select(padded(x, i) > 0, x[i], tirx.exp(padded(x, i))), False),
         (lambda x, i: tirx.Select(padded(x, i) > 0, 0.0, tirx.exp(padded(x, i))), True),
         (lambda x, i: tirx.Select(padded(x, i) > 0, tirx.exp(x[i - 1]), 0.0), False),
@@ -240,7 +242,9 @@ def padded(x: te.Tensor, i: tirx.Var, function: Callable[..., object] = lambda v
     ids=[
         "its condition reads it",
         "a quotient by four",
-        "what is read anywhere",
+        "one element that there is",
+        "one element that there is not",
+        "its condition does not read it",
         "its condition reads it where it may",
         "its condition reads it in a branch",
         "what is outside",

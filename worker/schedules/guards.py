@@ -30,7 +30,7 @@ def guards(select: tirx.Select, known: Callable[[TensorLoad], bool]) -> bool:
     inside = (*_certain(select.true_value), *_certain(select.false_value))
     if any(_may_trap(part) for part in inside):
         return True
-    return not all(known(load) or _is_among(load, read) for load in _loads(inside))
+    return not all(known(load) or _is_fixed(load) or _is_among(load, read) for load in _loads(inside))
 
 
 def _certain(expression: Expression) -> Iterator[Any]:
@@ -63,6 +63,14 @@ def _may_trap(part: Any) -> bool:
     if not isinstance(part, _QUOTIENTS) or "int" not in nest.dtype_of(part):
         return False
     return not (isinstance(part.b, tirx.IntImm) and int(part.b) > 0)
+
+
+def _is_fixed(load: TensorLoad) -> bool:
+    """Whether it reads one element that there always is, as of a scalar parameter."""
+    return all(
+        isinstance(index, tirx.IntImm) and isinstance(size, tirx.IntImm) and 0 <= int(index) < int(size)
+        for index, size in zip(load.indices, load.source.shape, strict=True)
+    )
 
 
 def _is_among(load: TensorLoad, loads: tuple[TensorLoad, ...]) -> bool:
