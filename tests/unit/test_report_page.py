@@ -164,6 +164,12 @@ def test_torch_eager_is_the_headline_wherever_it_stands() -> None:
     assert (headline.name, headline.wins) == ("torch eager", True)
 
 
+def test_rounds_that_differ_much_give_no_single_figure() -> None:
+    peer = baseline("torch-eager", 2, 0.01).model_copy(update={"ratio_p10": 0.001, "ratio_p90": 0.02})
+    headline = make_headline((peer,))
+    assert (headline.words, headline.wins) == ("50.0× to 1,000× the speed of", False)  # noqa: RUF001
+
+
 @pytest.mark.parametrize(
     ("request_", "options"),
     [

@@ -38,7 +38,7 @@ def match_inputs(
 
 def _own_inputs(arguments: tuple[Argument, ...]) -> tuple[TensorSpec, ...]:
     needed = [argument for argument in arguments if argument.required or argument.spec]
-    unknown = [argument.name for argument in needed if argument.spec is None]
+    unknown = [repr(argument.name) for argument in needed if argument.spec is None]
     if unknown:
         raise JobError(
             ErrorCode.INPUTS_MISSING,
@@ -49,7 +49,7 @@ def _own_inputs(arguments: tuple[Argument, ...]) -> tuple[TensorSpec, ...]:
 
 def _name_problem(unknown: list[str], absent: list[str]) -> str:
     problems = [
-        f"the model has no input {', '.join(map(repr, unknown))}" if unknown else "",
+        f"the model has no input {', '.join(unknown)}" if unknown else "",
         f"{', '.join(map(repr, absent))} is missing" if absent else "",
     ]
     return "; ".join(filter(None, problems)) or "an optional input is given without those before it"

@@ -35,6 +35,7 @@ class Headline:
     name: str
     words: str
     range: str
+    steady: bool
     wins: bool
 
 
@@ -93,14 +94,16 @@ def make_headline(baselines: tuple[BaselineResult, ...]) -> Headline:
     """Beside torch eager where it was measured, else beside the first baseline."""
     ordered = sorted(baselines, key=lambda peer: peer.name != MAIN_BASELINE)
     if not ordered:
-        return Headline(None, "", "", "", wins=False)
-    peer = ordered[0]
+        return Headline(None, "", "", "", steady=True, wins=False)
+    peer, spread = ordered[0], words.ratio_range(ordered[0])
+    steady = words.is_steady(peer) or not spread
     return Headline(
         baseline=peer,
         name=words.baseline_name(peer.name),
-        words=words.ratio_words(peer.ratio),
-        range=words.ratio_range(peer),
-        wins=peer.ratio < 1 - words.SAME_WITHIN,
+        words=words.ratio_words(peer.ratio) if steady else f"{spread} the speed of",
+        range=spread,
+        steady=steady,
+        wins=steady and peer.ratio < 1 - words.SAME_WITHIN,
     )
 
 

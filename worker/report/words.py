@@ -9,6 +9,9 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 SAME_WITHIN = 0.03
 """A ratio this close to 1 is called equal: repeated runs on one machine differ by as much."""
 
+STEADY_WITHIN = 4
+"""Rounds whose ratios differ by more are of a machine that did other work: their median says little."""
+
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _COUNT_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BASELINE_NAMES = {"torch-eager": "torch eager", "torch-compile": "torch.compile"}
@@ -85,11 +88,16 @@ def ratio_words(ratio: float) -> str:
 
 
 def ratio_range(baseline: BaselineResult) -> str:
-    """What most rounds showed, as the peer's time over the library's."""
+    """What most rounds showed, as the peer's time over the library's: ``1.2x to 2.5x``."""
     low, high = baseline.ratio_p10, baseline.ratio_p90
     if not (math.isfinite(low) and math.isfinite(high) and 0 < low <= high):
         return ""
-    return f"{_times(1 / high)} to {_times(1 / low)} its speed in four rounds of five"
+    return f"{_times(1 / high)} to {_times(1 / low)}"
+
+
+def is_steady(baseline: BaselineResult) -> bool:
+    """Whether most rounds agree so far that one ratio can stand for them."""
+    return not baseline.ratio_p90 > STEADY_WITHIN * baseline.ratio_p10
 
 
 def _times(factor: float) -> str:
