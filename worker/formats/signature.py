@@ -49,7 +49,7 @@ def _own_inputs(arguments: tuple[Argument, ...]) -> tuple[TensorSpec, ...]:
 
 def _name_problem(unknown: list[str], absent: list[str]) -> str:
     problems = [
-        f"the model has no input {', '.join(unknown)}" if unknown else "",
+        f"the model has no input {', '.join(map(repr, unknown))}" if unknown else "",
         f"{', '.join(map(repr, absent))} is missing" if absent else "",
     ]
     return "; ".join(filter(None, problems)) or "an optional input is given without those before it"
