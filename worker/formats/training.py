@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
@@ -10,14 +12,12 @@ from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError
 from worker.places import describe_place, place_of
 
-_RUNNING_MEAN, _TRAINING = 3, 5
-# operators whose arguments include running statistics and whether to use the batch's own instead
 _BATCH_NORMS = frozenset(
     {
-        torch.ops.aten.batch_norm.default,
-        torch.ops.aten.native_batch_norm.default,
-        torch.ops.aten._native_batch_norm_legit.default,
-        torch.ops.aten._native_batch_norm_legit_functional.default,
+        "batch_norm",
+        "native_batch_norm",
+        "_native_batch_norm_legit",
+        "_native_batch_norm_legit_functional",
     }
 )
 # the names of their arguments that say how much they drop, and of those that say whether they do
@@ -60,17 +60,25 @@ def refuse_training(program: ExportedProgram) -> None:
 
 def _training(node: Node) -> str:
     """What a node does that only training does; empty where there is nothing."""
-    if node.target in _BATCH_NORMS and len(node.args) > _TRAINING:
-        own = node.args[_RUNNING_MEAN] is not None and node.args[_TRAINING] is True
-        return "uses the batch's own statistics" if own else ""
-    return "draws random numbers" if _drops(node) else ""
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
+        return ""
+    if node.target._opname in _BATCH_NORMS and _uses_own_statistics(_arguments(node)):
+        return "uses the batch's own statistics"
+    return "draws random numbers" if node.target._opname in _DROPOUTS and _drops(_arguments(node)) else ""
 
 
-def _drops(node: Node) -> bool:
-    if not isinstance(node.target, torch._ops.OpOverload) or node.target._opname not in _DROPOUTS:
-        return False
+def _arguments(node: Node) -> dict[str, Any]:
+    """Those that are given, by their names in the operator's schema."""
     names = (argument.name for argument in node.target._schema.arguments)
-    given = dict(zip(names, node.args, strict=False)) | node.kwargs
+    return dict(zip(names, node.args, strict=False)) | node.kwargs
+
+
+def _uses_own_statistics(given: dict[str, Any]) -> bool:
+    """Although it has running ones."""
+    return given.get("running_mean") is not None and given.get("training") is True
+
+
+def _drops(given: dict[str, Any]) -> bool:
     probability = next((given[name] for name in _PROBABILITIES if name in given), 0)
     if given.get("num_layers") == 1:  # it drops between layers
         return False

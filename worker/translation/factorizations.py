@@ -109,21 +109,16 @@ def _lu_solve(
 ) -> relax.Expr:
     """Of ``A X = B``. ``X A = B`` is the system of both transposed."""
     batch = emit.shape[:-2]
-    columns = right if left else _transposed(emit, right)
+    columns = right if left else transposed(emit, right)
     body = _substitute
     if adjoint == left:
-        factors, body = _transposed(emit, factors), _substitute_transposed
+        factors, body = transposed(emit, factors), _substitute_transposed
     operands = [
         emit(relax.op.broadcast_to(one, (*batch, *shape_of(one)[-rank:])))
         for one, rank in ((factors, 2), (pivots, 1), (columns, 2))
     ]
     (solution,) = each_matrix(emit, body, operands, [Result(sizes_of(columns), dtype_of(right))])
-    return solution if left else _transposed(emit, solution)
-
-
-def _transposed(emit: Emitter, matrix: relax.Expr) -> relax.Expr:
-    axes = list(range(len(shape_of(matrix))))
-    return emit(relax.op.permute_dims(matrix, [*axes[:-2], axes[-1], axes[-2]]))
+    return solution if left else transposed(emit, solution)
 
 
 def _substitute(factors: Part, pivots: Part, right: Part, solution: Part) -> None:
