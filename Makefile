@@ -8,7 +8,9 @@ PYTHON ?= python3
 FILES_AT_ONCE ?= 2
 KILLS ?= 200
 SEED ?= 1
+RUNS ?= 20
 DATABASE ?= sqlite
+PARTS ?= e2e integration stages contract unit
 
 .DEFAULT_GOAL := help
 
@@ -29,6 +31,9 @@ serve: setup ## start the app and a worker on bessemer-data, port 8000
 
 test: setup ## run every test, two files at a time; FILES_AT_ONCE=4 for more
 	@$(BIN)/python -m pytest --numprocesses $(FILES_AT_ONCE) --dist loadfile --no-loadscope-reorder
+
+flakes: setup ## run every test RUNS=20 times, and name what fails in any; PARTS="e2e integration" for some
+	@RUNS="$(RUNS)" PARTS="$(PARTS)" FILES_AT_ONCE="$(FILES_AT_ONCE)" $(BIN)/python -m benchmarks.flakes
 
 test-containers: setup ## build both images, run the compose file, compile, kill a worker; needs a container engine
 	@$(BIN)/python -m pytest tests/containers --timeout 3600
@@ -66,4 +71,4 @@ soak: setup ## kill every kind of process while jobs run; KILLS=200 SEED=1 DATAB
 docs: setup ## rewrite the generated parts of docs/ from the code
 	@$(BIN)/python -m docs
 
-.PHONY: help setup demo serve test test-containers lint format bench bench-models bench-service bench-architectures soak docs
+.PHONY: help setup demo serve test flakes test-containers lint format bench bench-models bench-service bench-architectures soak docs

@@ -51,6 +51,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
         "serve",
         "setup",
         "test",
+        "flakes",
         "test-containers",
         "lint",
         "bench",
