@@ -51,8 +51,8 @@ def author_frame(stack: str, innermost_first: bool = False) -> tuple[str, int] |
 
 
 def describe_place(place: SourcePlace) -> str:
-    """A place in one line, such as ``aten.sort.default in layers.0 (model.py:12)``."""
-    where = f" in {place.module_path}" if place.module_path else ""
+    """A place in one line, such as ``aten.sort.default in module layers.0 (model.py:12)``."""
+    where = f" in module {place.module_path}" if place.module_path else ""
     source = f" ({place.file}:{place.line})" if place.file else ""
     return f"{place.operator}{where}{source}"
 

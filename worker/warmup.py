@@ -39,15 +39,14 @@ INTRINSICS_OF_TARGETS = ("x86",)
 
 def import_everything() -> None:
     """Import the libraries, then our own modules, rehearse, and freeze the heap so that forks share it."""
+    warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning)  # torch's own use of its own pytree
     with _quick_stack():
         for name in LIBRARIES:
             importlib.import_module(name)
         _import_intrinsics()
         for name in OURS:
             importlib.import_module(name)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", category=FutureWarning)  # torch's own use of its own pytree
-            importlib.import_module(REHEARSAL).rehearse()
+        importlib.import_module(REHEARSAL).rehearse()
     gc.collect()
     gc.freeze()
 

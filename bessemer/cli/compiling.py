@@ -2,6 +2,7 @@
 
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -37,9 +38,14 @@ from bessemer.cli.views import StageView, compilation_lines, stage_view
 from bessemer.client import Job
 from bessemer.contract.job import JobState
 from bessemer.contract.stage import Stage
-from bessemer.errors import CompilationCancelledError, CompilationFailedError, InvalidArgumentError
+from bessemer.errors import (
+    CompilationCancelledError,
+    CompilationFailedError,
+    ConflictError,
+    InvalidArgumentError,
+)
 
-__all__ = ["compile_model", "follow"]
+__all__ = ["compile_model", "follow", "watch"]
 
 FIRST_PAUSE_SECONDS = 0.05
 SOON_SECONDS = 0.2
@@ -83,20 +89,24 @@ def _print_detached(job: Job, json: bool) -> None:
         print_json(job.document)
     else:
         typer.echo(job.id)
+        errors.print(f"`bessemer show --follow {job.id}` shows how it goes on", markup=False)
 
 
 def follow(job: Job, console: Console) -> None:
-    """Show a job's stages until it has ended, however it does."""
-    console.print(f"compilation {job.id}")
+    """Show a job's stages until it has ended; after an interruption it goes on, unless somebody says no."""
     try:
-        with stage_view(console) as view:
-            _wait_in_queue(job, view)
-            job.wait(on_event=view.tell)
-    except (CompilationFailedError, CompilationCancelledError):
-        return
+        watch(job, console)
     except KeyboardInterrupt as interruption:
         _interrupted(job, interruption)
         raise typer.Exit(interruption_status(interruption)) from None
+
+
+def watch(job: Job, console: Console) -> None:
+    """Show a job's stages until it has ended, however it does."""
+    console.print(f"compilation {job.id}")
+    with suppress(CompilationFailedError, CompilationCancelledError), stage_view(console) as view:
+        _wait_in_queue(job, view)
+        job.wait(on_event=view.tell)
 
 
 def _wait_in_queue(job: Job, view: StageView) -> None:
@@ -113,10 +123,11 @@ def _wait_in_queue(job: Job, view: StageView) -> None:
 def _interrupted(job: Job, interruption: KeyboardInterrupt) -> None:
     """Offer to cancel where somebody can answer; a second Ctrl-C leaves the job alone."""
     if not isinstance(interruption, TerminatedError) and _wants_cancel():
-        job.cancel()
+        with suppress(ConflictError):  # it has ended meanwhile
+            job.cancel()
         errors.print(f"asked to cancel {job.id}")
         return
-    errors.print(f"{job.id} goes on: `bessemer show {job.id}`, `bessemer cancel {job.id}`")
+    errors.print(f"{job.id} goes on: `bessemer show --follow {job.id}`, `bessemer cancel {job.id}`")
 
 
 def _wants_cancel() -> bool:

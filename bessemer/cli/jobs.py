@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from bessemer.cli.compiling import follow
 from bessemer.cli.listing import AfterOption, BeforeOption, LimitOption, aware
 from bessemer.cli.options import read_labels
 from bessemer.cli.output import (
+    ExitStatus,
     JsonOption,
     UrlOption,
     aligned,
@@ -32,10 +34,22 @@ HEADINGS = ("id", "state", "stage", "target", "p50", "created")
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="A compilation's identifier.")]
 
 
-def show(job_id: IdArgument, json: JsonOption = False, url: UrlOption = None) -> None:
-    """Show a compilation as it stands."""
+def show(
+    job_id: IdArgument,
+    until_ended: Annotated[
+        bool, typer.Option("--follow", "-f", help="Show its stages until it has ended; status 1 if not well.")
+    ] = False,
+    json: JsonOption = False,
+    url: UrlOption = None,
+) -> None:
+    """Show a compilation as it stands, or as it goes on."""
     with connected(url) as client:
-        _show(client.job(job_id).document, json)
+        job = client.job(job_id)
+        if until_ended and not job.state.final:
+            follow(job, errors if json else results)
+        _show(job.document, json)
+        if until_ended and job.state is not JobState.SUCCEEDED:
+            raise typer.Exit(ExitStatus.FAILED)
 
 
 def list_jobs(
@@ -95,7 +109,7 @@ def cancel(
 
 def logs(
     job_id: IdArgument,
-    follow: Annotated[
+    until_ended: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with what it prints, until it ends.")
     ] = False,
     url: UrlOption = None,
@@ -103,7 +117,7 @@ def logs(
     """Show what a compilation printed: the end of it while it runs, all once it has ended."""
     with connected(url) as client:
         job = client.job(job_id)
-        for line in _lines(job.follow_logs() if follow else (job.logs(),)):
+        for line in _lines(job.follow_logs() if until_ended else (job.logs(),)):
             results.print(clean(line), markup=False)
 
 
@@ -127,7 +141,10 @@ def download(
     job_id: IdArgument,
     output: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where to put it; by default ID, or here for an artifact."),
+        typer.Option(
+            metavar="PATH",
+            help="The bundle's folder, by default ID. Of an artifact its file, or a folder that is there.",
+        ),
     ] = None,
     artifact: Annotated[
         str | None, typer.Option(metavar="NAME", help="One artifact, as it is, instead of the bundle.")
@@ -141,12 +158,16 @@ def download(
         if artifact is None:
             path = job.download(output or Path(job_id))
         else:
-            path = job.download_artifact(artifact, (output or Path()) / Path(artifact).name)
+            path = job.download_artifact(artifact, _file_of(artifact, output or Path()))
         if json:
             print_json(job.document)
             errors.print(str(path), markup=False)
             return
         results.print(str(path), markup=False)
+
+
+def _file_of(artifact: str, output: Path) -> Path:
+    return output / Path(artifact).name if output.is_dir() else output
 
 
 def _lines(pieces: Iterable[str]) -> Iterator[str]:
@@ -170,7 +191,9 @@ def _show(document: Compilation, json: bool) -> None:
 
 
 def _standing(document: Compilation) -> str:
-    """How far a compilation is that has not ended; where one was to stop early."""
+    """How far a compilation is that has not ended; why one failed; where one was to stop early."""
+    if document.problem:
+        return document.problem.code.value
     if document.queue:
         return "no worker" if document.queue.waiting_for else f"place {document.queue.position}"
     whole = document.state.final and document.request.makes_bundle

@@ -158,5 +158,5 @@ def shown_bytes(count: int) -> str:
 
 def _shown_place(place: SourcePlace) -> str:
     position = f"{place.file}:{place.line}" if place.file and place.line else place.file
-    parts = (place.operator, f"in {place.module_path}" if place.module_path else None, position)
+    parts = (place.operator, f"in module {place.module_path}" if place.module_path else None, position)
     return " ".join(part for part in parts if part)

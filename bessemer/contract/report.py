@@ -150,6 +150,7 @@ class TuneTask(Document):
     failure: str | None = Field(
         default=None, description="Why the last trial that failed did; null where none failed."
     )
+    exhausted: bool = Field(default=False, description="Whether its space has no candidates left.")
     refused: int = Field(default=0, description="Draws on which a space by hand raised; they are no trials.")
     refusal: str | None = Field(
         default=None, description="What it raised the last time; null where it never did."

@@ -154,7 +154,7 @@ def rich_report() -> Report:
                 tune=TuneOptions(trials=512),
             ),
             "inputs": (image,),
-            "outputs": (TensorSpec(name="logits", shape=(1, 1000)),),
+            "outputs": tuple(TensorSpec(name=name, shape=(1, 1000)) for name in ("logits", "features")),
             "comparisons": (comparison(), comparison("features", 1.2e-6)),
             "operators": {"relax.nn.conv2d": 20, "relax.add": 28, "relax.nn.relu": 17, "relax.matmul": 1},
             "passes": tuple(

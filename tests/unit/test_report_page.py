@@ -6,7 +6,7 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 
 import pytest
-from report_samples import MODEL, TARGET, baseline, functions, minimal_report, rich_report, task
+from report_samples import MODEL, TARGET, baseline, comparison, functions, minimal_report, rich_report, task
 
 from bessemer.cli.options import request_fields
 from bessemer.contract.dynamic import DimensionRange
@@ -119,6 +119,24 @@ def test_the_verdict_comes_with_the_comparison_in_words() -> None:
     assert "Largest absolute error 1.20e-6, over 2 outputs" in words
     assert "1.4× faster than torch eager" in words  # noqa: RUF001
     assert MODEL in words
+
+
+def test_an_output_that_was_compared_at_several_sizes_is_one_output() -> None:
+    outputs = (TensorSpec(name="logits", shape=(1, 1000)),)
+    comparisons = tuple(comparison() for _ in range(4))
+    report = rich_report().model_copy(update={"outputs": outputs, "comparisons": comparisons})
+    assert "over 1 output, at 4 sizes" in Page(render(report)).words
+
+
+@pytest.mark.parametrize(
+    ("exhausted", "why"), [(True, "the spaces have no more"), (False, "its time was up")]
+)
+def test_a_search_that_ended_before_its_last_trial_says_why(exhausted: bool, why: str) -> None:
+    report = rich_report()
+    tasks = tuple(task.model_copy(update={"exhausted": exhausted}) for task in report.tune.tasks)
+    tune = report.tune.model_copy(update={"trials": 300, "tasks": tasks})
+    words = Page(render(report.model_copy(update={"tune": tune}))).words
+    assert f"of 512 that were asked for: {why}" in words
 
 
 def test_a_library_that_was_not_verified_is_not_recommended() -> None:

@@ -190,6 +190,7 @@ def _search(tasks: Sequence[TaskSearch], trials: int, deadline: float | None, wo
         standings = [task.standing for task in tasks]
         index = next_task(standings)
         if index is None:
+            workshop.advance(done, trials, "the spaces have no more")
             return
         done += tasks[index].advance(round_size(trials - done, standings))
         workshop.advance(done, trials, _news(tasks[index]))
@@ -238,6 +239,7 @@ def _describe(task: TaskSearch, kept: bool) -> TuneTask:
         found_ms=None if found is None else found * 1e3,
         default_ms=None if default is None else default * 1e3,
         failure=task.failure,
+        exhausted=task.exhausted,
         refused=task.refusals.draws,
         refusal=task.refusals.last,
     )

@@ -116,7 +116,7 @@ def test_a_function_gives_the_model_its_inputs_and_their_sizes(
     assert client.model(document.request.model).size_bytes == len(b"made by a function")
     assert list(map(str, document.request.inputs)) == ["x=nx784:float32"]
     assert str(document.request.dimensions["n"]) == "1..8"
-    assert ran.stderr == "exporting\n"
+    assert ran.stderr == f"making the model of {entry}:export\nexporting\n"
 
 
 def test_a_failed_compilation_is_told_with_places_and_advice(
@@ -128,17 +128,33 @@ def test_a_failed_compilation_is_told_with_places_and_advice(
     assert ran.returncode == 1
     assert Compilation.model_validate_json(ran.stdout).state is JobState.FAILED
     assert "aten.foo has no translation." in ran.stderr
-    assert "aten.foo in encoder.layers.0 net.py:12" in ran.stderr
+    assert "aten.foo in module encoder.layers.0 net.py:12" in ran.stderr
     assert "Rewrite the places" in ran.stderr
     assert "Traceback" not in ran.stderr
 
 
-def test_an_interrupted_compile_leaves_the_job_and_says_how_to_follow_it(
-    server: str, client: Client, model: Path
+@pytest.mark.parametrize(
+    ("command", "number", "status", "says", "state"),
+    [
+        ("compile", signal.SIGINT, 130, "bessemer show --follow {}", JobState.QUEUED),
+        ("compile", signal.SIGTERM, 143, "bessemer show --follow {}", JobState.QUEUED),
+        ("gate", signal.SIGINT, 130, "asked to cancel {}", JobState.CANCELLED),
+        ("gate", signal.SIGTERM, 143, "asked to cancel {}", JobState.CANCELLED),
+    ],
+)
+def test_what_is_interrupted_leaves_the_job_to_its_user_and_cancels_that_of_a_pipeline(
+    server: str,
+    client: Client,
+    model: Path,
+    command: str,
+    number: int,
+    status: int,
+    says: str,
+    state: JobState,
 ) -> None:
     before = next(client.jobs(JobState.QUEUED), None)
     process = subprocess.Popen(
-        [*INTERRUPTIBLE, sys.executable, "-m", "bessemer.cli", "compile", str(model), "--url", server],
+        [*INTERRUPTIBLE, sys.executable, "-m", "bessemer.cli", command, str(model), "--url", server],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -149,11 +165,24 @@ def test_an_interrupted_compile_leaves_the_job_and_says_how_to_follow_it(
     assert process.stdout is not None
     while "queued" not in process.stdout.readline():
         pass
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, errors = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == 130
-    assert f"bessemer show {job_id}" in errors
-    assert client.job(job_id).state is JobState.QUEUED
+    assert process.returncode == status
+    assert says.format(job_id) in errors
+    assert client.job(job_id).state is state
+
+
+@pytest.mark.parametrize(("end", "status"), [("succeed", 0), ("fail", 1)])
+def test_a_detached_job_is_followed_to_its_end(
+    server: str, client: Client, stagehand: Stagehand, model: Path, end: str, status: int
+) -> None:
+    detached = bessemer(server, "compile", model, "--detach")
+    job_id = detached.stdout.strip()
+    assert f"bessemer show --follow {job_id}" in detached.stderr
+    {"succeed": stagehand.succeed, "fail": stagehand.fail}[end](job_id)
+    followed = bessemer(server, "show", "--follow", job_id)
+    assert followed.returncode == status
+    assert f"compilation {job_id}: {client.job(job_id).state}" in followed.stdout
 
 
 def test_a_detached_job_is_shown_listed_and_cancelled(server: str, model: Path) -> None:
@@ -171,12 +200,16 @@ def test_a_bundle_and_an_artifact_are_downloaded(
 ) -> None:
     job = client.submit(model)
     stagehand.succeed(job.id)
-    folder, single = tmp_path / "bundle", tmp_path / "single"
+    folder, single = tmp_path / "bundle", tmp_path / "single.tar.zst"
     assert bessemer(server, "download", job.id, "--output", folder).returncode == 0
     fetched = bessemer(server, "download", job.id, "--output", single, "--artifact", "bundle.tar.zst")
     assert fetched.returncode == 0, fetched.stderr
     assert (folder / "SHA256SUMS").is_file()
-    assert (single / "bundle.tar.zst").is_file()
+    assert (
+        bessemer(server, "download", job.id, "--output", folder, "--artifact", "bundle.tar.zst").returncode
+        == 0
+    )
+    assert (folder / "bundle.tar.zst").read_bytes() == single.read_bytes()
 
 
 def test_inspect_prints_format_and_signature(

@@ -249,14 +249,14 @@ REFUSALS: dict[str, Refusal] = {
     "dropout in training": failed(
         lambda: exported(nn.Sequential(nn.Dropout()), PAIR, training=True),
         ErrorCode.MODEL_STATEFUL,
-        "training mode: aten.dropout.default in 0 draws random numbers",
+        "training mode: aten.dropout.default in module 0 draws random numbers",
         "Call `eval()`",
         at="0",
     ),
     "batch norm in training": failed(
         lambda: exported(nn.Sequential(nn.ReLU(), nn.BatchNorm1d(3)), PAIR, training=True),
         ErrorCode.MODEL_STATEFUL,
-        "training mode: aten.batch_norm.default in 1",
+        "training mode: aten.batch_norm.default in module 1",
         "Call `eval()`",
         at="1",
     ),
