@@ -2,7 +2,7 @@
 
 from app.service import Service
 from bessemer.contract.sandbox import SandboxMode
-from bessemer.contract.service import Readiness, Worker
+from bessemer.contract.service import LiveWorker, Readiness, Worker
 from bessemer.store.errors import StoreError
 
 NO_WORKER = "no worker is alive: compilations wait in the queue"
@@ -17,14 +17,19 @@ def readiness(service: Service) -> Readiness:
     )
 
 
-def warnings(workers: tuple[Worker, ...]) -> tuple[str, ...]:
+def brief(worker: Worker) -> LiveWorker:
+    """Without what it can do, which is long."""
+    return LiveWorker(id=worker.id, host=worker.host, sandbox=worker.sandbox, seen_at=worker.seen_at)
+
+
+def warnings(workers: tuple[LiveWorker, ...]) -> tuple[str, ...]:
     """What is short of the service's promises, in words."""
     if not workers:
         return (NO_WORKER,)
     return tuple(warning for worker in workers for warning in _warnings_of(worker))
 
 
-def _warnings_of(worker: Worker) -> tuple[str, ...]:
+def _warnings_of(worker: LiveWorker) -> tuple[str, ...]:
     mode, lost = worker.sandbox.mode, worker.sandbox.lost
     found = []
     if mode is not SandboxMode.REQUIRED:
@@ -34,11 +39,12 @@ def _warnings_of(worker: Worker) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _workers(service: Service) -> tuple[Worker, ...]:
+def _workers(service: Service) -> tuple[LiveWorker, ...]:
     try:
-        return service.store.workers.live(service.settings.worker_liveness_seconds)
+        live = service.store.workers.live(service.settings.worker_liveness_seconds)
     except StoreError:
         return ()
+    return tuple(map(brief, live))
 
 
 def _artifacts_answer(service: Service) -> bool:

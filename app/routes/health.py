@@ -6,14 +6,16 @@ from pydantic import Field
 from app import documentation
 from app.documentation import problems
 from app.problems import RETRY_AFTER_SECONDS, UNAVAILABLE_STATUS
-from app.readiness import NO_WORKER, readiness
+from app.readiness import NO_WORKER, brief, readiness
 from app.service import ServiceDep
 from bessemer.contract.base import Document
 from bessemer.contract.service import Readiness
 
 router = APIRouter(tags=["health"])
 
-READY = Readiness(ready=True, database=True, store=True, workers=documentation.WORKERS.items)
+READY = Readiness(
+    ready=True, database=True, store=True, workers=tuple(map(brief, documentation.WORKERS.items))
+)
 AWAY = Readiness(ready=False, database=True, store=False, workers=(), warnings=(NO_WORKER,))
 
 

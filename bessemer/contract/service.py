@@ -27,16 +27,22 @@ class RunningTask(Document):
     )
 
 
-class Worker(Document):
-    """A worker that is alive."""
+class LiveWorker(Document):
+    """A worker that is alive, as far as it makes the service ready."""
 
     id: str = Field(description="The same after a restart in the same work folder.")
     host: str = Field(description="The machine's own name, or the container's.")
+    sandbox: SandboxStatus = Field(description="As a job at its start found it.")
+    seen_at: datetime = Field(description="When it last said so, by the database's clock.")
+
+
+class Worker(LiveWorker):
+    """A worker that is alive, and what it can do."""
+
     processor: str = Field(description="The model of the processor, such as `AMD EPYC 9R14`.")
     mcpu: str = Field(description="LLVM's name of the processor, such as `znver4`: what `host` stands for.")
     cores: int = Field(description="Threads that jobs use where their request names none.")
     versions: dict[str, str] = Field(description="Of Python and the packages on which libraries depend.")
-    sandbox: SandboxStatus = Field(description="As a job at its start found it.")
     queues: tuple[QueueName, ...] = Field(
         default=tuple(QueueName), description="It takes one task at a time from each."
     )
@@ -44,7 +50,6 @@ class Worker(Document):
     capability: Capability = Field(
         default=Capability(), description="What its processor cannot run, and hence not measure."
     )
-    seen_at: datetime = Field(description="When it last said so, by the database's clock.")
 
 
 class Readiness(Document):
@@ -56,7 +61,9 @@ class Readiness(Document):
     ready: bool = Field(description="Whether both can be reached.")
     database: bool = Field(description="Whether it answers.")
     store: bool = Field(description="Whether the artifact store can be written.")
-    workers: tuple[Worker, ...] = Field(description="Those that are alive; none where the database is away.")
+    workers: tuple[LiveWorker, ...] = Field(
+        description="Those that are alive; none where the database is away. `/v1/workers` says more of each."
+    )
     warnings: tuple[str, ...] = Field(
         default=(), description="What its operator should know, in words; requests are taken all the same."
     )

@@ -190,7 +190,7 @@ def _search(tasks: Sequence[TaskSearch], trials: int, deadline: float | None, wo
         standings = [task.standing for task in tasks]
         index = next_task(standings)
         if index is None:
-            workshop.advance(done, trials, "the spaces have no more")
+            workshop.advance(done, done, f"of {trials}: the spaces have no more")
             return
         done += tasks[index].advance(round_size(trials - done, standings))
         workshop.advance(done, trials, _news(tasks[index]))
