@@ -20,7 +20,7 @@ from benchmarks.machine import SERVICE_PACKAGES, Machine, describe
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
-PYTEST = (sys.executable, "-m", "pytest", "--dist", "loadfile", "--no-loadscope-reorder", "-q")
+PYTEST = (sys.executable, "-m", "pytest", "--dist", "loadfile", "--no-loadscope-reorder")
 
 
 class Run(BaseModel):
@@ -57,7 +57,7 @@ def run_once(parts: list[str], files_at_once: int) -> Run:
         report = Path(folder) / "report.xml"
         paths = [f"tests/{part}" for part in parts]
         options = ("--numprocesses", str(files_at_once), "--junitxml", str(report))
-        ended = subprocess.run([*PYTEST, *options, *paths], cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
+        ended = subprocess.run([*PYTEST, *options, *paths], cwd=ROOT, check=False)
         cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
     failed = [_name(case) for case in cases if _has(case, "failure", "error")]
     if ended.returncode and not failed:
