@@ -1,7 +1,8 @@
 """What the client raises.
 
 BessemerError
-├── UnreachableError            no answer from the server, or none that a Bessemer server gives
+├── UnreachableError            no answer from the server
+│   └── AnswerInvalidError      one that no Bessemer server of this version gives
 ├── ProblemError                the server said no; ``problem`` says why
 │   ├── NotFoundError           404
 │   ├── ConflictError           409
@@ -24,6 +25,7 @@ from bessemer.contract.model import Model
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 
 __all__ = [
+    "AnswerInvalidError",
     "BessemerError",
     "BundleError",
     "CompilationCancelledError",
@@ -49,7 +51,11 @@ class BessemerError(Exception):
 
 
 class UnreachableError(BessemerError):
-    """There was no answer, or none that a Bessemer server gives."""
+    """There was no answer from the server."""
+
+
+class AnswerInvalidError(UnreachableError):
+    """The answer is none that a Bessemer server of this version gives."""
 
 
 class ProblemError(BessemerError):

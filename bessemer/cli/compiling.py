@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from bessemer.cli.cancelling import ask_to_cancel
 from bessemer.cli.interrupts import TerminatedError
 from bessemer.cli.options import (
     DimensionsOption,
@@ -31,6 +32,7 @@ from bessemer.cli.output import (
     problem_lines,
     results,
     show_lines,
+    tell,
 )
 from bessemer.cli.preflight import show_preflight
 from bessemer.cli.submitting import submitted
@@ -41,7 +43,6 @@ from bessemer.contract.stage import Stage
 from bessemer.errors import (
     CompilationCancelledError,
     CompilationFailedError,
-    ConflictError,
     InvalidArgumentError,
 )
 
@@ -89,7 +90,7 @@ def _print_detached(job: Job, json: bool) -> None:
         print_json(job.document)
     else:
         typer.echo(job.id)
-        errors.print(f"`bessemer show --follow {job.id}` shows how it goes on", markup=False)
+        tell(errors, f"`bessemer show --follow {job.id}` shows how it goes on")
 
 
 def follow(job: Job, console: Console) -> None:
@@ -103,7 +104,7 @@ def follow(job: Job, console: Console) -> None:
 
 def watch(job: Job, console: Console) -> None:
     """Show a job's stages until it has ended, however it does."""
-    console.print(f"compilation {job.id}")
+    tell(console, f"compilation {job.id}")
     with suppress(CompilationFailedError, CompilationCancelledError), stage_view(console) as view:
         _wait_in_queue(job, view)
         job.wait(on_event=view.tell)
@@ -123,11 +124,9 @@ def _wait_in_queue(job: Job, view: StageView) -> None:
 def _interrupted(job: Job, interruption: KeyboardInterrupt) -> None:
     """Offer to cancel where somebody can answer; a second Ctrl-C leaves the job alone."""
     if not isinstance(interruption, TerminatedError) and _wants_cancel():
-        with suppress(ConflictError):  # it has ended meanwhile
-            job.cancel()
-        errors.print(f"asked to cancel {job.id}")
+        ask_to_cancel(job.id, job.cancel)
         return
-    errors.print(f"{job.id} goes on: `bessemer show --follow {job.id}`, `bessemer cancel {job.id}`")
+    tell(errors, f"{job.id} goes on: `bessemer show --follow {job.id}`, `bessemer cancel {job.id}`")
 
 
 def _wants_cancel() -> bool:
@@ -145,12 +144,11 @@ def _finish(job: Job, console: Console, output: Path | None, json: bool) -> None
     if json:
         print_json(job.document)
     else:
-        for line in compilation_lines(job.document):
-            console.print(line, markup=False)
+        tell(console, *compilation_lines(job.document))
     if job.document.problem:
         show_lines(errors, problem_lines(job.document.problem))
     if output is not None and job.state is JobState.SUCCEEDED:
-        console.print(f"bundle      {output}", markup=False)
+        tell(console, f"bundle      {output}")
     if job.state is not JobState.SUCCEEDED:
         raise typer.Exit(ExitStatus.FAILED)
     if job.document.request.stop_after is Stage.TRANSLATE:

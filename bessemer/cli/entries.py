@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bessemer.cli.output import errors
+from bessemer.cli.output import errors, tell
 from bessemer.client.exporting import Modules, save_module, torch_kind
 from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs, named_specs, ranges_of
 from bessemer.client.sources import is_digest
@@ -48,7 +48,7 @@ def model_at_hand(model: str, inputs: Inputs = (), dimensions: Dimensions = NO_D
         InvalidArgumentError, ExportError: as ``make_model``; or a Python file is named without a function.
     """
     if is_entry(model):
-        errors.print(f"making the model of {model}", markup=False)
+        tell(errors, f"making the model of {model}")
         with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
             yield make_model(model, Path(folder), inputs, dimensions)
         return

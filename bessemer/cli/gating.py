@@ -1,22 +1,29 @@
 """``bessemer gate``: a pipeline's step that fails where a model gets slower, larger or wrong."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 
+from bessemer.cli.cancelling import cancelled_if_interrupted
 from bessemer.cli.compiling import watch
 from bessemer.cli.options import MODEL_HELP, provisional, request_fields
-from bessemer.cli.output import ExitStatus, UrlOption, connected, errors, problem_lines, results, show_lines
+from bessemer.cli.output import (
+    ExitStatus,
+    UrlOption,
+    connected,
+    errors,
+    problem_lines,
+    results,
+    show_lines,
+    tell,
+)
 from bessemer.cli.submitting import submitted
-from bessemer.client import Job
 from bessemer.contract.job import JobState
 from bessemer.contract.options import Baseline
 from bessemer.contract.report import Report
-from bessemer.errors import ConflictError, InvalidArgumentError
+from bessemer.errors import InvalidArgumentError
 from bessemer.gate.policy import Bounds, Outcome, Verdict, judge
 from bessemer.gate.summary import complaints, junit, markdown
 
@@ -125,7 +132,7 @@ def gate(
         _require_figures(fields, bounds)
         previous, notes = _read_report(compare)
         job = submitted(client, model, fields, results)
-        with _cancelled_if_interrupted(job):
+        with cancelled_if_interrupted(job.id, job.cancel):
             watch(job, results)
         found = job.report() if job.state is JobState.SUCCEEDED else None
         outcome = judge(model, job.document, found, previous, bounds, notes)
@@ -148,18 +155,6 @@ def _require_figures(fields: dict[str, Any], bounds: Bounds) -> None:
     by_latency = bounds.latency_ratio is not None or bounds.regress_percent is not None
     if by_latency and Baseline.TORCH_EAGER not in request.benchmark.baselines:
         raise InvalidArgumentError(f"latency is judged by {Baseline.TORCH_EAGER}: name it in the baselines")
-
-
-@contextmanager
-def _cancelled_if_interrupted(job: Job) -> Iterator[None]:
-    """Cancel a compilation when its wait is interrupted: a pipeline that was stopped has no use for it."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        with suppress(ConflictError):  # it has ended meanwhile
-            job.cancel()
-        errors.print(f"asked to cancel {job.id}")
-        raise
 
 
 def _read_report(path: Path | None) -> tuple[Report | None, tuple[str, ...]]:
@@ -195,9 +190,8 @@ def _tell(outcome: Outcome) -> None:
     for measure in outcome.measures:
         change = measure.change_percent
         compared = "" if change is None else f" ({change:+.1f} %)"
-        results.print(f"{measure.name}: {measure.shown(measure.now)}{compared}", markup=False)
+        tell(results, f"{measure.name}: {measure.shown(measure.now)}{compared}")
     if outcome.document.problem is not None:
         show_lines(errors, problem_lines(outcome.document.problem))
         return
-    for line in (*outcome.notes, *complaints(outcome)):
-        errors.print(line, markup=False)
+    tell(errors, *outcome.notes, *complaints(outcome))

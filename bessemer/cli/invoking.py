@@ -1,24 +1,20 @@
 """``bessemer invoke``."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from bessemer.cli.cancelling import cancelled_if_interrupted
 from bessemer.cli.jobs import IdArgument
-from bessemer.cli.output import JsonOption, UrlOption, connected, errors, print_json, results
+from bessemer.cli.output import JsonOption, UrlOption, connected, errors, print_json, results, tell
 from bessemer.cli.waiting import tell_missing_worker
 from bessemer.client import Job
 from bessemer.client.invoking import Arrays
 from bessemer.contract.invocation import DEFAULT_RUNS, MAX_RUNS, Invocation
-from bessemer.errors import (
-    ConflictError,
-    InvalidArgumentError,
-    InvocationCancelledError,
-    InvocationFailedError,
-)
+from bessemer.errors import InvalidArgumentError, InvocationCancelledError, InvocationFailedError
 
 __all__ = ["invoke", "read_arguments"]
 
@@ -51,8 +47,9 @@ def invoke(
         arrays = read_arguments(inputs)
         job = client.job(job_id)
         invocation = job.submit_invocation(arrays, runs)
-        with _cancelled_if_interrupted(job, invocation):
-            console.print(f"invocation  {invocation.id}")
+        cancel = partial(job.cancel_invocation, invocation.id)
+        with cancelled_if_interrupted(invocation.id, cancel):
+            tell(console, f"invocation  {invocation.id}")
             tell_missing_worker(client, console)
             invocation = _ended(job, invocation, json)
         if output is not None:
@@ -60,8 +57,7 @@ def invoke(
         if json:
             print_json(invocation)
             return
-        for line in _lines(invocation, output):
-            results.print(line, markup=False)
+        tell(results, *_lines(invocation, output))
 
 
 def _ended(job: Job, invocation: Invocation, json: bool) -> Invocation:
@@ -70,18 +66,6 @@ def _ended(job: Job, invocation: Invocation, json: bool) -> Invocation:
     except (InvocationFailedError, InvocationCancelledError) as error:
         if json:
             print_json(error.invocation)
-        raise
-
-
-@contextmanager
-def _cancelled_if_interrupted(job: Job, invocation: Invocation) -> Iterator[None]:
-    """Cancel an invocation when its wait is interrupted: nobody else waits for what it returns."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        with suppress(ConflictError):  # it has ended meanwhile
-            job.cancel_invocation(invocation.id)
-            errors.print(f"asked to cancel {invocation.id}")
         raise
 
 

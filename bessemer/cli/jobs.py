@@ -15,13 +15,13 @@ from bessemer.cli.output import (
     JsonOption,
     UrlOption,
     aligned,
-    clean,
     connected,
     errors,
     print_json,
     problem_lines,
     results,
     show_lines,
+    tell,
 )
 from bessemer.cli.views import compilation_lines
 from bessemer.client.sources import is_digest
@@ -84,8 +84,8 @@ def list_jobs(
         if json:
             print_json(CompilationPage(items=documents))
             return
-        for line in aligned([HEADINGS, *map(_row, documents)]) if documents else ["no compilations"]:
-            results.print(line, markup=False)
+        rows = [HEADINGS, *map(_row, documents)]
+        tell(results, *(aligned(rows) if documents else ("no compilations",)))
 
 
 def cancel(
@@ -104,7 +104,7 @@ def cancel(
             print_json(document)
             return
         done = document.state is JobState.CANCELLED
-        results.print(f"{document.id}: {'cancelled' if done else 'asked to cancel'}", markup=False)
+        tell(results, f"{document.id}: {'cancelled' if done else 'asked to cancel'}")
 
 
 def logs(
@@ -118,7 +118,7 @@ def logs(
     with connected(url) as client:
         job = client.job(job_id)
         for line in _lines(job.follow_logs() if until_ended else (job.logs(),)):
-            results.print(clean(line), markup=False)
+            tell(results, line)
 
 
 def delete(
@@ -134,7 +134,7 @@ def delete(
                 client.delete_model(name)
             else:
                 client.job(name).delete()
-            results.print(f"{name}: deleted", markup=False)
+            tell(results, f"{name}: deleted")
 
 
 def download(
@@ -161,9 +161,9 @@ def download(
             path = job.download_artifact(artifact, _file_of(artifact, output or Path()))
         if json:
             print_json(job.document)
-            errors.print(str(path), markup=False)
+            tell(errors, str(path))
             return
-        results.print(str(path), markup=False)
+        tell(results, str(path))
 
 
 def _file_of(artifact: str, output: Path) -> Path:
@@ -184,8 +184,7 @@ def _show(document: Compilation, json: bool) -> None:
     if json:
         print_json(document)
         return
-    for line in compilation_lines(document):
-        results.print(line, markup=False)
+    tell(results, *compilation_lines(document))
     if document.problem:
         show_lines(results, problem_lines(document.problem))
 

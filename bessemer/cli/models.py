@@ -14,12 +14,12 @@ from bessemer.cli.output import (
     JsonOption,
     UrlOption,
     aligned,
-    clean,
     connected,
     errors,
     print_json,
     results,
     shown_bytes,
+    tell,
 )
 from bessemer.cli.views import upload_view
 from bessemer.cli.waiting import tell_missing_worker
@@ -57,8 +57,7 @@ def list_models(
         if json:
             print_json(ModelPage(items=models))
             return
-        for line in aligned([HEADINGS, *map(_row, models)]) if models else ["no models"]:
-            results.print(line, markup=False)
+        tell(results, *(aligned([HEADINGS, *map(_row, models)]) if models else ("no models",)))
 
 
 def targets(json: JsonOption = False, url: UrlOption = None) -> None:
@@ -69,8 +68,7 @@ def targets(json: JsonOption = False, url: UrlOption = None) -> None:
             print_json(found)
             return
         rows = [(preset.name, preset.mcpu or "", preset.description) for preset in found.items]
-        for line in aligned([("target", "mcpu", "description"), *rows]):
-            results.print(clean(line), markup=False)
+        tell(results, *aligned([("target", "mcpu", "description"), *rows]))
 
 
 def inspect(
@@ -89,8 +87,7 @@ def inspect(
         if json:
             print_json(found)
             return
-        for line in _model_lines(found):
-            results.print(clean(line), markup=False)
+        tell(results, *_model_lines(found))
 
 
 def _at_server(client: Client, made: Made, progress: Progress) -> Model:

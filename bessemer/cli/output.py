@@ -1,7 +1,7 @@
 """What commands print, and the statuses they end with."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import Annotated
@@ -14,7 +14,13 @@ from rich.text import Text
 from bessemer.cli.interrupts import TerminatedError, interruptible
 from bessemer.client import Client
 from bessemer.contract.problem import ErrorCode, Problem, SourcePlace
-from bessemer.errors import BessemerError, InvalidArgumentError, ProblemError, UnreachableError
+from bessemer.errors import (
+    AnswerInvalidError,
+    BessemerError,
+    InvalidArgumentError,
+    ProblemError,
+    UnreachableError,
+)
 
 __all__ = [
     "ExitStatus",
@@ -33,6 +39,7 @@ __all__ = [
     "results",
     "show_lines",
     "shown_bytes",
+    "tell",
 ]
 
 results = Console(highlight=False, soft_wrap=True)
@@ -86,10 +93,10 @@ def reporting() -> Iterator[None]:
         show_lines(errors, error_lines(error))
         raise typer.Exit(exit_status(error)) from error
     except KeyboardInterrupt as error:
-        errors.print("interrupted")
+        tell(errors, "interrupted")
         raise typer.Exit(interruption_status(error)) from error
     except OSError as error:
-        errors.print(Text(f"error: {clean(str(error))}"))
+        tell(errors, f"error: {error}")
         raise typer.Exit(ExitStatus.FAILED) from error
 
 
@@ -108,7 +115,9 @@ def error_lines(error: BessemerError) -> Iterator[str]:
     first, *others = str(error).splitlines() or [type(error).__name__]
     yield f"error: {first}"
     yield from (f"  {line}" for line in others)
-    if isinstance(error, UnreachableError):
+    if isinstance(error, AnswerInvalidError):
+        yield "  → See that --url or BESSEMER_URL is a Bessemer server's, of this client's version."
+    elif isinstance(error, UnreachableError):
         yield "  → Start one with `bessemer serve --data DIR`, or name one with --url or BESSEMER_URL."
 
 
@@ -123,8 +132,14 @@ def problem_lines(problem: Problem) -> Iterator[str]:
     yield f"  → {problem.advice}{again}"
 
 
-def show_lines(console: Console, lines: Iterator[str]) -> None:
-    """Print lines, the first of them emphasized; control characters that a server sent are dropped."""
+def tell(console: Console, *lines: str) -> None:
+    """Print lines as they are, without markup and without control characters, whoever sent them."""
+    for line in lines:
+        console.print(Text(clean(line)))
+
+
+def show_lines(console: Console, lines: Iterable[str]) -> None:
+    """Print lines as ``tell`` does, the first of them emphasized."""
     for index, line in enumerate(lines):
         console.print(Text(clean(line), style="bold red" if index == 0 else ""))
 

@@ -7,12 +7,12 @@ import typer
 from bessemer.cli.output import (
     ExitStatus,
     aligned,
-    clean,
     errors,
     problem_lines,
     results,
     show_lines,
     shown_bytes,
+    tell,
 )
 from bessemer.contract.preflight import OperatorUse, Preflight
 from bessemer.contract.report import Report
@@ -31,8 +31,8 @@ def show_preflight(report: Report, quiet: bool) -> None:
     found = report.preflight
     if found is None:
         return
-    for line in () if quiet else preflight_lines(found):
-        results.print(clean(line), markup=False)
+    if not quiet:
+        tell(results, *preflight_lines(found))
     for problem in found.problems:
         show_lines(errors, problem_lines(problem))
     if not found.compiles:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from bessemer.cli.output import ExitStatus, JsonOption, errors, reporting
+from bessemer.cli.output import ExitStatus, JsonOption, errors, reporting, tell
 from bessemer.client.unpacking import unpack
 from bessemer.errors import InvalidArgumentError
 
@@ -61,7 +61,7 @@ def run(
             model = runner.load(folder, parameters)
             outcome = runner.execute(model, given, repeat, compares=parameters is None)
         except (runner.InputError, runner.BundleError) as error:
-            errors.print(f"error: {error}", markup=False)
+            tell(errors, f"error: {error}")
             usage = isinstance(error, runner.InputError)
             raise typer.Exit(ExitStatus.USAGE if usage else ExitStatus.FAILED) from error
         if output is not None:
@@ -75,9 +75,7 @@ def run(
 def _require_run_extra() -> None:
     missing = [name for name in RUN_MODULES if importlib.util.find_spec(name) is None]
     if missing:
-        errors.print(
-            f"running a bundle needs {' and '.join(missing)}: pip install 'bessemer[run]'", markup=False
-        )
+        tell(errors, f"running a bundle needs {' and '.join(missing)}: pip install 'bessemer[run]'")
         raise typer.Exit(ExitStatus.FAILED)
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Self
 import typer
 
 import bessemer
-from bessemer.cli.output import ExitStatus, errors, reporting
+from bessemer.cli.output import ExitStatus, errors, reporting, tell
 from bessemer.cli.processes import Family
 from bessemer.client import Client
 from bessemer.contract.base import now
@@ -86,7 +86,7 @@ def _serve(root: Path, environment: Mapping[str, str], host: str) -> ExitStatus:
         ended = None if family.stopping else family.ended()
     if ended is None:
         return ExitStatus.SUCCEEDED
-    errors.print(f"error: the {ended[0]} ended with status {ended[1]}; everything was stopped", markup=False)
+    tell(errors, f"error: the {ended[0]} ended with status {ended[1]}; everything was stopped")
     return ExitStatus.FAILED
 
 
@@ -121,7 +121,7 @@ def _checkout() -> Path:
 
 
 def _refuse(reason: str) -> None:
-    errors.print(f"error: {reason}", markup=False)
+    tell(errors, f"error: {reason}")
     raise typer.Exit(ExitStatus.FAILED)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from bessemer.cli.jobs import IdArgument
-from bessemer.cli.output import JsonOption, UrlOption, aligned, connected, print_json, results
+from bessemer.cli.output import JsonOption, UrlOption, aligned, connected, print_json, results, tell
 from bessemer.contract.ir import IrListing, IrStep
 from bessemer.errors import InvalidArgumentError
 
@@ -35,7 +35,15 @@ def ir(
         if json:
             raise InvalidArgumentError("--json is of the list: leave the step out")
         job = client.job(job_id)
-        typer.echo(job.ir_diff(step) if diff else job.ir_text(step), nl=False)
+        _show(job.ir_diff(step) if diff else job.ir_text(step))
+
+
+def _show(text: str) -> None:
+    """A module as it is; on a terminal without what could steer it."""
+    if results.is_terminal:
+        tell(results, *text.splitlines())
+    else:
+        typer.echo(text, nl=False)
 
 
 def step_lines(listing: IrListing) -> Iterator[str]:
@@ -47,8 +55,7 @@ def _list(listing: IrListing, json: bool) -> None:
     if json:
         print_json(listing)
         return
-    for line in step_lines(listing):
-        results.print(line, markup=False)
+    tell(results, *step_lines(listing))
 
 
 def _row(step: IrStep) -> tuple[str, ...]:

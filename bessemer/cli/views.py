@@ -14,7 +14,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from bessemer.cli.output import clean, shown_bytes
+from bessemer.cli.output import clean, shown_bytes, tell
 from bessemer.cli.timeline import Timeline, event_line, place_line
 from bessemer.client.sources import Progress as UploadProgress
 from bessemer.contract.job import Compilation, Event, EventType, Figures, JobState
@@ -121,7 +121,7 @@ class PlainStages:
         """Print where it stands, whenever that changes."""
         if self._place != (place.position, place.waiting_for):
             self._place = (place.position, place.waiting_for)
-            self._console.print(Text(clean(place_line(place))))
+            tell(self._console, place_line(place))
 
     def tell(self, event: Event) -> None:
         """Print an event, if it is worth a line."""
@@ -129,7 +129,7 @@ class PlainStages:
             self._stage_began_at = event.at
         line = event_line(event)
         if line is not None and (event.type is not EventType.PROGRESS or self._takes_long(event)):
-            self._console.print(Text(clean(line)))
+            tell(self._console, line)
 
     def _takes_long(self, event: Event) -> bool:
         if event.data.get("stage") == Stage.TUNE:

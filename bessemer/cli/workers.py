@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from bessemer.cli.output import JsonOption, UrlOption, aligned, clean, connected, print_json, results
+from bessemer.cli.output import JsonOption, UrlOption, aligned, connected, print_json, results, tell
 from bessemer.cli.timeline import shown_duration
 from bessemer.contract.base import now
 from bessemer.contract.service import RunningTask, Worker, WorkerList
@@ -22,8 +22,7 @@ def workers(json: JsonOption = False, url: UrlOption = None) -> None:
             print_json(found)
             return
         lines = aligned(list(worker_rows(found, now()))) if found.items else ["no workers"]
-        for line in lines:
-            results.print(clean(line), markup=False)
+        tell(results, *lines)
 
 
 def worker_rows(found: WorkerList, at: datetime) -> Iterator[tuple[str, ...]]:

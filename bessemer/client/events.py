@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from bessemer.client.replies import check, parse
 from bessemer.client.steps import Call, Flow, Sleep, exchange
 from bessemer.contract.job import Compilation, Event
-from bessemer.errors import ServerFailedError, UnreachableError, WaitTimeoutError
+from bessemer.errors import AnswerInvalidError, ServerFailedError, UnreachableError, WaitTimeoutError
 
 __all__ = ["EventReader", "Follower", "reconnect_delay_seconds"]
 
@@ -29,11 +29,11 @@ class EventReader:
         """The events that a piece completes.
 
         Raises:
-            UnreachableError: the stream is none of Bessemer's.
+            AnswerInvalidError: the stream is none of Bessemer's.
         """
         *lines, self._rest = (self._rest + self._decoder.decode(chunk)).replace("\r\n", "\n").split("\n")
         if len(self._rest) > MAX_LINE_CHARACTERS:
-            raise UnreachableError("the stream of events has a line without end")
+            raise AnswerInvalidError("the stream of events has a line without end")
         for line in lines:
             yield from self._line(line)
 

@@ -5,7 +5,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from bessemer.contract.problem import Problem
-from bessemer.errors import UnreachableError, problem_error
+from bessemer.errors import AnswerInvalidError, problem_error
 
 __all__ = ["check", "parse"]
 
@@ -18,7 +18,7 @@ def check(status: int, body: bytes) -> None:
 
     Raises:
         ProblemError: the body is a problem document.
-        UnreachableError: it is not, so that something else than Bessemer answered.
+        AnswerInvalidError: it is not, so that something else than Bessemer answered.
     """
     if 200 <= status < 300:
         return
@@ -26,7 +26,7 @@ def check(status: int, body: bytes) -> None:
         problem = Problem.model_validate_json(body)
     except ValidationError:
         shown = " ".join(body[:SHOWN_BYTES].decode(errors="replace").split())
-        raise UnreachableError(f"something else than Bessemer answered with {status}: {shown}") from None
+        raise AnswerInvalidError(f"something else than Bessemer answered with {status}: {shown}") from None
     raise problem_error(problem)
 
 
@@ -34,11 +34,13 @@ def parse(document: type[D], body: bytes) -> D:
     """Read a document of the contract.
 
     Raises:
-        UnreachableError: the body is no such document; client and server may be of different versions.
+        AnswerInvalidError: the body is no such document; client and server may be of different versions.
     """
     try:
         return document.model_validate_json(body)
     except ValidationError as error:
         name = document.__name__
         hint = "compare the versions of client and server"
-        raise UnreachableError(f"the answer is no {name} that this client knows; {hint}: {error}") from error
+        raise AnswerInvalidError(
+            f"the answer is no {name} that this client knows; {hint}: {error}"
+        ) from error

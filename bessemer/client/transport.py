@@ -59,7 +59,7 @@ def _timeout(settings: Settings, call: Call) -> httpx.Timeout:
 
 
 def _located(error: UnreachableError, settings: Settings) -> UnreachableError:
-    located = UnreachableError(f"cannot talk to a Bessemer server at {settings.url}: {error}")
+    located = type(error)(f"cannot talk to a Bessemer server at {settings.url}: {error}")
     located.__cause__ = error.__cause__
     return located
 

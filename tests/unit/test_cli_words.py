@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bessemer.cli.output import ExitStatus, clean, error_lines, exit_status, problem_lines, shown_bytes
+from bessemer.cli.output import ExitStatus, clean, error_lines, exit_status, problem_lines, shown_bytes, tell
 from bessemer.cli.preflight import preflight_lines
 from bessemer.cli.snapshots import step_lines
 from bessemer.cli.timeline import Timeline, event_line, place_line
@@ -25,6 +25,7 @@ from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.service import RunningTask, Worker, WorkerList
 from bessemer.contract.stage import Stage
 from bessemer.errors import (
+    AnswerInvalidError,
     BessemerError,
     BundleError,
     ExportError,
@@ -122,6 +123,7 @@ def test_a_problem_is_told_with_fields_places_and_advice() -> None:
 
 def test_an_unreachable_server_comes_with_what_to_do() -> None:
     assert "bessemer serve" in list(error_lines(UnreachableError("refused")))[1]
+    assert "of this client's version" in list(error_lines(AnswerInvalidError("no Model")))[1]
 
 
 def test_an_error_of_several_lines_keeps_them() -> None:
@@ -131,6 +133,10 @@ def test_an_error_of_several_lines_keeps_them() -> None:
 
 def test_text_of_a_server_cannot_steer_the_terminal() -> None:
     assert clean("a\x1b[2Jb\x07\nc") == "a [2Jb  c"
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=True, color_system=None)
+    tell(console, "step [bold]\x1b]0;title\x07", "two")
+    assert written.getvalue() == "step [bold] ]0;title \ntwo\n"
 
 
 @pytest.mark.parametrize(
