@@ -43,7 +43,9 @@ async def receive_model(
     return await run_in_threadpool(_register, service, blob)
 
 
-def refuse_if_too_large(request: Request, limit_bytes: int) -> None:
+def refuse_if_too_large(
+    request: Request, limit_bytes: int, code: ErrorCode = ErrorCode.MODEL_TOO_LARGE
+) -> None:
     """Refuse a body by the length that it declares, before anything is read.
 
     Raises:
@@ -51,9 +53,7 @@ def refuse_if_too_large(request: Request, limit_bytes: int) -> None:
     """
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:20]) > limit_bytes:
-        raise refuse(
-            ErrorCode.MODEL_TOO_LARGE, f"The model has {declared[:20]} bytes; {limit_bytes} are accepted."
-        )
+        raise refuse(code, f"The body has {declared[:20]} bytes; {limit_bytes} are accepted.")
 
 
 def _register(service: Service, blob: Blob) -> tuple[Model, bool]:

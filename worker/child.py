@@ -17,6 +17,7 @@ from typing import NoReturn
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.stage import Stage
+from worker.candidates.threads import use_threads
 from worker.errors import failure_of
 from worker.job_folder import JobFolder
 from worker.measure.turns import open_lock
@@ -99,7 +100,7 @@ def _inspect(folder: JobFolder, cores: int) -> Message:
     from worker.formats.inspect import inspect_model
     from worker.messages import Inspected
 
-    _set_threads(cores)
+    use_threads(cores)
     return Inspected(inspection=inspect_model(folder.model))
 
 
@@ -120,10 +121,6 @@ def _invoke(work: Work, folder: JobFolder) -> Message:
     from worker.invoke import invoke_library
 
     return invoke_library(work, folder)
-
-
-def _set_threads(cores: int) -> None:
-    os.environ["TVM_NUM_THREADS"] = str(cores)
 
 
 def _refusal(sandbox: SandboxStatus) -> Failed:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from bessemer.contract.base import now
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import Figures
@@ -11,6 +9,7 @@ from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget, resolve_target
 from worker.candidates.server import fork_server
+from worker.candidates.threads import use_threads
 from worker.errors import JobError
 from worker.inspection.machine_code import ASSEMBLY, LLVM_IR
 from worker.inspection.recorder import IrRecorder
@@ -62,7 +61,7 @@ def compile_model(
     refuse_unrunnable(target)
     check_names(request, target)
     threads = threads_here(target.cores)
-    os.environ["TVM_NUM_THREADS"] = str(threads)
+    use_threads(threads)
     turns = _turns(order.work.measuring, lock)
     with fork_server(folder.scratch, turns=turns) as candidates:
         # only now: nothing may have run in parallel when the server is forked

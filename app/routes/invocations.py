@@ -16,6 +16,7 @@ from app.polling import cancellation, look_again
 from app.problems import refuse
 from app.routes.artifacts import ARTIFACT_PROBLEMS, DOWNLOAD, NOT_MODIFIED
 from app.service import Service, ServiceDep
+from app.uploads import refuse_if_too_large
 from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.base import DEFAULT_TENANT, JobId
 from bessemer.contract.capability import Needs, lacks, needs_of
@@ -175,6 +176,7 @@ def _require_bundle(job: Compilation) -> None:
 
 async def _receive(service: Service, request: Request) -> Blob:
     settings = service.settings
+    refuse_if_too_large(request, settings.max_inputs_bytes, ErrorCode.INPUTS_TOO_LARGE)
     try:
         async with aclosing(request.stream()) as chunks:
             return await service.store.artifacts.put_stream(
