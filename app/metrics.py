@@ -91,7 +91,7 @@ class CensusCollector:
         yield metrics.QUEUE_OLDEST.family([((queue,), tasks.oldest_seconds) for queue, tasks in waiting])
         yield metrics.JOBS.family(_by_state(census.jobs))
         yield metrics.MODELS.family(_by_state(census.models))
-        yield metrics.WORKERS.family([(("live",), census.workers_live), (("lost",), census.workers_lost)])
+        yield metrics.WORKERS.family([((), census.workers)])
         kept = {"model": census.kept_models, "artifact": census.kept_artifacts}
         yield metrics.STORE_BYTES.family([((kind,), part.size_bytes) for kind, part in kept.items()])
         yield metrics.STORE_OBJECTS.family([((kind,), part.count) for kind, part in kept.items()])

@@ -18,11 +18,9 @@ OWN_FAULTS = (
     ErrorCode.WORKER_LOST,
     ErrorCode.WORKER_DISK_FULL,
     ErrorCode.CHILD_KILLED,
-    ErrorCode.CHILD_CRASHED,
-    ErrorCode.CHILD_MISBEHAVED,
     ErrorCode.SANDBOX_INCOMPLETE,
 )
-"""Ends that are no fault of a request: alerts ask for them."""
+"""Ends that are no fault of a request, nor a model's doing: alerts ask for them."""
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import TypeVar
 
@@ -13,14 +13,16 @@ from bessemer.contract.job import JobState
 from bessemer.contract.model import ModelState
 from bessemer.store.database import Database
 from bessemer.store.queue import QUEUES, QueueName, TaskKind
-from bessemer.store.tables import INVOCATIONS, JOBS, MODELS, WORKERS
+from bessemer.store.tables import EVENTS, INVOCATIONS, JOBS, MODELS, WORKERS
+from bessemer.store.waiting import QUEUED
+from bessemer.store.workers import seen_within
 
 State = TypeVar("State", bound=StrEnum)
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """The tasks of one queue that no worker has taken."""
+    """The tasks of one queue that no live worker has in hand: those of a lost worker wait again."""
 
     count: int = 0
     oldest_seconds: float = 0.0
@@ -45,8 +47,7 @@ class Census:
     waiting: Mapping[QueueName, Waiting]
     jobs: Mapping[JobState, int]
     models: Mapping[ModelState, int]
-    workers_live: int
-    workers_lost: int
+    workers: int
     kept_models: Kept
     kept_artifacts: Kept
 
@@ -56,51 +57,82 @@ def take_census(database: Database, liveness_seconds: float) -> Census:
 
     Args:
         database: where the tables are.
-        liveness_seconds: a worker that was not heard of for so long counts as lost.
+        liveness_seconds: a worker that was not heard of for so long counts as lost, and its tasks wait.
 
     Raises:
         StoreUnavailableError: the database cannot be reached.
     """
     with database.read() as connection:
-        live, workers = _workers(connection, liveness_seconds)
+        is_live = seen_within(database, connection, liveness_seconds)
         return Census(
-            waiting=_waiting(connection),
+            waiting=_waiting(connection, is_live),
             jobs=_counts(connection, JOBS.c.state, JobState),
             models=_counts(connection, MODELS.c.state, ModelState),
-            workers_live=live,
-            workers_lost=workers - live,
+            workers=_workers(connection, is_live),
             kept_models=_sums(connection, sa.func.count(), MODELS.c.size_bytes),
             kept_artifacts=_sums(connection, sa.func.sum(JOBS.c.artifact_count), JOBS.c.artifact_bytes),
         )
 
 
-def _waiting(connection: sa.Connection) -> dict[QueueName, Waiting]:
+def _waiting(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> dict[QueueName, Waiting]:
     waiting = dict.fromkeys(QueueName, Waiting())
-    others = (
-        (TaskKind.INSPECT, _waiting_since(connection, MODELS, ModelState.INSPECTING)),
-        (TaskKind.INVOKE, _waiting_since(connection, INVOCATIONS, JobState.QUEUED)),
+    found = (
+        *_jobs_by_kind(connection, _queued_jobs()),
+        *_jobs_by_kind(connection, _handed_over_jobs(is_live)),
+        (TaskKind.INSPECT, _inspections(connection, is_live)),
+        (TaskKind.INVOKE, _invocations(connection, is_live)),
     )
-    for kind, found in (*_waiting_jobs(connection), *others):
-        waiting[QUEUES[kind]] = waiting[QUEUES[kind]].joined(found)
+    for kind, tasks in found:
+        waiting[QUEUES[kind]] = waiting[QUEUES[kind]].joined(tasks)
     return waiting
 
 
-def _waiting_jobs(connection: sa.Connection) -> list[tuple[TaskKind, Waiting]]:
-    query = (
-        sa.select(JOBS.c.kind, sa.func.count(), sa.func.min(JOBS.c.created_at))
-        .where(JOBS.c.state == JobState.QUEUED.value)
-        .group_by(JOBS.c.kind)
+def _queued_jobs() -> sa.Select[str, int, datetime]:
+    return sa.select(JOBS.c.kind, sa.func.count(), sa.func.min(JOBS.c.created_at)).where(QUEUED)
+
+
+def _handed_over_jobs(is_live: sa.ColumnElement[bool]) -> sa.Select[str, int, datetime]:
+    """Jobs that were begun, and that no live worker has in hand: since the last that was heard of each."""
+    last = sa.and_(EVENTS.c.job == JOBS.c.id, EVENTS.c.seq == JOBS.c.last_seq)
+    return (
+        sa.select(JOBS.c.kind, sa.func.count(), sa.func.min(EVENTS.c.at))
+        .join_from(JOBS, EVENTS, last)
+        .where(JOBS.c.state == JobState.RUNNING.value, _in_nobodys_hand(JOBS.c.worker, is_live))
     )
+
+
+def _jobs_by_kind(
+    connection: sa.Connection, jobs: sa.Select[str, int, datetime]
+) -> list[tuple[TaskKind, Waiting]]:
     return [
         (TaskKind(kind), Waiting(count, _age_seconds(oldest)))
-        for kind, count, oldest in connection.execute(query)
+        for kind, count, oldest in connection.execute(jobs.group_by(JOBS.c.kind))
     ]
 
 
-def _waiting_since(connection: sa.Connection, table: sa.Table, state: ModelState | JobState) -> Waiting:
-    query = sa.select(sa.func.count(), sa.func.min(table.c.created_at)).where(table.c.state == state.value)
-    count, oldest = connection.execute(query).one()
+def _inspections(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> Waiting:
+    since = sa.func.coalesce(MODELS.c.waits_since, MODELS.c.created_at)
+    inspecting = MODELS.c.state == ModelState.INSPECTING.value
+    return _counted(connection, since, inspecting, _in_nobodys_hand(MODELS.c.inspector, is_live))
+
+
+def _invocations(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> Waiting:
+    since = sa.func.coalesce(INVOCATIONS.c.started_at, INVOCATIONS.c.created_at)
+    going_on = INVOCATIONS.c.state.in_([state.value for state in JobState if not state.final])
+    return _counted(connection, since, going_on, _in_nobodys_hand(INVOCATIONS.c.worker, is_live))
+
+
+def _counted(
+    connection: sa.Connection, since: sa.ColumnElement[datetime], *conditions: sa.ColumnElement[bool]
+) -> Waiting:
+    count, oldest = connection.execute(
+        sa.select(sa.func.count(), sa.func.min(since)).where(*conditions)
+    ).one()
     return Waiting(count, _age_seconds(oldest))
+
+
+def _in_nobodys_hand(worker: sa.Column[str], is_live: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+    return sa.or_(worker.is_(None), worker.not_in(sa.select(WORKERS.c.id).where(is_live)))
 
 
 def _age_seconds(moment: datetime | None) -> float:
@@ -112,12 +144,8 @@ def _counts(connection: sa.Connection, column: sa.Column[str], states: type[Stat
     return dict.fromkeys(states, 0) | {states(state): count for state, count in connection.execute(query)}
 
 
-def _workers(connection: sa.Connection, liveness_seconds: float) -> tuple[int, int]:
-    """How many live, and how many there are in all."""
-    live = WORKERS.c.seen_at >= now() - timedelta(seconds=liveness_seconds)
-    query = sa.select(sa.func.count().filter(live), sa.func.count()).select_from(WORKERS)
-    found = connection.execute(query).one()
-    return found[0], found[1]
+def _workers(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> int:
+    return connection.execute(sa.select(sa.func.count()).select_from(WORKERS).where(is_live)).scalar_one()
 
 
 def _sums(connection: sa.Connection, count: sa.Function[int], size_bytes: sa.Column[int]) -> Kept:

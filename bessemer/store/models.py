@@ -149,6 +149,7 @@ class Models:
                 state=ModelState.INSPECTING.value,
                 problem=None,
                 enqueued_at=None,
+                waits_since=now(),
                 inspector=None,
                 lost_attempts=0,
             )

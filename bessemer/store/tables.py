@@ -120,6 +120,7 @@ MODELS = sa.Table(
     sa.Column("problem", _document()),
     sa.Column("created_at", Moment, nullable=False),
     sa.Column("enqueued_at", Moment),
+    sa.Column("waits_since", Moment),
     sa.Column("used_at", Moment),
     sa.Index("models_by_state", "state", "created_at"),
     sa.Index("models_newest", "tenant", "created_at", "digest"),

@@ -13,7 +13,7 @@ from bessemer.store.queue import Task
 from bessemer.store.tables import JOBS
 
 TASK_COLUMNS = (JOBS.c.kind, JOBS.c.id, JOBS.c.priority, JOBS.c.needs)
-_QUEUED = JOBS.c.state == sa.literal_column(f"'{JobState.QUEUED.value}'")
+QUEUED = JOBS.c.state == sa.literal_column(f"'{JobState.QUEUED.value}'")
 _ENDED = JOBS.c.state.in_(
     [sa.literal_column(f"'{state.value}'") for state in (JobState.SUCCEEDED, JobState.FAILED)]
 )
@@ -47,7 +47,7 @@ class Waiting:
         """
         turn = sa.func.row_number().over(order_by=(JOBS.c.priority.desc(), JOBS.c.created_at, JOBS.c.id))
         queued = sa.select(JOBS.c.kind, JOBS.c.needs, JOBS.c.priority, JOBS.c.id, turn.label("turn"))
-        each = queued.where(_QUEUED).subquery()
+        each = queued.where(QUEUED).subquery()
         group = (each.c.kind, each.c.needs, each.c.priority)
         words = sa.cast(each.c.turn, sa.String).concat(" ").concat(each.c.id)
         with self._database.read() as connection:

@@ -28,12 +28,8 @@ class Workers:
     def live(self, within_seconds: float) -> tuple[Worker, ...]:
         """The workers that were seen within so many seconds, by id."""
         with self._database.read() as connection:
-            moment = connection.execute(sa.select(sa.type_coerce(self._database.clock, Moment))).scalar_one()
-            query = (
-                sa.select(WORKERS.c.document, WORKERS.c.seen_at)
-                .where(WORKERS.c.seen_at >= moment - timedelta(seconds=within_seconds))
-                .order_by(WORKERS.c.id)
-            )
+            is_live = seen_within(self._database, connection, within_seconds)
+            query = sa.select(WORKERS.c.document, WORKERS.c.seen_at).where(is_live).order_by(WORKERS.c.id)
             rows = connection.execute(query).all()
         return tuple(Worker.model_validate({**row.document, "seen_at": row.seen_at}) for row in rows)
 
@@ -54,3 +50,9 @@ class Workers:
         unseen = sa.and_(WORKERS.c.id == worker_id, WORKERS.c.seen_at == seen_at)
         with self._database.write() as connection:
             yield connection.execute(sa.delete(WORKERS).where(unseen)).rowcount == 1
+
+
+def seen_within(database: Database, connection: sa.Connection, seconds: float) -> sa.ColumnElement[bool]:
+    """Whether a row is of a worker that was seen within so many seconds, by the database's clock."""
+    moment = connection.execute(sa.select(sa.type_coerce(database.clock, Moment))).scalar_one()
+    return WORKERS.c.seen_at >= moment - timedelta(seconds=seconds)

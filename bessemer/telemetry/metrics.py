@@ -66,23 +66,28 @@ DATABASE_UP = Metric(
 QUEUE_TASKS = Metric(
     "bessemer_queue_tasks",
     Kind.GAUGE,
-    "Tasks that wait for a worker: compilations, inspections and invocations.",
+    "Tasks that no live worker has in hand: compilations, inspections and invocations, those of lost workers "
+    "too.",
     ("queue",),
 )
 QUEUE_OLDEST = Metric(
     "bessemer_queue_oldest_seconds",
     Kind.GAUGE,
-    "For how long the oldest of them has waited; 0 without any.",
+    "For how long the oldest of them has waited, one that was begun since it was last heard of; 0 without "
+    "any.",
     ("queue",),
 )
-JOBS = Metric("bessemer_jobs", Kind.GAUGE, "Compilations that are kept, by state.", ("state",))
+JOBS = Metric(
+    "bessemer_jobs",
+    Kind.GAUGE,
+    "Compilations that are kept, by state; one whose worker was lost is `running` until another ends it.",
+    ("state",),
+)
 MODELS = Metric("bessemer_models", Kind.GAUGE, "Models that are kept, by state.", ("state",))
 WORKERS = Metric(
     "bessemer_workers",
     Kind.GAUGE,
-    "Workers: `live` were heard of within `BESSEMER_WORKER_LIVENESS_SECONDS`; `lost` were not, and have not "
-    "left.",
-    ("state",),
+    "Workers that were heard of within `BESSEMER_WORKER_LIVENESS_SECONDS`.",
 )
 STORE_BYTES = Metric(
     "bessemer_store_bytes",

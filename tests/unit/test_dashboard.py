@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import promql_parser
 import pytest
 import yaml
 
-from bessemer.contract.problem import ErrorCode
+from app.tracing import UNTRACED
+from bessemer.contract.problem import ERRORS, ErrorCode
 from bessemer.store.queue import TaskKind
 from bessemer.telemetry import metrics
 from bessemer.telemetry.metrics import Kind, Metric
@@ -22,6 +24,8 @@ ALERTS = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())
 PROMETHEUS = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
 BY_NAME = {metric.name: metric for metric in (*metrics.APP, *metrics.WORKER)}
 HISTOGRAM_LABELS = ("le",)
+TARGET_LABELS = {"job", "instance"}
+PROBES = "/readyz|/healthz|/metrics"
 
 
 def panels() -> list[dict[str, Any]]:
@@ -53,11 +57,11 @@ def series(name: str) -> tuple[Metric | None, tuple[str, ...]]:
 def test_a_query_parses_and_asks_for_what_there_is(query: str) -> None:
     promql_parser.parse(query)
     names = re.findall(r"bessemer_\w+", query)
-    assert names
+    assert names or re.search(r"\bup\{", query)
     assert [name for name in names if series(name)[0] is None] == []
-    known = {label for name in names for label in series(name)[1]}
+    known = TARGET_LABELS | {label for name in names for label in series(name)[1]}
     grouped = {label for group in re.findall(r"by \(([^)]*)\)", query) for label in group.split(", ")}
-    selected = set(re.findall(r"(\w+)=~?\"", query))
+    selected = set(re.findall(r"(\w+)(?:=|=~|!~)\"", query))
     assert grouped | selected <= known
 
 
@@ -71,9 +75,53 @@ def test_every_metric_but_the_builds_version_is_on_the_dashboard() -> None:
 def test_every_panel_has_a_title_a_place_and_an_id_of_its_own() -> None:
     placed = [panel["gridPos"] for panel in DASHBOARD["panels"]]
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(placed)
-    assert len({(place["x"], place["y"]) for place in placed}) == len(placed)
     assert all(place["x"] + place["w"] <= 24 for place in placed)
     assert all(panel["title"] and panel["targets"] for panel in panels())
+
+
+def cells(place: dict[str, int]) -> set[tuple[int, int]]:
+    columns, rows = range(place["x"], place["x"] + place["w"]), range(place["y"], place["y"] + place["h"])
+    return set(product(columns, rows))
+
+
+def test_no_panel_covers_another() -> None:
+    covered = [cells(panel["gridPos"]) for panel in DASHBOARD["panels"]]
+    assert len(set().union(*covered)) == sum(map(len, covered))
+
+
+def test_every_query_of_the_dashboard_is_of_the_chosen_jobs_and_instances() -> None:
+    asked = [target["expr"] for panel in panels() for target in panel["targets"]]
+    chosen = 'bessemer_\\w+\\{job=~"\\$job", instance=~"\\$instance"[,}]'
+    assert [text for text in asked if re.sub(chosen, "", text).count("bessemer_")] == []
+    offered = {variable["name"]: variable["query"] for variable in DASHBOARD["templating"]["list"]}
+    assert set(offered) == {"datasource", *TARGET_LABELS}
+    assert all(f"label_values({metrics.BUILD.name}" in offered[label]["query"] for label in TARGET_LABELS)
+
+
+@pytest.mark.parametrize("code", OWN_FAULTS)
+def test_a_model_causes_no_end_that_alerts_wait_for(code: ErrorCode) -> None:
+    assert ERRORS[code].status >= 500
+
+
+@pytest.mark.parametrize("job", [job["job_name"] for job in PROMETHEUS["scrape_configs"]])
+def test_an_alert_waits_for_every_program_to_be_down_or_unknown(job: str) -> None:
+    down = [
+        text for rule in rules() for text in re.findall(r'^up\{job=~"([^"]+)"\} == 0 or absent', rule["expr"])
+    ]
+    assert [text for text in down if re.fullmatch(text, job)]
+
+
+def test_answers_to_probes_and_scrapes_neither_raise_an_alert_nor_dilute_one() -> None:
+    (expr,) = (rule["expr"] for rule in rules() if rule["alert"] == "BessemerAnswersErrors")
+    assert expr.count("bessemer_http_requests_total{") == expr.count(f'{{route!~"{PROBES}"') == 2
+    assert set(PROBES.split("|")) == UNTRACED
+
+
+def test_every_alert_on_metrics_tells_installations_apart() -> None:
+    together = [
+        rule["alert"] for rule in rules() if re.search(r"\b(sum|min|max)\b(?! by \(job)", rule["expr"])
+    ]
+    assert together == []
 
 
 def test_alerts_name_every_end_that_is_no_fault_of_a_request() -> None:

@@ -25,8 +25,7 @@ NOTHING = Census(
     waiting=dict.fromkeys(QueueName, Waiting()),
     jobs=dict.fromkeys(JobState, 0),
     models=dict.fromkeys(ModelState, 0),
-    workers_live=0,
-    workers_lost=0,
+    workers=0,
     kept_models=Kept(0, 0),
     kept_artifacts=Kept(0, 0),
 )

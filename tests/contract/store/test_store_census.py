@@ -2,16 +2,18 @@
 
 from datetime import datetime, timedelta
 
+import pytest
 import sqlalchemy as sa
 from store_samples import ARTIFACTS, DIGEST, FIGURES, TARGET, a_problem, a_request, a_worker
 
 from bessemer.contract.job import JobState
 from bessemer.contract.model import ModelState
+from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.stage import Stage
 from bessemer.store.census import Kept
 from bessemer.store.queue import QueueName
 from bessemer.store.store import Store
-from bessemer.store.tables import JOBS, WORKERS
+from bessemer.store.tables import EVENTS, INVOCATIONS, JOBS, MODELS, WORKERS
 
 LIVENESS_SECONDS = 600.0
 
@@ -21,7 +23,7 @@ def test_an_empty_store_counts_nothing(store: Store) -> None:
     assert {waiting.count for waiting in census.waiting.values()} == {0}
     assert set(census.jobs.values()) | set(census.models.values()) == {0}
     assert (census.kept_models, census.kept_artifacts) == (Kept(0, 0), Kept(0, 0))
-    assert (census.workers_live, census.workers_lost) == (0, 0)
+    assert census.workers == 0
 
 
 def test_what_waits_is_counted_by_queue_with_the_age_of_the_oldest(store: Store) -> None:
@@ -36,6 +38,78 @@ def test_what_waits_is_counted_by_queue_with_the_age_of_the_oldest(store: Store)
     assert waiting[QueueName.QUICK].oldest_seconds < 3600
 
 
+def in_hand(store: Store, worker_id: str) -> None:
+    """Every kind of task, in a worker's hand."""
+    for job_id, stop_after in (("compilation", None), ("preflight", Stage.TRANSLATE)):
+        store.jobs.submit(job_id, a_request().model_copy(update={"stop_after": stop_after}))
+        assert store.jobs.start(job_id, worker_id) == 1
+    store.invocations.submit("invocation", "compilation", DIGEST, 1, 1)
+    assert store.invocations.start("invocation", worker_id) == 1
+    store.models.add(DIGEST, 1)
+    assert store.models.take(DIGEST, worker_id) == 0
+
+
+def waiting_counts(store: Store) -> tuple[int, int]:
+    waiting = store.census(LIVENESS_SECONDS).waiting
+    return waiting[QueueName.COMPILE].count, waiting[QueueName.QUICK].count
+
+
+def test_what_a_live_worker_has_in_hand_does_not_wait(store: Store) -> None:
+    store.workers.beat(a_worker("w1"))
+    in_hand(store, "w1")
+    assert waiting_counts(store) == (0, 0)
+
+
+@pytest.mark.parametrize("row_is_left", [True, False])
+def test_what_a_lost_worker_had_in_hand_waits_again(store: Store, row_is_left: bool) -> None:
+    store.workers.beat(a_worker("another"))
+    if row_is_left:
+        store.workers.beat(a_worker("w1"))
+        _age(store, WORKERS.c.id == "w1", WORKERS.c.seen_at)
+    in_hand(store, "w1")
+    assert waiting_counts(store) == (1, 3)
+
+
+def test_what_a_worker_that_stops_hands_back_waits_again(store: Store) -> None:
+    store.workers.beat(a_worker("w1"))
+    in_hand(store, "w1")
+    for job_id in ("compilation", "preflight"):
+        store.jobs.hand_back(job_id, 1)
+    store.invocations.hand_back("invocation", 1)
+    store.models.hand_back(DIGEST, "w1")
+    assert waiting_counts(store) == (1, 3)
+
+
+def test_what_was_begun_waits_since_the_last_that_was_heard_of_it(store: Store) -> None:
+    in_hand(store, "lost")
+    for row, moment in (
+        (JOBS.c.id == "compilation", JOBS.c.created_at),
+        (JOBS.c.id == "compilation", JOBS.c.started_at),
+    ):
+        _age(store, row, moment)
+    assert store.census(LIVENESS_SECONDS).waiting[QueueName.COMPILE].oldest_seconds < 3600
+    _age(store, sa.and_(EVENTS.c.job == "compilation", EVENTS.c.seq == 2), EVENTS.c.at)
+    assert store.census(LIVENESS_SECONDS).waiting[QueueName.COMPILE].oldest_seconds >= 3600
+
+
+def test_an_invocation_that_was_begun_waits_since_then(store: Store) -> None:
+    in_hand(store, "lost")
+    _age(store, INVOCATIONS.c.id == "invocation", INVOCATIONS.c.created_at)
+    assert store.census(LIVENESS_SECONDS).waiting[QueueName.QUICK].oldest_seconds < 3600
+    _age(store, INVOCATIONS.c.id == "invocation", INVOCATIONS.c.started_at)
+    assert store.census(LIVENESS_SECONDS).waiting[QueueName.QUICK].oldest_seconds >= 3600
+
+
+def test_a_model_that_is_inspected_again_waits_since_it_was_asked_for(store: Store) -> None:
+    store.models.add(DIGEST, 1)
+    _age(store, MODELS.c.digest == DIGEST, MODELS.c.created_at)
+    assert store.census(LIVENESS_SECONDS).waiting[QueueName.QUICK].oldest_seconds >= 3600
+    store.models.finish_inspection(DIGEST, make_problem(ErrorCode.WORKER_LOST, "lost"))
+    assert store.models.inspect_again(DIGEST)
+    waiting = store.census(LIVENESS_SECONDS).waiting[QueueName.QUICK]
+    assert (waiting.count, waiting.oldest_seconds < 3600) == (1, True)
+
+
 def test_jobs_models_and_workers_are_counted_by_state(store: Store) -> None:
     store.jobs.submit("queued-job", a_request())
     store.jobs.submit("cancelled-job", a_request())
@@ -48,7 +122,7 @@ def test_jobs_models_and_workers_are_counted_by_state(store: Store) -> None:
     census = store.census(LIVENESS_SECONDS)
     assert (census.jobs[JobState.QUEUED], census.jobs[JobState.CANCELLED]) == (1, 1)
     assert (census.models[ModelState.REJECTED], census.kept_models) == (1, Kept(1, 5))
-    assert (census.workers_live, census.workers_lost) == (1, 1)
+    assert census.workers == 1
 
 
 def test_the_artifacts_of_every_job_are_counted_with_their_sizes(store: Store) -> None:
