@@ -2,10 +2,12 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ from tests.unit.gate_samples import a_report
 ROOT = Path(__file__).parents[3]
 ACTION = ROOT / "ci" / "github" / "action.yml"
 TEMPLATE = ROOT / "ci" / "gitlab" / "bessemer.yml"
+INTERRUPTIBLE = ("env", "--default-signal=INT")
+BASH = ("bash", "--noprofile", "--norc", "-e", "-o", "pipefail")
 WRONG = make_problem(ErrorCode.VERIFY_MISMATCH, "logits[0, 3] is 1.5, not 1.2", stage="verify")
 
 
@@ -35,12 +39,16 @@ class Pipeline:
     client: Client
     stagehand: Stagehand
 
-    def sh(self, script: str, environment: dict[str, str]) -> int:
+    def environment(self, variables: dict[str, str]) -> dict[str, str]:
+        """What a step finds, with the programs of the installing step."""
+        return {**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", **variables}
+
+    def sh(self, script: str, variables: dict[str, str]) -> int:
         """Run a step as the runners do."""
         ran = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             cwd=self.folder,
-            env={**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", **environment},
+            env=self.environment(variables),
             capture_output=True,
             text=True,
             check=False,
@@ -91,17 +99,19 @@ def evaluated(text: str, inputs: dict[str, str]) -> str:
     return re.sub(r"\$\{\{ inputs\.([a-z-]+) \}\}", lambda found: inputs[found[1]], text)
 
 
-def run_action(pipeline: Pipeline, given: dict[str, str], ending: Report | None) -> int:
-    """Run the action's own steps on a push, but the installing one; the caches are the folder itself."""
+def step_variables(pipeline: Pipeline, step: dict[str, Any], given: dict[str, str]) -> dict[str, str]:
+    """What a runner gives a step: the action's inputs, by their defaults where none is given."""
     declared = yaml.safe_load(ACTION.read_text())["inputs"]
     inputs = {name: given.get(name, about.get("default", "")) for name, about in declared.items()}
-    summary = {"GITHUB_STEP_SUMMARY": str(pipeline.folder / "summary.md")}
+    own = {name: evaluated(text, inputs) for name, text in step.get("env", {}).items()}
+    return {"GITHUB_STEP_SUMMARY": str(pipeline.folder / "summary.md"), **own}
+
+
+def run_action(pipeline: Pipeline, given: dict[str, str], ending: Report | None) -> int:
+    """Run the action's own steps on a push, but the installing one; the caches are the folder itself."""
     player = pipeline.play(ending)
     statuses = [
-        pipeline.sh(
-            step["run"],
-            {**summary, **{name: evaluated(text, inputs) for name, text in step.get("env", {}).items()}},
-        )
+        pipeline.sh(step["run"], step_variables(pipeline, step, given))
         for step in steps()
         if "run" in step and "pip install" not in step["run"]
     ]
@@ -144,6 +154,32 @@ def test_the_status_says_what_got_worse(
 ) -> None:
     given = {"url": pipeline.server, "model": "net.pt2", **bounds}
     assert run_action(pipeline, given, ending) == status
+
+
+def test_a_cancelled_run_of_the_action_cancels_its_compilation(pipeline: Pipeline) -> None:
+    """The runner signals the shell of the step, and nothing that the shell has started."""
+    (step,) = (step for step in steps() if "bessemer gate" in step.get("run", ""))
+    script = pipeline.folder / "step.sh"
+    script.write_text(step["run"])
+    given = {"url": pipeline.server, "model": "net.pt2"}
+    shell = subprocess.Popen(
+        [*INTERRUPTIBLE, *BASH, script],
+        cwd=pipeline.folder,
+        env=pipeline.environment(step_variables(pipeline, step, given)),
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert shell.stdout is not None
+    job_id = next(line.split()[1] for line in shell.stdout if line.startswith("compilation "))
+    shell.send_signal(signal.SIGINT)
+    try:
+        assert shell.wait(timeout=30) == 130
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGKILL)
+        shell.communicate()
+    assert pipeline.client.job(job_id).state is JobState.CANCELLED
 
 
 def test_the_action_installs_the_client_of_its_own_checkout() -> None:
