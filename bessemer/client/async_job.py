@@ -111,6 +111,10 @@ class AsyncJob(JobView):
         """As ``Job.wait_for_invocation``."""
         return await self._transport.run(invoking.wait(invocation))
 
+    async def invocation(self, invocation_id: str) -> Invocation:
+        """As ``Job.invocation``."""
+        return await self._transport.run(invoking.get(self.id, invocation_id))
+
     async def invocations(self) -> AsyncIterator[Invocation]:
         """As ``Job.invocations``."""
         cursor: str | None = None

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from bessemer.client.operations import compilation_path
 from bessemer.client.replies import check, parse
 from bessemer.client.steps import Call, Flow, Sleep, exchange
 from bessemer.contract.job import Compilation, Event
@@ -73,7 +74,7 @@ class Follower:
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
         if self.after_seq:
             headers["Last-Event-ID"] = str(self.after_seq)
-        path = f"/v1/compilations/{self.job_id}/events"
+        path = f"{compilation_path(self.job_id)}/events"
         return Call("GET", path, headers=headers, read_timeout_seconds=self._silence_seconds())
 
     def refuse(self, status: int, body: bytes) -> None:
@@ -111,7 +112,7 @@ class Follower:
         self._check_deadline()
         self._losses += 1
         try:
-            reply = yield from exchange(Call("GET", f"/v1/compilations/{self.job_id}"))
+            reply = yield from exchange(Call("GET", compilation_path(self.job_id)))
             final = parse(Compilation, reply.body).state.final
             # A final job whose stream still gave no final event is asked once more, then taken at its word.
             self.done, self._final_document = final and self._final_document, final

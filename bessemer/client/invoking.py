@@ -18,7 +18,7 @@ from bessemer.contract.invocation import Invocation, InvocationPage
 from bessemer.contract.job import JobState
 from bessemer.errors import InvalidArgumentError, InvocationCancelledError, InvocationFailedError
 
-__all__ = ["Arrays", "cancel", "download_outputs", "page", "submit", "wait", "write_inputs"]
+__all__ = ["Arrays", "cancel", "download_outputs", "get", "page", "submit", "wait", "write_inputs"]
 
 Arrays = Mapping[str, Any] | str | os.PathLike[str] | bytes
 """Arrays by name, or paths of ``.npy`` files; or one ``.npz`` or ``.safetensors`` file, or its bytes."""
@@ -40,6 +40,12 @@ def submit(job_id: str, inputs: Arrays, runs: int) -> Flow[Invocation]:
         return (yield from _post(job_id, source, runs))
 
 
+def get(job_id: str, invocation_id: str) -> Flow[Invocation]:
+    """An invocation as it stands."""
+    reply = yield from exchange(Call("GET", _path(job_id, invocation_id)))
+    return parse(Invocation, reply.body)
+
+
 def wait(invocation: Invocation) -> Flow[Invocation]:
     """Wait for an invocation's end.
 
@@ -51,7 +57,7 @@ def wait(invocation: Invocation) -> Flow[Invocation]:
     while not invocation.state.final:
         yield Sleep(wait_seconds)
         wait_seconds = min(2 * wait_seconds, LONGEST_POLL_SECONDS)
-        invocation = yield from _get(invocation.compilation, invocation.id)
+        invocation = yield from get(invocation.compilation, invocation.id)
     if invocation.state is JobState.CANCELLED:
         raise InvocationCancelledError(invocation)
     if invocation.state is not JobState.SUCCEEDED:
@@ -114,11 +120,6 @@ def _post(job_id: str, source: Source, runs: int) -> Flow[Invocation]:
         chunks=lambda: source.chunks(None),
     )
     reply = yield from exchange(call)
-    return parse(Invocation, reply.body)
-
-
-def _get(job_id: str, invocation_id: str) -> Flow[Invocation]:
-    reply = yield from exchange(Call("GET", _path(job_id, invocation_id)))
     return parse(Invocation, reply.body)
 
 

@@ -158,6 +158,10 @@ class Job(JobView):
         """
         return self._transport.run(invoking.wait(invocation))
 
+    def invocation(self, invocation_id: str) -> Invocation:
+        """An invocation as it stands. Raises ``NotFoundError``."""
+        return self._transport.run(invoking.get(self.id, invocation_id))
+
     def invocations(self) -> Iterator[Invocation]:
         """Every invocation, newest first, fetched page by page."""
         cursor: str | None = None

@@ -264,9 +264,11 @@ def _artifact(compilation: Compilation, name: str) -> Artifact:
     for artifact in compilation.artifacts:
         if artifact.name == name:
             return artifact
+    where = f"compilation {compilation.id} ({compilation.state}) has no artifact '{name}'"
+    if not compilation.state.final:
+        raise InvalidArgumentError(f"{where} yet: wait for its end")
     names = ", ".join(artifact.name for artifact in compilation.artifacts) or "none"
-    where = f"compilation {compilation.id} ({compilation.state})"
-    raise InvalidArgumentError(f"{where} has no artifact '{name}'; it has {names}")
+    raise InvalidArgumentError(f"{where}; it has {names}")
 
 
 def compilation_path(job_id: str) -> str:

@@ -81,8 +81,10 @@ def _extract(archive: Path, folder: Path, caps: Caps) -> None:
         for member in tar:
             total += member.size
             path = _safe_path(member)
-            if path in seen or len(seen) >= caps.files or total > caps.total_bytes:
-                raise BundleError(f"the bundle is larger than {caps}, or holds {path} twice")
+            if path in seen:
+                raise BundleError(f"the bundle holds {path} twice")
+            if len(seen) >= caps.files or total > caps.total_bytes:
+                raise BundleError(f"the bundle is larger than {caps.total_bytes} bytes or {caps.files} files")
             seen.add(path)
             _write_member(tar, member, folder / path)
 

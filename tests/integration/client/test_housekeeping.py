@@ -91,6 +91,7 @@ def test_a_library_is_run_and_its_outputs_fetched(
     invocation = job.invoke({"x": tmp_path / "x.npy"}, runs=3)
     worker.join()
     assert (invocation.latency, [each.id for each in job.invocations()]) == (LATENCY, [invocation.id])
+    assert job.invocation(invocation.id) == invocation
     assert job.download_outputs(invocation, tmp_path / "y.npz").read_bytes() == b"outputs"
     with pytest.raises(InvalidArgumentError, match=r"no \.npy file"):
         job.invoke({"x": Path(__file__)})
