@@ -14,6 +14,7 @@ from benchmarks.machine import SERVICE_PACKAGES, Machine, describe
 from benchmarks.tuning import measure_tuning
 from benchmarks.turnaround import measure_turnaround
 from benchmarks.upload import measure_upload
+from examples.environment import forget_settings
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -28,6 +29,7 @@ class Results(BaseModel):
 
 def main() -> None:
     """Run every benchmark, print a table, write the file."""
+    forget_settings()
     console = Console()
     machine = describe(SERVICE_PACKAGES)
     console.print(f"{machine.processor}, {machine.cores} cores, {machine.memory_gib} GiB")

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from examples.environment import without_settings
+
 ROOT = Path(__file__).parents[1]
 START_SECONDS = 180.0
 STOP_SECONDS = 30.0
@@ -37,7 +39,7 @@ def local_service(data: Path, settings: Mapping[str, str] = NO_SETTINGS, port: i
 
     Args:
         data: the folder for the database, the artifacts and ``serve.log``; made if missing.
-        settings: further ``BESSEMER_`` variables of its environment.
+        settings: ``BESSEMER_`` variables; of this process's own only those of the machine count.
         port: the port to listen on; by default any free one.
 
     Raises:
@@ -65,7 +67,7 @@ def _running(
         process = subprocess.Popen(
             [sys.executable, "-m", *module],
             cwd=ROOT,
-            env={**os.environ, **settings},
+            env=without_settings(os.environ) | settings,
             stdout=output,
             stderr=subprocess.STDOUT,
         )

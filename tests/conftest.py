@@ -5,11 +5,17 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from examples.environment import forget_settings
 from examples.local_service import local_service
 
 # the same examples every time, however long each takes on a machine that is busy
 settings.register_profile("suite", deadline=None, derandomize=True)
 settings.load_profile("suite")
+
+
+def pytest_configure() -> None:
+    """An operator's shell may name a database that is in use."""
+    forget_settings()
 
 
 @pytest.fixture(scope="session")

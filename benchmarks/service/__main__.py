@@ -22,6 +22,7 @@ from benchmarks.service.postgresql import running_postgresql
 from benchmarks.service.results import Backend, Load, ServiceResults, Spread, spread
 from bessemer.contract.request import MAX_PRIORITY
 from bessemer.store.settings import StoreSettings
+from examples.environment import forget_settings
 from examples.local_service import LocalApp, local_app
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -36,6 +37,7 @@ WARM_UP = 3
 
 def main() -> None:
     """Measure both backends, print a table, write the file."""
+    forget_settings()
     console = Console()
     sizes = tuple(int(word) for word in sys.argv[1:]) or SIZES
     load_before, began = os.getloadavg()[0], time.monotonic()

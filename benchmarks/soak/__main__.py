@@ -25,6 +25,7 @@ from benchmarks.soak.victims import Kill, Killer, zygotes
 from benchmarks.soak.wishes import Followed
 from bessemer.store.store import Store, open_store
 from bessemer.store.tables import JOBS
+from examples.environment import forget_settings
 from worker.processes import read_process
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -160,6 +161,7 @@ def _rows(store: Store) -> tuple[dict[str, int], int, int]:
 
 def main() -> int:
     """Soak, write the summary, print its line; 1 where anything was lost or is left."""
+    forget_settings()
     kills, seed = int(os.environ.get("KILLS", "200")), int(os.environ.get("SEED", "1"))
     database = os.environ.get("DATABASE", "sqlite")
     console = Console()

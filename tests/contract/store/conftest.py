@@ -5,10 +5,12 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from postgresql_databases import URL_VARIABLE, Databases
 
 from bessemer.store.artifacts import Artifacts, open_artifacts
 from bessemer.store.dbos_queue import open_queue
@@ -23,26 +25,22 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="session")
-def postgresql_server() -> Iterator[sa.URL]:
-    with local_postgresql() as url:
-        yield sa.make_url(url)
+def databases() -> Iterator[Databases]:
+    """Of the PostgreSQL server that TEST_POSTGRESQL_URL names, else of one that is started."""
+    given = os.environ.get(URL_VARIABLE)
+    with nullcontext(given) if given else local_postgresql() as url:
+        made = Databases(sa.make_url(url))
+        yield made
+        if given:
+            made.delete_all()
 
 
 @pytest.fixture(scope="session")
-def queue_template(postgresql_server: sa.URL, tmp_path_factory: pytest.TempPathFactory) -> str:
+def queue_template(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The name of a database in which a queue was opened: to copy it takes a tenth of the time."""
-    url = _new_database(postgresql_server)
+    url = databases.new()
     open_queue(StoreSettings(data=tmp_path_factory.mktemp("template"), database_url=url)).close()
     return str(sa.make_url(url).database)
-
-
-def _new_database(server: sa.URL, template: str = "template1") -> str:
-    name = f"bessemer_{uuid.uuid4().hex}"
-    engine = sa.create_engine(server.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name} TEMPLATE {template}"))
-    engine.dispose()
-    return server.set(database=name).render_as_string(hide_password=False)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -50,8 +48,8 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
     """Where no store was ever opened."""
     if request.param == "sqlite":
         return StoreSettings(data=tmp_path / "data")
-    server = request.getfixturevalue("postgresql_server")
-    return StoreSettings(data=tmp_path / "data", database_url=_new_database(server))
+    databases: Databases = request.getfixturevalue("databases")
+    return StoreSettings(data=tmp_path / "data", database_url=databases.new())
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -59,15 +57,15 @@ def queue_settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSetti
     """Where a queue can be opened at once."""
     if request.param == "sqlite":
         return StoreSettings(data=tmp_path / "data")
-    server, template = map(request.getfixturevalue, ("postgresql_server", "queue_template"))
-    return StoreSettings(data=tmp_path / "data", database_url=_new_database(server, template))
+    databases, template = map(request.getfixturevalue, ("databases", "queue_template"))
+    return StoreSettings(data=tmp_path / "data", database_url=databases.new(f"TEMPLATE {template}"))
 
 
 @pytest.fixture(scope="session")
-def postgresql_store(postgresql_server: sa.URL, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+def postgresql_store(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """One for the session: to make a database takes longer than most tests."""
     folder = tmp_path_factory.mktemp("postgresql-store")
-    opened = open_store(StoreSettings(data=folder, database_url=_new_database(postgresql_server)))
+    opened = open_store(StoreSettings(data=folder, database_url=databases.new()))
     yield opened
     opened.close()
 

@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from postgresql_databases import Databases
 from store_samples import a_request
 
 from bessemer.store.database import mapped_errors
@@ -84,17 +85,12 @@ def test_a_database_that_cannot_be_reached_is_unavailable(tmp_path: Path, url: s
 
 
 def test_a_database_that_does_not_keep_text_as_utf_8_is_refused_with_advice(
-    tmp_path: Path, postgresql_server: sa.URL
+    tmp_path: Path, databases: Databases
 ) -> None:
-    engine = sa.create_engine(
-        postgresql_server.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT"
-    )
-    with engine.connect() as connection:
-        connection.exec_driver_sql("CREATE DATABASE plain ENCODING 'SQL_ASCII' TEMPLATE template0 LOCALE 'C'")
-    engine.dispose()
-    url = postgresql_server.set(database="plain").render_as_string(hide_password=False)
+    url = databases.new("ENCODING 'SQL_ASCII' TEMPLATE template0 LOCALE 'C'")
     settings = StoreSettings(data=tmp_path, database_url=url)
-    with pytest.raises(StoreUnavailableError, match=r"'plain' keeps text as SQL_ASCII .* ENCODING 'UTF8'"):
+    name = settings.database.database
+    with pytest.raises(StoreUnavailableError, match=rf"'{name}' keeps text as SQL_ASCII .* ENCODING 'UTF8'"):
         open_store(settings)
     with pytest.raises(StoreUnavailableError, match="SQL_ASCII"):
         open_queue(settings)
@@ -114,26 +110,22 @@ def test_a_database_that_goes_away_is_unavailable(tmp_path: Path) -> None:
 
 
 def test_a_server_that_became_a_standby_is_unavailable_and_its_connections_are_given_up(
-    tmp_path: Path, postgresql_server: sa.URL
+    tmp_path: Path, databases: Databases
 ) -> None:
-    server = sa.create_engine(
-        postgresql_server.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT"
-    )
-    with server.connect() as connection:
-        connection.exec_driver_sql("CREATE DATABASE standby")
-        url = postgresql_server.set(database="standby").render_as_string(hide_password=False)
-        store = open_store(StoreSettings(data=tmp_path, database_url=url))
-        connection.exec_driver_sql("ALTER DATABASE standby SET default_transaction_read_only = on")
+    settings = StoreSettings(data=tmp_path, database_url=databases.new())
+    name = settings.database.database
+    store = open_store(settings)
+    with databases.connection() as connection:
+        connection.exec_driver_sql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
         store.database.close()
         assert store.ping()
         with pytest.raises(StoreUnavailableError, match="read-only"):
             store.models.add("0" * 64, 1)
         with pytest.raises(StoreUnavailableError, match="only be read"):
             store.workers.beats()
-        connection.exec_driver_sql("ALTER DATABASE standby RESET default_transaction_read_only")
+        connection.exec_driver_sql(f"ALTER DATABASE {name} RESET default_transaction_read_only")
         assert store.models.add("0" * 64, 1).size_bytes == 1
     store.close()
-    server.dispose()
 
 
 def test_an_error_of_the_drivers_own_is_none_of_a_database_that_is_away() -> None:

@@ -2,13 +2,13 @@
 
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from examples.local_service import local_app
+from examples.local_service import NO_SETTINGS, local_app
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,9 @@ class ServerProcess:
 
 
 @contextmanager
-def running_app(folder: Path, stop_seconds: int = 20) -> Iterator[ServerProcess]:
+def running_app(
+    folder: Path, stop_seconds: int = 20, settings: Mapping[str, str] = NO_SETTINGS
+) -> Iterator[ServerProcess]:
     """Start the app on a folder and a free port; what it prints goes to ``data/app.log``."""
-    with local_app(folder / "data", {"BESSEMER_STOP_SECONDS": str(stop_seconds)}) as app:
+    with local_app(folder / "data", {"BESSEMER_STOP_SECONDS": str(stop_seconds), **settings}) as app:
         yield ServerProcess(app.process, app.url, folder / "data")

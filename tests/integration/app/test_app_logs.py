@@ -77,13 +77,11 @@ def test_addresses_lose_passwords_and_queries(text: str, shown: str) -> None:
 
 
 def test_the_apps_access_log_names_route_and_request_but_no_query(tmp_path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BESSEMER_LOG_FORMAT", "json")
-        patch.setenv("BESSEMER_ACCESS_LOG", "true")
-        with running_app(tmp_path) as server:
-            headers = {"X-Request-Id": "ci-7.1"}
-            httpx.get(f"{server.url}/v1/compilations?cursor=secret", headers=headers, timeout=30)
-            httpx.get(f"{server.url}/healthz", timeout=30)
+    asked_for = {"BESSEMER_LOG_FORMAT": "json", "BESSEMER_ACCESS_LOG": "true"}
+    with running_app(tmp_path, settings=asked_for) as server:
+        headers = {"X-Request-Id": "ci-7.1"}
+        httpx.get(f"{server.url}/v1/compilations?cursor=secret", headers=headers, timeout=30)
+        httpx.get(f"{server.url}/healthz", timeout=30)
     lines = [text for text in (server.data / "app.log").read_text().splitlines() if text.startswith("{")]
     refused, healthy = map(json.loads, lines)
     about = {name: refused[name] for name in ("logger", "message", "method", "route", "status", "request")}
