@@ -5,10 +5,9 @@ it, is handed to the route as its JSON body.
 """
 
 import json
-import re
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
-from typing import Any, TypeGuard
+from typing import Any
 
 from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
@@ -20,11 +19,11 @@ from app.routes.bodies import MAX_DOCUMENT_BYTES, DocumentRoute, in_time
 from app.service import Service
 from app.uploads import receive_model, refuse_if_too_large
 from app.validation import not_json
+from bessemer.contract.base import is_digest
 from bessemer.contract.problem import ErrorCode, FieldError
 from bessemer.store.errors import DigestMismatchError
 
 MODEL, REQUEST = "model", "request"
-DIGEST = re.compile(r"[0-9a-f]{64}")
 ENVELOPE_BYTES = MAX_DOCUMENT_BYTES + (1 << 16)
 """What a form may hold beside the model."""
 
@@ -60,7 +59,7 @@ async def _read(service: Service, form: Form) -> dict[str, Any]:
     async for part in form.parts():
         if part.name == MODEL and digest is None:
             promised = document.get("model") if document else None
-            expected = promised if _is_digest(promised) else None
+            expected = promised if is_digest(promised) else None
             digest = (await receive_model(service, part.chunks, expected))[0].digest
         elif part.name == REQUEST and document is None:
             document = await _document(part)
@@ -69,14 +68,9 @@ async def _read(service: Service, form: Form) -> dict[str, Any]:
     if digest is None or document is None:
         raise _invalid(MODEL if digest is None else REQUEST, "required: the form does not have it")
     named = document.setdefault("model", digest)
-    if _is_digest(named) and named != digest:
+    if is_digest(named) and named != digest:
         raise DigestMismatchError(named, digest)
     return document
-
-
-def _is_digest(value: object) -> TypeGuard[str]:
-    """Anything else is left to the request's own validation, which says what is expected."""
-    return isinstance(value, str) and DIGEST.fullmatch(value) is not None
 
 
 async def _document(part: Part) -> dict[str, Any]:

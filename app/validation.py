@@ -8,11 +8,13 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from app.idempotency import KEY_PATTERN
+from bessemer.contract.base import DIGEST_PATTERN
 from bessemer.contract.labels import LABEL_KEY, LABEL_VALUE
 from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.problem import FieldError
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import FEATURE_PATTERN, WORD_PATTERN
+from bessemer.contract.tensor import DIMENSION_NAME_PATTERN, TENSOR_NAME_PATTERN
 
 WORD_IN_WORDS = "letters, digits, '.', '_' and '-' that begins with a letter or a digit, of 64 at most"
 LABEL_KEY_IN_WORDS = "lower-case letters and digits with '._/-' inside, of 63 characters at most"
@@ -21,10 +23,10 @@ LABEL_VALUE_IN_WORDS = "printable ASCII characters, 128 at most"
 Path = tuple[str | int, ...]
 MAX_ERRORS = 50
 TEXT_FORMS = {
-    r"^[0-9a-f]{64}$": "a SHA-256: 64 lower-case hexadecimal digits",
-    r"^[A-Za-z_][A-Za-z0-9_.]{0,127}$": "a name of ASCII letters, digits, '_' and '.' that begins with a "
+    DIGEST_PATTERN: "a SHA-256: 64 lower-case hexadecimal digits",
+    TENSOR_NAME_PATTERN: "a name of ASCII letters, digits, '_' and '.' that begins with a "
     "letter or '_', of 128 characters at most",
-    r"^[A-Za-z_][A-Za-z0-9_]{0,63}$": "a dimension's name: up to 64 letters, digits and '_', no digit first",
+    DIMENSION_NAME_PATTERN: "a dimension's name: up to 64 letters, digits and '_', no digit first",
     f"^{LABEL_KEY}$": f"a key of {LABEL_KEY_IN_WORDS}",
     f"^{LABEL_VALUE}$": LABEL_VALUE_IN_WORDS,
     f"^{LABEL_KEY}(?:={LABEL_VALUE})?$": f"`key` or `key=value`: a key of {LABEL_KEY_IN_WORDS}; "

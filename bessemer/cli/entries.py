@@ -13,7 +13,7 @@ from typing import Any
 from bessemer.cli.output import errors, tell
 from bessemer.client.exporting import Modules, save_module, torch_kind
 from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs, named_specs, ranges_of
-from bessemer.client.sources import is_digest
+from bessemer.contract.base import is_digest
 from bessemer.contract.dynamic import DimensionRange
 from bessemer.contract.tensor import InputSpec
 from bessemer.errors import BessemerError, ExportError, InvalidArgumentError

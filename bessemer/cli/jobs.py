@@ -24,7 +24,7 @@ from bessemer.cli.output import (
     tell,
 )
 from bessemer.cli.views import compilation_lines
-from bessemer.client.sources import is_digest
+from bessemer.contract.base import is_digest
 from bessemer.contract.job import Compilation, CompilationPage, JobState
 
 __all__ = ["cancel", "delete", "download", "list_jobs", "logs", "show"]

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from bessemer.contract.base import Digest
 from bessemer.errors import InvalidArgumentError
 
-__all__ = ["ModelSource", "Progress", "Source", "file_source", "is_digest", "memory_source"]
+__all__ = ["ModelSource", "Progress", "Source", "file_source", "memory_source"]
 
 ModelSource = str | os.PathLike[str] | bytes | object
 """A path, the bytes of a file, a digest, or an object of torch.
@@ -23,7 +22,6 @@ Progress = Callable[[int, int], None]
 """Told while a model is uploaded: bytes sent, bytes in all."""
 
 CHUNK_BYTES = 1 << 18
-DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -42,11 +40,6 @@ class Source:
             sent += len(chunk)
             if progress:
                 progress(sent, self.size_bytes)
-
-
-def is_digest(model: ModelSource) -> bool:
-    """Whether the model is named by its digest."""
-    return isinstance(model, str) and DIGEST.fullmatch(model) is not None
 
 
 def file_source(path: str | os.PathLike[str]) -> Source:

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from bessemer.client.exporting import Exported, save_module, torch_kind
 from bessemer.client.inputs import Dimensions, Inputs, named_specs, ranges_of, validation_message
 from bessemer.client.replies import parse
-from bessemer.client.sources import ModelSource, Progress, Source, file_source, is_digest, memory_source
+from bessemer.client.sources import ModelSource, Progress, Source, file_source, memory_source
 from bessemer.client.steps import Call, Flow, Sleep, Work, exchange
-from bessemer.contract.base import Digest
+from bessemer.contract.base import Digest, is_digest
 from bessemer.contract.job import Compilation
 from bessemer.contract.model import Model, ModelState
 from bessemer.contract.options import (
@@ -126,7 +126,7 @@ def inspect(model: str | os.PathLike[str] | bytes, progress: Progress | None = N
     Raises:
         ModelRejectedError: the inspection refused it.
     """
-    known = isinstance(model, str) and is_digest(model)
+    known = is_digest(model)
     found = (yield from get_model(str(model))) if known else (yield from upload(model, progress))
     while found.state is ModelState.INSPECTING:
         yield Sleep(INSPECTION_POLL_SECONDS)
@@ -144,7 +144,7 @@ def get_model(digest: Digest) -> Flow[Model]:
 
 def _prepare(submission: Submission, folder: Path) -> tuple[Digest, Source | None, tuple[InputSpec, ...]]:
     model = submission.model
-    if isinstance(model, str) and is_digest(model):
+    if is_digest(model):
         return model, None, named_specs(submission.inputs)
     if torch_kind(model) is not None:
         exported: Exported = save_module(model, submission.inputs, folder, submission.dimensions)

@@ -1,7 +1,8 @@
 """What every document of the contract has in common."""
 
+import re
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, TypeGuard
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
@@ -12,15 +13,23 @@ class Document(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+DIGEST_PATTERN = r"^[0-9a-f]{64}$"
+JOB_ID_PATTERN = r"^[0-9a-z-]{8,64}$"
+
+Digest = Annotated[str, StringConstraints(pattern=DIGEST_PATTERN)]
 """A SHA-256 in lower-case hexadecimal."""
 
 Readable = Annotated[str, AfterValidator(lambda text: text.encode("utf-8", "replace").decode())]
 """Words of strangers, that can be written as UTF-8: halves of surrogate pairs become question marks."""
 
-JobId = Annotated[str, StringConstraints(pattern=r"^[0-9a-z-]{8,64}$")]
+JobId = Annotated[str, StringConstraints(pattern=JOB_ID_PATTERN)]
 
 DEFAULT_TENANT = "default"
+
+
+def is_digest(value: object) -> TypeGuard[str]:
+    """Whether it is a text that could be a ``Digest``."""
+    return isinstance(value, str) and re.fullmatch(DIGEST_PATTERN, value) is not None
 
 
 def now() -> datetime:

@@ -43,11 +43,14 @@ class DType(StrEnum):
         return int(bits[0]) // 8 if bits else 1
 
 
-TensorName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,127}$")]
-Size = Annotated[int, Field(strict=True, ge=1, le=MAX_DIMENSION)]
-DimensionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
+TENSOR_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.]{0,127}$"
+DIMENSION_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
+TensorName = Annotated[str, StringConstraints(pattern=TENSOR_NAME_PATTERN)]
+Size = Annotated[int, Field(strict=True, ge=1, le=MAX_DIMENSION)]
+DimensionName = Annotated[str, StringConstraints(pattern=DIMENSION_NAME_PATTERN)]
+
+_NAME = re.compile(DIMENSION_NAME_PATTERN, re.ASCII)
 _NAME_WORDS = "a dimension's name: up to 64 letters, digits and '_', no digit first"
 # a size; a name without an x; any name in brackets
 _ENTRY = re.compile(r"(?P<size>[0-9]+)|(?P<name>[A-Za-wyz_][A-Za-wyz0-9_]*)|\[(?P<bracketed>[^\]]*)\]")

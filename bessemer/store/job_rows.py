@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from bessemer.contract.base import now
+from bessemer.contract.base import JOB_ID_PATTERN, now
 from bessemer.contract.job import Compilation, Event, EventType, JobState
 from bessemer.store.errors import CursorInvalidError
 from bessemer.store.tables import EVENTS, JOBS
@@ -20,7 +20,7 @@ SHOWN_COLUMNS = tuple(JOBS.c[name] for name in Compilation.model_fields if name 
 EVENT_COLUMNS = tuple(EVENTS.c[name] for name in Event.model_fields)
 
 
-_ID = re.compile(r"[0-9a-z-]{8,64}")
+_ID = re.compile(JOB_ID_PATTERN)
 
 
 class Position(NamedTuple):
