@@ -16,6 +16,7 @@ from bessemer.contract.target import PresetTarget, resolve_target
 from bessemer.contract.tensor import DType, TensorSpec
 from bessemer.store.store import Store
 
+UPLOAD_LIMIT_BYTES = 4096
 MODEL_BYTES = b"a model, as far as the front end can tell"
 DIGEST = hashlib.sha256(MODEL_BYTES).hexdigest()
 IMAGE = TensorSpec(name="x", shape=(1, 784), dtype=DType.FLOAT32)

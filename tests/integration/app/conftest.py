@@ -7,15 +7,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from app_samples import DIGEST, MODEL_BYTES, PlayedWorker, request
+from app_samples import DIGEST, MODEL_BYTES, UPLOAD_LIMIT_BYTES, PlayedWorker, request
 from fastapi import FastAPI
 from server_process import ServerProcess, running_app
 
 from app.main import create_app
 from app.service import Service
 from app.settings import AppSettings
-
-UPLOAD_LIMIT_BYTES = 4096
 
 
 @pytest.fixture(scope="session")

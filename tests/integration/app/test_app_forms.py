@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES
-from conftest import UPLOAD_LIMIT_BYTES
+from app_samples import DIGEST, MODEL_BYTES, UPLOAD_LIMIT_BYTES, WITH_SHAPES
 from fastapi import FastAPI
 
 from app.forms import ENVELOPE_BYTES
