@@ -76,11 +76,11 @@ FROM python AS app
 RUN useradd --system --uid 10001 --no-create-home bessemer && install -d -o bessemer /var/lib/bessemer
 COPY --from=app-dependencies /opt/venv /opt/venv
 COPY --from=app-project /srv/bessemer /srv/bessemer
+COPY ci/containers/answers /usr/local/bin/
 USER 10001
 ENV BESSEMER_HOST=0.0.0.0 BESSEMER_PORT=8000 BESSEMER_DATA=/var/lib/bessemer
 EXPOSE 8000
-HEALTHCHECK --interval=5s --timeout=5s --start-period=30s \
-  CMD ["python", "-c", "import os, urllib.request as r; r.urlopen(f'http://127.0.0.1:{os.environ[\"BESSEMER_PORT\"]}/healthz')"]
+HEALTHCHECK --interval=5s --timeout=5s --start-period=30s CMD ["answers", "BESSEMER_PORT", "/healthz"]
 CMD ["python", "-m", "app"]
 
 FROM python AS worker
@@ -89,8 +89,8 @@ RUN apt-get update && apt-get install --no-install-recommends --yes libseccomp2 
  && install -d -m 711 /work
 COPY --from=worker-slim /opt/venv /opt/venv
 COPY --from=worker-project /srv/bessemer /srv/bessemer
+COPY ci/containers/answers /usr/local/bin/
 ENV BESSEMER_DATA=/var/lib/bessemer BESSEMER_WORK_DIR=/work BESSEMER_METRICS_HOST=0.0.0.0 BESSEMER_METRICS_PORT=9100
 EXPOSE 9100
-HEALTHCHECK --interval=5s --timeout=5s --start-period=120s \
-  CMD ["python", "-c", "import os, urllib.request as r; r.urlopen(f'http://127.0.0.1:{os.environ[\"BESSEMER_METRICS_PORT\"]}/readyz')"]
+HEALTHCHECK --interval=5s --timeout=5s --start-period=120s CMD ["answers", "BESSEMER_METRICS_PORT", "/readyz"]
 CMD ["python", "-m", "worker"]

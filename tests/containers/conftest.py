@@ -11,7 +11,7 @@ import pytest
 
 from bessemer.client import Client
 from bessemer.errors import BessemerError
-from tests.containers.stack import IMAGES, ROOT, Stack, docker, inspect, missing
+from tests.containers.stack import IMAGES, ROOT, VERSION, Stack, docker, inspect, missing
 
 START_SECONDS = 300.0
 POLL_SECONDS = 0.1
@@ -50,7 +50,8 @@ def figures(request: pytest.FixtureRequest) -> list[str]:
 def images(figures: list[str]) -> tuple[str, ...]:
     """Both images, built from the tree as it is, unless IMAGES_BUILT says that they are."""
     if "IMAGES_BUILT" not in os.environ:
-        subprocess.run([ROOT / "ci" / "containers" / "build"], check=True)
+        environment = {**os.environ, "BESSEMER_VERSION": VERSION}
+        subprocess.run([ROOT / "ci" / "containers" / "build"], check=True, env=environment)
     figures.extend(f"{image}: {int(inspect('image', image)['Size']) / 1e6:.0f} MB" for image in IMAGES)
     return IMAGES
 

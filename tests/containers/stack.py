@@ -12,6 +12,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PROJECT = "bessemer-test"
+VERSION = "latest"
 IMAGES = ("bessemer-app", "bessemer-worker")
 LABEL = f"label=com.docker.compose.project={PROJECT}"
 KINDS = ("container", "volume", "network")
@@ -62,6 +63,8 @@ class Stack:
         environment = {
             **os.environ,
             "COMPOSE_PROJECT_NAME": PROJECT,
+            "COMPOSE_PROFILES": "",
+            "BESSEMER_VERSION": VERSION,
             "BESSEMER_LISTEN": f"127.0.0.1:{self.port}",
             "POSTGRES_PASSWORD": self.password,
             "OBJECTS_SECRET_KEY": self.password,
