@@ -57,6 +57,10 @@ class Undertaking(ABC):
     def fail(self, claim: int, problem: Problem) -> None:
         """End the task with a problem."""
 
+    def is_cancelled(self, claim: int) -> bool:
+        """End the task as cancelled where its user has asked for that; whether that was so."""
+        return False
+
     def lost_workers(self) -> tuple[str, ...]:
         """Who had the attempts before this one in hand, as far as this is known."""
         return ()
@@ -88,7 +92,7 @@ async def see_through(task: Undertaking, bench: Workbench) -> None:
             log.exception("%s failed by our own fault", task.describe(claim))
             problem = _own_fault(error, task.describe(claim), bench.worker_id)
             try:
-                await bench.patience.call(partial(task.fail, claim, problem))
+                problem = await bench.patience.call(partial(_fail, task, claim, problem))
             except FencedError:  # the fault came after the task's end
                 return
         bench.ended(task.kind, problem)
@@ -100,7 +104,14 @@ async def _attempted(task: Undertaking, claim: int, bench: Workbench) -> Problem
     if not is_given_up(lost_attempts):
         return await task.attempt(claim, lost_attempts)
     problem = lost(lost_attempts, await bench.patience.call(task.lost_workers))
-    await bench.patience.call(partial(task.fail, claim, problem))
+    return await bench.patience.call(partial(_fail, task, claim, problem))
+
+
+def _fail(task: Undertaking, claim: int, problem: Problem) -> Problem:
+    """End a task with a problem, or as cancelled where its user has asked for that; what it ended with."""
+    if task.is_cancelled(claim):
+        return make_problem(ErrorCode.CANCELLED, f"cancelled before this was known: {problem.detail}")
+    task.fail(claim, problem)
     return problem
 
 

@@ -56,6 +56,13 @@ class CompilationTask(Undertaking):
         """End the job with a problem."""
         self._jobs.fail(self._id, claim, problem)
 
+    def is_cancelled(self, claim: int) -> bool:
+        """As its row says."""
+        requested = self._jobs.cancel_requested(self._id, claim)
+        if requested:
+            self._jobs.cancel_finished(self._id, claim)
+        return requested
+
     def lost_workers(self) -> tuple[str, ...]:
         """Those of the events that say who started, but for the last."""
         events = self._jobs.events_after(self._id, 0, MAX_EVENTS)

@@ -51,11 +51,15 @@ class InvocationTask(Undertaking):
         self._invocations.hand_back(self._id, claim)
 
     def fail(self, claim: int, problem: Problem) -> None:
-        """End the invocation with a problem; as cancelled, where its user had asked for that."""
-        if self._invocations.cancel_requested(self._id, claim):
+        """End the invocation with a problem."""
+        self._invocations.fail(self._id, claim, problem)
+
+    def is_cancelled(self, claim: int) -> bool:
+        """As its row says."""
+        requested = self._invocations.cancel_requested(self._id, claim)
+        if requested:
             self._invocations.cancel_finished(self._id, claim)
-        else:
-            self._invocations.fail(self._id, claim, problem)
+        return requested
 
     async def attempt(self, claim: int, lost_attempts: int) -> Problem | None:
         """Run the library in a child, and take in its outputs."""

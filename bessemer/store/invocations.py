@@ -12,6 +12,13 @@ from bessemer.contract.job import Artifact, JobState
 from bessemer.contract.problem import Problem
 from bessemer.contract.report import Latency
 from bessemer.contract.tensor import TensorSpec
+from bessemer.store.cancelling import (
+    asked_to_stop,
+    cancel_invocations,
+    ended,
+    hold_worker,
+    unattended,
+)
 from bessemer.store.database import Database
 from bessemer.store.errors import FencedError, IdempotencyConflictError
 from bessemer.store.job_rows import Position, from_cursor, to_cursor
@@ -108,16 +115,17 @@ class Invocations:
         )
 
     def request_cancel(self, invocation_id: JobId) -> Invocation | None:
-        """Cancel an invocation at once that no worker has in hand, ask others to stop, leave final ones.
+        """Cancel an invocation at once that no live worker has in hand, ask others to stop, leave final ones.
 
         Returns:
             The invocation afterwards; None where there is none of that id.
         """
-        named = sa.update(INVOCATIONS).where(INVOCATIONS.c.id == invocation_id)
-        idle = sa.and_(INVOCATIONS.c.state.in_(_GOING_ON), sa.not_(_IN_HAND))
+        named = INVOCATIONS.c.id == invocation_id
         with self._database.write() as connection:
-            if connection.execute(named.where(idle).values(_ended(JobState.CANCELLED))).rowcount == 0:
-                connection.execute(named.where(_RUNNING).values(cancel_requested=True))
+            hold_worker(connection, INVOCATIONS, invocation_id)
+            if not cancel_invocations(connection, sa.and_(named, unattended(INVOCATIONS))):
+                asked = sa.update(INVOCATIONS).where(named, _RUNNING).values(cancel_requested=True)
+                connection.execute(asked)
         return self.get(invocation_id)
 
     # what the queue is told
@@ -160,11 +168,12 @@ class Invocations:
         """Take an invocation; a worker that has it in hand is fenced out, and its attempt counts as lost.
 
         Returns:
-            The attempt, counted from 1; None where it is final or unknown.
+            The attempt, counted from 1; None where it is final or unknown, or was to be cancelled: it is now.
         """
+        named = INVOCATIONS.c.id == invocation_id
         statement = (
             sa.update(INVOCATIONS)
-            .where(INVOCATIONS.c.id == invocation_id, INVOCATIONS.c.state.in_(_GOING_ON))
+            .where(named, INVOCATIONS.c.state.in_(_GOING_ON), sa.not_(asked_to_stop(INVOCATIONS)))
             .values(
                 state=JobState.RUNNING.value,
                 attempt=INVOCATIONS.c.attempt + 1,
@@ -176,15 +185,24 @@ class Invocations:
         )
         with self._database.write() as connection:
             attempt: int | None = connection.execute(statement).scalar_one_or_none()
+            if attempt is None:
+                cancel_invocations(connection, sa.and_(named, asked_to_stop(INVOCATIONS)))
         return attempt
 
     def hand_back(self, invocation_id: JobId, attempt: int) -> None:
         """Let go of an invocation that could not be done just now: the attempt does not count as lost.
 
+        One that was to be cancelled ends so.
+
         Raises:
             FencedError: the attempt no longer owns it.
         """
-        self._move(invocation_id, attempt, {"worker": None})
+        mine = _owned(invocation_id, attempt)
+        with self._database.write() as connection:
+            let_go = sa.update(INVOCATIONS).where(mine).values(worker=None)
+            if connection.execute(let_go).rowcount == 0:
+                raise FencedError(invocation_id, attempt)
+            cancel_invocations(connection, sa.and_(mine, asked_to_stop(INVOCATIONS)))
 
     def traceparent(self, invocation_id: JobId) -> str | None:
         """The trace that an invocation was submitted in."""
@@ -233,10 +251,8 @@ class Invocations:
         self._end(invocation_id, attempt, JobState.CANCELLED, {})
 
     def _end(self, invocation_id: JobId, attempt: int, state: JobState, values: Mapping[str, Any]) -> None:
-        self._move(invocation_id, attempt, {**values, **_ended(state)})
-
-    def _move(self, invocation_id: JobId, attempt: int, values: Mapping[str, Any]) -> None:
-        statement = sa.update(INVOCATIONS).where(_owned(invocation_id, attempt)).values(values)
+        end = {**values, **ended(state)}
+        statement = sa.update(INVOCATIONS).where(_owned(invocation_id, attempt)).values(end)
         with self._database.write() as connection:
             if connection.execute(statement).rowcount == 0:
                 raise FencedError(invocation_id, attempt)
@@ -262,10 +278,6 @@ _IN_HAND = sa.and_(_RUNNING, INVOCATIONS.c.worker.is_not(None))
 
 def _owned(invocation_id: JobId, attempt: int) -> sa.ColumnElement[bool]:
     return sa.and_(INVOCATIONS.c.id == invocation_id, INVOCATIONS.c.attempt == attempt, _RUNNING)
-
-
-def _ended(state: JobState) -> dict[str, Any]:
-    return {"state": state.value, "finished_at": now()}
 
 
 def _to_invocation(row: sa.Row[Any]) -> Invocation:

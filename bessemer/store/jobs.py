@@ -21,6 +21,7 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget
+from bessemer.store.cancelling import asked_to_stop, cancel_job, ended, hold_worker, unattended
 from bessemer.store.errors import FencedError, IdempotencyConflictError
 from bessemer.store.filters import target_name
 from bessemer.store.job_reading import JobReader
@@ -71,17 +72,14 @@ class Jobs(JobReader):
         return job
 
     def request_cancel(self, job_id: JobId) -> Compilation | None:
-        """Cancel a job at once that no worker has in hand, ask others to stop, leave a final one as it is.
+        """Cancel a job at once that no live worker has in hand, ask others to stop, leave final ones.
 
         Returns:
             The job afterwards; None where there is none of that id.
         """
         with self._database.write() as connection:
-            going_on = JOBS.c.state.in_([JobState.QUEUED.value, JobState.RUNNING.value])
-            idle = sa.and_(going_on, sa.not_(_in_hand()))
-            if not update_with_event(
-                connection, job_id, idle, _end(JobState.CANCELLED), EventType.CANCELLED, {}
-            ):
+            hold_worker(connection, JOBS, job_id)
+            if not cancel_job(connection, job_id, unattended(JOBS)):
                 connection.execute(
                     sa.update(JOBS).where(JOBS.c.id == job_id, _in_hand()).values(cancel_requested=True)
                 )
@@ -102,12 +100,17 @@ class Jobs(JobReader):
         An attempt that its worker did not hand back counts as lost.
 
         Returns:
-            The attempt, counted from 1; None where the job is final or unknown.
+            The attempt, counted from 1; None where the job is final or unknown, or was to be cancelled: it
+            is now.
         """
         takeable = (*sources(JobState.RUNNING), JobState.RUNNING)
         taken = (
             sa.update(JOBS)
-            .where(JOBS.c.id == job_id, JOBS.c.state.in_([state.value for state in takeable]))
+            .where(
+                JOBS.c.id == job_id,
+                JOBS.c.state.in_([state.value for state in takeable]),
+                sa.not_(asked_to_stop(JOBS)),
+            )
             .values(
                 {
                     **_FRESH_ATTEMPT,
@@ -124,6 +127,7 @@ class Jobs(JobReader):
         with self._database.write() as connection:
             row = connection.execute(taken).one_or_none()
             if row is None:
+                cancel_job(connection, job_id, asked_to_stop(JOBS))
                 return None
             data = {"attempt": row.attempt, "worker": worker_id}
             record_event(connection, job_id, row.last_seq, EventType.STARTED, data)
@@ -132,6 +136,8 @@ class Jobs(JobReader):
     def hand_back(self, job_id: JobId, attempt: int) -> None:
         """Let go of a job that could not be done just now: the attempt does not count as lost.
 
+        One that was to be cancelled ends so.
+
         Raises:
             FencedError: the attempt no longer owns the job.
         """
@@ -139,6 +145,7 @@ class Jobs(JobReader):
             let_go = sa.update(JOBS).where(JOBS.c.id == job_id, owned(attempt)).values(worker=None)
             if connection.execute(let_go).rowcount == 0:
                 raise FencedError(job_id, attempt)
+            cancel_job(connection, job_id, sa.and_(owned(attempt), asked_to_stop(JOBS)))
 
     def confined(self, job_id: JobId, attempt: int, sandbox: SandboxStatus) -> None:
         """Record which layers hold. Raises ``FencedError``, as do all that follow."""
@@ -263,7 +270,7 @@ def _in_hand() -> sa.ColumnElement[bool]:
 
 
 def _end(state: JobState) -> dict[str, Any]:
-    return {"state": state.value, "finished_at": now(), "progress": None}
+    return {**ended(state), "progress": None}
 
 
 def _documents(artifacts: tuple[Artifact, ...]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 
 from bessemer.contract.service import Worker
+from bessemer.store.cancelling import cancel_left
 from bessemer.store.database import Database
 from bessemer.store.tables import WORKERS, Moment
 
@@ -44,12 +45,17 @@ class Workers:
     def leaving(self, worker_id: str, seen_at: datetime) -> Iterator[bool]:
         """Forget a worker that was not seen since; holds its row meanwhile, and keeps it where this raises.
 
+        What it was asked to stop ends as cancelled.
+
         Yields:
             Whether it was this caller that forgot it: of several at once only one hands its tasks over.
         """
         unseen = sa.and_(WORKERS.c.id == worker_id, WORKERS.c.seen_at == seen_at)
         with self._database.write() as connection:
-            yield connection.execute(sa.delete(WORKERS).where(unseen)).rowcount == 1
+            is_ours = connection.execute(sa.delete(WORKERS).where(unseen)).rowcount == 1
+            if is_ours:
+                cancel_left(connection, worker_id)
+            yield is_ours
 
 
 def seen_within(database: Database, connection: sa.Connection, seconds: float) -> sa.ColumnElement[bool]:

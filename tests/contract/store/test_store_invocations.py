@@ -2,7 +2,7 @@
 
 import pytest
 import sqlalchemy as sa
-from store_samples import ARTIFACTS, DIGEST, LATENCY, a_problem, a_request
+from store_samples import ARTIFACTS, DIGEST, LATENCY, a_problem, a_request, a_worker
 
 from bessemer.contract.invocation import Invocation
 from bessemer.contract.job import JobState
@@ -97,6 +97,7 @@ def test_a_queued_invocation_is_cancelled_at_once_and_is_not_taken(store: Store,
 
 def test_a_running_invocation_is_asked_to_stop_and_ends_as_cancelled(store: Store, job: str) -> None:
     submitted(store)
+    store.workers.beat(a_worker("w1"))
     store.invocations.start("invocation-1", "w1")
     assert not store.invocations.cancel_requested("invocation-1", 1)
     asked = store.invocations.request_cancel("invocation-1")

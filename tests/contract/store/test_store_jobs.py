@@ -8,7 +8,7 @@ from threading import Barrier
 
 import pytest
 import sqlalchemy as sa
-from store_samples import ARTIFACTS, FIGURES, SANDBOX, TARGET, a_problem, a_request
+from store_samples import ARTIFACTS, FIGURES, SANDBOX, TARGET, a_problem, a_request, a_worker
 
 from bessemer.contract.job import TRANSITIONS, Compilation, EventType, JobState, Progress
 from bessemer.contract.report import StageTime
@@ -146,8 +146,9 @@ def test_a_queued_job_is_cancelled_at_once(jobs: Jobs) -> None:
     assert jobs.start(JOB, "worker") is None
 
 
-def test_a_running_job_is_asked_to_stop(jobs: Jobs) -> None:
+def test_a_running_job_is_asked_to_stop(jobs: Jobs, store: Store) -> None:
     jobs.submit(JOB, a_request())
+    store.workers.beat(a_worker("worker"))
     jobs.start(JOB, "worker")
     assert not jobs.cancel_requested(JOB, 1)
     asked = jobs.request_cancel(JOB)

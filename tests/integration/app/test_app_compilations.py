@@ -4,7 +4,7 @@ import asyncio
 
 import httpx
 import pytest
-from app_samples import DIGEST, WITH_SHAPES, WITHOUT_SHAPES, PlayedWorker, request
+from app_samples import DIGEST, WITH_SHAPES, WITHOUT_SHAPES, PlayedWorker, request, worker
 
 from app.routes.bodies import MAX_DOCUMENT_BYTES
 from app.service import Service
@@ -165,6 +165,7 @@ async def test_a_running_compilation_is_asked_to_stop(
     api: httpx.AsyncClient, front: Service, played: PlayedWorker, job: str
 ) -> None:
     attempt = played.start(job)
+    front.store.workers.beat(worker())
     response = await api.post(f"/v1/compilations/{job}/cancel")
     assert (response.status_code, response.json()["state"]) == (202, "running")
     assert front.store.jobs.cancel_requested(job, attempt)

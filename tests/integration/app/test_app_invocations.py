@@ -106,7 +106,8 @@ async def test_an_invocation_is_cancelled_while_it_waits_asked_while_it_runs_and
     api: httpx.AsyncClient, front: Service, compiled: str, tmp_path: Path
 ) -> None:
     waiting, running, ended = [await invoked(api, compiled) for _ in range(3)]
-    front.store.invocations.start(running.id, "w1")
+    front.store.workers.beat(worker())
+    front.store.invocations.start(running.id, worker().id)
     finish(front, ended, tmp_path)
     answers = [await api.post(f"{compiled}/{one.id}/cancel") for one in (waiting, running, ended)]
     assert [answer.status_code for answer in answers] == [200, 202, 409]

@@ -295,7 +295,6 @@ def test_a_log_is_followed_until_the_job_ends(
         stagehand.store.logs.write(job.id, attempt, "first\nsecond\nthird")
         assert process.stdout.readline() == "second\n"
         job.cancel()
-        stagehand.store.jobs.cancel_finished(job.id, attempt)
         assert process.communicate(timeout=PATIENCE_SECONDS)[0] == "third\n"
     assert process.returncode == 0
 

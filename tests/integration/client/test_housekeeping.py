@@ -75,7 +75,6 @@ async def test_the_same_with_the_client_for_event_loops(
         (found,) = [found async for found in loop_client.jobs(labels={"test": "finding asynchronously"})]
         assert await found.logs() == "half a line"
         await found.cancel()
-        stagehand.store.jobs.cancel_finished(job.id, 1)
         await found.delete()
         await loop_client.delete_model(job.document.request.model)
 

@@ -14,11 +14,14 @@ import pytest
 from worker_samples import WAIT_SECONDS, submit, upload, wait_until
 
 from bessemer.contract.job import Compilation
-from bessemer.contract.sandbox import SandboxMode
+from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.store.artifacts import INCOMING
 from bessemer.store.queue import Task
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
+from worker.hands import Hands
+from worker.presence import Presence
+from worker.pulse import Pulse
 from worker.settings import GIBIBYTE, WorkerSettings
 from worker.supervisor import Supervisor
 from worker.workplace import Workplace, claim_workplace
@@ -97,9 +100,13 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     store = open_store(StoreSettings(data=folder / "data"))
     with asyncio.Runner() as runner, claim_workplace(work) as place:
         zygote = Zygote(place.groups)
-        runner.run(zygote.ensure_running())
+        ready = runner.run(zygote.ensure_running())
+        rig = Rig(store, place, zygote, runner, folder)
+        sandbox = SandboxStatus(mode=SandboxMode.REQUIRED, layers=())
+        present = Presence(rig.supervisor().worker_id, ready, sandbox, 2, Hands(), Pulse(WAIT_SECONDS))
+        present.beat(store.workers)
         try:
-            yield Rig(store, place, zygote, runner, folder)
+            yield rig
         finally:
             runner.run(zygote.stop())
             store.close()

@@ -110,7 +110,7 @@ def test_one_that_was_to_be_cancelled_is_so_where_it_cost_three_workers(rig: Rig
         rig.store.invocations.start(task.id, worker)
     rig.store.invocations.request_cancel(task.id)
     done = handled(rig, task)
-    assert (done.state, done.lost_attempts, done.problem) == (JobState.CANCELLED, 3, None)
+    assert (done.state, done.attempt, done.problem) == (JobState.CANCELLED, 3, None)
 
 
 def test_cancelling_a_running_invocation_ends_its_processes_and_its_row(

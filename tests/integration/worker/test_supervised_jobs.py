@@ -19,7 +19,14 @@ from bessemer.contract.report import Report
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import MAX_CORES
 from bessemer.store.queue import Task, TaskKind
+from bessemer.telemetry.traces import NoTracer
+from worker.attempts import see_through
+from worker.compilations import CompilationTask
+from worker.hands import Hands
 from worker.measure.turns import SharedTurns, open_lock
+from worker.metrics import WorkerMetrics
+from worker.retry import MAX_LOST_ATTEMPTS
+from worker.workbench import Workbench
 
 Rig = Any
 SLEEP = "import time\ntime.sleep({seconds})"
@@ -183,6 +190,22 @@ def test_an_inspection_that_cost_three_workers_is_given_up(rig: Rig) -> None:
     rig.runner.run(rig.supervisor().handle(Task(TaskKind.INSPECT, digest)))
     model = rig.store.models.get(digest)
     assert (model.state, model.problem.code) == (ModelState.REJECTED, ErrorCode.WORKER_LOST)
+
+
+class CancelledMeanwhile(CompilationTask):
+    """One that its user cancels when it has just been taken for the last time."""
+
+    def lost_attempts(self, claim: int) -> int:
+        self._jobs.request_cancel(self._id)
+        return MAX_LOST_ATTEMPTS
+
+
+def test_a_job_that_was_to_be_cancelled_is_so_where_it_would_be_given_up(rig: Rig) -> None:
+    task = rig.job("return 0")
+    bench = Workbench(rig.settings(), rig.store, rig.place, rig.zygote, WorkerMetrics())
+    rig.runner.run(see_through(CancelledMeanwhile(task, bench, Hands(), NoTracer()), bench))
+    row = rig.row(task)
+    assert (row.state, row.attempt, row.problem) == (JobState.CANCELLED, 1, None)
 
 
 def test_a_job_that_another_worker_has_taken_is_ended_here_at_once(rig: Rig) -> None:
