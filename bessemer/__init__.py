@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bessemer.client import AsyncClient, AsyncJob, Client, Job
     from bessemer.contract.dynamic import DimensionRange
+    from bessemer.contract.job import JobState
+    from bessemer.contract.model import ModelFormat, ModelState
     from bessemer.contract.options import (
         BenchmarkOptions,
         InspectOptions,
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
         TuneOptions,
         VerifyOptions,
     )
+    from bessemer.contract.request import CompilationRequest
     from bessemer.contract.stage import Stage
     from bessemer.contract.target import ExplicitTarget, PresetTarget
     from bessemer.contract.tensor import InputSpec, TensorSpec
@@ -32,11 +35,15 @@ __all__ = [
     "BenchmarkOptions",
     "BessemerError",
     "Client",
+    "CompilationRequest",
     "DimensionRange",
     "ExplicitTarget",
     "InputSpec",
     "InspectOptions",
     "Job",
+    "JobState",
+    "ModelFormat",
+    "ModelState",
     "OptimizeOptions",
     "PresetTarget",
     "Stage",
@@ -53,11 +60,15 @@ _HOMES = {
     "BenchmarkOptions": "bessemer.contract.options",
     "BessemerError": "bessemer.errors",
     "Client": "bessemer.client",
+    "CompilationRequest": "bessemer.contract.request",
     "DimensionRange": "bessemer.contract.dynamic",
     "ExplicitTarget": "bessemer.contract.target",
     "InputSpec": "bessemer.contract.tensor",
     "InspectOptions": "bessemer.contract.options",
     "Job": "bessemer.client",
+    "JobState": "bessemer.contract.job",
+    "ModelFormat": "bessemer.contract.model",
+    "ModelState": "bessemer.contract.model",
     "OptimizeOptions": "bessemer.contract.options",
     "PresetTarget": "bessemer.contract.target",
     "Stage": "bessemer.contract.stage",
