@@ -10,6 +10,7 @@ from types import FrameType
 import uvicorn
 
 from app.main import create_app
+from app.protocol import Protocol
 from app.settings import AppSettings
 from bessemer.store.settings import read_settings
 from bessemer.telemetry.logs import LogSettings, set_up_logs
@@ -53,6 +54,7 @@ def main() -> None:
         sys.exit(f"the app cannot start: {error}")
     config = uvicorn.Config(
         app,
+        http=Protocol,
         host=settings.host,
         port=settings.port,
         log_config=None,  # its loggers write as all others do

@@ -10,6 +10,7 @@ class ErrorCode(StrEnum):
     REQUEST_INVALID = "request-invalid"
     NOT_FOUND = "not-found"
     METHOD_NOT_ALLOWED = "method-not-allowed"
+    HTTP_INVALID = "http-invalid"
     REQUEST_TOO_LARGE = "request-too-large"
     STATE_CONFLICT = "state-conflict"
     IDEMPOTENCY_CONFLICT = "idempotency-conflict"

@@ -22,6 +22,9 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.METHOD_NOT_ALLOWED: ErrorText(
         405, "The address does not take that method", "See the `Allow` header and `/docs`."
     ),
+    ErrorCode.HTTP_INVALID: ErrorText(
+        400, "What was sent is no HTTP request", "Check the client, and any proxy between it and the server."
+    ),
     ErrorCode.REQUEST_TOO_LARGE: ErrorText(
         413, "The request's body is too large", "Send a smaller document; models go to `/v1/models`."
     ),

@@ -1,9 +1,10 @@
 """Which compilations or models a list holds."""
 
+import re
 from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import AfterValidator, AwareDatetime, Field
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.job import JobState
@@ -12,6 +13,14 @@ from bessemer.contract.model import ModelFormat, ModelState
 from bessemer.contract.target import Word
 
 MAX_PAGE = 200
+NUMBER = re.compile(r"[-+]?[0-9.]+")
+
+
+def _no_number(given: object) -> object:
+    """Pydantic would take 20261101 for seconds since 1970."""
+    if isinstance(given, (int, float)) or (isinstance(given, str) and NUMBER.fullmatch(given.strip())):
+        raise ValueError("expected a moment such as 2026-11-01T00:00:00Z, not a number")
+    return given
 
 
 def _in_utc(moment: datetime) -> datetime:
@@ -21,7 +30,7 @@ def _in_utc(moment: datetime) -> datetime:
         raise ValueError("a moment before the year 1 or after the year 9999 of UTC") from error
 
 
-Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+Moment = Annotated[AwareDatetime, BeforeValidator(_no_number), AfterValidator(_in_utc)]
 """A moment in UTC, whatever its time zone was."""
 
 

@@ -15,6 +15,8 @@ from app.main import create_app
 from app.service import Service
 from app.settings import AppSettings
 
+SHARED_UPLOAD_LIMIT_BYTES = 16 << 20
+
 
 @pytest.fixture(scope="session")
 def opened_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -88,8 +90,9 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
         yield process
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """``python -m app`` for all tests of a module that leave it running."""
-    with running_app(tmp_path_factory.mktemp("shared")) as process:
+    """``python -m app`` for all tests that leave it running."""
+    settings = {"BESSEMER_MAX_UPLOAD_BYTES": str(SHARED_UPLOAD_LIMIT_BYTES)}
+    with running_app(tmp_path_factory.mktemp("shared"), settings=settings) as process:
         yield process

@@ -284,6 +284,8 @@ async def test_a_list_is_filtered_by_labels_model_target_and_time(api: httpx.Asy
         ({"model": "abc"}, "model"),
         ({"created_after": "2026-11-01T00:00:00"}, "created_after"),
         ({"created_after": "yesterday"}, "created_after"),
+        ({"created_after": "20261101"}, "created_after"),
+        ({"created_before": "-1.5"}, "created_before"),
         ({"created_after": "9999-12-31T23:59:59-23:59"}, "created_after"),
         ({"created_before": "0001-01-01T00:00:00+23:59"}, "created_before"),
         ({"state": ["failed", "queued"]}, "state"),
