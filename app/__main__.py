@@ -1,7 +1,6 @@
 """``python -m app``: serves the API until SIGINT or SIGTERM."""
 
 import asyncio
-import logging
 import signal
 import socket
 import sys
@@ -45,9 +44,8 @@ def main() -> None:
     """Serve until a signal comes; the exit status is 0 then."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _exit)
-    settings, logs = read_settings(AppSettings), read_settings(LogSettings)
-    set_up_logs(logs.log_format, logging.WARNING)
-    logging.getLogger("app.access").setLevel(logging.INFO if logs.access_log else logging.WARNING)
+    settings = read_settings(AppSettings)
+    set_up_logs(read_settings(LogSettings))
     try:
         app = create_app(settings)
     except TelemetryMissingError as error:

@@ -3,16 +3,13 @@
 from typing import Annotated
 
 from fastapi import Depends, Path
-from pydantic import TypeAdapter, ValidationError
 
 from app import documentation
 from app.problems import refuse
 from app.service import ServiceDep
-from bessemer.contract.base import JobId
+from app.subjects import is_job_id
 from bessemer.contract.job import Artifact, Compilation
 from bessemer.contract.problem import ErrorCode
-
-_JOB_ID: TypeAdapter[str] = TypeAdapter(JobId)
 
 
 def _compilation(
@@ -25,15 +22,6 @@ def _compilation(
     if job is None:
         raise refuse(ErrorCode.NOT_FOUND, f"There is no compilation '{job_id[:64]}'.")
     return job
-
-
-def is_job_id(text: str) -> bool:
-    """Whether a text can be an id at all; a database need not see what cannot."""
-    try:
-        _JOB_ID.validate_python(text)
-    except ValidationError:
-        return False
-    return True
 
 
 def named_artifact(job: Compilation, name: str) -> Artifact:

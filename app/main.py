@@ -32,6 +32,7 @@ from app.routes import (
 )
 from app.service import Service
 from app.settings import AppSettings
+from app.subjects import name_subjects
 from app.sweeper import sweep_forever
 from app.tracing import Tracing
 from app.waiting import WaitingLine
@@ -70,7 +71,7 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=_operation_id,
-        dependencies=[Depends(refuse_unknown_parameters)],
+        dependencies=[Depends(name_subjects), Depends(refuse_unknown_parameters)],
     )
     app.state.settings = settings or AppSettings()
     app.state.stopping = asyncio.Event()

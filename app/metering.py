@@ -8,6 +8,7 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.metrics import AppMetrics
+from bessemer.telemetry.logs import LogFields
 
 UNMATCHED = "unmatched"
 OTHER_METHOD = "other"
@@ -46,7 +47,12 @@ class Metering:
 
     def _count(self, scope: Scope, answer: "Answer", seconds: float) -> None:
         method, route = method_label(scope), route_label(scope)
-        fields = {"method": method, "route": route, "status": answer.status, "seconds": round(seconds, 4)}
+        fields: LogFields = {
+            "method": method,
+            "route": route,
+            "status": answer.status,
+            "seconds": round(seconds, 4),
+        }
         path = scope["path"][:LOGGED_PATH_CHARACTERS]
         access.info("%s %s", scope["method"], path, extra={"fields": fields})
         self._metrics.requests.labels(method, route, str(answer.status)).inc()

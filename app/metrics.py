@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from bessemer.store.census import Census
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.telemetry import metrics
+from bessemer.telemetry.losses import LossMetrics
 
 State = TypeVar("State", bound=StrEnum)
 
@@ -32,7 +33,7 @@ class AppMetrics:
         self.requests = metrics.HTTP_REQUESTS.counter(self.registry)
         self.durations = metrics.HTTP_DURATION.histogram(self.registry)
         self.in_progress = metrics.HTTP_IN_PROGRESS.gauge(self.registry)
-        self.workers_lost = metrics.WORKERS_LOST.counter(self.registry)
+        self.losses = LossMetrics(self.registry)
         self._followers = metrics.EVENT_FOLLOWERS.gauge(self.registry)
         self._upload_bytes = metrics.UPLOAD_BYTES.counter(self.registry)
         self._database_up = metrics.DATABASE_UP.gauge(self.registry)

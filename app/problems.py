@@ -1,5 +1,6 @@
 """Every error leaves as an RFC 9457 problem (``application/problem+json``)."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,8 @@ from bessemer.store.errors import (
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 UNAVAILABLE_STATUS = 503
+ONLY_LOGGED = (ErrorCode.UNAVAILABLE, ErrorCode.INTERNAL)
+"""Store errors of which a client is told nothing more."""
 RETRY_AFTER_SECONDS = 2
 ERRORS_SHOWN_IN_DETAIL = 3
 
@@ -53,6 +56,9 @@ STATUS_CODES: dict[int, ErrorCode] = {
     413: ErrorCode.REQUEST_TOO_LARGE,
 }
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+
+
+log = logging.getLogger(__name__)
 
 
 class ProblemError(HTTPException):
@@ -144,7 +150,10 @@ async def _answer_invalid(request: Request, error: Exception) -> Response:
 
 async def _answer_store(request: Request, error: Exception) -> Response:
     assert isinstance(error, StoreError)
-    return problem_response(request, store_problem(error))
+    problem = store_problem(error)
+    if problem.code in ONLY_LOGGED:
+        log.warning("the answer is %s: %s", problem.code, str(error).splitlines()[0])
+    return problem_response(request, problem)
 
 
 async def _answer_unexpected(request: Request, error: Exception) -> Response:

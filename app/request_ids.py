@@ -6,7 +6,7 @@ import uuid
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bessemer.telemetry.logs import add_log_fields
+from bessemer.telemetry.logs import begin_log_fields
 
 HEADER = "X-Request-Id"
 _ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -27,7 +27,7 @@ class RequestIds:
             await self._app(scope, receive, send)
             return
         request_id = accepted_id(Headers(scope=scope).get(HEADER))
-        add_log_fields(request=request_id)
+        begin_log_fields(request=request_id)
         scope.setdefault("state", {})["request_id"] = request_id
 
         async def sending(message: Message) -> None:

@@ -15,6 +15,7 @@ from app.retention import keep_house
 from app.service import Service
 from bessemer.store.queue import TaskKind
 from bessemer.store.reaper import LOOKS_PER_LEASE, Leases, Reaper
+from bessemer.telemetry.logs import log_fields
 
 LONGEST_UPLOADS_SWEEP_SECONDS = 3600.0
 HOUSE_SECONDS = 3600.0
@@ -41,15 +42,20 @@ def enqueue_kept(service: Service) -> int:
     models = service.store.models.unenqueued(age_seconds)
     invocations = service.store.invocations.unenqueued(age_seconds)
     for job_id in jobs:
-        service.enqueue_compilation(job_id)
+        with log_fields(job=job_id):
+            _enqueue(service.enqueue_compilation, job_id)
     for digest in models:
-        service.enqueue_inspection(digest)
+        with log_fields(model=digest):
+            _enqueue(service.enqueue_inspection, digest)
     for invocation in invocations:
-        service.enqueue_invocation(invocation.id)
-    count = len(jobs) + len(models) + len(invocations)
-    if count:
-        log.warning("enqueued %d tasks that had never reached the queue", count)
-    return count
+        with log_fields(invocation=invocation.id):
+            _enqueue(service.enqueue_invocation, invocation.id)
+    return len(jobs) + len(models) + len(invocations)
+
+
+def _enqueue(enqueue: Callable[[str], None], subject: str) -> None:
+    enqueue(subject)
+    log.warning("%s had never reached the queue; now it waits there", subject)
 
 
 def revive_given_up(service: Service) -> int:
@@ -67,7 +73,7 @@ def revive_given_up(service: Service) -> int:
     revived = service.queue.revive(tasks)
     for task in revived:
         marks[task.kind](task.id)
-        log.warning("%s had been given up and waits again", task.key)
+        log.warning("%s had been given up and waits again", task.key, extra={"fields": task.log_fields})
     return len(revived)
 
 
@@ -90,7 +96,7 @@ async def sweep_forever(service: Service) -> None:
     """Sweep until cancelled: lost workers several times per lease, tasks often, the rest every hour."""
     settings = service.settings
     leases = Leases(settings.worker_lost_seconds)
-    reaper = Reaper(service.store.workers, service.queue, leases, service.metrics.workers_lost.inc)
+    reaper = Reaper(service.store.workers, service.queue, leases, service.metrics.losses.worker)
     uploads_seconds = min(LONGEST_UPLOADS_SWEEP_SECONDS, settings.upload_abandoned_seconds)
     async with asyncio.TaskGroup() as group:
         group.create_task(_repeat(reaper.reap, settings.worker_lost_seconds / LOOKS_PER_LEASE))

@@ -13,6 +13,7 @@ from bessemer.contract.base import DEFAULT_TENANT, Digest
 from bessemer.contract.model import Model, ModelState
 from bessemer.contract.problem import ErrorCode
 from bessemer.store.blobs import Blob
+from bessemer.telemetry.logs import add_log_fields
 
 
 async def receive_model(
@@ -40,6 +41,7 @@ async def receive_model(
             )
     except ClientDisconnect as error:
         raise refuse(ErrorCode.UPLOAD_INCOMPLETE, "The connection ended before the body did.") from error
+    add_log_fields(model=blob.digest)
     return await run_in_threadpool(_register, service, blob)
 
 

@@ -30,7 +30,7 @@ def main() -> int:
     """Work until SIGINT or SIGTERM."""
     status = 0
     settings, store_settings = read_settings(WorkerSettings), read_settings(StoreSettings)
-    set_up_logs(read_settings(LogSettings).log_format, logging.INFO)
+    set_up_logs(read_settings(LogSettings))
     try:
         asyncio.run(_run(settings, store_settings))
     except* (StoreUnavailableError, TelemetryMissingError, WorkerError) as errors:

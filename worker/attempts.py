@@ -10,7 +10,7 @@ from functools import partial
 
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.store.errors import FencedError, StoreUnavailableError
-from bessemer.store.queue import PostponedError, TaskKind
+from bessemer.store.queue import Loss, PostponedError, Postponement, TaskKind
 from worker.errors import AttemptLostError
 from worker.retry import is_full, is_given_up, lost
 from worker.workbench import Workbench
@@ -79,12 +79,14 @@ async def see_through(task: Undertaking, bench: Workbench) -> None:
                 problem = await _attempted(task, claim, bench)
         except AttemptLostError as error:
             log.warning("%s is lost: %s", task.describe(claim), error)
+            bench.lost(task.kind, error.why)
             await bench.prepare()
             continue
         except FencedError:
             log.warning(
                 "%s is over: another worker has taken the task, or it is deleted", task.describe(claim)
             )
+            bench.lost(task.kind, Loss.FENCED)
             return
         except (StoreUnavailableError, PostponedError):
             raise
@@ -127,7 +129,8 @@ async def _handing_back(task: Undertaking, claim: int, worker_id: str) -> AsyncI
         if not is_full(error):
             raise
         await asyncio.to_thread(_let_go, task, claim)
-        raise PostponedError(f"the disk of worker {worker_id} is full: {error}") from error
+        detail = f"the disk of worker {worker_id} is full: {error}"
+        raise PostponedError(Postponement.DISK_FULL, detail) from error
 
 
 def _let_go(task: Undertaking, claim: int) -> None:

@@ -37,6 +37,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bessemer.contract.problem import ErrorCode, Problem, SourcePlace, make_problem
+from bessemer.contract.queue import Loss
 
 
 class JobError(Exception):
@@ -93,9 +94,16 @@ class WorkplaceError(WorkerError):
 class AttemptLostError(WorkerError):
     """An attempt ended through no fault of the job's: another one is made."""
 
+    def __init__(self, detail: str, why: Loss) -> None:
+        super().__init__(detail)
+        self.why = why
+
 
 class ZygoteLostError(AttemptLostError):
     """The zygote could not be started, or ended before it answered."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, Loss.ZYGOTE_LOST)
 
 
 MAX_MESSAGE_CHARACTERS = 600

@@ -72,7 +72,7 @@ async def _work(
 ) -> None:
     lease_seconds = store_settings.worker_lost_seconds
     with closing(await asyncio.to_thread(open_queue, store_settings)) as queue:
-        reaper = Reaper(store.workers, queue, Leases(lease_seconds), metrics.workers_lost.inc)
+        reaper = Reaper(store.workers, queue, Leases(lease_seconds), metrics.losses.worker)
         can_take = partial(_can_take, presence.ready.capability)
         consumer = open_consumer(store_settings, supervisor.worker_id, can_take)
         # nothing is taken in hand before the lease on it is written down

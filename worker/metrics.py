@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from bessemer.contract.options import MAX_TRIALS
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.contract.stage import Stage
-from bessemer.store.queue import TaskKind
+from bessemer.store.errors import StoreUnavailableError
+from bessemer.store.queue import PostponedError, Postponement, TaskKind
 from bessemer.telemetry import metrics
+from bessemer.telemetry.losses import LossMetrics
 from worker.messages import Message, ProgressMade, StageFinished, StageStarted
 from worker.usage import Usage
 
@@ -30,7 +32,7 @@ class WorkerMetrics:
     def __init__(self) -> None:
         self.registry = metrics.new_registry()
         self.zygote_restarts = metrics.ZYGOTE_RESTARTS.counter(self.registry)
-        self.workers_lost = metrics.WORKERS_LOST.counter(self.registry)
+        self.losses = LossMetrics(self.registry)
         self.candidates = metrics.CANDIDATES.counter(self.registry)
         self.stages = metrics.STAGE_DURATION.histogram(self.registry)
         self._tasks = metrics.TASKS.counter(self.registry)
@@ -38,11 +40,14 @@ class WorkerMetrics:
         self._in_progress = metrics.TASKS_IN_PROGRESS.gauge(self.registry)
         self._peak_memory = metrics.PEAK_MEMORY.histogram(self.registry)
         self._kills = metrics.SANDBOX_KILLS.counter(self.registry)
+        self._postponed = metrics.ATTEMPTS_POSTPONED.counter(self.registry)
         self._begin_at_zero()
 
     def _begin_at_zero(self) -> None:
         """A counter that appears with its first event has not increased, as Prometheus sees it."""
         for kind in TaskKind:
+            for why in Postponement:
+                self._postponed.labels(kind, why)
             self._in_progress.labels(kind)
             self._tasks.labels(kind, SUCCEEDED, "")
             for code in OWN_FAULTS:
@@ -52,9 +57,16 @@ class WorkerMetrics:
 
     @contextmanager
     def task(self, kind: TaskKind) -> Iterator[None]:
-        """Count a task as in progress for as long as the context lasts, and time it."""
+        """Count a task as in progress while the context lasts, time it, and count it where it is put off."""
         with self._in_progress.labels(kind).track_inprogress(), self._durations.labels(kind).time():
-            yield
+            try:
+                yield
+            except PostponedError as error:
+                self._postponed.labels(kind, error.why).inc()
+                raise
+            except StoreUnavailableError:
+                self._postponed.labels(kind, Postponement.STORE_AWAY).inc()
+                raise
 
     @contextmanager
     def job(self) -> Iterator["JobMeter"]:

@@ -4,12 +4,13 @@ import errno
 from typing import TypeVar
 
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from bessemer.contract.queue import Loss
 from worker.errors import AttemptLostError
 
 MAX_LOST_ATTEMPTS = 3
 """A task that cost so many workers, zygotes or children their lives is taken from the queue for good."""
 
-NOT_THE_JOBS_FAULT = frozenset({ErrorCode.CHILD_KILLED, ErrorCode.WORKER_DISK_FULL})
+NOT_THE_JOBS_FAULT = {ErrorCode.CHILD_KILLED: Loss.CHILD_KILLED, ErrorCode.WORKER_DISK_FULL: Loss.DISK_FULL}
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 Result = TypeVar("Result")
@@ -35,7 +36,7 @@ def unless_lost(result: Result, lost_attempts: int) -> Result:
         AttemptLostError: another one may.
     """
     if isinstance(result, Problem) and retry_helps(result, lost_attempts):
-        raise AttemptLostError(result.detail)
+        raise AttemptLostError(result.detail, NOT_THE_JOBS_FAULT[result.code])
     return result
 
 

@@ -72,7 +72,8 @@ class Supervisor:
         with (
             self._metrics.task(task.kind),
             self.hands.holding(task),
-            log_fields(worker=self.worker_id, **_named(task)),
+            log_fields(worker=self.worker_id),
+            log_fields(**task.log_fields),
         ):
             await self._bench.prepare()
             await see_through(self._undertaking(task), self._bench)
@@ -94,9 +95,3 @@ class ProbeJournal(SilentJournal):
         """Keep the layers."""
         if isinstance(message, Confined):
             self.sandbox = message.sandbox
-
-
-def _named(task: Task) -> dict[str, str]:
-    """What a task is about, for the log."""
-    names = {TaskKind.INSPECT: "model", TaskKind.INVOKE: "invocation"}
-    return {"task": task.kind.value, names.get(task.kind, "job"): task.id}

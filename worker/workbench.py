@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.store.errors import BlobMissingError, DamagedError
-from bessemer.store.queue import PostponedError, TaskKind
+from bessemer.store.queue import Loss, PostponedError, Postponement, TaskKind
 from bessemer.store.store import Store
 from worker.ending import Ending
 from worker.errors import ZygoteLostError
@@ -59,7 +59,7 @@ class Workbench:
         try:
             await self._zygote.ensure_running()
         except ZygoteLostError as error:
-            raise PostponedError(str(error)) from error
+            raise PostponedError(Postponement.ZYGOTE_LOST, str(error)) from error
 
     @asynccontextmanager
     async def folder(self, name: str, slot: int) -> AsyncIterator[JobFolder]:
@@ -122,6 +122,10 @@ class Workbench:
     def uid(self, slot: int) -> int | None:
         """The user of a slot's jobs; None where the worker is not root."""
         return self._place.slot_uid(self.settings.slot_uid_base, slot)
+
+    def lost(self, kind: TaskKind, why: Loss) -> None:
+        """Tell whoever watches the service of an attempt that came to nothing."""
+        self._metrics.losses.attempt(kind, why)
 
     def ended(self, kind: TaskKind, problem: Problem | None) -> None:
         """Tell whoever watches the service of a result that was written."""

@@ -11,11 +11,12 @@ from app import documentation
 from app.documentation import problems
 from app.downloads import artifact_response
 from app.idempotency import IdempotencyKey, resource_id
-from app.lookup import CompilationDep, is_job_id
+from app.lookup import CompilationDep
 from app.polling import cancellation, look_again
 from app.problems import refuse
 from app.routes.artifacts import ARTIFACT_PROBLEMS, DOWNLOAD, NOT_MODIFIED
 from app.service import Service, ServiceDep
+from app.subjects import is_job_id
 from app.uploads import refuse_if_too_large
 from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.base import DEFAULT_TENANT, JobId
@@ -27,6 +28,7 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.target import ExplicitTarget
 from bessemer.store.blobs import Blob
 from bessemer.store.errors import EmptyUploadError, TooLargeError
+from bessemer.telemetry.logs import add_log_fields
 from bessemer.telemetry.traces import current_traceparent
 
 router = APIRouter(prefix="/v1/compilations/{id}/invocations", tags=["invocations"])
@@ -95,6 +97,7 @@ async def invoke_library(
     await run_in_threadpool(_require_able_worker, service, job, needs)
     blob = await _receive(service, request)
     invocation_id = resource_id(idempotency_key, DEFAULT_TENANT, job.id)
+    add_log_fields(invocation=invocation_id)
     invocation = await run_in_threadpool(_submit, service, invocation_id, job, blob, runs, needs)
     response.headers["Location"] = f"/v1/compilations/{job.id}/invocations/{invocation.id}"
     look_again(response)

@@ -16,6 +16,7 @@ from bessemer.contract.base import DEFAULT_TENANT
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest
+from bessemer.telemetry.logs import add_log_fields
 from bessemer.telemetry.traces import current_traceparent
 
 router = APIRouter(prefix="/v1/compilations", tags=["compilations"], route_class=SubmissionRoute)
@@ -77,6 +78,7 @@ def submit_compilation(
     model along, which saves the upload of its own.
     """
     job_id = resource_id(idempotency_key, DEFAULT_TENANT)
+    add_log_fields(job=job_id, model=request.model)
     if idempotency_key is None or service.store.jobs.get(job_id) is None:
         _require_admissible(service, request)
     job = service.store.jobs.submit(job_id, request, DEFAULT_TENANT, current_traceparent())

@@ -23,6 +23,24 @@ class QueueName(StrEnum):
     QUICK = "quick"
 
 
+class Postponement(StrEnum):
+    """Why an attempt is begun again later, which costs the task nothing."""
+
+    STORE_AWAY = "store-away"
+    DISK_FULL = "disk-full"
+    ZYGOTE_LOST = "zygote-lost"
+
+
+class Loss(StrEnum):
+    """Why an attempt came to nothing."""
+
+    WORKER_LOST = "worker-lost"
+    ZYGOTE_LOST = "zygote-lost"
+    CHILD_KILLED = "child-killed"
+    DISK_FULL = "disk-full"
+    FENCED = "fenced"
+
+
 QUEUES: dict[TaskKind, QueueName] = {
     TaskKind.COMPILE: QueueName.COMPILE,
     TaskKind.PREFLIGHT: QueueName.QUICK,

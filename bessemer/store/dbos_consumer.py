@@ -77,7 +77,10 @@ class DbosConsumer:
             log.warning("what this worker had in hand waits for its return: %s", error)
             return
         try:
-            queue.hand_over(self._worker_id)
+            for task in queue.hand_over(self._worker_id):
+                log.info(
+                    "%s goes to another worker: this one stops", task.key, extra={"fields": task.log_fields}
+                )
         except StoreUnavailableError as error:
             log.warning("what this worker had in hand waits for its return: %s", error)
         finally:
@@ -114,7 +117,8 @@ class _Bridge:
         try:
             await self._handle(task)
         except (StoreUnavailableError, PostponedError) as error:
-            log.warning("%s is begun again later: %s", task.key, str(error).splitlines()[0])
+            why = str(error).splitlines()[0]
+            log.warning("%s is begun again later: %s", task.key, why, extra={"fields": task.log_fields})
             raise
         finally:
             self._in_hand.discard(current)

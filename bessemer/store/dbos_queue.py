@@ -104,16 +104,16 @@ class DbosQueue:
                 connection.execute(sa.delete(table).where(table.c.workflow_uuid.in_(ids)))
         return len(ids)
 
-    def hand_over(self, worker_id: str) -> int:
+    def hand_over(self, worker_id: str) -> tuple[Task, ...]:
         """Put back what a worker has in hand, so that any worker can take it; for one that is lost.
 
         Returns:
-            How many tasks went back.
+            The tasks that went back, each by kind and id alone.
 
         Raises:
             StoreUnavailableError: the engine's database cannot be reached.
         """
-        count = 0
+        tasks: list[Task] = []
         with mapped_errors():
             for name in QueueName:
                 stranded = self._client.list_workflows(
@@ -126,8 +126,8 @@ class DbosQueue:
                 ids = [workflow.workflow_id for workflow in stranded]
                 if ids:
                     self._client.resume_workflows(ids, queue_name=name.value)
-                count += len(ids)
-        return count
+                tasks += map(Task.of_key, ids)
+        return tuple(tasks)
 
     def close(self) -> None:
         """Close every connection."""

@@ -8,15 +8,18 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bessemer.contract.queue import QUEUES, QueueName, TaskKind
+from bessemer.contract.queue import QUEUES, Loss, Postponement, QueueName, TaskKind
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
+from bessemer.telemetry.logs import LogFields, task_fields
 
 __all__ = [
     "QUEUES",
     "CanTake",
     "Consumer",
     "Handle",
+    "Loss",
+    "Postponement",
     "Queue",
     "QueueName",
     "Task",
@@ -56,9 +59,24 @@ class Task:
         """The task's identity in the queue."""
         return task_key(self.kind, self.id)
 
+    @classmethod
+    def of_key(cls, key: str) -> "Task":
+        """The task of that identity."""
+        kind, _, task_id = key.partition(":")
+        return cls(TaskKind(kind), task_id)
+
+    @property
+    def log_fields(self) -> LogFields:
+        """What a line about the task names."""
+        return task_fields(self.kind, self.id)
+
 
 class PostponedError(Exception):
     """A worker cannot do a task just now, through no fault of the task's: it is begun again later."""
+
+    def __init__(self, why: Postponement, detail: str) -> None:
+        super().__init__(detail)
+        self.why = why
 
 
 Handle = Callable[[Task], Awaitable[None]]
@@ -106,11 +124,11 @@ class Queue(Protocol):
             StoreUnavailableError: the queue cannot be reached.
         """
 
-    def hand_over(self, worker_id: str) -> int:
+    def hand_over(self, worker_id: str) -> tuple[Task, ...]:
         """Put back what a worker has in hand, so that any worker can take it; for one that is lost.
 
         Returns:
-            How many tasks went back.
+            The tasks that went back, each by kind and id alone.
 
         Raises:
             StoreUnavailableError: the queue cannot be reached.

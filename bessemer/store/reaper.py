@@ -7,12 +7,13 @@ jumps takes nobody's lease away.
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from bessemer.store.queue import Queue
+from bessemer.store.queue import Queue, Task, TaskKind
 from bessemer.store.workers import Workers
+from bessemer.telemetry.logs import log_fields
 
 LOOKS_PER_LEASE = 4
 
@@ -69,11 +70,15 @@ class Reaper:
         workers: the table of workers.
         queue: has their tasks.
         leases: tells who is lost.
-        on_lost: called for each worker whose tasks were handed over here.
+        on_lost: called for each lost worker with the kinds of its tasks, which were handed over here.
     """
 
     def __init__(
-        self, workers: Workers, queue: Queue, leases: Leases, on_lost: Callable[[], None] = lambda: None
+        self,
+        workers: Workers,
+        queue: Queue,
+        leases: Leases,
+        on_lost: Callable[[Collection[TaskKind]], None] = lambda _: None,
     ) -> None:
         self._workers = workers
         self._queue = queue
@@ -94,9 +99,9 @@ class Reaper:
         for worker_id in self._leases.lost(beats):
             tasks = self._hand_over(worker_id, beats[worker_id])
             if tasks is not None:
-                self._on_lost()
-                log.warning("worker %s is lost; %d of its tasks go to others", worker_id, tasks)
-                count += tasks
+                self._on_lost([task.kind for task in tasks])
+                _tell(worker_id, tasks)
+                count += len(tasks)
         return count
 
     def retire(self, worker_id: str) -> None:
@@ -105,7 +110,14 @@ class Reaper:
         if seen_at is not None:
             self._hand_over(worker_id, seen_at)
 
-    def _hand_over(self, worker_id: str, seen_at: datetime) -> int | None:
+    def _hand_over(self, worker_id: str, seen_at: datetime) -> tuple[Task, ...] | None:
         """None where somebody else has done it, or the worker is back."""
         with self._workers.leaving(worker_id, seen_at) as is_ours:
             return self._queue.hand_over(worker_id) if is_ours else None
+
+
+def _tell(worker_id: str, tasks: Collection[Task]) -> None:
+    with log_fields(worker=worker_id):
+        log.warning("worker %s is lost; %d of its tasks go to others", worker_id, len(tasks))
+        for task in tasks:
+            log.warning("%s goes to another worker", task.key, extra={"fields": task.log_fields})

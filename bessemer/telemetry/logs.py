@@ -8,13 +8,17 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import TypedDict, Unpack
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
-_FIELDS: ContextVar[Mapping[str, str | int]] = ContextVar("bessemer_log_fields", default={})  # noqa: B039
+from bessemer.contract.queue import TaskKind
+
+OWN_LOGGERS = ("app", "bessemer", "worker")
+OTHERS_LEVEL = logging.WARNING
 _ADDRESS = re.compile(r"://\S+")
 _PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s]+@")
 _WEB_ADDRESS = re.compile(r"\bhttps?://[^\s\"']+")
@@ -23,11 +27,39 @@ _ESCAPES = str.maketrans({chr(code): repr(chr(code))[1:-1] for code in _CONTROL_
 HIDDEN = "***"
 
 
+class LogFields(TypedDict, total=False):
+    """What a line can be about. ``docs/observability.md`` says what each is."""
+
+    request: str
+    worker: str
+    task: str
+    job: str
+    model: str
+    invocation: str
+    attempt: int
+    method: str
+    route: str
+    status: int
+    seconds: float
+
+
+_FIELDS: ContextVar[LogFields] = ContextVar("bessemer_log_fields")
+
+
 class LogFormat(StrEnum):
     """The form of a line."""
 
     TEXT = "text"
     JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """The least that a line must matter."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
 
 
 class LogSettings(BaseSettings):
@@ -38,32 +70,58 @@ class LogSettings(BaseSettings):
     log_format: LogFormat = Field(
         default=LogFormat.TEXT, description="`text`, or `json`: one document a line, on standard error."
     )
+    log_level: LogLevel = Field(
+        default=LogLevel.INFO,
+        description="`debug`, `info`, `warning` or `error`: lines that matter less are left out. Those of "
+        "libraries are left out below `warning` anyway.",
+    )
     access_log: bool = Field(
         default=False, description="Whether the app logs a line for each request that it answered."
     )
 
 
 @contextmanager
-def log_fields(**fields: str | int) -> Iterator[None]:
+def log_fields(**fields: Unpack[LogFields]) -> Iterator[None]:
     """Add fields to every line that is logged within the context, in its threads and tasks too."""
-    token = _FIELDS.set({**_FIELDS.get(), **fields})
+    token = _FIELDS.set({**_FIELDS.get({}), **fields})
     try:
         yield
     finally:
         _FIELDS.reset(token)
 
 
-def add_log_fields(**fields: str | int) -> None:
-    """Add fields to every line that the present task logs from now on."""
-    _FIELDS.set({**_FIELDS.get(), **fields})
+def begin_log_fields(**fields: Unpack[LogFields]) -> None:
+    """Let every line that the present task logs from now on have these fields, and none from before."""
+    _FIELDS.set(fields)
 
 
-def set_up_logs(form: LogFormat, level: int) -> None:
-    """Log to standard error, from ``level`` on."""
+def add_log_fields(**fields: Unpack[LogFields]) -> None:
+    """Add fields to those of the innermost ``log_fields`` or ``begin_log_fields``.
+
+    Whoever logs within the same sees them, in whichever thread they were added.
+    """
+    _FIELDS.get({}).update(fields)
+
+
+def task_fields(kind: TaskKind, task_id: str) -> LogFields:
+    """What a task is about."""
+    match kind:
+        case TaskKind.INSPECT:
+            return {"task": kind.value, "model": task_id}
+        case TaskKind.INVOKE:
+            return {"task": kind.value, "invocation": task_id}
+        case TaskKind.COMPILE | TaskKind.PREFLIGHT:
+            return {"task": kind.value, "job": task_id}
+
+
+def set_up_logs(settings: LogSettings) -> None:
+    """Log to standard error: what is ours as the settings say, of libraries what is worth a warning."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(make_formatter(form))
-    logging.basicConfig(level=level, handlers=[handler], force=True)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    handler.setFormatter(make_formatter(settings.log_format))
+    logging.basicConfig(level=OTHERS_LEVEL, handlers=[handler], force=True)
+    for name in OWN_LOGGERS:
+        logging.getLogger(name).setLevel(settings.log_level.upper())
+    logging.getLogger("app.access").setLevel(logging.INFO if settings.access_log else logging.WARNING)
     logging.captureWarnings(True)
 
 
@@ -130,4 +188,4 @@ def _without_query(address: re.Match[str]) -> str:
 
 def _fields_of(record: logging.LogRecord) -> Mapping[str, object]:
     own: Mapping[str, object] = getattr(record, "fields", {})
-    return {**_FIELDS.get(), **own}
+    return {**_FIELDS.get({}), **own}

@@ -103,6 +103,21 @@ WORKERS_LOST = Metric(
     Kind.COUNTER,
     "Workers whose lease ran out (`BESSEMER_WORKER_LOST_SECONDS`), as this program was the first to find.",
 )
+ATTEMPTS_LOST = Metric(
+    "bessemer_attempts_lost_total",
+    Kind.COUNTER,
+    "Attempts that came to nothing: `worker-lost` (its lease ran out, as this program was first to find), "
+    "`zygote-lost`, `child-killed`, `disk-full`, `fenced` (another worker took the task meanwhile, or it was "
+    "deleted). But for the last, three of them end a task.",
+    ("kind", "reason"),
+)
+ATTEMPTS_POSTPONED = Metric(
+    "bessemer_attempts_postponed_total",
+    Kind.COUNTER,
+    "Attempts that this worker put off, which costs the task nothing: `store-away`, `disk-full`, "
+    "`zygote-lost` (it does not start).",
+    ("kind", "reason"),
+)
 HTTP_REQUESTS = Metric(
     "bessemer_http_requests_total",
     Kind.COUNTER,
@@ -174,6 +189,7 @@ APP = (
     DATABASE_UP,
     *CENSUS,
     WORKERS_LOST,
+    ATTEMPTS_LOST,
     HTTP_REQUESTS,
     HTTP_DURATION,
     HTTP_IN_PROGRESS,
@@ -189,6 +205,8 @@ WORKER = (
     CANDIDATES,
     PEAK_MEMORY,
     WORKERS_LOST,
+    ATTEMPTS_LOST,
+    ATTEMPTS_POSTPONED,
     ZYGOTE_RESTARTS,
     SANDBOX_KILLS,
 )

@@ -10,6 +10,7 @@ import pytest
 from bessemer.contract.job import EventType
 from bessemer.contract.problem import ERRORS, ErrorCode
 from bessemer.contract.stage import Stage
+from bessemer.telemetry.logs import LogFields
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,6 +35,13 @@ def test_every_stage_is_described(stage: Stage) -> None:
 @pytest.mark.parametrize("event", EventType)
 def test_every_event_is_described(event: EventType) -> None:
     assert f"`{event}`" in (ROOT / "docs" / "events.md").read_text()
+
+
+def test_the_table_of_log_fields_has_every_field_and_no_other() -> None:
+    page = (ROOT / "docs" / "observability.md").read_text()
+    table = page.partition("| field | is |\n")[2].partition("\n\n")[0]
+    named = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert named == {*LogFields.__annotations__, "time", "level", "logger", "message", "exc_info"}
 
 
 @pytest.mark.parametrize(

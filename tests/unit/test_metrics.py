@@ -12,7 +12,8 @@ from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.stage import Stage
 from bessemer.store.census import Census, Kept, Waiting
-from bessemer.store.queue import QueueName, TaskKind
+from bessemer.store.errors import StoreUnavailableError
+from bessemer.store.queue import Loss, PostponedError, Postponement, QueueName, TaskKind
 from bessemer.telemetry import metrics
 from bessemer.telemetry.metrics import Kind, Metric
 from worker.messages import ProgressMade, StageFinished, StageStarted
@@ -72,6 +73,7 @@ def test_no_label_identifies_anything(metric: Metric) -> None:
         "outcome",
         "code",
         "limit",
+        "reason",
     }
     assert set(metric.labels) <= known
 
@@ -106,6 +108,41 @@ def test_a_task_is_in_progress_until_it_ends_however_it_does() -> None:
         raise KeyError
     assert value(counted, "bessemer_tasks_in_progress", kind="inspect") == 0
     assert value(counted, "bessemer_task_duration_seconds_count", kind="inspect") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (PostponedError(Postponement.DISK_FULL, "full"), "disk-full"),
+        (PostponedError(Postponement.ZYGOTE_LOST, "no zygote"), "zygote-lost"),
+        (StoreUnavailableError("away"), "store-away"),
+    ],
+    ids=str,
+)
+def test_a_task_that_is_put_off_is_counted_by_its_reason(error: Exception, reason: str) -> None:
+    counted = WorkerMetrics()
+    with pytest.raises(type(error)), counted.task(TaskKind.COMPILE):
+        raise error
+    assert value(counted, "bessemer_attempts_postponed_total", kind="compile", reason=reason) == 1
+    assert value(counted, "bessemer_attempts_lost_total", kind="compile", reason=reason) == 0
+
+
+def test_a_lost_worker_is_counted_with_the_attempts_that_it_had_in_hand() -> None:
+    counted = WorkerMetrics()
+    counted.losses.worker(())
+    counted.losses.worker((TaskKind.COMPILE, TaskKind.INVOKE))
+    assert value(counted, "bessemer_workers_lost_total") == 2
+    for kind, count in (("compile", 1), ("invoke", 1), ("inspect", 0)):
+        assert value(counted, "bessemer_attempts_lost_total", kind=kind, reason="worker-lost") == count
+
+
+@pytest.mark.parametrize("kind", TaskKind)
+def test_what_is_lost_or_put_off_is_counted_from_zero(kind: TaskKind) -> None:
+    sample = WorkerMetrics().registry.get_sample_value
+    for reason in Loss:
+        assert sample("bessemer_attempts_lost_total", {"kind": kind, "reason": reason}) == 0
+    for reason in Postponement:
+        assert sample("bessemer_attempts_postponed_total", {"kind": kind, "reason": reason}) == 0
 
 
 def test_a_job_tells_of_stages_and_trials_and_is_believed_in_neither_times_nor_great_counts() -> None:

@@ -5,10 +5,11 @@ import errno
 import pytest
 
 from bessemer.contract.problem import ErrorCode, make_problem
+from bessemer.contract.queue import Loss
 from bessemer.store.errors import FencedError, StoreUnavailableError
-from worker.errors import failure_of
+from worker.errors import AttemptLostError, failure_of
 from worker.patience import Patience, waits
-from worker.retry import is_given_up, lost, retry_helps
+from worker.retry import is_given_up, lost, retry_helps, unless_lost
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,16 @@ def test_an_attempt_is_made_again_only_where_that_can_help(
     code: ErrorCode, lost_attempts: int, helps: bool
 ) -> None:
     assert retry_helps(make_problem(code, ""), lost_attempts) is helps
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [(ErrorCode.CHILD_KILLED, Loss.CHILD_KILLED), (ErrorCode.WORKER_DISK_FULL, Loss.DISK_FULL)],
+)
+def test_a_lost_attempt_says_what_it_was_lost_to(code: ErrorCode, why: Loss) -> None:
+    with pytest.raises(AttemptLostError) as lost_attempt:
+        unless_lost(make_problem(code, "gone"), 0)
+    assert lost_attempt.value.why is why
 
 
 @pytest.mark.parametrize(("lost_attempts", "expected"), [(0, False), (2, False), (3, True), (4, True)])

@@ -335,7 +335,7 @@ def test_a_killed_workers_task_is_left_alone_until_it_is_handed_over(
     with worker_process(settings, "worker-2") as process:
         queue.enqueue(compile_task("other"))
         assert next_line(process) == "compile:other"
-        assert queue.hand_over("worker-1") == 1
+        assert queue.hand_over("worker-1") == (compile_task("stuck"),)
         assert next_line(process) == "compile:stuck"
 
 

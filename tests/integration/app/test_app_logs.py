@@ -3,16 +3,31 @@
 import json
 import logging
 import sys
+from contextlib import closing
+from contextvars import copy_context
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from app_samples import DIGEST, MODEL_BYTES, request
 from httpx import AsyncClient
 from server_process import running_app
 
 from app.request_ids import accepted_id
-from bessemer.store.settings import read_settings
-from bessemer.telemetry.logs import LogFormat, LogSettings, log_fields, make_formatter, without_secrets
+from app.service import Service
+from bessemer.contract.request import CompilationRequest
+from bessemer.store.settings import StoreSettings, read_settings
+from bessemer.store.store import open_store
+from bessemer.telemetry.logs import (
+    LogFormat,
+    LogSettings,
+    add_log_fields,
+    begin_log_fields,
+    log_fields,
+    make_formatter,
+    without_secrets,
+)
 
 
 def line(form: LogFormat, message: str, *arguments: object, error: bool = False) -> str:
@@ -76,14 +91,54 @@ def test_addresses_lose_passwords_and_queries(text: str, shown: str) -> None:
     assert without_secrets(text) == shown
 
 
-def test_the_apps_access_log_names_route_and_request_but_no_query(tmp_path: Path) -> None:
-    asked_for = {"BESSEMER_LOG_FORMAT": "json", "BESSEMER_ACCESS_LOG": "true"}
-    with running_app(tmp_path, settings=asked_for) as server:
-        headers = {"X-Request-Id": "ci-7.1"}
-        httpx.get(f"{server.url}/v1/compilations?cursor=secret", headers=headers, timeout=30)
-        httpx.get(f"{server.url}/healthz", timeout=30)
-    lines = [text for text in (server.data / "app.log").read_text().splitlines() if text.startswith("{")]
-    refused, healthy = map(json.loads, lines)
+TALKATIVE = {
+    "BESSEMER_LOG_FORMAT": "json",
+    "BESSEMER_ACCESS_LOG": "true",
+    "BESSEMER_RETENTION_DAYS": "0",
+}
+
+
+def kept_long_ago(data: Path) -> str:
+    """A compilation in a store that nobody has open, to be deleted by an app that keeps nothing."""
+    with closing(open_store(StoreSettings(data=data))) as store:
+        store.jobs.submit("ended-long-ago", CompilationRequest.model_validate(request()))
+        job = store.jobs.request_cancel("ended-long-ago")
+    assert job is not None
+    return job.id
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What an app said that was asked this and that, and that keeps no compilation that has ended."""
+    folder = tmp_path_factory.mktemp("app")
+    ended = kept_long_ago(folder / "data")
+    with (
+        running_app(folder, settings=TALKATIVE) as server,
+        httpx.Client(base_url=server.url, timeout=30) as client,
+    ):
+        client.get("/v1/compilations?cursor=secret", headers={"X-Request-Id": "ci-7.1"})
+        client.get("/healthz")
+        client.put(f"/v1/models/{DIGEST}", content=MODEL_BYTES)
+        client.post("/v1/models", content=MODEL_BYTES)
+        job = client.post("/v1/compilations", json=request(inputs=[{"name": "x", "shape": [1]}])).json()["id"]
+        client.get(f"/v1/compilations/{job}")
+        client.get(f"/v1/compilations/{job}/invocations/no-such-invocation")
+        client.get("/v1/compilations/a job=forged")
+        while client.get(f"/v1/compilations/{ended}").status_code != 404:
+            pass
+    text = (server.data / "app.log").read_text()
+    assert "secret" not in text
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def answered(lines: list[dict[str, Any]], method: str, route: str) -> dict[str, Any]:
+    """The first line of the access log for a route."""
+    asked = (line for line in lines if (line.get("method"), line.get("route")) == (method, route))
+    return next(asked)
+
+
+def test_the_apps_access_log_names_route_and_request_but_no_query(lines: list[dict[str, Any]]) -> None:
+    refused, healthy = answered(lines, "GET", "/v1/compilations"), answered(lines, "GET", "/healthz")
     about = {name: refused[name] for name in ("logger", "message", "method", "route", "status", "request")}
     assert about == {
         "logger": "app.access",
@@ -95,7 +150,56 @@ def test_the_apps_access_log_names_route_and_request_but_no_query(tmp_path: Path
     }
     assert healthy["request"] != "ci-7.1"
     assert "fields" not in healthy
-    assert "secret" not in "".join(lines)
+    assert {"job", "model", "invocation"}.isdisjoint(healthy)
+
+
+def test_the_apps_lines_name_the_job_invocation_and_model_of_the_request(lines: list[dict[str, Any]]) -> None:
+    submitted = answered(lines, "POST", "/v1/compilations")
+    job = submitted["job"]
+    assert (submitted["status"], submitted["model"]) == (202, DIGEST)
+    assert answered(lines, "PUT", "/v1/models/{digest}")["model"] == DIGEST
+    assert answered(lines, "POST", "/v1/models")["model"] == DIGEST
+    about = [line.get("job") for line in lines if line.get("route") == "/v1/compilations/{id}"]
+    assert about[:2] == [job, None]
+    invocation = answered(lines, "GET", "/v1/compilations/{id}/invocations/{invocation}")
+    assert (invocation["job"], invocation["invocation"]) == (job, "no-such-invocation")
+
+
+def test_what_retention_deletes_is_logged(lines: list[dict[str, Any]]) -> None:
+    (deleted,) = (line for line in lines if line["logger"] == "app.retention")
+    assert deleted["level"] == "INFO"
+    assert deleted["message"].startswith("deleted 1 compilations")
+
+
+def test_a_field_that_a_thread_adds_is_in_the_requests_lines_and_in_no_later_ones() -> None:
+    def answer(request_id: str, job: str | None) -> str:
+        begin_log_fields(request=request_id)
+        if job is not None:
+            copy_context().run(add_log_fields, job=job)
+        return line(LogFormat.TEXT, "answered")
+
+    def connection() -> list[str]:
+        return [answer("first", "abc"), answer("second", None)]
+
+    first, second = copy_context().run(connection)
+    assert first.endswith("[request=first job=abc]")
+    assert second.endswith("[request=second]")
+
+
+async def test_an_answer_that_tells_a_client_nothing_more_leaves_its_cause_in_the_log(
+    api: AsyncClient, front: Service, job: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.handler.setFormatter(make_formatter(LogFormat.JSON))
+    front.store.database.close()
+    file = front.settings.folder / "bessemer.sqlite"
+    file.rename(file.with_suffix(".away"))
+    file.mkdir()
+    answer = await api.get(f"/v1/compilations/{job}")
+    entries = map(json.loads, caplog.text.splitlines())
+    (entry,) = (entry for entry in entries if entry["logger"] == "app.problems")
+    assert answer.status_code == 503
+    assert (entry["job"], entry["level"]) == (job, "WARNING")
+    assert "unable to open database file" in entry["message"]
 
 
 async def test_every_answer_has_a_requests_id(api: AsyncClient) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -22,6 +23,7 @@ from bessemer.store.artifacts import INCOMING
 from bessemer.store.dbos_consumer import open_consumer
 from bessemer.store.queue import Handle, Task, TaskKind
 from bessemer.store.reaper import Leases, Reaper
+from bessemer.telemetry.logs import LogFormat, make_formatter
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_SECONDS = 60
@@ -67,10 +69,15 @@ def submit(service: Service, job_id: str) -> None:
     service.store.jobs.submit(job_id, CompilationRequest.model_validate(request()))
 
 
-async def test_what_never_reached_the_queue_is_enqueued(eager: Service) -> None:
+async def test_what_never_reached_the_queue_is_enqueued(
+    eager: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.handler.setFormatter(make_formatter(LogFormat.JSON))
     eager.store.models.add(DIGEST, 1)
     submit(eager, "0" * 32)
     assert (sweep(eager), sweep(eager)) == (2, 0)
+    lines = [json.loads(line) for line in caplog.text.splitlines()]
+    assert [(line.get("job"), line.get("model")) for line in lines] == [("0" * 32, None), (None, DIGEST)]
 
 
 async def test_a_job_that_the_queue_gave_up_is_handled_again(eager: Service) -> None:
@@ -119,7 +126,9 @@ async def test_a_defective_model_stays_rejected_when_it_is_uploaded_again(
     assert (again.status_code, again.json()["state"]) == (200, "rejected")
 
 
-async def test_what_a_worker_had_in_hand_is_put_back_once_it_is_lost(eager: Service) -> None:
+async def test_what_a_worker_had_in_hand_is_put_back_once_it_is_lost(
+    eager: Service, caplog: pytest.LogCaptureFixture
+) -> None:
     submit(eager, "stuck-job")
     eager.enqueue_compilation("stuck-job")
     with worker_process(eager, "w1") as process:
@@ -127,9 +136,14 @@ async def test_what_a_worker_had_in_hand_is_put_back_once_it_is_lost(eager: Serv
     eager.store.workers.beat(worker())
     seconds = iter((0.0, 1.0, 2.0, 3.0, 4.0))
     leases = Leases(2, lambda: next(seconds))
-    reaper = Reaper(eager.store.workers, eager.queue, leases)
+    caplog.handler.setFormatter(make_formatter(LogFormat.JSON))
+    reaper = Reaper(eager.store.workers, eager.queue, leases, eager.metrics.losses.worker)
     assert [reaper.reap() for _ in range(4)] == [0, 0, 1, 0]
     assert eager.store.workers.live(3600) == ()
+    (line,) = (entry for entry in map(json.loads, caplog.text.splitlines()) if "job" in entry)
+    assert (line["job"], line["task"], line["worker"]) == ("stuck-job", "compile", "w1")
+    lost = {"kind": "compile", "reason": "worker-lost"}
+    assert eager.metrics.registry.get_sample_value("bessemer_attempts_lost_total", lost) == 1
 
 
 async def test_only_uploads_that_were_cut_off_long_ago_are_swept(front: Service) -> None:

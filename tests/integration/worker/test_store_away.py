@@ -20,7 +20,7 @@ from bessemer.store.artifacts import open_artifacts
 from bessemer.store.database import Database
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.jobs import Jobs
-from bessemer.store.queue import PostponedError
+from bessemer.store.queue import PostponedError, Postponement
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import open_store
 from bessemer.store.workers import Workers
@@ -194,8 +194,9 @@ def test_a_job_is_postponed_while_its_workers_disk_is_full(rig: Rig, small_disk:
     full = replace(rig, place=replace(rig.place, folder=small_disk))
     (small_disk / "jobs").mkdir()
     for _ in range(4):
-        with pytest.raises(PostponedError):
+        with pytest.raises(PostponedError) as postponed:
             full.handle(task)
+        assert postponed.value.why is Postponement.DISK_FULL
     row = rig.handle(task)
     assert (row.state, row.attempt, row.lost_attempts) == (JobState.SUCCEEDED, 5, 0)
 
