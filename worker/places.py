@@ -50,13 +50,6 @@ def author_frame(stack: str, innermost_first: bool = False) -> tuple[str, int] |
     return authors[0] if innermost_first else authors[-1]
 
 
-def describe_place(place: SourcePlace) -> str:
-    """A place in one line, such as ``aten.sort.default in module layers.0 (model.py:12)``."""
-    where = f" in module {place.module_path}" if place.module_path else ""
-    source = f" ({place.file}:{place.line})" if place.file else ""
-    return f"{place.operator}{where}{source}"
-
-
 def _module_path(node: Node) -> str:
     stack = node.meta.get("nn_module_stack") or {}
     path = str(next(reversed(stack.values()), ("",))[0])

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from bessemer.cli.interrupts import TerminatedError, interruptible
 from bessemer.client import Client
-from bessemer.contract.problem import ErrorCode, Problem, SourcePlace
+from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.errors import (
     AnswerInvalidError,
     BessemerError,
@@ -127,7 +127,7 @@ def problem_lines(problem: Problem) -> Iterator[str]:
     yield f"error: {problem.title}{where} [{problem.code}]"
     yield from (f"  {line}" for line in problem.detail.splitlines())
     yield from (f"  • {entry.field}: {entry.message}" for entry in problem.errors)
-    yield from (f"  • {_shown_place(place)}" for place in problem.places)
+    yield from (f"  • {place}" for place in problem.places)
     again = " Trying again can help." if problem.retryable else ""
     yield f"  → {problem.advice}{again}"
 
@@ -169,9 +169,3 @@ def shown_bytes(count: int) -> str:
             break
         size, unit = size / 1000, larger
     return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
-
-
-def _shown_place(place: SourcePlace) -> str:
-    position = f"{place.file}:{place.line}" if place.file and place.line else place.file
-    parts = (place.operator, f"in module {place.module_path}" if place.module_path else None, position)
-    return " ".join(part for part in parts if part)

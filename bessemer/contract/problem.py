@@ -39,6 +39,13 @@ class SourcePlace(Document):
     )
     line: int | None = Field(default=None, description="Of the source, from 1; null where not known.")
 
+    def __str__(self) -> str:
+        """In one line, such as ``aten.sort.default in module layers.0 (model.py:12)``."""
+        source = f"{self.file}:{self.line}" if self.file and self.line else self.file
+        where = f"in module {self.module_path}" if self.module_path else None
+        what = " ".join(part for part in (self.operator, where) if part)
+        return f"{what} ({source})" if what and source else what or source or "the model"
+
 
 class Problem(Document):
     """An RFC 9457 problem. The media type is ``application/problem+json``."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
-from bessemer.contract.problem import Problem, SourcePlace
+from bessemer.contract.problem import Problem
 from bessemer.gate.policy import Measure, Outcome, Verdict
 
 SIGNS = {Verdict.PASSED: "✅"}
@@ -81,16 +81,10 @@ def _problem_lines(problem: Problem) -> Iterator[str]:
     where = f" in stage `{problem.stage}`" if problem.stage else ""
     yield f"**{_escaped(problem.title)}**{where} (`{problem.code}`)"
     yield from ("", "```text", *problem.detail.replace("```", "'''").splitlines(), "```")
-    yield from (f"- {_place(place)}" for place in problem.places[:MAX_PLACES])
+    yield from (f"- {_escaped(str(place))}" for place in problem.places[:MAX_PLACES])
     if len(problem.places) > MAX_PLACES:
         yield f"- and {len(problem.places) - MAX_PLACES} more places"
     yield from ("", _escaped(problem.advice))
-
-
-def _place(place: SourcePlace) -> str:
-    position = f"{place.file}:{place.line}" if place.file and place.line else place.file
-    parts = (place.operator, place.module_path and f"in {place.module_path}", position)
-    return _escaped(" ".join(part for part in parts if part))
 
 
 def _is_bad(outcome: Outcome) -> bool:

@@ -115,7 +115,7 @@ def test_a_problem_is_told_with_fields_places_and_advice() -> None:
         "  First line.",
         "  Second line.",
         "  • tune.trials: too many",
-        "  • aten.foo in module a.b f.py:3",
+        "  • aten.foo in module a.b (f.py:3)",
         "  • g.py",
         "  → Try again in a moment. Trying again can help.",
     ]

@@ -103,7 +103,7 @@ def test_the_summary_of_a_failure_has_its_places_and_its_advice() -> None:
     text = markdown(judge("net.pt2", a_job(problem), None, None, Bounds()))
     assert text.startswith("## ❌ net.pt2 for znver4: failed\n")
     assert "in stage `translate` (`operator-unsupported`)" in text
-    assert "- aten.foo in encoder.0 net.py:12" in text
+    assert "- aten.foo in module encoder.0 (net.py:12)" in text
     assert problem.advice.split("`")[0] in text
 
 

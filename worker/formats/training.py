@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError
-from worker.places import describe_place, place_of
+from worker.places import place_of
 
 _BATCH_NORMS = frozenset(
     {
@@ -53,7 +53,7 @@ def refuse_training(program: ExportedProgram) -> None:
     trains = {node: what for node in program.graph.nodes if (what := _training(node))}
     if trains:
         places = tuple(map(place_of, trains))
-        detail = f"the model is in training mode: {describe_place(places[0])} {next(iter(trains.values()))}"
+        detail = f"the model is in training mode: {places[0]} {next(iter(trains.values()))}"
         more = f", and {len(places) - 1} more" if len(places) > 1 else ""
         raise JobError(ErrorCode.MODEL_STATEFUL, f"{detail}{more}", places)
 

@@ -14,7 +14,6 @@ from bessemer.contract.problem import ErrorCode, SourcePlace
 from worker.errors import JobError, failure_of, short_message
 from worker.formats.failure import node_place
 from worker.formats.outputs import OpenSizes, export_flat
-from worker.places import describe_place
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class SizeWatch:
             return failure_of(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, error, _torch_reason(error))
         entry, place = self._settled
         name = open_sizes[entry.tensor][entry.axis].__name__
-        detail = f"'{name}' cannot stay open: {describe_place(place)} {self._became(entry, open_sizes)}"
+        detail = f"'{name}' cannot stay open: {place} {self._became(entry, open_sizes)}"
         return failure_of(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, error, detail, (place,))
 
     def _became(self, entry: _Open, open_sizes: OpenSizes) -> str:

@@ -19,7 +19,7 @@ from worker.errors import JobError, OperatorsUnsupportedError, failure_of, short
 from worker.layout.weights import INPUTS
 from worker.parameters import ParameterFile, separable, write_parameters
 from worker.pipeline.types import Captured, Translated, Workshop
-from worker.places import describe_place, place_of
+from worker.places import place_of
 from worker.rewrites.legalizations import legalization_map
 from worker.targets import tvm_target
 from worker.translation.importer import Importer, operator_name, unbound
@@ -126,7 +126,7 @@ def _first_place(program: ExportedProgram, operator: str | None) -> SourcePlace 
 
 
 def _untranslatable(error: UntranslatableError, place: SourcePlace | None) -> JobError:
-    where = error.operator if place is None else describe_place(place)
+    where = error.operator if place is None else str(place)
     detail = f"{where} cannot be translated: {error.reason}"
     return JobError(ErrorCode.TRANSLATE_FAILED, detail, () if place is None else (place,))
 
@@ -227,7 +227,7 @@ def _import_failure(importer: Importer, error: Exception) -> JobError:
     place = place_of(importer.reached)
     if isinstance(error, UntranslatableError):
         return _untranslatable(error, place)
-    return failure_of(ErrorCode.TRANSLATE_FAILED, error, f"{describe_place(place)}: {reason}", (place,))
+    return failure_of(ErrorCode.TRANSLATE_FAILED, error, f"{place}: {reason}", (place,))
 
 
 def _named_parameters(main: relax.Function, specs: tuple[TensorSpec, ...], separate: int) -> relax.Function:

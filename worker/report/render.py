@@ -6,7 +6,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bessemer.contract.dynamic import shown_shape
 from bessemer.contract.report import Report
-from worker.places import describe_place
 from worker.report import charts, words
 from worker.report.view import make_view
 
@@ -30,7 +29,6 @@ def _environment() -> Environment:
         "digits": words.three_digits,
         "element": words.element,
         "shape": shown_shape,
-        "place": describe_place,
         "baseline": words.baseline_name,
         "ratio": words.ratio_words,
     }

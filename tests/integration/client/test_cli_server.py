@@ -128,7 +128,7 @@ def test_a_failed_compilation_is_told_with_places_and_advice(
     assert ran.returncode == 1
     assert Compilation.model_validate_json(ran.stdout).state is JobState.FAILED
     assert "aten.foo has no translation." in ran.stderr
-    assert "aten.foo in module encoder.layers.0 net.py:12" in ran.stderr
+    assert "aten.foo in module encoder.layers.0 (net.py:12)" in ran.stderr
     assert "Rewrite the places" in ran.stderr
     assert "Traceback" not in ran.stderr
 
