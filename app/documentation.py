@@ -147,15 +147,30 @@ WORKERS = WorkerList(
         ),
     )
 )
-MODEL_UPLOAD: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "description": "The bytes of the file that torch saved, as they are.",
-        "content": {
-            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
-        },
+
+
+def file_upload(description: str, file: str, address: str, method: str = "POST") -> dict[str, Any]:
+    """A route's body that is a file, with the command that sends one.
+
+    Args:
+        description: of the file.
+        file: such as a user's is called.
+        address: where it goes, below the server's.
+        method: of the request.
+    """
+    sent = f"--upload-file {file}" if method == "PUT" else f"--data-binary @{file}"
+    command = f"curl {sent} http://127.0.0.1:8000{address}"
+    example = {"summary": f"`{command}`", "value": f"(the bytes of {file})"}
+    content = {"schema": {"type": "string", "format": "binary"}, "examples": {file: example}}
+    return {
+        "requestBody": {
+            "required": True,
+            "description": description,
+            "content": {"application/octet-stream": content},
+        }
     }
-}
+
+
 ACCEPTED = 202
 NOT_MODIFIED = {"description": "The client has it: `If-None-Match` holds."}
 EVERYWHERE = (ErrorCode.INTERNAL, ErrorCode.UNAVAILABLE)

@@ -23,6 +23,7 @@ LastEventId = Annotated[
         ge=0,
         le=MAX_SEQ,
         description="The last event that was received: the stream goes on after it.",
+        examples=[17],
     ),
 ]
 

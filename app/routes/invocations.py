@@ -1,7 +1,7 @@
 """Running a compiled library: inputs up, outputs and times down."""
 
 from contextlib import aclosing
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -33,16 +33,17 @@ from bessemer.telemetry.traces import current_traceparent
 
 router = APIRouter(prefix="/v1/compilations/{id}/invocations", tags=["invocations"])
 
-INPUTS_UPLOAD: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "description": "One array for each input of the library, by name: the bytes of an `.npz` or a "
-        "`.safetensors` file.",
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
+INPUTS_FILE = (
+    "One array for each input of the library, by name: the bytes of an `.npz` or a `.safetensors` file."
+)
 Runs = Annotated[
-    int, Query(ge=0, le=MAX_RUNS, description="How often to time the library, after a first run.")
+    int,
+    Query(
+        ge=0,
+        le=MAX_RUNS,
+        description="How often to time the library, after a first run.",
+        examples=[100],
+    ),
 ]
 
 
@@ -81,7 +82,7 @@ InvocationDep = Annotated[Invocation, Depends(_invocation)]
         ErrorCode.UPLOAD_INCOMPLETE,
         ErrorCode.REQUEST_INVALID,
     ),
-    openapi_extra=INPUTS_UPLOAD,
+    openapi_extra=documentation.file_upload(INPUTS_FILE, "x.npz", "/v1/compilations/ID/invocations"),
 )
 async def invoke_library(
     service: ServiceDep,

@@ -21,6 +21,7 @@ PathDigest = Annotated[
     Digest,
     Path(description="The file's SHA-256 in lower-case hexadecimal.", examples=[documentation.MODEL.digest]),
 ]
+MODEL_FILE = "The bytes of the file that torch saved, as they are."
 UPLOAD_PROBLEMS = (
     ErrorCode.UPLOAD_INCOMPLETE,
     ErrorCode.MODEL_TOO_LARGE,
@@ -39,7 +40,7 @@ UPLOADED = {
     status_code=201,
     summary="Upload a model under its digest",
     responses=UPLOADED | problems(*UPLOAD_PROBLEMS),
-    openapi_extra=documentation.MODEL_UPLOAD,
+    openapi_extra=documentation.file_upload(MODEL_FILE, "mlp.pt2", "/v1/models/DIGEST", "PUT"),
 )
 async def put_model(service: ServiceDep, request: Request, response: Response, digest: PathDigest) -> Model:
     """Store a file whose SHA-256 is known; ask with `HEAD` first whether it is needed at all.
@@ -61,7 +62,7 @@ async def put_model(service: ServiceDep, request: Request, response: Response, d
         ErrorCode.MODEL_EMPTY,
         ErrorCode.REQUEST_INVALID,
     ),
-    openapi_extra=documentation.MODEL_UPLOAD,
+    openapi_extra=documentation.file_upload(MODEL_FILE, "mlp.pt2", "/v1/models"),
 )
 async def post_model(service: ServiceDep, request: Request, response: Response) -> Model:
     """Store a file; the answer names its digest.

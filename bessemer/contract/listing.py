@@ -37,18 +37,29 @@ Moment = Annotated[AwareDatetime, BeforeValidator(_no_number), AfterValidator(_i
 class Page(Document):
     """Which part of a list is wanted."""
 
-    limit: int = Field(default=50, ge=1, le=MAX_PAGE, description="The most entries of one page.")
-    cursor: str | None = Field(default=None, max_length=512, description="`next` of the page before.")
+    limit: int = Field(
+        default=50, ge=1, le=MAX_PAGE, description="The most entries of one page.", examples=[20]
+    )
+    cursor: str | None = Field(
+        default=None,
+        max_length=512,
+        description="`next` of the page before.",
+        examples=["MjAyNi0wMS0wMVQxMjowMDowMCswMDowMCAyYzI2YjQ2YjY4ZmZjNjhmZjk5YjQ1M2MxZDMwNDEzNA"],
+    )
 
 
 class Filter(Document):
     """What the entries of a list have in common: all that is given."""
 
     created_after: Moment | None = Field(
-        default=None, description="Only what was created after this moment, given with its time zone."
+        default=None,
+        description="Only what was created after this moment, given with its time zone.",
+        examples=["2026-11-01T00:00:00Z"],
     )
     created_before: Moment | None = Field(
-        default=None, description="Only what was created before this moment, given with its time zone."
+        default=None,
+        description="Only what was created before this moment, given with its time zone.",
+        examples=["2026-12-01T00:00:00+01:00"],
     )
 
     def parameters(self) -> dict[str, str | list[str]]:
@@ -59,16 +70,25 @@ class Filter(Document):
 class CompilationFilter(Filter):
     """What the compilations of a list have in common."""
 
-    state: JobState | None = Field(default=None, description="Only compilations in this state.")
+    state: JobState | None = Field(
+        default=None, description="Only compilations in this state.", examples=["running"]
+    )
     label: tuple[LabelSelector, ...] = Field(
         default=(),
         max_length=MAX_LABELS,
         description="Only compilations with this label: `key=value`, or `key` for any value. May be given "
         "several times: all must be there.",
+        examples=[["team=vision", "nightly"]],
     )
-    model: Digest | None = Field(default=None, description="Only compilations of this model.")
+    model: Digest | None = Field(
+        default=None,
+        description="Only compilations of this model.",
+        examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
+    )
     target: Word | None = Field(
-        default=None, description="Only compilations for this target: a preset's name, or an `mcpu`."
+        default=None,
+        description="Only compilations for this target: a preset's name, or an `mcpu`.",
+        examples=["x86-64-v3"],
     )
 
 
@@ -79,9 +99,13 @@ class CompilationQuery(CompilationFilter, Page):
 class ModelFilter(Filter):
     """What the models of a list have in common."""
 
-    state: ModelState | None = Field(default=None, description="Only models in this state.")
+    state: ModelState | None = Field(
+        default=None, description="Only models in this state.", examples=["ready"]
+    )
     format: ModelFormat | None = Field(
-        default=None, description="Only models in which an inspection found this format."
+        default=None,
+        description="Only models in which an inspection found this format.",
+        examples=["pt2"],
     )
 
 

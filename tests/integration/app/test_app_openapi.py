@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from app.main import create_app
@@ -127,9 +128,40 @@ def test_an_example_is_in_the_state_of_which_its_answer_tells(document: dict[str
             assert state in ("queued", "inspecting"), name
 
 
-def test_requests_have_examples(document: dict[str, Any]) -> None:
-    body = document["paths"]["/v1/compilations"]["post"]["requestBody"]
-    assert len(body["content"]["application/json"]["examples"]) == 4
+def test_every_body_of_a_request_has_an_example(document: dict[str, Any]) -> None:
+    bodies = {
+        (name, media): content.get("examples")
+        for name, operation in operations(document)
+        for media, content in operation.get("requestBody", {}).get("content", {}).items()
+    }
+    assert [place for place, examples in bodies.items() if not examples] == []
+    assert len(bodies) == 5
+    assert len(bodies["post /v1/compilations", "application/json"]) == 4
+
+
+def test_every_parameter_has_an_example(document: dict[str, Any]) -> None:
+    parameters = [
+        (name, parameter["name"], parameter["schema"].get("examples"))
+        for name, operation in operations(document)
+        for parameter in operation.get("parameters", ())
+    ]
+    assert {(name, parameter) for name, parameter, examples in parameters if not examples} == set()
+    assert len(parameters) > len(PATHS)
+
+
+async def test_every_example_of_a_parameter_is_admitted(
+    api: httpx.AsyncClient, job: str, document: dict[str, Any]
+) -> None:
+    for name, operation in operations(document):
+        asked = {
+            p["name"]: p["schema"]["examples"][0]
+            for p in operation.get("parameters", ())
+            if p["in"] == "query"
+        }
+        method, path = name.split()
+        if asked and method == "get":
+            answer = await api.get(path.format(id=job), params=asked)
+            assert answer.status_code == 200, (name, answer.text)
 
 
 @pytest.mark.parametrize(
