@@ -16,7 +16,7 @@ from worker.workbench import SLOTS, Workbench
 
 
 class InspectionTask(Undertaking):
-    """One inspection. A claim is how many were lost: the same bytes give the same, so none needs fencing."""
+    """One inspection; a claim is how many were lost before."""
 
     kind = TaskKind.INSPECT
 
@@ -39,17 +39,20 @@ class InspectionTask(Undertaking):
 
     def hand_back(self, claim: int) -> None:
         """Leave it without an inspector."""
-        self._models.hand_back(self._digest, self._bench.worker_id)
+        self._models.hand_back(self._digest, self._bench.worker_id, claim)
 
     def fail(self, claim: int, problem: Problem) -> None:
         """Reject the model."""
-        self._models.finish_inspection(self._digest, problem)
+        self._finish(claim, problem)
 
     async def attempt(self, claim: int, lost_attempts: int) -> Problem | None:
         """Have a child look at the model, and write down what it finds."""
         found = unless_lost(await self._found(), lost_attempts)
-        await self._bench.patience.call(partial(self._models.finish_inspection, self._digest, found))
+        await self._bench.patience.call(partial(self._finish, claim, found))
         return found if isinstance(found, Problem) else None
+
+    def _finish(self, claim: int, found: Inspection | Problem) -> None:
+        self._models.finish_inspection(self._digest, found, self._bench.worker_id, claim)
 
     async def _found(self) -> Inspection | Problem:
         slot = SLOTS[self.kind]

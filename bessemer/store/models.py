@@ -11,6 +11,7 @@ from bessemer.contract.listing import EVERY_MODEL, ModelFilter
 from bessemer.contract.model import Inspection, Model, ModelPage, ModelState
 from bessemer.contract.problem import Problem
 from bessemer.store.database import Database
+from bessemer.store.errors import FencedError
 from bessemer.store.filters import model_conditions
 from bessemer.store.job_rows import Position, from_cursor, to_cursor
 from bessemer.store.queue import Task, TaskKind
@@ -175,23 +176,47 @@ class Models:
         with self._database.write() as connection:
             return connection.execute(taken).scalar_one_or_none()
 
-    def hand_back(self, digest: Digest, worker_id: str, tenant: str = DEFAULT_TENANT) -> None:
-        """Let go of an inspection that could not be done just now: it does not count as lost."""
-        in_hand = sa.and_(_is(digest, tenant), MODELS.c.inspector == worker_id)
-        with self._database.write() as connection:
-            connection.execute(sa.update(MODELS).where(in_hand).values(inspector=None))
+    def hand_back(
+        self, digest: Digest, worker_id: str, lost_attempts: int, tenant: str = DEFAULT_TENANT
+    ) -> None:
+        """Let go of an inspection that could not be done just now: it does not count as lost.
+
+        Raises:
+            FencedError: another inspection has the model in hand, or none has.
+        """
+        self._release(digest, worker_id, lost_attempts, {"inspector": None}, tenant)
 
     def finish_inspection(
-        self, digest: Digest, found: Inspection | Problem, tenant: str = DEFAULT_TENANT
+        self,
+        digest: Digest,
+        found: Inspection | Problem,
+        worker_id: str,
+        lost_attempts: int,
+        tenant: str = DEFAULT_TENANT,
     ) -> None:
-        """Make a model ready or rejected; the first result stays, as the same bytes give the same."""
-        statement = (
-            sa.update(MODELS)
-            .where(_is(digest, tenant), MODELS.c.state == ModelState.INSPECTING.value)
-            .values(_result(found))
+        """Make a model ready or rejected. Raises as ``hand_back``.
+
+        Args:
+            digest: the model's.
+            found: what came of its inspection.
+            worker_id: who inspected it.
+            lost_attempts: what ``take`` has returned.
+            tenant: whose model it is.
+        """
+        self._release(digest, worker_id, lost_attempts, _result(found), tenant)
+
+    def _release(
+        self, digest: Digest, worker_id: str, lost_attempts: int, values: dict[str, Any], tenant: str
+    ) -> None:
+        held = sa.and_(
+            _is(digest, tenant),
+            MODELS.c.state == ModelState.INSPECTING.value,
+            MODELS.c.inspector == worker_id,
+            MODELS.c.lost_attempts == lost_attempts,
         )
         with self._database.write() as connection:
-            connection.execute(statement)
+            if connection.execute(sa.update(MODELS).where(held).values(values)).rowcount == 0:
+                raise FencedError(digest, lost_attempts + 1)
 
 
 def _to_model(row: sa.Row[Any]) -> Model:

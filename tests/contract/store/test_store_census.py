@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
-from store_samples import ARTIFACTS, DIGEST, FIGURES, TARGET, a_problem, a_request, a_worker
+from store_samples import ARTIFACTS, DIGEST, FIGURES, TARGET, a_problem, a_request, a_worker, inspected
 
 from bessemer.contract.job import JobState
 from bessemer.contract.model import ModelState
@@ -76,7 +76,7 @@ def test_what_a_worker_that_stops_hands_back_waits_again(store: Store) -> None:
     for job_id in ("compilation", "preflight"):
         store.jobs.hand_back(job_id, 1)
     store.invocations.hand_back("invocation", 1)
-    store.models.hand_back(DIGEST, "w1")
+    store.models.hand_back(DIGEST, "w1", 0)
     assert waiting_counts(store) == (1, 3)
 
 
@@ -104,7 +104,7 @@ def test_a_model_that_is_inspected_again_waits_since_it_was_asked_for(store: Sto
     store.models.add(DIGEST, 1)
     _age(store, MODELS.c.digest == DIGEST, MODELS.c.created_at)
     assert store.census(LIVENESS_SECONDS).waiting[QueueName.QUICK].oldest_seconds >= 3600
-    store.models.finish_inspection(DIGEST, make_problem(ErrorCode.WORKER_LOST, "lost"))
+    inspected(store, DIGEST, make_problem(ErrorCode.WORKER_LOST, "lost"))
     assert store.models.inspect_again(DIGEST)
     waiting = store.census(LIVENESS_SECONDS).waiting[QueueName.QUICK]
     assert (waiting.count, waiting.oldest_seconds < 3600) == (1, True)
@@ -115,7 +115,7 @@ def test_jobs_models_and_workers_are_counted_by_state(store: Store) -> None:
     store.jobs.submit("cancelled-job", a_request())
     store.jobs.request_cancel("cancelled-job")
     store.models.add(DIGEST, 5)
-    store.models.finish_inspection(DIGEST, a_problem())
+    inspected(store, DIGEST, a_problem())
     for worker_id in ("here", "gone"):
         store.workers.beat(a_worker(worker_id))
     _age(store, WORKERS.c.id == "gone", WORKERS.c.seen_at)

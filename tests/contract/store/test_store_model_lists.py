@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from store_samples import INSPECTION, a_problem
+from store_samples import INSPECTION, a_problem, inspected
 
 from bessemer.contract.listing import ModelFilter
 from bessemer.contract.model import ModelFormat, ModelState
@@ -20,8 +20,8 @@ def kept(store: Store) -> Models:
     """A model that is ready, one that was rejected, and one that waits."""
     for digest in (FIRST, SECOND, THIRD):
         store.models.add(digest, 1)
-    store.models.finish_inspection(FIRST, INSPECTION)
-    store.models.finish_inspection(SECOND, a_problem())
+    inspected(store, FIRST, INSPECTION)
+    inspected(store, SECOND, a_problem())
     return store.models
 
 

@@ -5,12 +5,12 @@ from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
-from store_samples import DIGEST, INSPECTION, a_problem, a_worker
+from store_samples import DIGEST, INSPECTION, a_problem, a_worker, inspected
 
 from bessemer.contract.base import now
 from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode, make_problem
-from bessemer.store.errors import StoreUnavailableError
+from bessemer.store.errors import FencedError, StoreUnavailableError
 from bessemer.store.queue import Task, TaskKind
 from bessemer.store.store import Store
 from bessemer.store.tables import WORKERS
@@ -28,7 +28,7 @@ def test_an_unknown_model_is_none(store: Store) -> None:
 
 def test_a_model_that_is_there_stays_as_it_is(store: Store) -> None:
     store.models.add(DIGEST, 1)
-    store.models.finish_inspection(DIGEST, INSPECTION)
+    inspected(store, DIGEST, INSPECTION)
     again = store.models.add(DIGEST, 1)
     assert (again.state, again.inspection) == (ModelState.READY, INSPECTION)
 
@@ -41,18 +41,26 @@ def test_uploads_at_the_same_moment_make_one_model(store: Store) -> None:
 
 def test_a_model_that_fails_its_inspection_is_rejected(store: Store) -> None:
     store.models.add(DIGEST, 1)
-    store.models.finish_inspection(DIGEST, a_problem())
+    inspected(store, DIGEST, a_problem())
     model = store.models.get(DIGEST)
     assert model is not None
     assert (model.state, model.problem, model.inspection) == (ModelState.REJECTED, a_problem(), None)
 
 
-def test_the_first_inspection_stays(store: Store) -> None:
+@pytest.mark.parametrize(("thawed", "taker"), [("frozen", "other"), ("same", "same")])
+def test_an_inspection_that_another_has_replaced_is_fenced_out(store: Store, thawed: str, taker: str) -> None:
     store.models.add(DIGEST, 1)
-    store.models.finish_inspection(DIGEST, INSPECTION)
-    store.models.finish_inspection(DIGEST, a_problem())
+    assert store.models.take(DIGEST, thawed) == 0
+    assert store.models.take(DIGEST, taker) == 1
+    with pytest.raises(FencedError):
+        store.models.finish_inspection(DIGEST, a_problem(), thawed, 0)
+    with pytest.raises(FencedError):
+        store.models.hand_back(DIGEST, thawed, 0)
+    store.models.finish_inspection(DIGEST, INSPECTION, taker, 1)
     model = store.models.get(DIGEST)
     assert model is not None and model.state is ModelState.READY
+    with pytest.raises(FencedError):
+        store.models.finish_inspection(DIGEST, a_problem(), taker, 1)
 
 
 def test_tenants_do_not_see_each_others_models(store: Store) -> None:
@@ -61,11 +69,11 @@ def test_tenants_do_not_see_each_others_models(store: Store) -> None:
 
 
 def test_only_models_that_no_queue_has_are_swept(store: Store) -> None:
-    other, inspected = "1" * 64, "2" * 64
-    for digest in (DIGEST, other, inspected):
+    other, known = "1" * 64, "2" * 64
+    for digest in (DIGEST, other, known):
         store.models.add(digest, 1)
     store.models.mark_enqueued(other)
-    store.models.finish_inspection(inspected, INSPECTION)
+    inspected(store, known, INSPECTION)
     assert store.models.unenqueued(0) == (DIGEST,)
     assert store.models.unenqueued(3600) == ()
 
@@ -75,7 +83,7 @@ def test_models_that_the_queue_has_are_known_until_they_are_inspected(store: Sto
         store.models.add(digest, 1)
     store.models.mark_enqueued(DIGEST)
     store.models.mark_enqueued("2" * 64)
-    store.models.finish_inspection("2" * 64, INSPECTION)
+    inspected(store, "2" * 64, INSPECTION)
     (task,) = store.models.enqueued(0)
     assert task == Task(TaskKind.INSPECT, DIGEST)
     assert store.models.enqueued(0, {task.key}) == ()
@@ -92,7 +100,7 @@ def test_only_a_model_without_a_defect_of_its_own_is_inspected_again(
     store.models.add(DIGEST, 1)
     store.models.mark_enqueued(DIGEST)
     assert not store.models.inspect_again(DIGEST)
-    store.models.finish_inspection(DIGEST, make_problem(code, "no"))
+    inspected(store, DIGEST, make_problem(code, "no"))
     assert store.models.inspect_again(DIGEST) is again
     assert store.models.unenqueued(0) == ((DIGEST,) if again else ())
     assert not store.models.inspect_again(DIGEST)
@@ -101,7 +109,7 @@ def test_only_a_model_without_a_defect_of_its_own_is_inspected_again(
 def test_a_model_that_is_unknown_or_ready_is_not_inspected_again(store: Store) -> None:
     assert not store.models.inspect_again(DIGEST)
     store.models.add(DIGEST, 1)
-    store.models.finish_inspection(DIGEST, INSPECTION)
+    inspected(store, DIGEST, INSPECTION)
     assert not store.models.inspect_again(DIGEST)
 
 
@@ -155,9 +163,10 @@ def test_an_inspection_counts_as_lost_unless_it_was_handed_back(store: Store, ha
     store.models.add(DIGEST, 1)
     assert store.models.take(DIGEST, "a") == 0
     if handed_back:
-        store.models.hand_back(DIGEST, "a")
-    assert store.models.take(DIGEST, "b") == (0 if handed_back else 1)
-    store.models.finish_inspection(DIGEST, make_problem(ErrorCode.WORKER_LOST, "no"))
+        store.models.hand_back(DIGEST, "a", 0)
+    lost_attempts = store.models.take(DIGEST, "b")
+    assert lost_attempts == (0 if handed_back else 1)
+    store.models.finish_inspection(DIGEST, make_problem(ErrorCode.WORKER_LOST, "no"), "b", lost_attempts)
     assert store.models.take(DIGEST, "c") is None
     assert store.models.inspect_again(DIGEST)
     assert store.models.take(DIGEST, "c") == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from store_samples import INSPECTION, LATENCY, TARGET, a_problem, a_request
+from store_samples import INSPECTION, LATENCY, TARGET, a_problem, a_request, inspected
 
 from bessemer.contract.base import now
 from bessemer.contract.job import Artifact
@@ -120,7 +120,7 @@ def test_invocations_expire_before_their_compilation_does(store: Store) -> None:
 
 def test_models_expire_that_nobody_used_and_no_job_needs(store: Store) -> None:
     store.models.add(MODEL, 1)
-    store.models.finish_inspection(MODEL, INSPECTION)
+    inspected(store, MODEL, INSPECTION)
     move_back(store, MODELS.c.used_at, LONG_AGO)
     store.jobs.submit(JOB, a_request())
     assert store.removal.expire_models(HOUR) == 0

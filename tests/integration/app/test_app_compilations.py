@@ -4,7 +4,7 @@ import asyncio
 
 import httpx
 import pytest
-from app_samples import DIGEST, WITH_SHAPES, WITHOUT_SHAPES, PlayedWorker, request, worker
+from app_samples import DIGEST, WITH_SHAPES, WITHOUT_SHAPES, PlayedWorker, inspected, request, worker
 
 from app.routes.bodies import MAX_DOCUMENT_BYTES
 from app.service import Service
@@ -35,7 +35,7 @@ async def test_a_model_that_was_never_uploaded_is_named(api: httpx.AsyncClient) 
 async def test_a_rejected_model_is_refused_with_what_its_inspection_said(
     api: httpx.AsyncClient, front: Service, model: str
 ) -> None:
-    front.store.models.finish_inspection(model, make_problem(ErrorCode.MODEL_UNSAFE_ARCHIVE, "a bomb"))
+    inspected(front.store, model, make_problem(ErrorCode.MODEL_UNSAFE_ARCHIVE, "a bomb"))
     response = await api.post("/v1/compilations", json=request())
     assert (response.status_code, response.json()["code"]) == (422, "model-unsafe-archive")
     assert response.json()["detail"] == "a bomb"
@@ -44,7 +44,7 @@ async def test_a_rejected_model_is_refused_with_what_its_inspection_said(
 async def test_inputs_that_the_format_does_not_tell_are_asked_for(
     api: httpx.AsyncClient, front: Service, model: str
 ) -> None:
-    front.store.models.finish_inspection(model, WITHOUT_SHAPES)
+    inspected(front.store, model, WITHOUT_SHAPES)
     without = await api.post("/v1/compilations", json=request())
     named = await api.post("/v1/compilations", json=request(inputs=[IMAGE]))
     assert (without.status_code, without.json()["code"]) == (422, "inputs-missing")
@@ -62,7 +62,7 @@ async def test_inputs_that_the_format_does_not_tell_are_asked_for(
 async def test_inputs_that_contradict_the_signature_are_refused(
     api: httpx.AsyncClient, front: Service, model: str, spec: dict[str, object], field: str
 ) -> None:
-    front.store.models.finish_inspection(model, WITH_SHAPES)
+    inspected(front.store, model, WITH_SHAPES)
     response = await api.post("/v1/compilations", json=request(inputs=[spec]))
     assert (response.status_code, response.json()["code"]) == (422, "inputs-mismatch")
     assert response.json()["errors"][0]["field"] == field
@@ -107,7 +107,7 @@ async def test_a_repeated_submission_is_answered_even_if_its_model_was_rejected_
     api: httpx.AsyncClient, front: Service, model: str
 ) -> None:
     first = await api.post("/v1/compilations", json=request(), headers=KEY)
-    front.store.models.finish_inspection(model, make_problem(ErrorCode.MODEL_DAMAGED, "no"))
+    inspected(front.store, model, make_problem(ErrorCode.MODEL_DAMAGED, "no"))
     again = await api.post("/v1/compilations", json=request(), headers=KEY)
     assert (again.status_code, again.json()["id"]) == (202, first.json()["id"])
 

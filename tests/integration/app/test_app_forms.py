@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from app_samples import DIGEST, MODEL_BYTES, UPLOAD_LIMIT_BYTES, WITH_SHAPES
+from app_samples import DIGEST, MODEL_BYTES, UPLOAD_LIMIT_BYTES, WITH_SHAPES, inspected
 from fastapi import FastAPI
 
 from app.forms import ENVELOPE_BYTES
@@ -113,7 +113,7 @@ async def test_a_form_that_is_cut_off_keeps_nothing(api: httpx.AsyncClient, fron
 async def test_a_model_of_which_the_signature_is_known_is_checked_against_the_form(
     api: httpx.AsyncClient, front: Service, model: str
 ) -> None:
-    front.store.models.finish_inspection(model, WITH_SHAPES)
+    inspected(front.store, model, WITH_SHAPES)
     wrong = {"target": "host", "inputs": [{"name": "y", "shape": [1, 784]}]}
     response = await post(api, MODEL, ("request", (None, json.dumps(wrong))))
     assert (response.status_code, response.json()["code"]) == (422, "inputs-mismatch")

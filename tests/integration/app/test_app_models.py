@@ -5,7 +5,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES
+from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES, inspected
 
 from app.service import Service
 from app.settings import AppSettings
@@ -48,7 +48,7 @@ async def test_a_model_without_a_known_digest_is_given_one(api: httpx.AsyncClien
 async def test_an_inspected_model_tells_its_signature(
     api: httpx.AsyncClient, front: Service, model: str
 ) -> None:
-    front.store.models.finish_inspection(model, WITH_SHAPES)
+    inspected(front.store, model, WITH_SHAPES)
     document = Model.model_validate_json((await api.get(f"/v1/models/{model}")).content)
     assert (document.state, document.inspection) == (ModelState.READY, WITH_SHAPES)
 
@@ -57,7 +57,7 @@ async def test_models_are_listed_newest_first_page_by_page(api: httpx.AsyncClien
     digests = [
         (await api.post("/v1/models", content=bytes([number]))).json()["digest"] for number in range(3)
     ]
-    front.store.models.finish_inspection(digests[1], WITH_SHAPES)
+    inspected(front.store, digests[1], WITH_SHAPES)
     first = ModelPage.model_validate_json((await api.get("/v1/models?limit=2")).content)
     rest = ModelPage.model_validate_json((await api.get(f"/v1/models?cursor={first.next}")).content)
     assert [model.digest for model in (*first.items, *rest.items)] == digests[::-1]

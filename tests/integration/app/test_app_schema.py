@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 import schemathesis
-from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES, PlayedWorker, request, worker
+from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES, PlayedWorker, inspected, request, worker
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.failures import Failure, FailureGroup
@@ -63,7 +63,7 @@ def seed(api: httpx.Client, folder: Path) -> dict[str, str]:
     assert api.put(f"/v1/models/{DIGEST}", content=MODEL_BYTES).status_code == 201
     with closing(open_store(StoreSettings(data=folder / "data"))) as store:
         store.workers.beat(worker())
-        store.models.finish_inspection(DIGEST, WITH_SHAPES)
+        inspected(store, DIGEST, WITH_SHAPES)
         jobs = {state: api.post("/v1/compilations", json=request()).json()["id"] for state in STATES}
         played = PlayedWorker(store, folder)
         attempts = {state: played.start(jobs[state]) for state in STATES[1:]}

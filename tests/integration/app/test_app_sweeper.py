@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES, request, worker
+from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES, inspected, request, worker
 from httpx import AsyncClient
 
 from app.service import Service
@@ -104,24 +104,24 @@ async def test_a_model_that_was_rejected_by_bad_luck_is_inspected_again_when_it_
     found = [make_problem(ErrorCode.WORKER_LOST, "bad luck"), WITH_SHAPES]
 
     async def inspect(task: Task) -> None:
-        await asyncio.to_thread(eager.store.models.finish_inspection, task.id, found.pop(0))
+        await asyncio.to_thread(inspected, eager.store, task.id, found.pop(0))
 
-    async def inspected(state: ModelState) -> None:
+    async def seen(state: ModelState) -> None:
         while (await api.get(f"/v1/models/{DIGEST}")).json()["state"] != state:
             await asyncio.to_thread(sweep, eager)
 
     async with consuming(eager, inspect):
         await api.put(f"/v1/models/{DIGEST}", content=MODEL_BYTES)
-        await inspected(ModelState.REJECTED)
+        await seen(ModelState.REJECTED)
         again = await api.put(f"/v1/models/{DIGEST}", content=MODEL_BYTES)
         assert (again.status_code, again.json()["state"]) == (200, "inspecting")
-        await inspected(ModelState.READY)
+        await seen(ModelState.READY)
 
 
 async def test_a_defective_model_stays_rejected_when_it_is_uploaded_again(
     api: AsyncClient, front: Service, model: str
 ) -> None:
-    front.store.models.finish_inspection(model, make_problem(ErrorCode.MODEL_DAMAGED, "torn"))
+    inspected(front.store, model, make_problem(ErrorCode.MODEL_DAMAGED, "torn"))
     again = await api.put(f"/v1/models/{model}", content=MODEL_BYTES)
     assert (again.status_code, again.json()["state"]) == (200, "rejected")
 

@@ -12,7 +12,7 @@ from bessemer.bundle.manifest import ARCHIVE, CHECKSUMS, LIBRARY, MANIFEST, Bund
 from bessemer.contract.base import now
 from bessemer.contract.job import Artifact, Figures, Progress
 from bessemer.contract.model import Inspection, ModelFormat, Signature
-from bessemer.contract.problem import ErrorCode, SourcePlace, make_problem
+from bessemer.contract.problem import ErrorCode, Problem, SourcePlace, make_problem
 from bessemer.contract.report import BaselineResult, Latency, StageTime
 from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxStatus
 from bessemer.contract.stage import Stage
@@ -89,12 +89,12 @@ class Stagehand:
 
     def inspect(self, digest: str) -> None:
         """Find the model to be a ``.pt2``."""
-        self.store.models.finish_inspection(digest, INSPECTION)
+        self._inspected(digest, INSPECTION)
 
     def reject(self, digest: str, code: ErrorCode = ErrorCode.MODEL_NOT_RECOGNIZED) -> None:
         """Find the model to be none, or fail to inspect it."""
         problem = make_problem(code, "It starts with 'a model'.")
-        self.store.models.finish_inspection(digest, problem)
+        self._inspected(digest, problem)
 
     def start(self, job_id: str) -> int:
         """Take the job and work on it for a while."""
@@ -120,3 +120,8 @@ class Stagehand:
     def fail(self, job_id: str) -> None:
         """Find an operator that nobody knows."""
         self.store.jobs.fail(job_id, self.start(job_id), PROBLEM)
+
+    def _inspected(self, digest: str, found: Inspection | Problem) -> None:
+        lost_attempts = self.store.models.take(digest, "w1")
+        assert lost_attempts is not None
+        self.store.models.finish_inspection(digest, found, "w1", lost_attempts)
