@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from bessemer.store.settings import StoreSettings
+from bessemer.store.uploads import Pace
 
 GIBIBYTE = 1 << 30
 
@@ -22,6 +23,12 @@ class AppSettings(StoreSettings):
     )
     upload_idle_seconds: float = Field(
         default=60.0, gt=0, description="An upload of which nothing arrives for this long is given up."
+    )
+    upload_min_bytes_per_second: float = Field(
+        default=16_384.0,
+        ge=0,
+        description="A model or inputs that come more slowly, on average after the first "
+        "`upload_idle_seconds`, are given up: 32 uploads are taken at a time, and others wait.",
     )
     upload_abandoned_seconds: float = Field(
         default=24 * 3600.0,
@@ -65,3 +72,8 @@ class AppSettings(StoreSettings):
     stop_seconds: int = Field(
         default=5, ge=0, description="How long running requests may take to end when the server stops."
     )
+
+    @property
+    def upload_pace(self) -> Pace:
+        """How slowly an upload may come."""
+        return Pace(self.upload_idle_seconds, self.upload_min_bytes_per_second)

@@ -26,7 +26,7 @@ from bessemer.store.errors import (
 from bessemer.store.housekeeping import INCOMING, Housekeeping
 from bessemer.store.moves import PART_BYTES, PARTS_IN_FLIGHT, move
 from bessemer.store.object_stores import mapped_errors, open_object_store
-from bessemer.store.uploads import run_with_chunks
+from bessemer.store.uploads import Pace, run_with_chunks
 
 __all__ = ["INCOMING", "UPLOADS_AT_ONCE", "Artifacts", "open_artifacts"]
 
@@ -49,7 +49,7 @@ class Artifacts(Housekeeping):
         expected: Digest | None,
         max_bytes: int,
         tenant: str = DEFAULT_TENANT,
-        idle_seconds: float | None = None,
+        pace: Pace | None = None,
     ) -> Blob:
         """Store an upload in constant memory, hashing it on its way.
 
@@ -58,20 +58,19 @@ class Artifacts(Housekeeping):
             expected: the digest that was promised, if any.
             max_bytes: the largest upload that is accepted.
             tenant: whose blob it is.
-            idle_seconds: how long the next chunk may take to come, so that uploads that stand still do not
-                keep others waiting; None for ever.
+            pace: how slowly the upload may come; None: as slowly as it likes.
 
         Raises:
             TooLargeError: there are more than ``max_bytes``.
             EmptyUploadError: there is no byte.
             DigestMismatchError: the digest is not the one that was promised.
-            UploadStalledError: a chunk took longer than ``idle_seconds`` to come.
+            UploadStalledError: it came more slowly.
         """
 
         def put(blocks: Iterator[bytes]) -> Blob:
             return self._put(Meter(max_bytes), blocks, tenant, partial(_require, expected))
 
-        return await run_with_chunks(self._threads, chunks, put, idle_seconds)
+        return await run_with_chunks(self._threads, chunks, put, pace)
 
     def put_file(self, path: Path, tenant: str = DEFAULT_TENANT) -> Blob:
         """Store a regular file, also an empty one; a link is not followed.

@@ -82,11 +82,10 @@ class EmptyUploadError(StoreError):
 
 
 class UploadStalledError(StoreError):
-    """The next part of an upload did not come for ``idle_seconds``; nothing was kept."""
+    """An upload came too slowly, or not at all; nothing was kept."""
 
-    def __init__(self, idle_seconds: float) -> None:
-        super().__init__(f"the upload stalled: nothing came for {idle_seconds:g} seconds")
-        self.idle_seconds = idle_seconds
+    def __init__(self, how: str) -> None:
+        super().__init__(f"the upload stalled: {how}")
 
 
 class DigestMismatchError(StoreError):

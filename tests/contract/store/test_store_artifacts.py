@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ from bessemer.store.errors import (
     UploadStalledError,
 )
 from bessemer.store.moves import move
+from bessemer.store.uploads import Pace
 
 LIMIT = 1 << 30
 CONTENT = bytes(range(256)) * 25_000  # 6.4 MB: two parts
@@ -72,10 +73,18 @@ async def standing_still() -> AsyncIterator[bytes]:
     await asyncio.Event().wait()
 
 
-async def test_uploads_that_stand_still_are_given_up_and_let_others_through(artifacts: Artifacts) -> None:
-    stalled = [
-        artifacts.put_stream(standing_still(), None, LIMIT, idle_seconds=0.05) for _ in range(UPLOADS_AT_ONCE)
-    ]
+async def dripping() -> AsyncIterator[bytes]:
+    while True:
+        yield b"x"
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("source", [standing_still, dripping])
+async def test_uploads_that_are_too_slow_are_given_up_and_let_others_through(
+    artifacts: Artifacts, source: Callable[[], AsyncIterator[bytes]]
+) -> None:
+    pace = Pace(idle_seconds=0.1, min_bytes_per_second=1000)
+    stalled = [artifacts.put_stream(source(), None, LIMIT, pace=pace) for _ in range(UPLOADS_AT_ONCE)]
     other = artifacts.put_stream(chunks_of(CONTENT), None, LIMIT)
     *given_up, blob = await asyncio.gather(*stalled, other, return_exceptions=True)
     assert {type(error) for error in given_up} == {UploadStalledError}
@@ -89,7 +98,7 @@ async def test_a_timeout_of_the_source_is_its_own(artifacts: Artifacts) -> None:
         raise TimeoutError("the sender's own")
 
     with pytest.raises(TimeoutError, match="the sender's own"):
-        await artifacts.put_stream(failing(), None, LIMIT, idle_seconds=60)
+        await artifacts.put_stream(failing(), None, LIMIT, pace=Pace(60, 0))
 
 
 KILLED = """

@@ -1,0 +1,27 @@
+"""How slowly an upload may come."""
+
+import pytest
+
+from bessemer.store.uploads import Pace
+
+
+@pytest.mark.parametrize(
+    ("received_bytes", "waited_seconds", "kept"),
+    [
+        (0, 0.0, True),
+        (1, 60.0, True),
+        (6_099, 61.0, False),
+        (6_100, 61.0, True),
+        (10**9, 10**6, True),
+        (10**6, 10**6, False),
+    ],
+)
+def test_the_mean_rate_counts_once_an_upload_was_waited_for(
+    received_bytes: int, waited_seconds: float, kept: bool
+) -> None:
+    pace = Pace(idle_seconds=60, min_bytes_per_second=100)
+    assert pace.is_kept(received_bytes, waited_seconds) is kept
+
+
+def test_without_a_least_rate_any_is_kept() -> None:
+    assert Pace(idle_seconds=60, min_bytes_per_second=0).is_kept(1, 10**6)
