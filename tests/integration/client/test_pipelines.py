@@ -10,10 +10,10 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
+from action_runner import ACTION, INSTALLS, Event, Runner, environment, inputs, sh, steps, variables
 from client_samples import FIGURES, MODEL, TARGET, Stagehand
 
 from bessemer.client import Client
@@ -23,9 +23,9 @@ from bessemer.contract.report import Report
 from tests.unit.gate_samples import a_report
 
 ROOT = Path(__file__).parents[3]
-ACTION = ROOT / "ci" / "github" / "action.yml"
 TEMPLATE = ROOT / "ci" / "gitlab" / "bessemer.yml"
 INTERRUPTIBLE = ("env", "--default-signal=INT")
+PUSH = Event()
 BASH = ("bash", "--noprofile", "--norc", "-e", "-o", "pipefail")
 WRONG = make_problem(ErrorCode.VERIFY_MISMATCH, "logits[0, 3] is 1.5, not 1.2", stage="verify")
 
@@ -38,24 +38,7 @@ class Pipeline:
     server: str
     client: Client
     stagehand: Stagehand
-
-    def environment(self, variables: dict[str, str]) -> dict[str, str]:
-        """What a step finds, with the programs of the installing step."""
-        return {**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", **variables}
-
-    def sh(self, script: str, variables: dict[str, str]) -> int:
-        """Run a step as the runners do."""
-        ran = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script],
-            cwd=self.folder,
-            env=self.environment(variables),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        assert "Traceback" not in ran.stderr
-        return ran.returncode
+    runner: Runner
 
     def play(self, ending: Report | None) -> threading.Thread:
         """Do the next job: with a report, or with a library that is wrong."""
@@ -79,66 +62,87 @@ class Pipeline:
         jobs.succeed(job.id, attempt, TARGET, True, FIGURES, (kept,))
 
 
+def install(folder: Path, program: str) -> None:
+    """What the installing step does."""
+    path = folder / "bin" / "bessemer"
+    path.parent.mkdir()
+    path.write_text(program)
+    path.chmod(0o755)
+
+
 @pytest.fixture
 def pipeline(tmp_path: Path, server: str, client: Client, stagehand: Stagehand) -> Pipeline:
-    (tmp_path / "bin").mkdir()
-    program = tmp_path / "bin" / "bessemer"
-    program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m bessemer.cli "$@"\n')
-    program.chmod(0o755)
+    install(tmp_path, f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m bessemer.cli "$@"\n')
     (tmp_path / "net.pt2").write_bytes(MODEL)
-    return Pipeline(tmp_path, server, client, stagehand)
+    return Pipeline(tmp_path, server, client, stagehand, Runner(tmp_path))
 
 
-def steps() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yaml.safe_load(ACTION.read_text())["runs"]["steps"]
-    return found
-
-
-def evaluated(text: str, inputs: dict[str, str]) -> str:
-    """An expression of the action's inputs, as a runner replaces it."""
-    return re.sub(r"\$\{\{ inputs\.([a-z-]+) \}\}", lambda found: inputs[found[1]], text)
-
-
-def step_variables(pipeline: Pipeline, step: dict[str, Any], given: dict[str, str]) -> dict[str, str]:
-    """What a runner gives a step: the action's inputs, by their defaults where none is given."""
-    declared = yaml.safe_load(ACTION.read_text())["inputs"]
-    inputs = {name: given.get(name, about.get("default", "")) for name, about in declared.items()}
-    own = {name: evaluated(text, inputs) for name, text in step.get("env", {}).items()}
-    return {"GITHUB_STEP_SUMMARY": str(pipeline.folder / "summary.md"), **own}
-
-
-def run_action(pipeline: Pipeline, given: dict[str, str], ending: Report | None) -> int:
-    """Run the action's own steps on a push, but the installing one; the caches are the folder itself."""
+def run_action(pipeline: Pipeline, given: dict[str, str], ending: Report | None, event: Event = PUSH) -> int:
+    """Run the action, while the job ends in some way."""
     player = pipeline.play(ending)
-    statuses = [
-        pipeline.sh(step["run"], step_variables(pipeline, step, given))
-        for step in steps()
-        if "run" in step and "pip install" not in step["run"]
-    ]
+    status = pipeline.runner.run({"url": pipeline.server, "model": "net.pt2", **given}, event)
     player.join()
-    return max(statuses)
+    return status
 
 
-def test_the_action_compares_with_the_push_before_and_fails_where_the_model_gets_slower(
+def test_a_push_is_compared_with_the_last_that_passed_also_when_it_is_tried_again(
     pipeline: Pipeline,
 ) -> None:
     given = {
-        "url": pipeline.server,
-        "model": "net.pt2",
         "options": "tune.trials=16\nbenchmark.seconds=1\n",
         "max-latency-ratio": "1.0",
         "max-regress-percent": "10",
-        "name": "net",
+        "name": "nets/small",
     }
     assert run_action(pipeline, given, a_report(0.5)) == 0
     first = next(pipeline.client.jobs()).document.request
     assert (first.tune.trials, first.benchmark.seconds) == (16, 1)
-    assert run_action(pipeline, given, a_report(0.6)) == 5
-    assert run_action(pipeline, given, a_report(0.6)) == 0
+    assert run_action(pipeline, given, a_report(0.6), Event(run_id=2)) == 5
+    assert run_action(pipeline, given, a_report(0.6), Event(run_id=2, run_attempt=2)) == 5
     summary = (pipeline.folder / "summary.md").read_text()
     verdicts = re.findall(r"^## . net.pt2 for host: (\w+)$", summary, re.MULTILINE)
-    assert verdicts == ["passed", "slower", "passed"]
+    assert verdicts == ["passed", "slower", "slower"]
     assert "there is no earlier report" in summary
+    assert list(pipeline.runner.caches.kept) == ["bessemer:nets/small:main:1-1"]
+
+
+GATE = """#!/bin/sh
+cp "$BESSEMER_GATE_COMPARE" compared 2>/dev/null || echo nothing > compared
+mkdir -p .bessemer/new && echo "$BESSEMER_GATE_TARGET" > "$BESSEMER_GATE_REPORT"
+"""
+
+
+@pytest.mark.parametrize(
+    ("event", "found"),
+    [
+        (PUSH, "main"),
+        (Event(ref_name="release-1"), "release-1"),
+        (Event(ref_name="release"), "main"),
+        (Event(ref_name="a,b"), "a,b"),
+        (Event("pull_request", ref_name="7/merge", base_ref="release-1"), "release-1"),
+        (Event("pull_request", ref_name="7/merge", base_ref="new"), "main"),
+        (Event("workflow_dispatch", run_attempt=2), "main"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.ref_name,
+)
+def test_a_run_is_compared_with_its_branch_or_with_the_default_one(
+    tmp_path: Path, event: Event, found: str
+) -> None:
+    """The gate of this repository says with what it was to compare, and its report is the branch's name."""
+    install(tmp_path, GATE)
+    runner = Runner(tmp_path)
+    for run_id, branch in enumerate(("main", "release-1", "a,b"), 2):
+        assert runner.run({"target": branch}, Event(ref_name=branch, run_id=run_id)) == 0
+    assert runner.run({}, event) == 0
+    assert (tmp_path / "compared").read_text() == f"{found}\n"
+    assert len(runner.caches.kept) == 3 + (event.event_name != "pull_request")
+
+
+def test_what_an_earlier_run_has_left_in_the_checkout_is_not_compared_with(tmp_path: Path) -> None:
+    install(tmp_path, GATE)
+    for _ in range(2):
+        assert Runner(tmp_path).run({}, PUSH) == 0
+    assert (tmp_path / "compared").read_text() == "nothing\n"
 
 
 @pytest.mark.parametrize(
@@ -152,8 +156,7 @@ def test_the_action_compares_with_the_push_before_and_fails_where_the_model_gets
 def test_the_status_says_what_got_worse(
     pipeline: Pipeline, ending: Report | None, bounds: dict[str, str], status: int
 ) -> None:
-    given = {"url": pipeline.server, "model": "net.pt2", **bounds}
-    assert run_action(pipeline, given, ending) == status
+    assert run_action(pipeline, bounds, ending) == status
 
 
 def test_a_cancelled_run_of_the_action_cancels_its_compilation(pipeline: Pipeline) -> None:
@@ -165,7 +168,7 @@ def test_a_cancelled_run_of_the_action_cancels_its_compilation(pipeline: Pipelin
     shell = subprocess.Popen(
         [*INTERRUPTIBLE, *BASH, script],
         cwd=pipeline.folder,
-        env=pipeline.environment(step_variables(pipeline, step, given)),
+        env=environment(pipeline.folder, variables(step, {**inputs(given), **PUSH.context()})),
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -183,31 +186,53 @@ def test_a_cancelled_run_of_the_action_cancels_its_compilation(pipeline: Pipelin
 
 
 def test_the_action_installs_the_client_of_its_own_checkout() -> None:
-    (script,) = (step["run"] for step in steps() if "pip install" in step.get("run", ""))
+    (script,) = (step["run"] for step in steps() if INSTALLS in step.get("run", ""))
     folder = re.search(r'"\$GITHUB_ACTION_PATH/([./]+)"', script)
     assert folder is not None
     assert (ACTION.parent / folder[1] / "pyproject.toml").resolve() == ROOT / "pyproject.toml"
 
 
-def test_the_gitlab_template_leaves_summary_junit_and_report(pipeline: Pipeline) -> None:
+def test_the_gitlab_template_leaves_summary_junit_and_report_and_keeps_those_that_passed(
+    pipeline: Pipeline,
+) -> None:
     job = yaml.safe_load(TEMPLATE.read_text())[".bessemer-gate"]
-    environment = {
+    given = {
         **job["variables"],
+        **job["rules"][0]["variables"],
         "BESSEMER_URL": pipeline.server,
         "BESSEMER_GATE_MODEL": "net.pt2",
         "BESSEMER_GATE_MAX_REGRESS_PERCENT": "10",
-        "BESSEMER_CACHE_POLICY": "pull-push",
     }
+    before = [line for line in job["before_script"] if INSTALLS not in line]
     statuses = []
     for ratio in (0.5, 0.6):
         player = pipeline.play(a_report(ratio))
-        statuses.append(pipeline.sh("\n".join(job["script"]), environment))
+        statuses.append(sh(pipeline.folder, "\n".join([*before, *job["script"]]), given))
         player.join()
-        assert pipeline.sh("\n".join(job["after_script"]), environment) == 0
+        assert sh(pipeline.folder, "\n".join(job["after_script"]), given) == 0
     assert statuses == [0, 5]
-    left = [*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"], *job["cache"]["paths"]]
+    left = [*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]]
     assert all((pipeline.folder / path).is_file() for path in left)
     assert (pipeline.folder / ".bessemer" / "summary.md").read_text().count("## ") == 1
+    cached = [path for cache in job["cache"] for path in cache["paths"]]
+    kept = [Report.model_validate_json((pipeline.folder / path).read_bytes()) for path in cached]
+    assert kept == [a_report(0.5)] * 2
+    assert sh(pipeline.folder, "\n".join(before), given) == 0
+    assert [path for path in left if (pipeline.folder / path).exists()] == []
+
+
+def test_the_default_branch_in_gitlab_unpacks_nothing_that_a_merge_request_can_write() -> None:
+    job = yaml.safe_load(TEMPLATE.read_text())[".bessemer-gate"]
+    default_branch, merge_request = (
+        {**job["variables"], **rule.get("variables", {})} for rule in job["rules"]
+    )
+    for cache in job["cache"]:
+        shared = cache.get("unprotect", False)
+        policy = cache["policy"].removeprefix("$")
+        assert default_branch[policy] == ("push" if shared else "pull-push")
+        assert merge_request[policy] == "pull"
+        compared = merge_request if shared else default_branch
+        assert cache["paths"] == [compared["BESSEMER_GATE_COMPARE"]]
 
 
 @pytest.mark.parametrize(
@@ -231,6 +256,13 @@ def test_a_gate_that_could_judge_nothing_is_refused_before_anything_is_uploaded(
     )
     assert ran.returncode == 2
     assert words in ran.stderr
+
+
+@pytest.mark.parametrize("file", [ACTION, ROOT / "docs" / "ci.md"], ids=lambda file: file.name)
+def test_actions_are_named_by_their_commits(file: Path) -> None:
+    named = re.findall(r"uses: \S+@(\S+) # v[\d.]+$", file.read_text(), re.MULTILINE)
+    assert len(named) == file.read_text().count("uses: ") > 0
+    assert {name for name in named if not re.fullmatch(r"[0-9a-f]{40}", name)} <= {"THE-COMMIT"}
 
 
 @pytest.mark.parametrize(
