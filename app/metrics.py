@@ -93,9 +93,9 @@ class CensusCollector:
         yield metrics.JOBS.family(_by_state(census.jobs))
         yield metrics.MODELS.family(_by_state(census.models))
         yield metrics.WORKERS.family([((), census.workers)])
-        kept = {"model": census.kept_models, "artifact": census.kept_artifacts}
-        yield metrics.STORE_BYTES.family([((kind,), part.size_bytes) for kind, part in kept.items()])
-        yield metrics.STORE_OBJECTS.family([((kind,), part.count) for kind, part in kept.items()])
+        kept = census.kept.items()
+        yield metrics.STORE_BYTES.family([((kind,), part.size_bytes) for kind, part in kept])
+        yield metrics.STORE_OBJECTS.family([((kind,), part.count) for kind, part in kept])
 
 
 def _by_state(counts: Mapping[State, int]) -> list[tuple[tuple[str, ...], float]]:

@@ -13,7 +13,7 @@ from bessemer.contract.job import JobState
 from bessemer.contract.model import ModelState
 from bessemer.store.database import Database
 from bessemer.store.queue import QUEUES, QueueName, TaskKind
-from bessemer.store.tables import EVENTS, INVOCATIONS, JOBS, MODELS, WORKERS
+from bessemer.store.tables import EVENTS, INVOCATIONS, JOB_BLOBS, JOBS, MODELS, WORKERS
 from bessemer.store.waiting import QUEUED
 from bessemer.store.workers import seen_within
 
@@ -32,9 +32,17 @@ class Waiting:
         return Waiting(self.count + other.count, max(self.oldest_seconds, other.oldest_seconds))
 
 
+class KeptKind(StrEnum):
+    """What a file in the artifact store is."""
+
+    MODEL = "model"
+    ARTIFACT = "artifact"
+    INVOCATION = "invocation"
+
+
 @dataclass(frozen=True)
 class Kept:
-    """How much of a kind is kept, as the tables name it."""
+    """The files of a kind that the tables name, each counted once."""
 
     count: int
     size_bytes: int
@@ -48,8 +56,7 @@ class Census:
     jobs: Mapping[JobState, int]
     models: Mapping[ModelState, int]
     workers: int
-    kept_models: Kept
-    kept_artifacts: Kept
+    kept: Mapping[KeptKind, Kept]
 
 
 def take_census(database: Database, liveness_seconds: float) -> Census:
@@ -69,8 +76,7 @@ def take_census(database: Database, liveness_seconds: float) -> Census:
             jobs=_counts(connection, JOBS.c.state, JobState),
             models=_counts(connection, MODELS.c.state, ModelState),
             workers=_workers(connection, is_live),
-            kept_models=_sums(connection, sa.func.count(), MODELS.c.size_bytes),
-            kept_artifacts=_sums(connection, sa.func.sum(JOBS.c.artifact_count), JOBS.c.artifact_bytes),
+            kept={kind: _kept(connection, files) for kind, files in _FILES.items()},
         )
 
 
@@ -148,6 +154,24 @@ def _workers(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> int:
     return connection.execute(sa.select(sa.func.count()).select_from(WORKERS).where(is_live)).scalar_one()
 
 
-def _sums(connection: sa.Connection, count: sa.Function[int], size_bytes: sa.Column[int]) -> Kept:
-    found = connection.execute(sa.select(count, sa.func.sum(size_bytes)).select_from(size_bytes.table)).one()
-    return Kept(int(found[0] or 0), int(found[1] or 0))
+def _kept(connection: sa.Connection, files: sa.Subquery) -> Kept:
+    query = sa.select(sa.func.count(), sa.func.sum(files.c.size_bytes))
+    count, size_bytes = connection.execute(query.select_from(files)).one()
+    return Kept(count, int(size_bytes or 0))
+
+
+def _files(digest: sa.Column[str], size_bytes: sa.Column[int]) -> sa.Select[str, int]:
+    return sa.select(digest.label("digest"), size_bytes.label("size_bytes"))
+
+
+_OF_INVOCATIONS = sa.union(
+    _files(INVOCATIONS.c.inputs, INVOCATIONS.c.inputs_bytes),
+    _files(INVOCATIONS.c.outputs_digest, INVOCATIONS.c.outputs_bytes).where(
+        INVOCATIONS.c.outputs_digest.is_not(None)
+    ),
+)
+_FILES = {
+    KeptKind.MODEL: _files(MODELS.c.digest, MODELS.c.size_bytes).subquery(),
+    KeptKind.ARTIFACT: _files(JOB_BLOBS.c.digest, JOB_BLOBS.c.size_bytes).distinct().subquery(),
+    KeptKind.INVOCATION: _OF_INVOCATIONS.subquery(),
+}

@@ -239,6 +239,7 @@ class Invocations:
             "outputs": [spec.model_dump(mode="json") for spec in outputs],
             "artifact": artifact.model_dump(mode="json"),
             "outputs_digest": artifact.digest,
+            "outputs_bytes": artifact.size_bytes,
         }
         self._end(invocation_id, attempt, JobState.SUCCEEDED, values)
 

@@ -193,7 +193,6 @@ class Jobs(JobReader):
         }
         values = {
             **shown,
-            **_sizes(artifacts),
             "target": target.model_dump(mode="json"),
             **_end(JobState.SUCCEEDED),
         }
@@ -204,7 +203,7 @@ class Jobs(JobReader):
     ) -> None:
         """End the job with a problem, keeping what it made until then."""
         shown = {"problem": problem.model_dump(mode="json"), "artifacts": _documents(artifacts)}
-        values = {**shown, **_sizes(artifacts), **_end(JobState.FAILED)}
+        values = {**shown, **_end(JobState.FAILED)}
         self._advance(job_id, attempt, values, EventType.FAILED, shown, artifacts)
 
     def cancel_finished(self, job_id: JobId, attempt: int) -> None:
@@ -223,8 +222,9 @@ class Jobs(JobReader):
         with self._database.write() as connection:
             if not update_with_event(connection, job_id, owned(attempt), values, event, data):
                 raise FencedError(job_id, attempt)
-            for digest in {artifact.digest for artifact in artifacts}:
-                connection.execute(sa.insert(JOB_BLOBS).values(job=job_id, digest=digest))
+            for digest, size_bytes in {(artifact.digest, artifact.size_bytes) for artifact in artifacts}:
+                blob = {"job": job_id, "digest": digest, "size_bytes": size_bytes}
+                connection.execute(sa.insert(JOB_BLOBS).values(blob))
 
     def _insert(
         self, job_id: JobId, request: CompilationRequest, tenant: str, traceparent: str | None
@@ -275,10 +275,3 @@ def _end(state: JobState) -> dict[str, Any]:
 
 def _documents(artifacts: tuple[Artifact, ...]) -> list[dict[str, Any]]:
     return [artifact.model_dump(mode="json") for artifact in artifacts]
-
-
-def _sizes(artifacts: tuple[Artifact, ...]) -> dict[str, int]:
-    return {
-        "artifact_count": len(artifacts),
-        "artifact_bytes": sum(artifact.size_bytes for artifact in artifacts),
-    }

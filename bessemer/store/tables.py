@@ -56,6 +56,7 @@ JOBS = sa.Table(
     sa.Column("figures", _document()),
     sa.Column("problem", _document()),
     sa.Column("artifacts", _document(), nullable=False),
+    # these two are read no more; workers of the last release write them until they are stopped
     sa.Column("artifact_count", sa.Integer, nullable=False, server_default="0"),
     sa.Column("artifact_bytes", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("traceparent", sa.String(55)),
@@ -70,7 +71,6 @@ JOBS = sa.Table(
     sa.Index("jobs_newest_by_model", "model", "created_at", "id"),
     sa.Index("jobs_newest_by_target", "target_name", "created_at", "id"),
     sa.Index("jobs_finished", "finished_at"),
-    sa.Index("jobs_artifact_sizes", "artifact_count", "artifact_bytes"),
 )
 
 JOB_LOGS = sa.Table(
@@ -94,7 +94,8 @@ JOB_BLOBS = sa.Table(
     METADATA,
     sa.Column("job", sa.String(64), sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
     sa.Column("digest", sa.String(64), primary_key=True),
-    sa.Index("job_blobs_digest", "digest"),
+    sa.Column("size_bytes", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Index("job_blobs_digest", "digest", "size_bytes"),
 )
 
 EVENTS = sa.Table(
@@ -148,6 +149,7 @@ INVOCATIONS = sa.Table(
     sa.Column("outputs", _document(), nullable=False),
     sa.Column("artifact", _document()),
     sa.Column("outputs_digest", sa.String(64)),
+    sa.Column("outputs_bytes", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("problem", _document()),
     sa.Column("cancel_requested", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("traceparent", sa.String(55)),
@@ -157,8 +159,8 @@ INVOCATIONS = sa.Table(
     sa.Column("finished_at", Moment),
     sa.Index("invocations_newest", "compilation", "created_at", "id"),
     sa.Index("invocations_by_state", "state", "created_at"),
-    sa.Index("invocations_inputs", "inputs"),
-    sa.Index("invocations_outputs", "outputs_digest"),
+    sa.Index("invocations_inputs", "inputs", "inputs_bytes"),
+    sa.Index("invocations_outputs", "outputs_digest", "outputs_bytes"),
     sa.Index("invocations_finished", "finished_at"),
 )
 

@@ -92,12 +92,11 @@ WORKERS = Metric(
 STORE_BYTES = Metric(
     "bessemer_store_bytes",
     Kind.GAUGE,
-    "Bytes of what the tables name, by kind (`model`, `artifact`); files that several name are stored once.",
+    "Bytes of the stored files that the tables name, each counted once, by kind (`model`, `artifact`, "
+    "`invocation`: inputs and outputs).",
     ("kind",),
 )
-STORE_OBJECTS = Metric(
-    "bessemer_store_objects", Kind.GAUGE, "How many models and artifacts the tables name.", ("kind",)
-)
+STORE_OBJECTS = Metric("bessemer_store_objects", Kind.GAUGE, "How many files those are.", ("kind",))
 WORKERS_LOST = Metric(
     "bessemer_workers_lost_total",
     Kind.COUNTER,

@@ -11,7 +11,7 @@ from bessemer.contract.job import JobState
 from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.stage import Stage
-from bessemer.store.census import Census, Kept, Waiting
+from bessemer.store.census import Census, Kept, KeptKind, Waiting
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue import Loss, PostponedError, Postponement, QueueName, TaskKind
 from bessemer.telemetry import metrics
@@ -27,8 +27,7 @@ NOTHING = Census(
     jobs=dict.fromkeys(JobState, 0),
     models=dict.fromkeys(ModelState, 0),
     workers=0,
-    kept_models=Kept(0, 0),
-    kept_artifacts=Kept(0, 0),
+    kept=dict.fromkeys(KeptKind, Kept(0, 0)),
 )
 
 

@@ -4,13 +4,23 @@ from datetime import datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
-from store_samples import ARTIFACTS, DIGEST, FIGURES, TARGET, a_problem, a_request, a_worker, inspected
+from store_samples import (
+    ARTIFACTS,
+    DIGEST,
+    FIGURES,
+    LATENCY,
+    TARGET,
+    a_problem,
+    a_request,
+    a_worker,
+    inspected,
+)
 
-from bessemer.contract.job import JobState
+from bessemer.contract.job import Artifact, JobState
 from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.stage import Stage
-from bessemer.store.census import Kept
+from bessemer.store.census import Kept, KeptKind
 from bessemer.store.queue import QueueName
 from bessemer.store.store import Store
 from bessemer.store.tables import EVENTS, INVOCATIONS, JOBS, MODELS, WORKERS
@@ -22,7 +32,7 @@ def test_an_empty_store_counts_nothing(store: Store) -> None:
     census = store.census(LIVENESS_SECONDS)
     assert {waiting.count for waiting in census.waiting.values()} == {0}
     assert set(census.jobs.values()) | set(census.models.values()) == {0}
-    assert (census.kept_models, census.kept_artifacts) == (Kept(0, 0), Kept(0, 0))
+    assert census.kept == dict.fromkeys(KeptKind, Kept(0, 0))
     assert census.workers == 0
 
 
@@ -121,18 +131,32 @@ def test_jobs_models_and_workers_are_counted_by_state(store: Store) -> None:
     _age(store, WORKERS.c.id == "gone", WORKERS.c.seen_at)
     census = store.census(LIVENESS_SECONDS)
     assert (census.jobs[JobState.QUEUED], census.jobs[JobState.CANCELLED]) == (1, 1)
-    assert (census.models[ModelState.REJECTED], census.kept_models) == (1, Kept(1, 5))
+    assert (census.models[ModelState.REJECTED], census.kept[KeptKind.MODEL]) == (1, Kept(1, 5))
     assert census.workers == 1
 
 
-def test_the_artifacts_of_every_job_are_counted_with_their_sizes(store: Store) -> None:
-    larger = (*ARTIFACTS, ARTIFACTS[0].model_copy(update={"name": "log.txt", "size_bytes": 1 << 40}))
+def a_file(name: str, digit: str, size_bytes: int) -> Artifact:
+    return ARTIFACTS[0].model_copy(update={"name": name, "digest": digit * 64, "size_bytes": size_bytes})
+
+
+def test_a_file_of_several_jobs_or_names_is_counted_once(store: Store) -> None:
+    shared, copied = a_file("runtime.so", "a", 1 << 40), a_file("copy.so", "a", 1 << 40)
     for job_id in ("succeeds", "fails-at-once"):
         store.jobs.submit(job_id, a_request())
         assert store.jobs.start(job_id, "w1") == 1
-    store.jobs.succeed("succeeds", 1, TARGET, True, FIGURES, larger)
-    store.jobs.fail("fails-at-once", 1, a_problem(), ARTIFACTS)
-    assert store.census(LIVENESS_SECONDS).kept_artifacts == Kept(3, (1 << 40) + 2)
+    store.jobs.succeed("succeeds", 1, TARGET, True, FIGURES, (shared, copied, a_file("log.txt", "b", 2)))
+    store.jobs.fail("fails-at-once", 1, a_problem(), (shared, a_file("log.txt", "c", 3)))
+    assert store.census(LIVENESS_SECONDS).kept[KeptKind.ARTIFACT] == Kept(3, (1 << 40) + 5)
+
+
+def test_inputs_and_outputs_of_invocations_are_counted_once_too(store: Store) -> None:
+    store.jobs.submit("compilation", a_request())
+    for run, inputs in (("run-on-a", "a"), ("run-on-a-again", "a"), ("run-on-b", "b")):
+        store.invocations.submit(run, "compilation", inputs * 64, 5, 1)
+    for run in ("run-on-a", "run-on-a-again"):
+        assert store.invocations.start(run, "w1") == 1
+        store.invocations.succeed(run, 1, 2, LATENCY, (), a_file("outputs.npz", "c", 1 << 40))
+    assert store.census(LIVENESS_SECONDS).kept[KeptKind.INVOCATION] == Kept(3, (1 << 40) + 10)
 
 
 def _age(store: Store, row: sa.ColumnElement[bool], moment: sa.Column[datetime]) -> None:
