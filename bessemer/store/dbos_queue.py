@@ -19,10 +19,9 @@ log = logging.getLogger(__name__)
 
 _IN_HAND = "PENDING"
 _GOING_ON = (_IN_HAND, "ENQUEUED", "DELAYED")
-_IN_FLIGHT: list[sa.ColumnClause[str]] = [
-    sa.literal_column(f"'{status}'") for status in ("ENQUEUED", _IN_HAND)
-]
-"""As literals, and in this order: only so does SQLite see that DBOS's index of them will do."""
+_LITERAL_IN_HAND: sa.ColumnClause[str] = sa.literal_column(f"'{_IN_HAND}'")
+_IN_FLIGHT: list[sa.ColumnClause[str]] = [sa.literal_column("'ENQUEUED'"), _LITERAL_IN_HAND]
+"""As literals, and in this order: only so does SQLite see that DBOS's indexes of them will do."""
 
 
 class DbosQueue:
@@ -103,6 +102,20 @@ class DbosQueue:
             for table in (tables.workflow_input, tables.workflow_output, tables.operation_outputs):
                 connection.execute(sa.delete(table).where(table.c.workflow_uuid.in_(ids)))
         return len(ids)
+
+    def holders(self) -> frozenset[str]:
+        """The ids of the workers that have tasks in hand, as far as the queue knows.
+
+        Raises:
+            StoreUnavailableError: the engine's database cannot be reached.
+        """
+        database = self._client._sys_db
+        workflows = database.tables.workflow_status.c
+        names = [name.value for name in QueueName]
+        held = sa.and_(workflows.status == _LITERAL_IN_HAND, workflows.queue_name.in_(names))
+        holders = sa.select(workflows.executor_id).where(held, workflows.executor_id.is_not(None)).distinct()
+        with mapped_errors(), database.engine.connect() as connection:
+            return frozenset(connection.execute(holders).scalars())
 
     def hand_over(self, worker_id: str) -> tuple[Task, ...]:
         """Put back what a worker has in hand, so that any worker can take it; for one that is lost.

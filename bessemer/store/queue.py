@@ -124,6 +124,13 @@ class Queue(Protocol):
             StoreUnavailableError: the queue cannot be reached.
         """
 
+    def holders(self) -> frozenset[str]:
+        """The ids of the workers that have tasks in hand, as far as the queue knows.
+
+        Raises:
+            StoreUnavailableError: the queue cannot be reached.
+        """
+
     def hand_over(self, worker_id: str) -> tuple[Task, ...]:
         """Put back what a worker has in hand, so that any worker can take it; for one that is lost.
 

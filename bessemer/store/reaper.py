@@ -2,20 +2,22 @@
 
 A worker holds its tasks by a lease, which every heartbeat renews. Whether one ran out is told by how long its
 row has stayed the same on the finder's own clock: no two hosts need to agree on the time, and a clock that
-jumps takes nobody's lease away.
+jumps takes nobody's lease away. A worker that took a task when its row had just been deleted, and died before
+its next heartbeat, is told by the queue: it has tasks in hand, and no row for as long as a lease.
 """
 
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from bessemer.store.queue import Queue, Task, TaskKind
 from bessemer.store.workers import Workers
 from bessemer.telemetry.logs import log_fields
 
 LOOKS_PER_LEASE = 4
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 log = logging.getLogger(__name__)
 
@@ -95,9 +97,10 @@ class Reaper:
             StoreUnavailableError: the database or the queue cannot be reached; nothing is forgotten.
         """
         beats = self._workers.beats()
+        without_row = self._queue.holders() - beats.keys()
         count = 0
-        for worker_id in self._leases.lost(beats):
-            tasks = self._hand_over(worker_id, beats[worker_id])
+        for worker_id in self._leases.lost({**dict.fromkeys(without_row, _NEVER), **beats}):
+            tasks = self._hand_over(worker_id, beats.get(worker_id))
             if tasks is not None:
                 self._on_lost([task.kind for task in tasks])
                 _tell(worker_id, tasks)
@@ -110,8 +113,11 @@ class Reaper:
         if seen_at is not None:
             self._hand_over(worker_id, seen_at)
 
-    def _hand_over(self, worker_id: str, seen_at: datetime) -> tuple[Task, ...] | None:
+    def _hand_over(self, worker_id: str, seen_at: datetime | None) -> tuple[Task, ...] | None:
         """None where somebody else has done it, or the worker is back."""
+        if seen_at is None:
+            with self._workers.away(worker_id) as is_away:
+                return (self._queue.hand_over(worker_id) if is_away else ()) or None
         with self._workers.leaving(worker_id, seen_at) as is_ours:
             return self._queue.hand_over(worker_id) if is_ours else None
 

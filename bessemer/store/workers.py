@@ -57,6 +57,18 @@ class Workers:
                 cancel_left(connection, worker_id)
             yield is_ours
 
+    @contextmanager
+    def away(self, worker_id: str) -> Iterator[bool]:
+        """Let no worker come or leave for as long as the context lasts.
+
+        Yields:
+            Whether a worker has no row: nobody hands its tasks over meanwhile, and it takes no others.
+        """
+        named = sa.select(WORKERS.c.id).where(WORKERS.c.id == worker_id)
+        with self._database.write() as connection:
+            self._database.hold_still(connection, WORKERS)
+            yield connection.execute(named).one_or_none() is None
+
 
 def seen_within(database: Database, connection: sa.Connection, seconds: float) -> sa.ColumnElement[bool]:
     """Whether a row is of a worker that was seen within so many seconds, by the database's clock."""

@@ -1,6 +1,6 @@
 """Models and workers."""
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 
 import pytest
@@ -149,6 +149,17 @@ def test_a_worker_is_forgotten_by_one_of_several_and_only_while_it_is_silent(sto
     with store.workers.leaving("a", early) as is_ours:
         assert not is_ours
     assert store.workers.beats() == {}
+
+
+def test_a_worker_without_a_row_stays_away_while_its_tasks_are_handed_over(store: Store) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with store.workers.away("a") as is_away:
+            assert is_away
+            beating = pool.submit(store.workers.beat, a_worker("a"))
+            assert wait((beating,), timeout=0.2).not_done
+        beating.result()
+    with store.workers.away("a") as is_away:
+        assert not is_away
 
 
 def test_a_worker_whose_tasks_could_not_be_handed_over_is_not_forgotten(store: Store) -> None:

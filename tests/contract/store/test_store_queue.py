@@ -332,6 +332,7 @@ def test_a_killed_workers_task_is_left_alone_until_it_is_handed_over(
     queue.enqueue(compile_task("stuck"))
     with worker_process(settings, "worker-1") as process:
         assert next_line(process) == "compile:stuck"
+    assert queue.holders() == {"worker-1"}
     with worker_process(settings, "worker-2") as process:
         queue.enqueue(compile_task("other"))
         assert next_line(process) == "compile:other"

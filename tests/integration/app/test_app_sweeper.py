@@ -126,14 +126,16 @@ async def test_a_defective_model_stays_rejected_when_it_is_uploaded_again(
     assert (again.status_code, again.json()["state"]) == (200, "rejected")
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["silent", "without a row"])
 async def test_what_a_worker_had_in_hand_is_put_back_once_it_is_lost(
-    eager: Service, caplog: pytest.LogCaptureFixture
+    eager: Service, caplog: pytest.LogCaptureFixture, known: bool
 ) -> None:
     submit(eager, "stuck-job")
     eager.enqueue_compilation("stuck-job")
     with worker_process(eager, "w1") as process:
         assert next_line(process) == "compile:stuck-job"
-    eager.store.workers.beat(worker())
+    if known:
+        eager.store.workers.beat(worker())
     seconds = iter((0.0, 1.0, 2.0, 3.0, 4.0))
     leases = Leases(2, lambda: next(seconds))
     caplog.handler.setFormatter(make_formatter(LogFormat.JSON))
