@@ -1,15 +1,19 @@
 """Rewrites the generated pages from the code and the benchmarks' results; ``--check`` names stale ones."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import typer
 from pydantic_core import PydanticUndefined
 from pydantic_settings import BaseSettings
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from app.settings import AppSettings
 from benchmarks import pages
 from benchmarks.architectures.page import architectures_page, readme_line
+from bessemer.cli.application import application
+from bessemer.client.transport import DEFAULT_URL, URL_VARIABLE
 from bessemer.contract.problem import ERRORS
 from bessemer.store.settings import StoreSettings
 from bessemer.telemetry import metrics
@@ -62,7 +66,41 @@ def settings_page() -> str:
     for title, settings, elsewhere in sections:
         lines += [f"## {title}", "", "| variable | default | meaning |", "|---|---|---|"]
         lines += [*_setting_rows(settings, elsewhere), ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_client_settings()])
+
+
+def _client_settings() -> list[str]:
+    url = f"| `{URL_VARIABLE}` | `{DEFAULT_URL}` | The server, unless `--url` or `Client(url=…)` names one. |"
+    options = [row for name, command in _commands().items() for row in _option_rows(name, command)]
+    return [
+        "## Command line and Python client",
+        "",
+        "| variable | default | meaning |",
+        "|---|---|---|",
+        url,
+        "",
+        "These stand for options of the command line; several values are separated by blanks.",
+        "",
+        "| variable | option | meaning |",
+        "|---|---|---|",
+        *options,
+        "",
+    ]
+
+
+def _commands() -> Mapping[str, TyperCommand]:
+    group = typer.main.get_command(application)
+    assert isinstance(group, TyperGroup)
+    return {name: command for name, command in group.commands.items() if isinstance(command, TyperCommand)}
+
+
+def _option_rows(command_name: str, command: TyperCommand) -> Iterator[str]:
+    for parameter in command.params:
+        assert isinstance(parameter, TyperArgument | TyperOption)
+        names = [parameter.envvar] if isinstance(parameter.envvar, str) else parameter.envvar or []
+        option = parameter.opts[0] if isinstance(parameter, TyperOption) else parameter.metavar
+        for name in names:
+            yield f"| `{name}` | `{command_name} {option}` | {parameter.help} |"
 
 
 def _setting_rows(settings: type[BaseSettings], elsewhere: frozenset[str]) -> list[str]:

@@ -1,15 +1,23 @@
 """What the code has, the documentation has."""
 
+import ast
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from pydantic_settings import BaseSettings
+from typer.core import TyperGroup
+from typer.main import get_command
 
+from bessemer.cli.application import application
+from bessemer.client.transport import URL_VARIABLE
 from bessemer.contract.job import EventType
 from bessemer.contract.problem import ERRORS, ErrorCode
 from bessemer.contract.stage import Stage
+from bessemer.store.settings import StoreSettings
 from bessemer.telemetry.logs import LogFields
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +43,48 @@ def test_every_stage_is_described(stage: Stage) -> None:
 @pytest.mark.parametrize("event", EventType)
 def test_every_event_is_described(event: EventType) -> None:
     assert f"`{event}`" in (ROOT / "docs" / "events.md").read_text()
+
+
+def settings_classes() -> list[type[BaseSettings]]:
+    """Every class of settings in the source, those that derive from another of them too."""
+    bases = {
+        (path, node.name): {base.id for base in node.bases if isinstance(base, ast.Name)}
+        for package in ("app", "bessemer", "worker")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+    settings = {BaseSettings.__name__}
+    while more := {name for (_, name), above in bases.items() if above & settings} - settings:
+        settings |= more
+    return [
+        getattr(import_module(".".join(path.relative_to(ROOT).with_suffix("").parts)), name)
+        for path, name in bases
+        if name in settings
+    ]
+
+
+def test_every_setting_is_described() -> None:
+    classes, page = settings_classes(), (ROOT / "docs" / "settings.md").read_text()
+    variables = {
+        f"{kind.model_config.get('env_prefix', '')}{field}".upper()
+        for kind in classes
+        for field in kind.model_fields
+    }
+    assert StoreSettings in classes
+    assert [name for name in sorted(variables) if f"| `{name}` |" not in page] == []
+
+
+def test_every_variable_of_the_command_line_is_described() -> None:
+    group = get_command(application)
+    assert isinstance(group, TyperGroup)
+    options = [parameter.envvar for command in group.commands.values() for parameter in command.params]
+    named = [
+        name for envvar in options if envvar for name in ([envvar] if isinstance(envvar, str) else envvar)
+    ]
+    page = (ROOT / "docs" / "settings.md").read_text()
+    assert named
+    assert [name for name in (URL_VARIABLE, *named) if f"| `{name}` |" not in page] == []
 
 
 def test_the_table_of_log_fields_has_every_field_and_no_other() -> None:
