@@ -17,6 +17,7 @@ from bessemer.cli import (
     snapshots,
     workers,
 )
+from bessemer.cli.gate_files import GateCommand
 
 __all__ = ["application"]
 
@@ -47,7 +48,7 @@ def _common(
 
 application.command("serve")(serving.serve)
 application.command("compile")(compiling.compile_model)
-application.command("gate")(gating.gate)
+application.command("gate", cls=GateCommand)(gating.gate)
 application.command("check")(checking.check)
 application.command("show")(jobs.show)
 application.command("jobs")(jobs.list_jobs)

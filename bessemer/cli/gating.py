@@ -8,24 +8,26 @@ from pydantic import ValidationError
 
 from bessemer.cli.cancelling import cancelled_if_interrupted
 from bessemer.cli.compiling import watch
+from bessemer.cli.gate_files import GateFiles
 from bessemer.cli.options import MODEL_HELP, provisional, request_fields
 from bessemer.cli.output import (
     ExitStatus,
     UrlOption,
-    connected,
     errors,
     problem_lines,
+    reporting,
     results,
     show_lines,
     tell,
 )
 from bessemer.cli.submitting import submitted
+from bessemer.client import Client
 from bessemer.contract.job import JobState
 from bessemer.contract.options import Baseline
 from bessemer.contract.report import Report
 from bessemer.errors import InvalidArgumentError
 from bessemer.gate.policy import Bounds, Outcome, Verdict, judge
-from bessemer.gate.summary import complaints, junit, markdown
+from bessemer.gate.summary import complaints
 
 __all__ = ["STATUSES", "gate"]
 
@@ -127,7 +129,8 @@ def gate(
 ) -> None:
     """Compile a model in a pipeline; the status says whether it got wrong (4), slower (5) or larger (6)."""
     bounds = Bounds(max_latency_ratio, max_library_bytes, max_regress_percent)
-    with connected(url) as client:
+    files = GateFiles(report, summary, junit_file)
+    with reporting(), files.telling_errors(model), Client(url) as client:
         fields = request_fields(target, inputs or (), options or (), labels or (), dimensions or ())
         _require_figures(fields, bounds)
         previous, notes = _read_report(compare)
@@ -136,7 +139,7 @@ def gate(
             watch(job, results)
         found = job.report() if job.state is JobState.SUCCEEDED else None
         outcome = judge(model, job.document, found, previous, bounds, notes)
-        _write(outcome, report, summary, junit_file)
+        files.write(outcome)
         if output is not None and job.state is JobState.SUCCEEDED:
             job.download(output)
         _tell(outcome)
@@ -169,21 +172,6 @@ def _read_report(path: Path | None) -> tuple[Report | None, tuple[str, ...]]:
         return None, (
             f"{path} is no report of this release ({error.errors()[0]['msg']}): nothing was compared",
         )
-
-
-def _write(outcome: Outcome, report: Path | None, summary: Path | None, junit_file: Path | None) -> None:
-    if report is not None and outcome.report is not None:
-        _prepared(report).write_text(outcome.report.model_dump_json(indent=2) + "\n")
-    if summary is not None:
-        with _prepared(summary).open("a") as file:
-            file.write(markdown(outcome))
-    if junit_file is not None:
-        _prepared(junit_file).write_text(junit(outcome))
-
-
-def _prepared(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
 
 
 def _tell(outcome: Outcome) -> None:

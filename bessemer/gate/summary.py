@@ -1,7 +1,7 @@
 """What a gate found, for people: Markdown for the pipeline's page, JUnit for its list of tests."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from xml.etree import ElementTree
 
 from bessemer.contract.problem import Problem
@@ -18,16 +18,39 @@ def markdown(outcome: Outcome) -> str:
     return "\n".join([*_lines(outcome), ""])
 
 
+def markdown_refusal(model: str, reason: str, lines: Iterable[str]) -> str:
+    """A section for a gate that came to no verdict.
+
+    Args:
+        model: what the pipeline calls it.
+        reason: why, in a few words.
+        lines: what happened, and what to do.
+    """
+    return "\n".join([f"## {OTHER_SIGN} {_escaped(model)}: {reason}", "", *_fenced(lines), ""])
+
+
 def junit(outcome: Outcome) -> str:
     """A suite with one case, which GitLab shows among the tests of a merge request."""
-    suite = ElementTree.Element("testsuite", name="bessemer", tests="1", failures=str(int(_is_bad(outcome))))
     seconds = sum(stage.seconds for stage in outcome.document.stages)
+    if not _is_bad(outcome):
+        return _suite(outcome.model, seconds, None, "", ())
+    return _suite(outcome.model, seconds, "failure", outcome.verdict.value, complaints(outcome))
+
+
+def junit_refusal(model: str, reason: str, lines: Iterable[str]) -> str:
+    """A suite with one case that came to no verdict; its arguments are those of ``markdown_refusal``."""
+    return _suite(model, 0.0, "error", reason, lines)
+
+
+def _suite(model: str, seconds: float, kind: str | None, message: str, lines: Iterable[str]) -> str:
+    """A suite with one case; ``kind`` is how it went bad, ``failure`` or ``error``."""
+    counts = {f"{name}s": str(int(name == kind)) for name in ("failure", "error")}
+    suite = ElementTree.Element("testsuite", {"name": "bessemer", "tests": "1", **counts})
     case = ElementTree.SubElement(
-        suite, "testcase", classname="bessemer", name=_in_xml(outcome.model), time=f"{seconds:.2f}"
+        suite, "testcase", classname="bessemer", name=_in_xml(model), time=f"{seconds:.2f}"
     )
-    if _is_bad(outcome):
-        failure = ElementTree.SubElement(case, "failure", message=outcome.verdict.value)
-        failure.text = _in_xml("\n".join(complaints(outcome)))
+    if kind is not None:
+        ElementTree.SubElement(case, kind, message=message).text = _in_xml("\n".join(lines))
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
@@ -80,11 +103,16 @@ def _allowed(measure: Measure) -> str:
 def _problem_lines(problem: Problem) -> Iterator[str]:
     where = f" in stage `{problem.stage}`" if problem.stage else ""
     yield f"**{_escaped(problem.title)}**{where} (`{problem.code}`)"
-    yield from ("", "```text", *problem.detail.replace("```", "'''").splitlines(), "```")
+    yield from ("", *_fenced(problem.detail.splitlines()))
     yield from (f"- {_escaped(str(place))}" for place in problem.places[:MAX_PLACES])
     if len(problem.places) > MAX_PLACES:
         yield f"- and {len(problem.places) - MAX_PLACES} more places"
     yield from ("", _escaped(problem.advice))
+
+
+def _fenced(lines: Iterable[str]) -> Iterator[str]:
+    """Lines as they are."""
+    yield from ("```text", *(line.replace("```", "'''") for line in lines), "```")
 
 
 def _is_bad(outcome: Outcome) -> bool:

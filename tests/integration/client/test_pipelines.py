@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -236,26 +237,42 @@ def test_the_default_branch_in_gitlab_unpacks_nothing_that_a_merge_request_can_w
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "status", "heading", "words"),
     [
-        ("--option stop_after=translate", "leave stop_after out"),
-        ("--option benchmark.baselines= --max-latency-ratio 1", "judged by torch-eager"),
+        ("--option stop_after=translate", 2, "net.pt2: refused", "leave stop_after out"),
+        (
+            "--option benchmark.baselines= --max-latency-ratio 1",
+            2,
+            "net.pt2: refused",
+            "judged by torch-eager",
+        ),
+        ("--max-latency-ratio fast", 2, "net.pt2: refused", "Invalid value for '--max-latency-ratio'"),
+        ("--no-such", 2, "net.pt2: refused", "No such option: --no-such"),
+        ("", 3, "net.pt2: no answer from the server", "name one with --url"),
     ],
+    ids=["stopping", "baselines", "number", "option", "unreachable"],
 )
-def test_a_gate_that_could_judge_nothing_is_refused_before_anything_is_uploaded(
-    pipeline: Pipeline, arguments: str, words: str
+def test_a_gate_without_a_verdict_says_why_in_its_summary_and_uploads_nothing(
+    tmp_path: Path, arguments: str, status: int, heading: str, words: str
 ) -> None:
-    command = ("gate", "net.pt2", "--url", "http://127.0.0.1:1", *arguments.split())
+    (tmp_path / "net.pt2").write_bytes(MODEL)
+    files = ("--summary", "page/summary.md", "--junit", "page/junit.xml")
+    command = ("gate", "net.pt2", "--url", "http://127.0.0.1:1", *arguments.split(), *files)
     ran = subprocess.run(
         [sys.executable, "-m", "bessemer.cli", *command],
-        cwd=pipeline.folder,
+        cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert ran.returncode == 2
+    assert ran.returncode == status
     assert words in ran.stderr
+    page = (tmp_path / "page" / "summary.md").read_text()
+    assert page.startswith(f"## ❌ {heading}\n") and words in page and "  → " in page
+    suite = ElementTree.parse(tmp_path / "page" / "junit.xml").getroot()
+    assert (suite.get("failures"), suite.get("errors")) == ("0", "1")
+    assert [words in (error.text or "") for error in suite.iter("error")] == [True]
 
 
 @pytest.mark.parametrize("file", [ACTION, ROOT / "docs" / "ci.md"], ids=lambda file: file.name)

@@ -1,0 +1,95 @@
+"""What ``bessemer gate`` leaves for the pipeline's page: a report, a summary, a JUnit report."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from typer.core import TyperCommand
+
+from bessemer.cli.output import ExitStatus, error_lines, errors, exit_status, tell
+from bessemer.errors import BessemerError
+from bessemer.gate.policy import Outcome
+from bessemer.gate.summary import junit, junit_refusal, markdown, markdown_refusal
+
+__all__ = ["GateCommand", "GateFiles"]
+
+REASONS = {ExitStatus.USAGE: "refused", ExitStatus.UNREACHABLE: "no answer from the server"}
+NO_VERDICT = "no verdict"
+HELP = "  → `bessemer gate --help` says what each option takes."
+UNNAMED = "the model"
+
+
+@dataclass(frozen=True)
+class GateFiles:
+    """Where each is to be written; None: nowhere. Summaries are appended, others replaced."""
+
+    report: Path | None = None
+    summary: Path | None = None
+    junit: Path | None = None
+
+    def write(self, outcome: Outcome) -> None:
+        """Write what a gate found."""
+        if self.report is not None and outcome.report is not None:
+            _prepared(self.report).write_text(outcome.report.model_dump_json(indent=2) + "\n")
+        self._write(markdown(outcome), junit(outcome))
+
+    @contextmanager
+    def telling_errors(self, model: str) -> Iterator[None]:
+        """Write what kept a gate from a verdict, and raise it."""
+        try:
+            yield
+        except BessemerError as error:
+            self.refuse(model, exit_status(error), tuple(error_lines(error)))
+            raise
+        except OSError as error:
+            self.refuse(model, ExitStatus.FAILED, (f"error: {error}",))
+            raise
+
+    def refuse(self, model: str, status: ExitStatus, lines: Iterable[str]) -> None:
+        """Write why there is no verdict; where even that fails, say so on standard error."""
+        reason = REASONS.get(status, NO_VERDICT)
+        said = (*lines, *((HELP,) if status is ExitStatus.USAGE else ()))
+        try:
+            self._write(markdown_refusal(model, reason, said), junit_refusal(model, reason, said))
+        except OSError as error:
+            tell(errors, f"error: {error}")
+
+    def _write(self, section: str, suite: str) -> None:
+        if self.summary is not None:
+            with _prepared(self.summary).open("a") as file:
+                file.write(section)
+        if self.junit is not None:
+            _prepared(self.junit).write_text(suite)
+
+
+class GateCommand(TyperCommand):
+    """Tells of options that cannot be used in the pipeline's files too."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Read the command line.
+
+        Raises:
+            Exception: what cannot be used, as it comes.
+        """
+        given = list(args)
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except Exception as error:  # a usage error, for which Typer has no name of its own
+            if callable(said := getattr(error, "format_message", None)):
+                self._refuse(given, said())
+            raise
+
+    def _refuse(self, given: Sequence[str], said: str) -> None:
+        """Look for the files in what can be read of the command line and of the variables."""
+        lenient = {"resilient_parsing": True, "ignore_unknown_options": True}
+        context = super().make_context(self.name, list(given), None, **lenient)
+        read = context.params
+        files = GateFiles(summary=read.get("summary"), junit=read.get("junit_file"))
+        files.refuse(read.get("model") or UNNAMED, ExitStatus.USAGE, (f"error: {said}",))
+
+
+def _prepared(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
