@@ -46,7 +46,7 @@ lint: setup ## check style, types, and the container files
 format: setup ## format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: setup ## measure turnaround, tuning, confinement and upload memory
+bench: setup ## measure turnaround, cancelling, tuning, confinement and upload memory
 	@$(BIN)/python -m benchmarks
 
 bench-models: $(PEERS) ## measure the example models beside other runtimes; MODELS="bert mlp" for some

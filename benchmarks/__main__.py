@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.cancelling import measure_cancelling
 from benchmarks.confinement import measure_confinement
 from benchmarks.figure import Figure
 from benchmarks.machine import SERVICE_PACKAGES, Machine, describe
@@ -17,6 +18,7 @@ from benchmarks.upload import measure_upload
 from examples.environment import forget_settings
 
 RESULTS = Path(__file__).parent / "results"
+MEASURES = (measure_upload, measure_confinement, measure_turnaround, measure_cancelling, measure_tuning)
 
 
 class Results(BaseModel):
@@ -34,11 +36,7 @@ def main() -> None:
     machine = describe(SERVICE_PACKAGES)
     console.print(f"{machine.processor}, {machine.cores} cores, {machine.memory_gib} GiB")
     with tempfile.TemporaryDirectory(prefix="bessemer-bench-") as folder:
-        figures = [
-            figure
-            for measure in (measure_upload, measure_confinement, measure_turnaround, measure_tuning)
-            for figure in measure(Path(folder))
-        ]
+        figures = [figure for measure in MEASURES for figure in measure(Path(folder))]
     console.print(_table(figures))
     results = Results(machine=machine, measured_at=datetime.now(UTC), figures=figures)
     path = RESULTS / f"{results.measured_at:%Y-%m-%d}-service.json"

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from bessemer.contract.problem import ErrorCode
+from worker.job import CANCEL_POLL_SECONDS
 from worker.usage import Usage
 from worker.watch import (
     CLOSE_INTERVAL_SECONDS,
     INTERVAL_SECONDS,
+    TICK_SECONDS,
     Limits,
     describe,
     exceeded,
@@ -30,6 +32,9 @@ LIMITS = Limits(
 AT_THE_LIMIT = Usage(
     memory_bytes=100, disk_bytes=200, inodes=10, output_bytes=50, cpu_seconds=4, wall_seconds=6
 )
+
+AMPLE = Limits(1 << 50, 1 << 50, 1 << 20, 1 << 50, cpu_seconds=1e9, wall_seconds=1e9)
+CANCEL_AIM_SECONDS = 2.0
 
 
 @pytest.mark.parametrize(
@@ -111,6 +116,27 @@ async def test_a_late_rest_is_no_jobs_fault(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("worker.watch.TICK_SECONDS", 0.001)
     monkeypatch.setattr("worker.watch.INTERVAL_SECONDS", 0.001)
     job = Resting(tmp_path)
-    ample = Limits(1 << 50, 1 << 50, 1 << 20, 1 << 50, cpu_seconds=1e9, wall_seconds=1e9)
-    assert await watch(job, ample, lambda: False) is None
+    assert await watch(job, AMPLE, lambda: False) is None
     assert job.rests == 1
+
+
+class Endless(Resting):
+    """A job that never ends by itself; whoever rests beside it rests for long."""
+
+    async def wait(self, seconds: float) -> None:
+        await asyncio.sleep(600)
+
+
+async def test_a_cancelled_job_is_killed_at_the_next_look_whatever_its_watcher_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.watch.TICK_SECONDS", 0.001)
+    job = Endless(tmp_path)
+    answers = iter([False, False, False, True])
+    verdict = await watch(job, AMPLE, lambda: next(answers))
+    assert verdict is not None
+    assert (verdict.code, job.rests, list(answers)) == (ErrorCode.CANCELLED, -1, [])
+
+
+def test_between_a_cancel_and_the_kill_lie_one_poll_and_one_look() -> None:
+    assert CANCEL_POLL_SECONDS + max(TICK_SECONDS, INTERVAL_SECONDS) <= CANCEL_AIM_SECONDS / 4
