@@ -38,10 +38,11 @@ flakes: setup ## run every test RUNS=20 times, and name what fails in any; PARTS
 test-containers: setup ## build both images, run the compose file, compile, kill a worker; needs a container engine
 	@$(BIN)/python -m pytest tests/containers --timeout 3600
 
-lint: setup ## check style, types, and the container files
+lint: setup ## check style, types, container files and shell scripts
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 	@$(BIN)/hadolint Dockerfile ci/containers/stand-ins/*.Dockerfile
 	@$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml ci/containers/stand-ins/compose.yml
+	@$(BIN)/python ci/check_shell.py
 
 format: setup ## format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
