@@ -20,6 +20,7 @@ from bessemer.store.queue import Task
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
 from worker.hands import Hands
+from worker.metrics import WorkerMetrics
 from worker.presence import Presence
 from worker.pulse import Pulse
 from worker.settings import GIBIBYTE, WorkerSettings
@@ -39,6 +40,7 @@ class Rig:
     zygote: Zygote
     runner: asyncio.Runner
     folder: Path
+    metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def job(self, body: str, timeout_seconds: float | None = None) -> Task:
@@ -57,7 +59,7 @@ class Rig:
         return WorkerSettings(**(defaults | settings))
 
     def supervisor(self, **settings: Any) -> Supervisor:
-        return Supervisor(self.settings(**settings), self.store, self.place, self.zygote)
+        return Supervisor(self.settings(**settings), self.store, self.place, self.zygote, self.metrics)
 
     def handle(self, task: Task, **settings: Any) -> Compilation:
         """Have a supervisor do a task, and return the job's row."""

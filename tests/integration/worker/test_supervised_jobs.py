@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from bessemer.contract.problem import ERRORS, ErrorCode
 from bessemer.contract.report import Report
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import MAX_CORES
-from bessemer.store.queue import Task, TaskKind
+from bessemer.store.queue import Loss, Task, TaskKind
 from bessemer.telemetry.traces import NoTracer
 from worker.attempts import see_through
 from worker.compilations import CompilationTask
@@ -102,10 +103,20 @@ def test_a_child_that_claims_another_fate_has_misbehaved(rig: Rig, code: str) ->
     assert row.problem.advice == ERRORS[ErrorCode.CHILD_MISBEHAVED].advice
 
 
+def lost_attempts(metrics: WorkerMetrics) -> dict[Loss, float]:
+    """How many attempts at compilations were lost, by reason."""
+    labels = {reason: {"kind": TaskKind.COMPILE, "reason": reason} for reason in Loss}
+    sample = metrics.registry.get_sample_value
+    counts = {reason: sample("bessemer_attempts_lost_total", labels[reason]) or 0.0 for reason in Loss}
+    return {reason: count for reason, count in counts.items() if count}
+
+
 def test_a_job_whose_zygote_is_killed_is_done_on_the_next_attempt(rig: Rig) -> None:
-    task = rig.job(SLEEP.format(seconds=1))
-    row = rig.handle_while(task, lambda: os.kill(rig.zygote.pid, signal.SIGKILL))
+    task, metrics = rig.job(SLEEP.format(seconds=1)), WorkerMetrics()
+    counted = replace(rig, metrics=metrics)
+    row = counted.handle_while(task, lambda: os.kill(rig.zygote.pid, signal.SIGKILL))
     assert (row.state, row.attempt, row.verified) == (JobState.SUCCEEDED, 2, True)
+    assert lost_attempts(metrics) == {Loss.ZYGOTE_LOST: 1}
     assert not groups_noted(rig.place.folder)
 
 
@@ -209,9 +220,11 @@ def test_a_job_that_was_to_be_cancelled_is_so_where_it_would_be_given_up(rig: Ri
 
 
 def test_a_job_that_another_worker_has_taken_is_ended_here_at_once(rig: Rig) -> None:
-    task = rig.job(SLEEP.format(seconds=600))
-    row = rig.handle_while(task, lambda: rig.store.jobs.start(task.id, "another"))
+    task, metrics = rig.job(SLEEP.format(seconds=600)), WorkerMetrics()
+    counted = replace(rig, metrics=metrics)
+    row = counted.handle_while(task, lambda: rig.store.jobs.start(task.id, "another"))
     assert (row.state, row.attempt, row.worker) == (JobState.RUNNING, 2, "another")
+    assert lost_attempts(metrics) == {Loss.FENCED: 1}
     assert not groups_noted(rig.place.folder)
     assert not tuple(rig.place.jobs.iterdir())
 

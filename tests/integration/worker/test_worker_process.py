@@ -138,6 +138,17 @@ def test_a_workers_metrics_tell_of_its_jobs(prepared: Premises, succession: Succ
     samples = scraped(address)
     assert all(samples["bessemer_stage_duration_seconds_count", stage] == 1 for stage in Stage)
     assert samples["bessemer_zygote_restarts_total",] == 0
+    assert samples["bessemer_workers_lost_total",] == 1
+    assert samples["bessemer_attempts_lost_total", "compile", "worker-lost"] == 1
+
+
+def test_the_log_names_the_job_that_went_to_another_worker(
+    prepared: Premises, succession: Succession
+) -> None:
+    handed_over = rf"compile:{succession.job.id} goes to another worker \[(.+)\]"
+    said = re.search(handed_over, prepared.log.read_text())
+    assert said is not None
+    assert said[1] == f"worker=killed task=compile job={succession.job.id}"
 
 
 def test_a_workers_spans_have_every_stage_of_the_job(collector: Collector, succession: Succession) -> None:
@@ -220,6 +231,10 @@ def test_a_worker_that_is_told_to_stop_hands_its_job_over(
     assert not tuple((prepared.place / "jobs").iterdir())
     assert prepared.store.workers.live(3600) == ()
     assert prepared.queue.revive([task]) == ()
+    assert (
+        f"{task.key} goes to another worker: this one stops [task=compile job={task.id}]"
+        in prepared.log.read_text()
+    )
     prepared.store.jobs.start(task.id, "another")
     row = prepared.store.jobs.get(task.id)
     assert (row.attempt, row.lost_attempts) == (2, 0)
