@@ -73,7 +73,7 @@ async def run_job(
             heard = await asyncio.wait_for(listening, LAST_WORDS_SECONDS + patience.seconds)
         finally:
             listening.cancel()
-        if exit_.zygote_lost:
+        if exit_.zygote_lost and verdict is None:
             raise ZygoteLostError("the zygote ended while the job ran")
         return Ending(
             last=heard.last,

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
+from typing import TypeVar
 
 import worker
 from bessemer.contract.sandbox import SandboxMode
@@ -23,9 +24,15 @@ from worker.sandbox.environment import ZYGOTE_ENVIRONMENT
 
 IMPORT_SECONDS = 180.0
 STOP_SECONDS = 35.0
+ANSWER_SECONDS = 30.0
+"""A zygote forks, and says which child has ended, within milliseconds."""
+
+LOOK_SECONDS = 1.0
 CHECKOUT = Path(worker.__path__[0]).resolve().parent
 
 log = logging.getLogger(__name__)
+
+Said = TypeVar("Said", Group, Exit)
 
 
 @dataclass(frozen=True)
@@ -48,10 +55,16 @@ def _ignore() -> None:
 
 
 class Zygote:
-    """Starts the zygote when it is needed, and again when it died."""
+    """Starts the zygote when it is needed, and again when it died.
+
+    Attributes:
+        ready: what it said when it had started.
+        answer_seconds: how long it may owe an answer; then it is taken to stand still, and killed.
+    """
 
     def __init__(self, groups: GroupsFile, on_restart: Callable[[], None] = _ignore) -> None:
         self.ready: Ready | None = None
+        self.answer_seconds = ANSWER_SECONDS
         self._groups = groups
         self._on_restart = on_restart
         self._process: asyncio.subprocess.Process | None = None
@@ -59,6 +72,7 @@ class Zygote:
         self._numbers = itertools.count(1)
         self._children: dict[str, Child] = {}
         self._disposals: dict[asyncio.Task[None], int | None] = {}
+        self._minding: set[asyncio.Task[None]] = set()
         self._lock = asyncio.Lock()
 
     @property
@@ -83,7 +97,7 @@ class Zygote:
         Where this raises or is cancelled, whatever was forked, or will yet be, is ended.
 
         Raises:
-            ZygoteLostError: the zygote ended meanwhile, or could not fork.
+            ZygoteLostError: the zygote ended meanwhile, stood still, or could not fork.
         """
         await self.ensure_running()
         await self._disposed(order.confinement)
@@ -92,10 +106,11 @@ class Zygote:
                 undo.callback(messages.close)
                 child = self._order(order)
                 undo.callback(self._dispose, child)
-                group = await asyncio.shield(child.started)
+                group = await self._answered(child.started)
             await asyncio.to_thread(self._groups.add, group)
             voice = await open_voice(messages)
             undo.pop_all()
+        self._mind(group, child)
         baseline = private_bytes(self._process.pid) if self._process else 0
         return RunningJob(group, child.exited, Path(order.folder), voice, self._groups, baseline)
 
@@ -161,11 +176,34 @@ class Zygote:
 
         async def dispose() -> None:
             with contextlib.suppress(ZygoteLostError):
-                await end_group(await child.started, self._groups)
+                await end_group(await self._answered(child.started), self._groups)
 
         disposal = asyncio.create_task(dispose())
         self._disposals[disposal] = child.uid
         disposal.add_done_callback(self._disposals.pop)
+
+    def _mind(self, group: Group, child: Child) -> None:
+        """See to it that the zygote says how a child has ended, once it has."""
+
+        async def mind() -> None:
+            while not child.exited.done() and _runs(group):
+                await asyncio.wait({child.exited}, timeout=LOOK_SECONDS)
+            await self._answered(child.exited)
+
+        minding = asyncio.create_task(mind())
+        self._minding.add(minding)
+        minding.add_done_callback(self._minding.discard)
+
+    async def _answered(self, answer: asyncio.Future[Said]) -> Said:
+        """What the zygote says; one that stands still is killed, and that answers whatever it owes."""
+        for _ in range(2):  # in halves: where this loop was held up, the answer lies in the pipe
+            await asyncio.wait({answer}, timeout=self.answer_seconds / 2)
+        if not answer.done() and self._process is not None:
+            log.error("zygote %d has owed an answer for %g s: killed", self._process.pid, self.answer_seconds)
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await asyncio.wait({answer})
+        return answer.result()
 
     async def _disposed(self, confinement: Confinement) -> None:
         """Wait for the disposals that would end whatever runs as the slot's user."""
@@ -228,6 +266,11 @@ def _child(confinement: Confinement) -> Child:
 
 def _uid(confinement: Confinement) -> int | None:
     return None if confinement.mode is SandboxMode.OFF else confinement.uid
+
+
+def _runs(group: Group) -> bool:
+    leader = read_process(group.id)
+    return leader is not None and not leader.zombie and leader.start_ticks == group.start_ticks
 
 
 def _group(pid: int, uid: int | None) -> Group:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from worker.errors import ZygoteLostError
 from worker.job_folder import remove_job_folder
 from worker.order import ANSWERS, Exited
 from worker.processes import processes, read_process
@@ -112,16 +113,32 @@ def eventually_on(rig: Rig, condition: Callable[[], bool]) -> bool:
     return bool(rig.runner.run(asyncio.to_thread(eventually, condition)))
 
 
-def test_a_job_does_not_outlive_the_zygote_which_is_started_again(rig: Rig) -> None:
-    job = rig.start(SPAWN)
+def test_a_zygote_that_stands_still_is_killed_with_its_jobs_and_started_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, order = rig.start(SPAWN), rig.order("return 'never runs'")
     assert eventually(lambda: members(job.pid) == 4)
     first = rig.zygote.pid
-    os.kill(first, signal.SIGKILL)
-    exit = rig.end(job)
-    assert exit.zygote_lost
+    monkeypatch.setattr(rig.zygote, "answer_seconds", 1.0)
+    os.kill(first, signal.SIGSTOP)
+    with pytest.raises(ZygoteLostError):
+        rig.runner.run(rig.zygote.start_job(order))
+    remove_job_folder(Path(order.folder))
+    assert rig.end(job).zygote_lost
     assert members(job.pid) == 0
     assert rig.confined("return 'runs'").did == "runs"
     assert rig.zygote.pid != first
+
+
+def test_a_zygote_that_does_not_say_that_a_job_has_ended_is_killed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = rig.start(SPAWN)
+    monkeypatch.setattr(rig.zygote, "answer_seconds", 1.0)
+    os.kill(rig.zygote.pid, signal.SIGSTOP)
+    os.kill(job.pid, signal.SIGKILL)
+    assert rig.runner.run(asyncio.wait_for(asyncio.shield(job.exited), 30)).zygote_lost
+    rig.end(job)
 
 
 def test_a_job_whose_group_cannot_be_noted_is_ended(rig: Rig) -> None:
