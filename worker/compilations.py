@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from bessemer.contract.job import Compilation, EventType
+from bessemer.contract.job import Compilation
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.store.errors import FencedError
 from bessemer.store.queue import Task
@@ -20,8 +20,6 @@ from worker.order import CompileWork
 from worker.retry import unless_lost
 from worker.tracing import JobTrace, traced_job
 from worker.workbench import SLOTS, Workbench
-
-MAX_EVENTS = 100_000
 
 
 class CompilationTask(Undertaking):
@@ -64,10 +62,8 @@ class CompilationTask(Undertaking):
         return requested
 
     def lost_workers(self) -> tuple[str, ...]:
-        """Those of the events that say who started, but for the last."""
-        events = self._jobs.events_after(self._id, 0, MAX_EVENTS)
-        *lost, _ = (str(event.data["worker"]) for event in events if event.type is EventType.STARTED)
-        return tuple(lost)
+        """As the events tell."""
+        return self._jobs.lost_workers(self._id)
 
     async def attempt(self, claim: int, lost_attempts: int) -> Problem | None:
         """Compile under the user's eyes, and take in what the child leaves."""

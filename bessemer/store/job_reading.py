@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from bessemer.contract.base import JobId, now
-from bessemer.contract.job import Compilation, CompilationPage, Event, JobState
+from bessemer.contract.job import Compilation, CompilationPage, Event, EventType, JobState
 from bessemer.contract.listing import EVERYTHING, CompilationFilter
 from bessemer.store.database import Database
 from bessemer.store.errors import FencedError
@@ -69,6 +69,23 @@ class JobReader:
         )
         with self._database.read() as connection:
             return tuple(to_event(row) for row in connection.execute(query))
+
+    def lost_workers(self, job_id: JobId) -> tuple[str, ...]:
+        """Who had the lost attempts in hand, in order: after each, the next one counted one more."""
+        query = (
+            sa.select(EVENTS.c.data)
+            .where(EVENTS.c.job == job_id, EVENTS.c.type == EventType.STARTED.value)
+            .order_by(EVENTS.c.seq)
+        )
+        with self._database.read() as connection:
+            attempts = connection.execute(query).scalars().all()
+        # those that an earlier version began do not say how many were lost before
+        counts = [int(attempt.get("lost_attempts", 0)) for attempt in attempts]
+        return tuple(
+            str(attempt["worker"])
+            for attempt, before, after in zip(attempts, counts, counts[1:], strict=False)
+            if after > before
+        )
 
     def event_counts(self, job_ids: Collection[JobId]) -> dict[JobId, tuple[int, bool]]:
         """How many events each of the jobs has, and whether it is final; unknown ids are left out."""

@@ -122,14 +122,14 @@ class Jobs(JobReader):
                     "started_at": sa.func.coalesce(JOBS.c.started_at, now()),
                 }
             )
-            .returning(JOBS.c.attempt, JOBS.c.last_seq)
+            .returning(JOBS.c.attempt, JOBS.c.last_seq, JOBS.c.lost_attempts)
         )
         with self._database.write() as connection:
             row = connection.execute(taken).one_or_none()
             if row is None:
                 cancel_job(connection, job_id, asked_to_stop(JOBS))
                 return None
-            data = {"attempt": row.attempt, "worker": worker_id}
+            data = {"attempt": row.attempt, "worker": worker_id, "lost_attempts": row.lost_attempts}
             record_event(connection, job_id, row.last_seq, EventType.STARTED, data)
             return int(row.attempt)
 

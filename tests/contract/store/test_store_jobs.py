@@ -185,7 +185,7 @@ def test_a_lost_workers_job_is_taken_over_from_its_beginning(jobs: Jobs) -> None
     assert jobs.start(JOB, "worker-2") == 2
     job = get(jobs)
     assert (job.attempt, job.worker, job.stages, job.sandbox) == (2, "worker-2", (), None)
-    assert jobs.events_after(JOB, 4)[0].data == {"attempt": 2, "worker": "worker-2"}
+    assert jobs.events_after(JOB, 4)[0].data == {"attempt": 2, "worker": "worker-2", "lost_attempts": 1}
 
 
 @pytest.mark.parametrize("handed_back", [False, True], ids=["lost", "handed back"])
@@ -201,6 +201,17 @@ def test_an_attempt_counts_as_lost_unless_it_was_handed_back(jobs: Jobs, handed_
         with pytest.raises(FencedError):
             ask("job-0001", 1)
     assert jobs.last_seq("job-0001", 2) == 3
+
+
+def test_the_workers_that_lost_an_attempt_are_known_and_no_others(jobs: Jobs) -> None:
+    jobs.submit(JOB, a_request())
+    assert jobs.lost_workers(JOB) == ()
+    for attempt, worker in enumerate(("stopped", "lost", "full", "lost", "gone", "last"), start=1):
+        assert jobs.start(JOB, worker) == attempt
+        if worker in ("stopped", "full"):
+            jobs.hand_back(JOB, attempt)
+    assert jobs.lost_workers(JOB) == ("lost", "lost", "gone")
+    assert get(jobs).lost_attempts == 3
 
 
 @pytest.mark.parametrize("move", OWNERS_MOVES)
