@@ -4,6 +4,7 @@ import asyncio
 import logging
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 
 from bessemer.contract.capability import Capability, Needs, lacks
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
@@ -15,14 +16,16 @@ from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
 from bessemer.telemetry.traces import open_tracer
 from worker.answering import served
-from worker.errors import SandboxIncompleteError
+from worker.errors import SandboxIncompleteError, WorkplaceError
 from worker.metrics import WorkerMetrics
 from worker.presence import Presence
 from worker.pulse import Pulse
 from worker.settings import WorkerSettings
 from worker.supervisor import Supervisor
-from worker.workplace import claim_workplace, share_turns
+from worker.workplace import claim_workplace, share_turns, sweep_abandoned
 from worker.zygote_handle import Zygote
+
+SWEEP_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +49,7 @@ async def run_supervisor(settings: WorkerSettings, store_settings: StoreSettings
         try:
             with served(metrics.registry, pulse, settings.metrics_host, settings.metrics_port):
                 presence = await _prepare(supervisor, zygote, settings, pulse)
-                await _work(supervisor, presence, store, store_settings, metrics)
+                await _work(supervisor, presence, store, store_settings, settings.work_dir, metrics)
         finally:
             await asyncio.shield(zygote.stop())
             await asyncio.shield(asyncio.to_thread(tracer.close))
@@ -68,6 +71,7 @@ async def _work(
     presence: Presence,
     store: Store,
     store_settings: StoreSettings,
+    work_dir: Path,
     metrics: WorkerMetrics,
 ) -> None:
     lease_seconds = store_settings.worker_lost_seconds
@@ -81,9 +85,21 @@ async def _work(
             async with asyncio.TaskGroup() as group:
                 group.create_task(presence.keep(store.workers, lease_seconds))
                 group.create_task(_reap(reaper, lease_seconds / LOOKS_PER_LEASE))
+                group.create_task(_sweep(work_dir))
                 group.create_task(consumer.run(supervisor.handle))
         finally:
             await asyncio.shield(asyncio.to_thread(_leave, reaper, supervisor.worker_id))
+
+
+async def _sweep(work_dir: Path) -> None:
+    """Remove what others on this host left, again and again: they may never come back to it."""
+    while True:
+        try:
+            if count := await asyncio.to_thread(sweep_abandoned, work_dir):
+                log.warning("removed what %d supervisors had left in %s", count, work_dir)
+        except (OSError, WorkplaceError) as error:
+            log.warning("what supervisors left in %s cannot be removed: %s", work_dir, error)
+        await asyncio.sleep(SWEEP_SECONDS)
 
 
 async def _reap(reaper: Reaper, interval_seconds: float) -> None:

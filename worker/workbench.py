@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.store.errors import BlobMissingError, DamagedError
-from bessemer.store.queue import Loss, PostponedError, Postponement, TaskKind
+from bessemer.store.queue import QUEUES, Loss, PostponedError, Postponement, QueueName, TaskKind
 from bessemer.store.store import Store
 from worker.ending import Ending
 from worker.errors import ZygoteLostError
@@ -25,8 +25,10 @@ from worker.settings import WorkerSettings
 from worker.workplace import Workplace
 from worker.zygote_handle import Zygote
 
-SLOTS = {TaskKind.COMPILE: 0, TaskKind.PREFLIGHT: 1, TaskKind.INSPECT: 1, TaskKind.INVOKE: 1}
-PROBE_SLOT = 2
+SLOTS = {kind: list(QueueName).index(QUEUES[kind]) for kind in TaskKind}
+"""One slot per queue, as a worker has one task of each in hand at a time."""
+
+PROBE_SLOT = len(QueueName)
 
 log = logging.getLogger(__name__)
 

@@ -51,11 +51,22 @@ def claim_workplace(work_dir: Path) -> Iterator[Workplace]:
     """
     with _claim(work_dir) as index, _claim(HOST_USERS) as users:
         folder = work_dir / str(index)
-        place = Workplace(folder, users, GroupsFile(folder / "groups"))
-        place.groups.sweep()
-        _clear(place.jobs)
+        place = _place(folder, users)
+        _sweep(place)
         yield place
         _clear(place.jobs)
+
+
+def sweep_abandoned(work_dir: Path) -> int:
+    """End and remove what crashed supervisors left in those parts of the work folder that nobody holds.
+
+    A part where nothing is left is not even locked: a supervisor that comes back finds its own.
+
+    Returns:
+        How many parts there were.
+    """
+    parts = [folder for folder in work_dir.iterdir() if folder.name.isdecimal()]
+    return sum(_sweep_free(folder) for folder in parts if any(folder.glob("jobs/*")))
 
 
 def share_turns(lock: Path) -> None:
@@ -84,15 +95,42 @@ def _claim(parent: Path) -> Iterator[int]:
 def _lock_first_free(parent: Path) -> tuple[int, int]:
     for index in range(MAX_PLACES):
         folder = parent / str(index)
-        _make_passable(folder)
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            continue
-        return index, lock
+        lock = _lock(folder)
+        if lock is not None:
+            return index, lock
     raise WorkplaceError(f"{MAX_PLACES} supervisors use {parent} already")
+
+
+def _lock(folder: Path) -> int | None:
+    """The descriptor that holds a numbered folder; None where somebody else holds it."""
+    _make_passable(folder)
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _sweep_free(folder: Path) -> bool:
+    lock = _lock(folder)
+    if lock is None:
+        return False
+    try:
+        _sweep(_place(folder, 0))
+    finally:
+        os.close(lock)
+    return True
+
+
+def _place(folder: Path, users: int) -> Workplace:
+    return Workplace(folder, users, GroupsFile(folder / "groups"))
+
+
+def _sweep(place: Workplace) -> None:
+    place.groups.sweep()
+    _clear(place.jobs)
 
 
 def _make_passable(folder: Path) -> None:

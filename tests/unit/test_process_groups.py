@@ -9,7 +9,7 @@ import pytest
 from worker.errors import WorkplaceError
 from worker.groups import Group, GroupsFile, outlives, signal_group
 from worker.processes import Process, read_process
-from worker.workplace import claim_workplace
+from worker.workplace import claim_workplace, sweep_abandoned
 
 
 def process(pid: int, group: int, start_ticks: int, session: int | None = None) -> Process:
@@ -90,6 +90,15 @@ def test_jobs_of_a_crashed_supervisor_are_removed(tmp_path: Path) -> None:
     with claim_workplace(tmp_path / "work") as place:
         assert not left.exists()
         assert place.jobs.is_dir()
+
+
+def test_jobs_of_a_crashed_supervisor_that_never_comes_back_are_removed_by_another(tmp_path: Path) -> None:
+    with claim_workplace(tmp_path / "work") as place:
+        left, running = place.folder.parent / "7" / "jobs" / "job", place.jobs / "job"
+        for folder in (left, running):
+            folder.mkdir(parents=True)
+        assert [sweep_abandoned(tmp_path / "work") for _ in range(2)] == [1, 0]
+        assert (left.exists(), running.exists()) == (False, True)
 
 
 def test_a_work_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
