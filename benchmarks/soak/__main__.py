@@ -18,13 +18,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.machine import SERVICE_PACKAGES, Machine, describe
-from benchmarks.soak.audit import left_after, left_while_running, lost_jobs
+from benchmarks.soak.audit import left_after, left_while_running, lost_invocations, lost_jobs
 from benchmarks.soak.load import Users
 from benchmarks.soak.site import Site, running_site
 from benchmarks.soak.victims import Kill, Killer, zygotes
 from benchmarks.soak.wishes import Followed
 from bessemer.store.store import Store, open_store
-from bessemer.store.tables import JOBS
+from bessemer.store.tables import INVOCATIONS, JOBS
 from examples.environment import forget_settings
 from worker.processes import read_process
 
@@ -51,6 +51,7 @@ class Summary(BaseModel):
     kills_by_process: dict[str, int]
     kills_by_stage: dict[str, int]
     jobs_by_end: dict[str, int]
+    invocations_by_end: dict[str, int]
     lost_attempts: int
     most_attempts: int
     cancel_seconds: Quantiles | None
@@ -93,10 +94,11 @@ class Soak:
                     users.stop()
                 self._console.print("looking for what was lost or is left …")
                 lost = [*lost_jobs(store, users.harvest.followed), *users.harvest.troubles]
+                lost += lost_invocations(store, users.harvest.invoked)
                 lost += [f"a model was rejected: {code}" for code in users.harvest.rejected]
                 left = left_while_running(site)
                 self._note_zygotes(site)
-                ends, lost_attempts, most_attempts = _rows(store)
+                jobs, invocations = _rows(store, JOBS), _rows(store, INVOCATIONS)
             finally:
                 store.close()
         left += left_after(site, sorted(self._zygotes))
@@ -110,9 +112,10 @@ class Soak:
             kills=len(self._made),
             kills_by_process=Counter(kill.kind.value for kill in self._made),
             kills_by_stage=Counter(stage for kill in self._made for stage in kill.stages or ("idle",)),
-            jobs_by_end=ends,
-            lost_attempts=lost_attempts,
-            most_attempts=most_attempts,
+            jobs_by_end=_ends(jobs),
+            invocations_by_end=_ends(invocations),
+            lost_attempts=sum(row.lost_attempts for row in (*jobs, *invocations)),
+            most_attempts=max((row.attempt for row in (*jobs, *invocations)), default=0),
             cancel_seconds=_quantiles(users.harvest.followed),
             lost=lost,
             left=left,
@@ -149,18 +152,21 @@ def _quantiles(followed: Sequence[Followed]) -> Quantiles | None:
     return Quantiles(count=len(seconds), median=round(median(seconds), 2), most=round(max(seconds), 2))
 
 
-def _rows(store: Store) -> tuple[dict[str, int], int, int]:
+def _rows(store: Store, table: sa.Table) -> Sequence[sa.Row[tuple[str, int, int]]]:
     with store.database.read() as connection:
-        rows = connection.execute(sa.select(JOBS.c.state, JOBS.c.attempt, JOBS.c.lost_attempts)).all()
-    return (
-        Counter(row.state for row in rows),
-        sum(row.lost_attempts for row in rows),
-        max((row.attempt for row in rows), default=0),
-    )
+        return connection.execute(sa.select(table.c.state, table.c.attempt, table.c.lost_attempts)).all()
+
+
+def _ends(rows: Sequence[sa.Row[tuple[str, int, int]]]) -> dict[str, int]:
+    return Counter(row.state for row in rows)
 
 
 def main() -> int:
     """Soak, write the summary, print its line; 1 where anything was lost or is left."""
+    if os.geteuid() != 0:
+        sys.exit(
+            "the soak is to be run as root: what jobs have left is told by their users, whom only root has"
+        )
     forget_settings()
     kills, seed = int(os.environ.get("KILLS", "200")), int(os.environ.get("SEED", "1"))
     database = os.environ.get("DATABASE", "sqlite")

@@ -10,10 +10,11 @@ import sqlalchemy as sa
 
 from benchmarks.soak.site import ABANDONED_UPLOAD_SECONDS, Site
 from benchmarks.soak.wishes import Followed, Wish
+from bessemer.contract.invocation import Invocation
 from bessemer.contract.job import Compilation, Event, EventType, JobState
 from bessemer.store.artifacts import INCOMING
 from bessemer.store.store import Store
-from bessemer.store.tables import JOBS
+from bessemer.store.tables import INVOCATIONS, JOBS
 from worker.processes import processes, user_of
 from worker.settings import WorkerSettings
 from worker.workplace import USERS_PER_WORKER
@@ -29,6 +30,7 @@ ENDS = {
     Wish.TUNE: {JobState.SUCCEEDED},
     Wish.PREFLIGHT: {JobState.SUCCEEDED},
     Wish.CANCEL: {JobState.CANCELLED, JobState.SUCCEEDED},
+    Wish.INVOKE: {JobState.SUCCEEDED},
 }
 """A cancel may come after the end. What nobody followed (its submission's answer was lost) is to succeed."""
 
@@ -40,6 +42,32 @@ def lost_jobs(store: Store, followed: Sequence[Followed]) -> list[str]:
         ids = list(connection.execute(sa.select(JOBS.c.id)).scalars())
     faults = [fault for job_id in ids for fault in _faults(store, job_id, seen.get(job_id))]
     return faults + [f"{job_id}: its row is gone" for job_id in seen.keys() - set(ids)]
+
+
+def lost_invocations(store: Store, seen: Sequence[str]) -> list[str]:
+    """Every invocation that did not end well, or whose outputs are wrong; those too that nobody followed."""
+    with store.database.read() as connection:
+        ids = list(connection.execute(sa.select(INVOCATIONS.c.id)).scalars())
+    faults = [fault for invocation_id in ids for fault in _invocation_faults(store, invocation_id)]
+    return faults + [f"invocation {invocation_id}: its row is gone" for invocation_id in set(seen) - set(ids)]
+
+
+def _invocation_faults(store: Store, invocation_id: str) -> list[str]:
+    invocation = store.invocations.get(invocation_id)
+    assert invocation is not None
+    found = invocation_faults(invocation)
+    if invocation.artifact is not None and (fault := _blob_fault(store, invocation.artifact.digest)):
+        found.append(fault)
+    return [f"invocation {invocation_id}: {fault}" for fault in found]
+
+
+def invocation_faults(invocation: Invocation) -> list[str]:
+    """Whether an invocation ended as its user may expect."""
+    if invocation.state is not JobState.SUCCEEDED:
+        return [
+            f"ended {invocation.state}: {invocation.problem.code if invocation.problem else 'no problem'}"
+        ]
+    return [] if invocation.artifact is not None else ["has no outputs"]
 
 
 def _faults(store: Store, job_id: str, seen: Followed | None) -> list[str]:

@@ -9,12 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+import numpy as np
 import torch
 
 from benchmarks.soak.wishes import Followed, Wish
 from bessemer import BenchmarkOptions, Client, Stage, TuneOptions
 from bessemer.client import Job
 from bessemer.contract.base import now
+from bessemer.contract.invocation import MAX_RUNS
 from bessemer.contract.job import Event, EventType, JobState
 from bessemer.contract.problem import ErrorCode
 from bessemer.errors import (
@@ -33,11 +35,13 @@ BENCHMARK_SECONDS = 0.2
 NEW_MODEL = 0.2
 LONGEST_STAGE_SECONDS = 2.0
 OUTAGE_SECONDS = 600.0
+INVOCATIONS = 5
+IMAGE = np.ones((1, 784), np.float32)
 
 Result = TypeVar("Result")
 
 
-WEIGHTS = {Wish.COMPILE: 4, Wish.TUNE: 3, Wish.PREFLIGHT: 2, Wish.CANCEL: 2}
+WEIGHTS = {Wish.COMPILE: 3, Wish.TUNE: 3, Wish.PREFLIGHT: 2, Wish.CANCEL: 2, Wish.INVOKE: 3}
 
 
 @dataclass
@@ -45,6 +49,7 @@ class Harvest:
     """What all users together have seen."""
 
     followed: list[Followed] = field(default_factory=list)
+    invoked: list[str] = field(default_factory=list)
     rejected: list[ErrorCode] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
 
@@ -95,6 +100,9 @@ class Users:
             seconds = (followed.events[-1].at - asked_at).total_seconds()
             followed = replace(followed, cancel_seconds=max(0.0, seconds))
         self.harvest.followed.append(followed)
+        if wish is Wish.INVOKE:
+            for _ in range(INVOCATIONS):
+                self.harvest.invoked.append(_invoke(job))
 
 
 class Models:
@@ -145,6 +153,16 @@ def _post(client: Client, model: bytes, wish: Wish) -> Job:
         benchmark=BenchmarkOptions(seconds=BENCHMARK_SECONDS),
         stop_after=Stage.TRANSLATE if wish is Wish.PREFLIGHT else None,
     )
+
+
+def _invoke(job: Job) -> str:
+    """Run what was compiled, as often as can be asked for; the id of what went well.
+
+    Raises:
+        InvocationFailedError, InvocationCancelledError: it did not.
+    """
+    asked = outlasting(lambda: job.submit_invocation({"x": IMAGE}, MAX_RUNS))
+    return outlasting(lambda: job.wait_for_invocation(asked)).id
 
 
 def _cancel(job: Job, dice: random.Random) -> bool:

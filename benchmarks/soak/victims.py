@@ -15,7 +15,7 @@ from benchmarks.soak.site import Kept, Site
 from bessemer.contract.job import JobState
 from bessemer.contract.model import ModelState
 from bessemer.store.store import Store
-from bessemer.store.tables import JOBS, MODELS
+from bessemer.store.tables import INVOCATIONS, JOBS, MODELS
 from worker.retry import MAX_LOST_ATTEMPTS
 
 LONGEST_PAUSE_SECONDS = 4.0
@@ -103,13 +103,25 @@ class Killer:
         models = sa.select(MODELS.c.inspector).where(
             MODELS.c.state == ModelState.INSPECTING.value, MODELS.c.lost_attempts >= last
         )
+        invocations = sa.select(INVOCATIONS.c.worker).where(
+            INVOCATIONS.c.state == JobState.RUNNING.value, INVOCATIONS.c.lost_attempts >= last
+        )
         with self._store.database.read() as connection:
-            return {*connection.execute(jobs).scalars(), *connection.execute(models).scalars()}
+            return {
+                worker
+                for query in (jobs, models, invocations)
+                for worker in connection.execute(query).scalars()
+            }
 
     def _stages(self, worker: str) -> tuple[str, ...]:
-        query = sa.select(JOBS.c.stage).where(JOBS.c.state == JobState.RUNNING.value, JOBS.c.worker == worker)
+        """Of its compilations, and ``invoke`` for each of its invocations."""
+        jobs = sa.select(JOBS.c.stage).where(JOBS.c.state == JobState.RUNNING.value, JOBS.c.worker == worker)
+        invocations = sa.select(sa.literal("invoke")).where(
+            INVOCATIONS.c.state == JobState.RUNNING.value, INVOCATIONS.c.worker == worker
+        )
         with self._store.database.read() as connection:
-            return tuple(stage or "start" for stage in connection.execute(query).scalars())
+            stages = [stage or "start" for stage in connection.execute(jobs).scalars()]
+            return (*stages, *connection.execute(invocations).scalars())
 
 
 def _of_kind(worker: Kept, kind: Kind) -> list[int]:

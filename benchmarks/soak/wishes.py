@@ -14,6 +14,7 @@ class Wish(StrEnum):
     TUNE = "tune"
     PREFLIGHT = "preflight"
     CANCEL = "cancel"
+    INVOKE = "invoke"
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.soak.audit import event_faults
-from bessemer.contract.job import Event, EventType, JobState
+from benchmarks.soak.audit import event_faults, invocation_faults
+from bessemer.contract.invocation import OUTPUTS, Invocation
+from bessemer.contract.job import Artifact, Event, EventType, JobState
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 QUEUED, SUCCEEDED = ("queued", {}), ("succeeded", {})
@@ -32,6 +33,7 @@ def events(*told: Told) -> list[Event]:
     ]
 
 
+OUTPUTS_KEPT = Artifact(name=OUTPUTS, digest="0" * 64, size_bytes=1, media_type="application/zip")
 STRAIGHT = (QUEUED, started(1), began("capture"), ended("capture"), began("tune"), ended("tune"), SUCCEEDED)
 TAKEN_OVER = (QUEUED, started(1), began("capture"), started(2), began("capture"), ended("capture"), SUCCEEDED)
 
@@ -64,3 +66,29 @@ def test_a_number_that_is_missing_is_a_fault() -> None:
 
 def test_an_end_that_the_row_denies_is_a_fault() -> None:
     assert event_faults(events(*STRAIGHT), JobState.FAILED) != []
+
+
+@pytest.mark.parametrize(
+    ("state", "artifact", "faults"),
+    [
+        (JobState.SUCCEEDED, OUTPUTS_KEPT, []),
+        (JobState.SUCCEEDED, None, ["has no outputs"]),
+        (JobState.FAILED, None, ["ended failed: no problem"]),
+        (JobState.CANCELLED, None, ["ended cancelled: no problem"]),
+        (JobState.RUNNING, None, ["ended running: no problem"]),
+    ],
+)
+def test_an_invocation_is_to_succeed_and_to_have_outputs(
+    state: JobState, artifact: Artifact | None, faults: list[str]
+) -> None:
+    invocation = Invocation(
+        id="an-invocation",
+        compilation="a-compilation",
+        state=state,
+        inputs="0" * 64,
+        inputs_bytes=1,
+        runs=1,
+        artifact=artifact,
+        created_at=MOMENT,
+    )
+    assert invocation_faults(invocation) == faults
