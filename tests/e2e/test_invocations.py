@@ -1,11 +1,14 @@
 """Compiled libraries run on workers as they run at their users'."""
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save
 
 from bessemer.client import Client, Job
 from bessemer.errors import InvocationFailedError
@@ -38,6 +41,21 @@ def test_outputs_are_those_of_the_model_and_runs_are_timed(job: Job, tmp_path: P
     assert invocation.latency.runs == 5
     with np.load(job.download_outputs(invocation, tmp_path / "outputs.npz")) as outputs:
         (output,) = (outputs[spec.name] for spec in invocation.outputs)
+    expected = EXAMPLES["mlp"].build().eval()(torch.from_numpy(values)).detach().numpy()
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_safetensors_file_is_run_over_http(service: str, job: Job) -> None:
+    (name,) = (spec.name for spec in job.report().inputs)
+    values = np.random.default_rng(8).standard_normal((2, 784), dtype=np.float32)
+    path = f"/v1/compilations/{job.id}/invocations?runs=0"
+    with httpx.Client(base_url=service, timeout=60) as api:
+        asked = api.post(path, content=save({name: values}))
+        assert asked.status_code == 202, asked.text
+        job.wait_for_invocation(job.invocation(asked.json()["id"]))
+        outputs = api.get(f"{asked.headers['Location']}/outputs")
+    with np.load(io.BytesIO(outputs.content)) as file:
+        (output,) = file.values()
     expected = EXAMPLES["mlp"].build().eval()(torch.from_numpy(values)).detach().numpy()
     np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
 

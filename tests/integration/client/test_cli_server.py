@@ -11,11 +11,15 @@ import time
 from pathlib import Path
 
 import pytest
-from client_samples import DIGEST, MODEL, Stagehand
+from client_samples import DIGEST, MODEL, SANDBOX, Stagehand
 
 from bessemer.client import Client
+from bessemer.contract.base import now
 from bessemer.contract.job import Compilation, CompilationPage, JobState
 from bessemer.contract.model import Model, ModelState
+from bessemer.contract.queue import TaskKind
+from bessemer.contract.service import RunningTask, Worker, WorkerList
+from bessemer.contract.stage import Stage
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_SECONDS = 120
@@ -237,6 +241,32 @@ def test_models_are_listed(server: str, client: Client, stagehand: Stagehand, mo
     stagehand.inspect(DIGEST)
     ran = bessemer(server, "models", "--state", "ready", "--format", "pt2")
     assert re.search(rf"{DIGEST}  ready  pt2 +7 +{len(MODEL)} B", ran.stdout)
+
+
+def test_workers_are_listed_with_what_they_run(server: str, stagehand: Stagehand) -> None:
+    running = RunningTask(kind=TaskKind.COMPILE, id="a-long-job", began_at=now(), stage=Stage.TUNE)
+    stagehand.store.workers.beat(
+        Worker(
+            id="w1",
+            host="build-1",
+            processor="EPYC",
+            mcpu="znver4",
+            cores=2,
+            versions={"torch": "2.13.0"},
+            sandbox=SANDBOX,
+            running=(running,),
+            seen_at=now(),
+        )
+    )
+    told, document = bessemer(server, "workers"), bessemer(server, "workers", "--json")
+    with stagehand.store.workers.leaving("w1", stagehand.store.workers.beats()["w1"]) as gone:
+        assert gone
+    heading, row = told.stdout.splitlines()
+    assert heading.split()[:5] == ["worker", "host", "processor", "mcpu", "cores"]
+    assert row.split()[:5] == ["w1", "build-1", "EPYC", "znver4", "2"]
+    assert "compile a-long-job tune for" in row
+    (worker,) = WorkerList.model_validate_json(document.stdout).items
+    assert worker.running == (running,)
 
 
 def test_targets_are_listed(server: str) -> None:

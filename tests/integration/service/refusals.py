@@ -53,6 +53,7 @@ class Refusal:
         code: of the problem.
         told: words of its detail or its advice: what is wrong, and what to do.
         at: a file, a module's path, or a field that the problem names besides.
+        line: of that file.
         status: of the last answer; ``ACCEPTED`` where it is the job that fails.
         fields: of the request.
         digest: the upload is said to have this one.
@@ -67,6 +68,7 @@ class Refusal:
     fields: Mapping[str, Any] = field(default_factory=dict)
     digest: str | None = None
     declared_bytes: int | None = None
+    line: int | None = None
 
 
 def unrecognized(make: Callable[[], bytes], *told: str) -> Refusal:
@@ -78,9 +80,20 @@ def misasked(told: str, at: str, **fields: Any) -> Refusal:
 
 
 def failed(
-    make: Callable[[], bytes], code: ErrorCode, *told: str, at: str | None = None, **fields: Any
+    make: Callable[[], bytes],
+    code: ErrorCode,
+    *told: str,
+    at: str | None = None,
+    line: int | None = None,
+    **fields: Any,
 ) -> Refusal:
-    return Refusal(make, code, told, at, ACCEPTED, fields)
+    return Refusal(make, code, told, at, ACCEPTED, fields, line=line)
+
+
+def line_of(source: str) -> int:
+    """Where something stands in the file of the refused models."""
+    (line,) = [n for n, text in enumerate(Path(SOURCE).read_text().splitlines(), 1) if source in text]
+    return line
 
 
 def doubled() -> bytes:
@@ -268,7 +281,10 @@ REFUSALS: dict[str, Refusal] = {
         at="inner",
     ),
     "unsupported operators in the source": failed(
-        lambda: exported(Unsupported(), PAIR), ErrorCode.OPERATOR_UNSUPPORTED, at=SOURCE
+        lambda: exported(Unsupported(), PAIR),
+        ErrorCode.OPERATOR_UNSUPPORTED,
+        at=SOURCE,
+        line=line_of("torch.special.airy_ai(x)"),
     ),
     "a model that raises": failed(
         lambda: scripted(Raising()),
@@ -276,6 +292,7 @@ REFUSALS: dict[str, Refusal] = {
         "ValueError: one at a time",
         "Run it in torch",
         at=SOURCE,
+        line=line_of('raise ValueError("one at a time")'),
         **inputs(),
     ),
     "a graph that raises": failed(

@@ -28,6 +28,7 @@ def test_bad_input_is_named_with_what_to_do_and_where(
     text = f"{answer.problem.detail}\n{answer.problem.advice}"
     assert [told for told in row.told if told not in text] == [], text
     assert row.at is None or row.at in places(answer.problem)
+    assert row.line in {None, *(place.line for place in answer.problem.places if place.file == row.at)}
     assert answer.attempts <= 1
     assert answer.problem.status < 500
 

@@ -21,6 +21,8 @@ from bessemer.store.tables import INVOCATIONS
 from bessemer.telemetry.traces import open_tracer
 from tests.integration.otlp_collector import collecting
 from worker.groups import Group, GroupsFile
+from worker.journal import InvocationJournal
+from worker.messages import Confined, Message
 from worker.supervisor import Supervisor
 
 Rig = Any
@@ -80,6 +82,21 @@ def test_an_invocation_that_somebody_kills_from_outside_is_done_on_the_next_atte
     assert (done.state, done.attempt, done.lost_attempts) == (JobState.SUCCEEDED, 2, 1)
     assert done.artifact.name == OUTPUTS
     assert not groups_noted(rig.place.folder)
+
+
+def test_an_invocation_is_confined_as_its_compilation_was(
+    rig: Rig, compilation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Message] = []
+
+    def listen(_journal: InvocationJournal, message: Message) -> None:
+        told.append(message)
+
+    monkeypatch.setattr(InvocationJournal, "write", listen)
+    assert handled(rig, asked(rig, compilation)).state is JobState.SUCCEEDED
+    (confined,) = (message for message in told if isinstance(message, Confined))
+    assert confined.sandbox.complete
+    assert confined.sandbox == rig.store.jobs.get(compilation).sandbox
 
 
 def test_an_invocation_whose_artifact_store_is_away_waits_and_loses_no_attempt(
