@@ -11,7 +11,7 @@ import zstandard
 from bessemer.bundle.manifest import ARCHIVE, CHECKSUMS, LIBRARY, MANIFEST, BundleFile, Manifest
 from bessemer.contract.base import now
 from bessemer.contract.job import Artifact, Figures, Progress
-from bessemer.contract.model import Inspection, ModelFormat, Signature
+from bessemer.contract.model import Inspection, ModelFormat, ModelState, Signature
 from bessemer.contract.problem import ErrorCode, Problem, SourcePlace, make_problem
 from bessemer.contract.report import BaselineResult, Latency, StageTime
 from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxStatus
@@ -88,8 +88,11 @@ class Stagehand:
     folder: Path
 
     def inspect(self, digest: str) -> None:
-        """Find the model to be a ``.pt2``."""
-        self._inspected(digest, INSPECTION)
+        """Find the model to be a ``.pt2``, unless that is known already."""
+        model = self.store.models.get(digest)
+        assert model is not None
+        if model.state is not ModelState.READY:
+            self._inspected(digest, INSPECTION)
 
     def reject(self, digest: str, code: ErrorCode = ErrorCode.MODEL_NOT_RECOGNIZED) -> None:
         """Find the model to be none, or fail to inspect it."""
