@@ -12,7 +12,7 @@ from bessemer.contract.options import TuneOptions
 from examples.local_service import local_service
 from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save
-from worker.processes import processes
+from worker.supervisor.processes import processes
 
 ROUNDS = 12
 SEARCH = TuneOptions(trials=4096, spaces={"*": "metaschedule"})

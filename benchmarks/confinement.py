@@ -9,8 +9,8 @@ from worker.job_folder import make_job_folder
 from worker.messages import Confined
 from worker.order import ProbeWork, StartJob
 from worker.settings import WorkerSettings
-from worker.workplace import Workplace, claim_workplace
-from worker.zygote_handle import Zygote
+from worker.supervisor.workplace import Workplace, claim_workplace
+from worker.supervisor.zygote_handle import Zygote
 
 ROUNDS = 30
 AIM_MS = 50.0

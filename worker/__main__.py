@@ -11,8 +11,8 @@ from bessemer.store.settings import StoreSettings, read_settings
 from bessemer.telemetry.logs import LogSettings, set_up_logs
 from bessemer.telemetry.traces import TelemetryMissingError
 from worker.errors import WorkerError
-from worker.life import run_supervisor
 from worker.settings import WorkerSettings
+from worker.supervisor.life import run_supervisor
 
 
 async def _run(settings: WorkerSettings, store_settings: StoreSettings) -> None:

@@ -11,8 +11,6 @@ from bessemer.contract.target import ResolvedTarget, resolve_target
 from worker.candidates.server import fork_server
 from worker.candidates.threads import use_threads
 from worker.errors import JobError
-from worker.inspection.machine_code import ASSEMBLY, LLVM_IR
-from worker.inspection.recorder import IrRecorder
 from worker.job_folder import JobFolder
 from worker.machine import threads_here
 from worker.measure.turns import ANY_TIME, SharedTurns, Turns
@@ -23,6 +21,8 @@ from worker.pipeline.pipeline import Reached, run_pipeline
 from worker.pipeline.stopped import write_stopped
 from worker.pipeline.types import NO_RECORDER, Benchmarked, Upload, Workshop, made_from
 from worker.pipeline.witness import Witness
+from worker.snapshots.machine_code import ASSEMBLY, LLVM_IR
+from worker.snapshots.recorder import IrRecorder
 from worker.statistics import largest
 from worker.targets import refuse_unrunnable
 from worker.teller import Teller

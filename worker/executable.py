@@ -16,10 +16,10 @@ from bessemer.contract.problem import ErrorCode
 from worker.argument_checks import PIPELINE, trust_own_tensors
 from worker.candidates.link import LinkError, link_shared
 from worker.errors import failure_of
-from worker.inspection.machine_code import write_sources
 from worker.kernels.kernel import Kernel
 from worker.kernels.linking import architecture_of, kernels_among, libraries_of, objects_of, place_beside
 from worker.shared_memory import share_storage
+from worker.snapshots.machine_code import write_sources
 
 _MOST_PARTS = 8
 _KERNELS_PER_PART = 3

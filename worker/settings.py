@@ -8,7 +8,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from bessemer.contract.sandbox import SandboxMode
 from worker.order import Confinement, MeasuringLock, Rlimits
-from worker.watch import Limits
+from worker.supervisor.watch import Limits
 
 KIBIBYTE = 1 << 10
 MEBIBYTE = 1 << 20

@@ -26,7 +26,7 @@ from benchmarks.soak.wishes import Followed
 from bessemer.store.store import Store, open_store
 from bessemer.store.tables import INVOCATIONS, JOBS
 from examples.environment import forget_settings
-from worker.processes import read_process
+from worker.supervisor.processes import read_process
 
 RESULTS = Path(__file__).parents[1] / "results"
 

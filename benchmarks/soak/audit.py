@@ -15,9 +15,9 @@ from bessemer.contract.job import Compilation, Event, EventType, JobState
 from bessemer.store.artifacts import INCOMING
 from bessemer.store.store import Store
 from bessemer.store.tables import INVOCATIONS, JOBS
-from worker.processes import processes, user_of
 from worker.settings import WorkerSettings
-from worker.workplace import USERS_PER_WORKER
+from worker.supervisor.processes import processes, user_of
+from worker.supervisor.workplace import USERS_PER_WORKER
 
 SETTLE_SECONDS = 60.0
 MOST_WORKERS = 16

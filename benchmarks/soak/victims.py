@@ -16,7 +16,7 @@ from bessemer.contract.job import JobState
 from bessemer.contract.model import ModelState
 from bessemer.store.store import Store
 from bessemer.store.tables import INVOCATIONS, JOBS, MODELS
-from worker.retry import MAX_LOST_ATTEMPTS
+from worker.supervisor.retry import MAX_LOST_ATTEMPTS
 
 LONGEST_PAUSE_SECONDS = 4.0
 PATIENCE_SECONDS = 60.0

@@ -14,10 +14,10 @@ from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from worker.compiling import compiled
 from worker.errors import OperatorsUnsupportedError
-from worker.inspection.machine_code import ASSEMBLY, LLVM_IR
 from worker.pipeline import pipeline
 from worker.pipeline.pipeline import FAILURES, PIPELINE, StageFailedError, run_pipeline
 from worker.pipeline.types import Upload, Workshop
+from worker.snapshots.machine_code import ASSEMBLY, LLVM_IR
 
 
 class Notes:

@@ -10,9 +10,9 @@ from bessemer.contract.job import Figures
 from bessemer.contract.report import Latency
 from bessemer.contract.target import ResolvedTarget
 from bessemer.store.artifacts import open_artifacts
-from worker.collect import collect, collect_left
 from worker.errors import MisbehavedError
 from worker.messages import Compiled
+from worker.supervisor.collect import collect, collect_left
 
 LIMIT_BYTES = 1 << 20
 LATENCY = Latency(runs=1, min_ms=1, p50_ms=1, p90_ms=1, p99_ms=1, mean_ms=1, stddev_ms=0)

@@ -3,9 +3,9 @@
 import pytest
 
 from bessemer.contract.tensor import TensorSpec, parse_tensor_spec
-from worker.crash import crash_site
 from worker.errors import JobError
 from worker.formats.sizes import input_bytes, refuse_oversized
+from worker.supervisor.crash import crash_site
 
 PYTHON = """a line of the model
 Fatal Python error: Segmentation fault

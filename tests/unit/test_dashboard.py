@@ -16,7 +16,7 @@ from bessemer.contract.problem import ERRORS, ErrorCode
 from bessemer.store.queue import TaskKind
 from bessemer.telemetry import metrics
 from bessemer.telemetry.metrics import Kind, Metric
-from worker.metrics import OWN_FAULTS, WorkerMetrics
+from worker.supervisor.metrics import OWN_FAULTS, WorkerMetrics
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DASHBOARD = json.loads((DEPLOY / "grafana" / "bessemer.json").read_text())

@@ -7,8 +7,8 @@ from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import LINUX_X86_64, PresetTarget, ResolvedTarget
-from worker.ending import Ending, conclude, refuse_early_end
 from worker.messages import Compiled, Failed, Inspected
+from worker.supervisor.ending import Ending, conclude, refuse_early_end
 
 INSPECTED = Inspected(
     inspection=Inspection(format=ModelFormat.PT2, signature=Signature(input_names=("x",), parameters=1))

@@ -17,8 +17,8 @@ from bessemer.store.queue import Loss, PostponedError, Postponement, QueueName, 
 from bessemer.telemetry import metrics
 from bessemer.telemetry.metrics import Kind, Metric
 from worker.messages import ProgressMade, StageFinished, StageStarted
-from worker.metrics import WorkerMetrics
-from worker.usage import Usage
+from worker.supervisor.metrics import WorkerMetrics
+from worker.supervisor.usage import Usage
 
 EVERY = tuple({metric.name: metric for metric in (*metrics.APP, *metrics.WORKER)}.values())
 BASE_UNITS = ("_seconds", "_bytes")

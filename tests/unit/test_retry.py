@@ -8,8 +8,8 @@ from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.queue import Loss
 from bessemer.store.errors import FencedError, StoreUnavailableError
 from worker.errors import AttemptLostError, failure_of
-from worker.patience import Patience, waits
-from worker.retry import is_given_up, lost, retry_helps, unless_lost
+from worker.supervisor.patience import Patience, waits
+from worker.supervisor.retry import is_given_up, lost, retry_helps, unless_lost
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from bessemer.contract.problem import ErrorCode
-from worker.job import CANCEL_POLL_SECONDS
-from worker.usage import Usage
-from worker.watch import (
+from worker.supervisor.job import CANCEL_POLL_SECONDS
+from worker.supervisor.usage import Usage
+from worker.supervisor.watch import (
     CLOSE_INTERVAL_SECONDS,
     INTERVAL_SECONDS,
     TICK_SECONDS,
@@ -113,8 +113,8 @@ class Resting:
 
 
 async def test_a_late_rest_is_no_jobs_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.watch.TICK_SECONDS", 0.001)
-    monkeypatch.setattr("worker.watch.INTERVAL_SECONDS", 0.001)
+    monkeypatch.setattr("worker.supervisor.watch.TICK_SECONDS", 0.001)
+    monkeypatch.setattr("worker.supervisor.watch.INTERVAL_SECONDS", 0.001)
     job = Resting(tmp_path)
     assert await watch(job, AMPLE, lambda: False) is None
     assert job.rests == 1
@@ -130,7 +130,7 @@ class Endless(Resting):
 async def test_a_cancelled_job_is_killed_at_the_next_look_whatever_its_watcher_waits_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker.watch.TICK_SECONDS", 0.001)
+    monkeypatch.setattr("worker.supervisor.watch.TICK_SECONDS", 0.001)
     job = Endless(tmp_path)
     answers = iter([False, False, False, True])
     verdict = await watch(job, AMPLE, lambda: next(answers))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from worker.usage import Meter, deleted_bytes, folder_use, memory_bytes
+from worker.supervisor.usage import Meter, deleted_bytes, folder_use, memory_bytes
 
 BLOCK = 4096
 

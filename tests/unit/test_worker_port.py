@@ -7,10 +7,10 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from worker.answering import served
 from worker.errors import MetricsPortError
-from worker.metrics import WorkerMetrics
-from worker.pulse import Pulse
+from worker.supervisor.answering import served
+from worker.supervisor.metrics import WorkerMetrics
+from worker.supervisor.pulse import Pulse
 
 
 class Clock:

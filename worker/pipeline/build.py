@@ -12,8 +12,8 @@ from bessemer.bundle.manifest import LIBRARY
 from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError
 from worker.executable import build_library
-from worker.inspection.machine_code import join_sources
 from worker.pipeline.types import Built, Tuned, Workshop
+from worker.snapshots.machine_code import join_sources
 from worker.targets import tvm_target
 
 _GLOBALS = re.compile(r"^\s*Globals \(#\d+\): \[(?P<names>.*)\]$", re.MULTILINE)

@@ -11,8 +11,8 @@ from torch.export.graph_signature import InputKind
 from bessemer.contract.preflight import OperatorUse, Preflight
 from bessemer.contract.stage import Stage
 from worker.errors import JobError
-from worker.inspection.work import flops_of, peak_bytes, tensor_bytes
 from worker.pipeline.translate import calls_of, decomposed
+from worker.snapshots.work import flops_of, peak_bytes, tensor_bytes
 from worker.torchscript.attributes import memory_of
 from worker.translation.importer import Importer, operator_name
 

@@ -23,8 +23,8 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.target import ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
-from worker.inspection.snapshots import NoRecorder, Recorder
 from worker.machine import threads_here
+from worker.snapshots.snapshots import NoRecorder, Recorder
 
 if TYPE_CHECKING:
     import numpy as np

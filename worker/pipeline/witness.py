@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from bessemer.contract.stage import Stage
-from worker.inspection.snapshots import Recorder
 from worker.pipeline.types import Translated, Tuned
+from worker.snapshots.snapshots import Recorder
 
 
 class Telling(Protocol):

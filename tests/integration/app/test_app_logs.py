@@ -35,7 +35,9 @@ def line(form: LogFormat, message: str, *arguments: object, error: bool = False)
         raise ValueError("postgresql://me:secret@host/db")
     except ValueError:
         exc_info = sys.exc_info() if error else None
-    record = logging.LogRecord("worker.job", logging.WARNING, "job.py", 1, message, arguments, exc_info)
+    record = logging.LogRecord(
+        "worker.supervisor.job", logging.WARNING, "job.py", 1, message, arguments, exc_info
+    )
     return make_formatter(form).format(record)
 
 
@@ -45,7 +47,7 @@ def test_a_line_of_json_has_its_time_level_logger_message_and_what_it_is_about()
     assert entry.pop("time").endswith("+00:00")
     assert entry == {
         "level": "WARNING",
-        "logger": "worker.job",
+        "logger": "worker.supervisor.job",
         "message": "job abc",
         "worker": "w1",
         "job": "abc",
@@ -56,8 +58,8 @@ def test_a_line_of_json_has_its_time_level_logger_message_and_what_it_is_about()
 def test_a_line_of_text_ends_with_what_it_is_about() -> None:
     with log_fields(job="abc", attempt=2):
         text = line(LogFormat.TEXT, "lost")
-    assert text.endswith("WARNING worker.job: lost [job=abc attempt=2]")
-    assert line(LogFormat.TEXT, "lost").endswith("worker.job: lost")
+    assert text.endswith("WARNING worker.supervisor.job: lost [job=abc attempt=2]")
+    assert line(LogFormat.TEXT, "lost").endswith("worker.supervisor.job: lost")
 
 
 @pytest.mark.parametrize("form", LogFormat)

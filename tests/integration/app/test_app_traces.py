@@ -18,7 +18,7 @@ from bessemer.store.store import Store
 from bessemer.telemetry.traces import open_tracer, valid_traceparent
 from tests.integration.otlp_collector import Collector, collecting
 from worker.messages import StageFinished, StageStarted
-from worker.tracing import traced_job
+from worker.supervisor.tracing import traced_job
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CLIENTS_SPAN = "b7ad6b7169203331"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bessemer.cli.processes import Family
-from worker.processes import read_process
+from worker.supervisor.processes import read_process
 
 ROOT = Path(__file__).parents[3]
 SLEEPER = (sys.executable, "-c", "import time; time.sleep(60)")

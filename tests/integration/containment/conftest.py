@@ -18,12 +18,12 @@ from worker.errors import MisbehavedError
 from worker.job_folder import JobFolder, make_job_folder, remove_job_folder, seal
 from worker.messages import Confined, Message
 from worker.order import InspectWork, StartJob
-from worker.processes import processes
-from worker.running_job import Exit, RunningJob
 from worker.settings import GIBIBYTE, WorkerSettings
-from worker.watch import Limits, Verdict, watch
-from worker.workplace import Workplace, claim_workplace
-from worker.zygote_handle import Zygote
+from worker.supervisor.processes import processes
+from worker.supervisor.running_job import Exit, RunningJob
+from worker.supervisor.watch import Limits, Verdict, watch
+from worker.supervisor.workplace import Workplace, claim_workplace
+from worker.supervisor.zygote_handle import Zygote
 
 SLOT_UID_BASE = 64_000
 UNREACHABLE = {"limit_processes": 100_000, "limit_memory_bytes": 1024 * GIBIBYTE}

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from worker.processes import read_process
 from worker.sandbox.identity import has_capability
 from worker.sandbox.kernel import CAP_DAC_READ_SEARCH
+from worker.supervisor.processes import read_process
 
 Rig = Any
 

@@ -18,9 +18,9 @@ import pytest
 from worker.errors import ZygoteLostError
 from worker.job_folder import remove_job_folder
 from worker.order import ANSWERS, Exited
-from worker.processes import processes, read_process
-from worker.workplace import claim_workplace
-from worker.zygote_handle import CHECKOUT
+from worker.supervisor.processes import processes, read_process
+from worker.supervisor.workplace import claim_workplace
+from worker.supervisor.zygote_handle import CHECKOUT
 
 Rig = Any
 SPAWN = """
@@ -36,8 +36,8 @@ SUPERVISOR = """
     from worker.job_folder import make_job_folder, seal
     from worker.order import InspectWork, StartJob
     from worker.settings import WorkerSettings
-    from worker.workplace import claim_workplace
-    from worker.zygote_handle import Zygote
+    from worker.supervisor.workplace import claim_workplace
+    from worker.supervisor.zygote_handle import Zygote
 
     async def main():
         model, work = map(Path, sys.argv[1:])

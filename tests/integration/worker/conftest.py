@@ -19,14 +19,14 @@ from bessemer.store.artifacts import INCOMING
 from bessemer.store.queue import Task
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
-from worker.hands import Hands
-from worker.metrics import WorkerMetrics
-from worker.presence import Presence
-from worker.pulse import Pulse
 from worker.settings import GIBIBYTE, WorkerSettings
-from worker.supervisor import Supervisor
-from worker.workplace import Workplace, claim_workplace
-from worker.zygote_handle import Zygote
+from worker.supervisor.hands import Hands
+from worker.supervisor.metrics import WorkerMetrics
+from worker.supervisor.presence import Presence
+from worker.supervisor.pulse import Pulse
+from worker.supervisor.supervisor import Supervisor
+from worker.supervisor.workplace import Workplace, claim_workplace
+from worker.supervisor.zygote_handle import Zygote
 
 SLOT_UID_BASE = 66_000
 

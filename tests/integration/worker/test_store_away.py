@@ -27,16 +27,16 @@ from bessemer.store.workers import Workers
 from examples.local_postgresql import postgresql_server
 from tests.integration.malicious_models import malicious_model
 from worker import job
-from worker.ending import Ending
-from worker.hands import Hands
-from worker.job import run_job
 from worker.job_folder import make_job_folder, remove_job_folder, seal
-from worker.journal import CompilationJournal, Journal, SilentJournal
 from worker.messages import Inspected, Message
 from worker.order import InspectWork, Ready, StartJob
-from worker.patience import Patience
-from worker.presence import Presence
-from worker.pulse import Pulse
+from worker.supervisor.ending import Ending
+from worker.supervisor.hands import Hands
+from worker.supervisor.job import run_job
+from worker.supervisor.journal import CompilationJournal, Journal, SilentJournal
+from worker.supervisor.patience import Patience
+from worker.supervisor.presence import Presence
+from worker.supervisor.pulse import Pulse
 
 Rig = Any
 NOWHERE = make_url("postgresql+psycopg://127.0.0.1:1/nothing")

@@ -20,10 +20,10 @@ from bessemer.store.queue import Task, TaskKind
 from bessemer.store.tables import INVOCATIONS
 from bessemer.telemetry.traces import open_tracer
 from tests.integration.otlp_collector import collecting
-from worker.groups import Group, GroupsFile
-from worker.journal import InvocationJournal
 from worker.messages import Confined, Message
-from worker.supervisor import Supervisor
+from worker.supervisor.groups import Group, GroupsFile
+from worker.supervisor.journal import InvocationJournal
+from worker.supervisor.supervisor import Supervisor
 
 Rig = Any
 NUMBERS = itertools.count(1)

@@ -21,13 +21,13 @@ from bessemer.contract.stage import Stage
 from bessemer.contract.target import MAX_CORES
 from bessemer.store.queue import Loss, Task, TaskKind
 from bessemer.telemetry.traces import NoTracer
-from worker.attempts import see_through
-from worker.compilations import CompilationTask
-from worker.hands import Hands
 from worker.measure.turns import SharedTurns, open_lock
-from worker.metrics import WorkerMetrics
-from worker.retry import MAX_LOST_ATTEMPTS
-from worker.workbench import Workbench
+from worker.supervisor.attempts import see_through
+from worker.supervisor.compilations import CompilationTask
+from worker.supervisor.hands import Hands
+from worker.supervisor.metrics import WorkerMetrics
+from worker.supervisor.retry import MAX_LOST_ATTEMPTS
+from worker.supervisor.workbench import Workbench
 
 Rig = Any
 SLEEP = "import time\ntime.sleep({seconds})"

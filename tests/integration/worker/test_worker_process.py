@@ -25,7 +25,7 @@ from bessemer.store.queue import Task
 from bessemer.store.reaper import Leases, Reaper
 from examples.local_postgresql import LocalPostgresql, postgresql_server
 from tests.integration.otlp_collector import Collector, collecting
-from worker.zygote_handle import CHECKOUT
+from worker.supervisor.zygote_handle import CHECKOUT
 
 OUTAGE_SECONDS = 3 * LEASE_SECONDS
 

@@ -18,7 +18,7 @@ from bessemer.store.dbos_queue import open_queue
 from bessemer.store.queue import Queue
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
-from worker.zygote_handle import CHECKOUT
+from worker.supervisor.zygote_handle import CHECKOUT
 
 LIVE_SECONDS = 10.0
 LEASE_SECONDS = 3.0

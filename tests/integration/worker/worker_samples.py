@@ -10,7 +10,7 @@ from bessemer.contract.tensor import TensorSpec
 from bessemer.store.queue import Task, TaskKind
 from bessemer.store.store import Store
 from tests.integration.malicious_models import malicious_model
-from worker.processes import processes
+from worker.supervisor.processes import processes
 
 WAIT_SECONDS = 120.0
 

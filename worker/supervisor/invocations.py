@@ -10,17 +10,17 @@ from bessemer.store.errors import BlobMissingError, DamagedError, FencedError
 from bessemer.store.queue import TaskKind
 from bessemer.telemetry.logs import log_fields
 from bessemer.telemetry.traces import Tracer
-from worker.attempts import Undertaking
-from worker.collect import collect_file
-from worker.ending import as_problem, conclude
 from worker.errors import MisbehavedError
 from worker.job_folder import JobFolder
-from worker.journal import InvocationJournal
 from worker.messages import Invoked
 from worker.order import InvokeWork
-from worker.retry import unless_lost
-from worker.tracing import traced_job
-from worker.workbench import SLOTS, Workbench
+from worker.supervisor.attempts import Undertaking
+from worker.supervisor.collect import collect_file
+from worker.supervisor.ending import as_problem, conclude
+from worker.supervisor.journal import InvocationJournal
+from worker.supervisor.retry import unless_lost
+from worker.supervisor.tracing import traced_job
+from worker.supervisor.workbench import SLOTS, Workbench
 
 
 class InvocationTask(Undertaking):

@@ -12,8 +12,8 @@ from typing import Self
 from pydantic import ValidationError
 
 from worker.errors import MisbehavedError
-from worker.groups import Group, GroupsFile, kill_group
 from worker.messages import MAX_LINE_BYTES, MESSAGES, Message
+from worker.supervisor.groups import Group, GroupsFile, kill_group
 
 MAX_MESSAGES_BYTES = 1 << 26
 """What a job may say in all: more is no honest job's."""

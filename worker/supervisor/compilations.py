@@ -8,18 +8,18 @@ from bessemer.store.errors import FencedError
 from bessemer.store.queue import Task
 from bessemer.telemetry.logs import log_fields
 from bessemer.telemetry.traces import Tracer
-from worker.attempts import Undertaking
-from worker.collect import collect, collect_left
-from worker.ending import as_problem, conclude, refuse_early_end
 from worker.errors import MisbehavedError
-from worker.hands import Hands
 from worker.job_folder import JobFolder
-from worker.journal import CompilationJournal
 from worker.messages import Compiled, Message
 from worker.order import CompileWork
-from worker.retry import unless_lost
-from worker.tracing import JobTrace, traced_job
-from worker.workbench import SLOTS, Workbench
+from worker.supervisor.attempts import Undertaking
+from worker.supervisor.collect import collect, collect_left
+from worker.supervisor.ending import as_problem, conclude, refuse_early_end
+from worker.supervisor.hands import Hands
+from worker.supervisor.journal import CompilationJournal
+from worker.supervisor.retry import unless_lost
+from worker.supervisor.tracing import JobTrace, traced_job
+from worker.supervisor.workbench import SLOTS, Workbench
 
 
 class CompilationTask(Undertaking):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from worker.messages import Message
-from worker.usage import Usage
+from worker.supervisor.usage import Usage
 
 
 class Observer(Protocol):

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from functools import partial
 
 from bessemer.store.errors import FencedError, StoreUnavailableError
-from worker.collect import log_tail
-from worker.ending import Ending
 from worker.errors import MisbehavedError, ZygoteLostError
 from worker.job_folder import JobFolder
-from worker.journal import Journal
 from worker.messages import Compiled, Confined, Failed, Inspected, Invoked
-from worker.observing import UNOBSERVED, Observer
 from worker.order import StartJob
-from worker.patience import Patience
-from worker.running_job import RunningJob
-from worker.watch import Limits, watch
-from worker.zygote_handle import Zygote
+from worker.supervisor.collect import log_tail
+from worker.supervisor.ending import Ending
+from worker.supervisor.journal import Journal
+from worker.supervisor.observing import UNOBSERVED, Observer
+from worker.supervisor.patience import Patience
+from worker.supervisor.running_job import RunningJob
+from worker.supervisor.watch import Limits, watch
+from worker.supervisor.zygote_handle import Zygote
 
 CANCEL_POLL_SECONDS = 0.25
 LAST_WORDS_SECONDS = 5.0

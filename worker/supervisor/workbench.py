@@ -11,19 +11,19 @@ from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.store.errors import BlobMissingError, DamagedError
 from bessemer.store.queue import QUEUES, Loss, PostponedError, Postponement, QueueName, TaskKind
 from bessemer.store.store import Store
-from worker.ending import Ending
 from worker.errors import ZygoteLostError
-from worker.job import run_job
 from worker.job_folder import JobFolder, make_job_folder, remove_job_folder, seal
-from worker.journal import Journal
-from worker.metrics import WorkerMetrics
-from worker.observing import UNOBSERVED, Observer, Observers
 from worker.order import StartJob, Work
-from worker.patience import Patience
-from worker.presence import default_worker_id
 from worker.settings import WorkerSettings
-from worker.workplace import Workplace
-from worker.zygote_handle import Zygote
+from worker.supervisor.ending import Ending
+from worker.supervisor.job import run_job
+from worker.supervisor.journal import Journal
+from worker.supervisor.metrics import WorkerMetrics
+from worker.supervisor.observing import UNOBSERVED, Observer, Observers
+from worker.supervisor.patience import Patience
+from worker.supervisor.presence import default_worker_id
+from worker.supervisor.workplace import Workplace
+from worker.supervisor.zygote_handle import Zygote
 
 SLOTS = {kind: list(QueueName).index(QUEUES[kind]) for kind in TaskKind}
 """One slot per queue, as a worker has one task of each in hand at a time."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
-from worker.crash import crash_site
 from worker.messages import Compiled, Failed, Inspected, Invoked, Message
 from worker.signals import signal_name
+from worker.supervisor.crash import crash_site
 
 Result = Compiled | Inspected | Invoked
 

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.processes import Process, processes, read_process, user_of
+from worker.supervisor.processes import Process, processes, read_process, user_of
 
 KILL_DEADLINE_SECONDS = 30.0
 _STEP_SECONDS = 0.005

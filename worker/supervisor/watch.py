@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bessemer.contract.problem import ErrorCode
-from worker.usage import Meter, Usage
+from worker.supervisor.usage import Meter, Usage
 
 INTERVAL_SECONDS = 0.15
 CLOSE_INTERVAL_SECONDS = 0.05

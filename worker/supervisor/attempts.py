@@ -12,8 +12,8 @@ from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.store.errors import FencedError, StoreUnavailableError
 from bessemer.store.queue import Loss, PostponedError, Postponement, TaskKind
 from worker.errors import AttemptLostError
-from worker.retry import is_full, is_given_up, lost
-from worker.workbench import Workbench
+from worker.supervisor.retry import is_full, is_given_up, lost
+from worker.supervisor.workbench import Workbench
 
 log = logging.getLogger(__name__)
 

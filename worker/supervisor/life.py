@@ -15,15 +15,15 @@ from bessemer.store.reaper import LOOKS_PER_LEASE, Leases, Reaper
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
 from bessemer.telemetry.traces import open_tracer
-from worker.answering import served
 from worker.errors import SandboxIncompleteError, WorkplaceError
-from worker.metrics import WorkerMetrics
-from worker.presence import Presence
-from worker.pulse import Pulse
 from worker.settings import WorkerSettings
-from worker.supervisor import Supervisor
-from worker.workplace import claim_workplace, share_turns, sweep_abandoned
-from worker.zygote_handle import Zygote
+from worker.supervisor.answering import served
+from worker.supervisor.metrics import WorkerMetrics
+from worker.supervisor.presence import Presence
+from worker.supervisor.pulse import Pulse
+from worker.supervisor.supervisor import Supervisor
+from worker.supervisor.workplace import claim_workplace, share_turns, sweep_abandoned
+from worker.supervisor.zygote_handle import Zygote
 
 SWEEP_SECONDS = 60.0
 

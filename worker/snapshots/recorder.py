@@ -10,7 +10,7 @@ import zstandard
 
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS, MAX_TEXT_BYTES, IrListing, IrStep, IrText
 from bessemer.contract.stage import Stage
-from worker.inspection.counts import count_module
+from worker.snapshots.counts import count_module
 
 MAX_TOTAL_BYTES = 1 << 26
 """Of all texts and diffs of a job before compression; beyond it, only counts and times are kept."""

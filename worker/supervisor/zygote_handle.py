@@ -16,11 +16,11 @@ from typing import TypeVar
 import worker
 from bessemer.contract.sandbox import SandboxMode
 from worker.errors import ZygoteLostError
-from worker.groups import Group, GroupsFile
 from worker.order import ANSWERS, Answer, Confinement, Exited, Ready, Started, StartJob
-from worker.processes import private_bytes, read_process
-from worker.running_job import Exit, RunningJob, end_group, open_voice
 from worker.sandbox.environment import ZYGOTE_ENVIRONMENT
+from worker.supervisor.groups import Group, GroupsFile
+from worker.supervisor.processes import private_bytes, read_process
+from worker.supervisor.running_job import Exit, RunningJob, end_group, open_voice
 
 IMPORT_SECONDS = 180.0
 STOP_SECONDS = 35.0

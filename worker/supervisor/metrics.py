@@ -12,7 +12,7 @@ from bessemer.store.queue import PostponedError, Postponement, TaskKind
 from bessemer.telemetry import metrics
 from bessemer.telemetry.losses import LossMetrics
 from worker.messages import Message, ProgressMade, StageFinished, StageStarted
-from worker.usage import Usage
+from worker.supervisor.usage import Usage
 
 LIMITS = frozenset(code for code in ErrorCode if code.value.startswith("limit-")) | {ErrorCode.TIMEOUT}
 OWN_FAULTS = (

@@ -10,8 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from worker.job_folder import JobFolder
-from worker.processes import Process, may_trace, private_bytes, processes, proportional_bytes, user_of
 from worker.sandbox.kernel import file_user
+from worker.supervisor.processes import (
+    Process,
+    may_trace,
+    private_bytes,
+    processes,
+    proportional_bytes,
+    user_of,
+)
 
 MAX_DEPTH = 64
 ROLL_CALL_SECONDS = 1.0

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from worker.errors import WorkplaceError
-from worker.groups import GroupsFile
 from worker.job_folder import remove_job_folder
 from worker.measure.turns import open_lock
+from worker.supervisor.groups import GroupsFile
 
 HOST_USERS = Path(f"/tmp/bessemer-users-{os.geteuid()}")
 """Where supervisors with different work folders agree on who takes which users."""

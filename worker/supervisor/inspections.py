@@ -6,13 +6,13 @@ from bessemer.contract.base import Digest
 from bessemer.contract.model import Inspection
 from bessemer.contract.problem import Problem
 from bessemer.store.queue import TaskKind
-from worker.attempts import Undertaking
-from worker.ending import as_problem, conclude
-from worker.journal import SilentJournal
 from worker.messages import Inspected
 from worker.order import InspectWork
-from worker.retry import unless_lost
-from worker.workbench import SLOTS, Workbench
+from worker.supervisor.attempts import Undertaking
+from worker.supervisor.ending import as_problem, conclude
+from worker.supervisor.journal import SilentJournal
+from worker.supervisor.retry import unless_lost
+from worker.supervisor.workbench import SLOTS, Workbench
 
 
 class InspectionTask(Undertaking):

@@ -10,20 +10,20 @@ from bessemer.store.queue import Task, TaskKind
 from bessemer.store.store import Store
 from bessemer.telemetry.logs import log_fields
 from bessemer.telemetry.traces import NoTracer, Tracer
-from worker.attempts import Undertaking, see_through
-from worker.compilations import CompilationTask
 from worker.errors import ZygoteLostError
-from worker.hands import Hands
-from worker.inspections import InspectionTask
-from worker.invocations import InvocationTask
-from worker.journal import SilentJournal
 from worker.messages import Confined, Message
-from worker.metrics import WorkerMetrics
 from worker.order import ProbeWork
 from worker.settings import WorkerSettings
-from worker.workbench import PROBE_SLOT, Workbench
-from worker.workplace import Workplace
-from worker.zygote_handle import Zygote
+from worker.supervisor.attempts import Undertaking, see_through
+from worker.supervisor.compilations import CompilationTask
+from worker.supervisor.hands import Hands
+from worker.supervisor.inspections import InspectionTask
+from worker.supervisor.invocations import InvocationTask
+from worker.supervisor.journal import SilentJournal
+from worker.supervisor.metrics import WorkerMetrics
+from worker.supervisor.workbench import PROBE_SLOT, Workbench
+from worker.supervisor.workplace import Workplace
+from worker.supervisor.zygote_handle import Zygote
 
 
 class Supervisor:

@@ -13,10 +13,10 @@ from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.service import Worker
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.workers import Workers
-from worker.hands import Hands
 from worker.machine import processor
 from worker.order import Ready
-from worker.pulse import Pulse
+from worker.supervisor.hands import Hands
+from worker.supervisor.pulse import Pulse
 
 BEATS_PER_LEASE = 5
 
