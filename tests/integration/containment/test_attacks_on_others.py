@@ -100,6 +100,7 @@ def test_a_pickle_finds_no_secret_in_its_own_environment(rig: Rig, monkeypatch: 
         "PATH",
         "TMPDIR",
         "TVM_NUM_THREADS",
+        "TVM_THREAD_POOL_SPIN_COUNT",
         "USER",
     }
     assert set(rig.confined(look).did) <= expected
