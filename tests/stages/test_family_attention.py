@@ -102,7 +102,7 @@ def calls_of(module: tvm.IRModule, name: str) -> int:
     return found.count(name)
 
 
-@fuzz(14)
+@fuzz(10)
 @given(mcpu=st.sampled_from(TARGETS), case=cases)
 def test_attention_computes_what_numpy_computes(
     server: CandidateClient, tmp_path: Path, mcpu: str, case: Case

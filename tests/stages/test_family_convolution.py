@@ -115,7 +115,7 @@ def _followed(plain: torch.Tensor, case: Convolution) -> torch.Tensor:
     return torch.clamp(result, 0, 6) if case.activation == "clip" else result
 
 
-@fuzz(12)
+@fuzz(9)
 @given(case=convolutions, mcpu=st.sampled_from(TARGETS))
 def test_a_convolution_of_any_shape_is_right(
     server: CandidateClient, tmp_path: Path, case: Convolution, mcpu: str
@@ -132,7 +132,7 @@ def test_a_convolution_whose_weights_outgrow_the_cache_is_right(
     check_convolution(server, case, "x86-64-v3", tmp_path)
 
 
-@fuzz(12)
+@fuzz(9)
 @given(case=convolutions, mcpu=st.sampled_from(TARGETS), channels=st.integers(2, 20))
 def test_a_depthwise_convolution_of_any_shape_is_right(
     server: CandidateClient, tmp_path: Path, case: Convolution, mcpu: str, channels: int
@@ -169,7 +169,7 @@ pools = st.builds(
 )
 
 
-@fuzz(12)
+@fuzz(9)
 @given(case=pools, mcpu=st.sampled_from(TARGETS))
 def test_a_pool_of_any_shape_is_right(server: CandidateClient, tmp_path: Path, case: Pool, mcpu: str) -> None:
     data = numbers((2, 3, *case.image), "float32", 0)

@@ -151,7 +151,7 @@ def check(server: CandidateClient, case: Convolution, mcpu: str, folder: Path) -
     np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
 
 
-@fuzz(10)
+@fuzz(8)
 @given(case=convolutions(transposed=False), mcpu=st.sampled_from(TARGETS))
 def test_a_convolution_of_any_dimension_is_right(
     server: CandidateClient, tmp_path: Path, case: Convolution, mcpu: str
@@ -159,7 +159,7 @@ def test_a_convolution_of_any_dimension_is_right(
     check(server, case, mcpu, tmp_path)
 
 
-@fuzz(14)
+@fuzz(8)
 @given(case=convolutions(transposed=True), mcpu=st.sampled_from(TARGETS))
 def test_a_transposed_convolution_of_any_dimension_is_right(
     server: CandidateClient, tmp_path: Path, case: Convolution, mcpu: str

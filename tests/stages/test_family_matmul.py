@@ -59,7 +59,7 @@ linears = st.builds(
 )
 
 
-@fuzz(14)
+@fuzz(10)
 @given(mcpu=st.sampled_from(TARGETS), case=linears)
 def test_a_linear_layer_computes_what_numpy_computes(
     server: CandidateClient, tmp_path: Path, mcpu: str, case: Linear
@@ -128,7 +128,7 @@ products = st.builds(
 )
 
 
-@fuzz(14)
+@fuzz(10)
 @given(mcpu=st.sampled_from(TARGETS), case=products)
 def test_a_product_of_variables_computes_what_numpy_computes(
     server: CandidateClient, tmp_path: Path, mcpu: str, case: Batched

@@ -70,7 +70,7 @@ cases = st.builds(
 )
 
 
-@fuzz(18)
+@fuzz(12)
 @given(mcpu=st.sampled_from(TARGETS), case=cases)
 def test_an_operator_along_rows_computes_what_numpy_computes(
     server: CandidateClient, tmp_path: Path, mcpu: str, case: Rows
