@@ -50,6 +50,8 @@ PANELS = (
     Panel("Reading a job, 99th percentile", "ms", lambda load: load.get_one.p99_ms),
     Panel("Memory of the app", "MiB", lambda load: load.memory_mib),
     Panel("From submission to a worker's hand, median", "ms", lambda load: load.dispatch.p50_ms),
+    Panel("From an event to its follower, median", "ms", lambda load: load.event_at_work.p50_ms),
+    Panel("Reading /metrics, median", "ms", lambda load: load.scrape.p50_ms),
 )
 
 

@@ -5,45 +5,63 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+
+from bessemer.telemetry import metrics
 
 SUBMITTERS = 8
 READERS = 4
 PAGE = 50
 REQUEST_SECONDS = 120.0
 
-Timed = Callable[[], Awaitable[httpx.Response]]
+_FOLLOWERS = re.compile(rf"^{metrics.EVENT_FOLLOWERS.name} (\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Scrapes:
+    """Readings of ``/metrics``, one after the other: the seconds of each, and what the last one gave."""
+
+    seconds: list[float]
+    page_bytes: int
+    followers: int
 
 
 class Clients:
-    """Many clients of one app."""
+    """Many clients of one app.
+
+    Attributes:
+        model: the digest of a model that they may compile.
+        jobs: the ids of those that wait at the usual priority.
+    """
 
     def __init__(self, http: httpx.AsyncClient, model: str) -> None:
-        self._http = http
-        self._model = model
-        self.jobs: list[str] = []
+        self.http = http
+        self.model = model
+        self.jobs: set[str] = set()
 
     async def submit(self, priority: int = 0) -> str:
         """Submit a job and return its id."""
-        body = {"model": self._model, "target": "host", "priority": priority}
-        response = await self._http.post("/v1/compilations", json=body)
+        body = {"model": self.model, "target": "host", "priority": priority}
+        response = await self.http.post("/v1/compilations", json=body)
         response.raise_for_status()
         return str(response.json()["id"])
 
-    async def fill(self, queued: int) -> tuple[list[float], float]:
-        """Submit until so many jobs are queued; the seconds of each request, and of all together."""
-        missing = iter(range(queued - len(self.jobs)))
+    async def submit_many(self, count: int) -> tuple[list[float], float]:
+        """Submit so many more jobs; the seconds of each request, and of all together."""
+        missing = iter(range(count))
         seconds: list[float] = []
 
         async def submitter() -> None:
             for _ in missing:
                 start = time.perf_counter()
-                self.jobs.append(await self.submit())
+                self.jobs.add(await self.submit())
                 seconds.append(time.perf_counter() - start)
 
         start = time.perf_counter()
@@ -52,12 +70,22 @@ class Clients:
 
     async def read_jobs(self, count: int) -> list[float]:
         """Read queued jobs at random; the seconds of each request."""
-        ids = random.Random(0).choices(self.jobs, k=count)
+        ids = random.Random(0).choices(sorted(self.jobs), k=count)
         return await self._read([f"/v1/compilations/{job_id}" for job_id in ids])
 
     async def read_pages(self, count: int) -> list[float]:
         """Read the newest page of the list; the seconds of each request."""
         return await self._read([f"/v1/compilations?limit={PAGE}"] * count)
+
+    async def scrape(self, count: int) -> Scrapes:
+        """Read the metrics as Prometheus does: one reading at a time."""
+        seconds = []
+        for _ in range(count):
+            start = time.perf_counter()
+            response = (await self.http.get("/metrics")).raise_for_status()
+            seconds.append(time.perf_counter() - start)
+        found = _FOLLOWERS.search(response.text)
+        return Scrapes(seconds, len(response.content), int(float(found[1])) if found else 0)
 
     async def _read(self, paths: list[str]) -> list[float]:
         left = iter(paths)
@@ -66,34 +94,11 @@ class Clients:
         async def reader() -> None:
             for path in left:
                 start = time.perf_counter()
-                (await self._http.get(path)).raise_for_status()
+                (await self.http.get(path)).raise_for_status()
                 seconds.append(time.perf_counter() - start)
 
         await asyncio.gather(*(reader() for _ in range(READERS)))
         return seconds
-
-    @asynccontextmanager
-    async def following(self, count: int) -> AsyncIterator[None]:
-        """Follow as many jobs, each on a connection of its own; all have heard of their job once."""
-        heard = [asyncio.Event() for _ in range(count)]
-
-        async def follower(job_id: str, first: asyncio.Event) -> None:
-            async with self._http.stream("GET", f"/v1/compilations/{job_id}/events", timeout=None) as stream:
-                async for line in stream.aiter_lines():
-                    if line.startswith("event:"):
-                        first.set()
-
-        jobs = self.jobs[-count:] * (1 + count // len(self.jobs))
-        followers = [
-            asyncio.create_task(follower(job_id, first)) for job_id, first in zip(jobs, heard, strict=False)
-        ]
-        try:
-            await asyncio.gather(*(first.wait() for first in heard))
-            yield
-        finally:
-            for task in followers:
-                task.cancel()
-            await asyncio.gather(*followers, return_exceptions=True)
 
 
 @asynccontextmanager

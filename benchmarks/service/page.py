@@ -2,30 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.service.chart import load_chart
-from benchmarks.service.clients import READERS, SUBMITTERS
+from benchmarks.service.clients import PAGE, READERS, SUBMITTERS
+from benchmarks.service.followers import LIVELY_JOBS, SILENCE_SECONDS
 from benchmarks.service.results import Backend, Load, ServiceResults, Spread
 from benchmarks.tables import describe_machine, from_file, newest, table
+from worker.journal import PROGRESS_SECONDS
 from worker.report.words import TIMES
 
 TOPIC = "load"
 
-QUANTITIES: dict[str, Callable[[Load], float]] = {
-    f"submitted per second, {SUBMITTERS} clients at once": lambda load: load.submit_per_second,
-    "submitting, p50, ms": lambda load: load.submit.p50_ms,
-    "submitting, p99, ms": lambda load: load.submit.p99_ms,
-    "reading a job, p50, ms": lambda load: load.get_one.p50_ms,
-    "reading a job, p99, ms": lambda load: load.get_one.p99_ms,
-    "reading a page of 50, p50, ms": lambda load: load.list_page.p50_ms,
-    "reading a page of 50, p99, ms": lambda load: load.list_page.p99_ms,
-    "memory of the app, MiB": lambda load: load.memory_mib,
-    "cores used while nothing happens": lambda load: load.idle_cores,
-    "from submission to a worker's hand, p50, ms": lambda load: load.dispatch.p50_ms,
-    "from submission to a worker's hand, p99, ms": lambda load: load.dispatch.p99_ms,
-}
+
+@dataclass(frozen=True)
+class Quantity:
+    """A row of the table; ``samples`` is 0 where a figure is no statistic."""
+
+    name: str
+    value: Callable[[Load], float]
+    samples: Callable[[Load], int] = lambda _: 0
+
+
+def _spread(name: str, found: Callable[[Load], Spread]) -> tuple[Quantity, Quantity]:
+    def samples(load: Load) -> int:
+        return found(load).samples
+
+    return (
+        Quantity(f"{name}, p50, ms", lambda load: found(load).p50_ms, samples),
+        Quantity(f"{name}, p99, ms", lambda load: found(load).p99_ms, samples),
+    )
+
+
+QUANTITIES = (
+    Quantity(
+        f"submitted per second, {SUBMITTERS} clients at once",
+        lambda load: load.submit_per_second,
+        lambda load: load.submit.samples,
+    ),
+    *_spread("submitting", lambda load: load.submit),
+    *_spread("reading a job", lambda load: load.get_one),
+    *_spread(f"reading a page of {PAGE}", lambda load: load.list_page),
+    *_spread("reading `/metrics`", lambda load: load.scrape),
+    Quantity("size of `/metrics`, KiB", lambda load: round(load.metrics_bytes / 1024, 1)),
+    *_spread("from submission to a worker's hand", lambda load: load.dispatch),
+    *_spread("from an event to its follower, job at work", lambda load: load.event_at_work),
+    *_spread("from an event to its follower, job long silent", lambda load: load.event_after_silence),
+    Quantity("open event streams", lambda load: load.followers),
+    Quantity("memory of the app, MiB", lambda load: load.memory_mib),
+    Quantity("cores used while nothing happens", lambda load: load.idle_cores),
+)
 
 
 def section(folder: Path, chart: str) -> list[str]:
@@ -45,9 +73,18 @@ def section(folder: Path, chart: str) -> list[str]:
         f"`make bench-service` measures these again ({results.minutes:g} minutes). {from_file(path)} "
         f"{describe_machine(results.machine)}; load {results.load_before:.3g} before the run.",
         "",
-        f"One app process, its clients and one consumer share the machine. {results.followers} clients "
-        f"follow events while {READERS} others read. The consumer takes jobs as a worker does, and ends them "
-        "at once.",
+        "One app process, its clients and one consumer share the machine. The event streams are open from "
+        "before the first submission until after the last measurement, each of a job of its own besides "
+        f"those queued. The last {results.submissions:,} jobs of a size, where there are so many, come "
+        f"through the app from {SUBMITTERS} clients at once; the rest are written to the database before. "
+        f"{READERS} clients read jobs and pages at once, one reads `/metrics`. Jobs for the consumer come "
+        "one by one, at random moments and with the highest priority; it takes jobs as a worker does, and "
+        "ends them at once.",
+        "",
+        "An event is under way from its own `at` until its follower has it. A job at work tells of its "
+        f"progress every {PROGRESS_SECONDS:g} s on average, {LIVELY_JOBS} jobs at once; one long silent has "
+        f"told nothing for {SILENCE_SECONDS:g} s, and the app looks for its events once a second. Of 100 "
+        "samples, the 99th percentile is next to the largest.",
         "",
         f"![How one app process bears a growing queue, on SQLite and PostgreSQL]({chart})",
         "",
@@ -71,24 +108,26 @@ def table_lines(results: ServiceResults) -> list[str]:
 
 
 def _backend(backend: Backend) -> list[str]:
-    empty = _words(backend.dispatch_empty)
     sizes = [f"{load.queued:,} queued" for load in backend.loads]
-    rows = [
-        (name, *(f"{quantity(load):g}" for load in backend.loads), _growth(quantity, backend.loads))
-        for name, quantity in QUANTITIES.items()
-    ]
     return [
-        f"{backend.name}; into an empty queue, {empty} from submission to a worker's hand:",
+        f"{backend.name}; into an empty queue, without event streams, {_words(backend.dispatch_empty)} from "
+        "submission to a worker's hand:",
         "",
-        *table(("", *sizes, "growth"), rows),
+        *table(("", "samples", *sizes, "growth"), (_row(quantity, backend.loads) for quantity in QUANTITIES)),
         "",
     ]
 
 
-def _growth(quantity: Callable[[Load], float], loads: list[Load]) -> str:
-    first, last = quantity(loads[0]), quantity(loads[-1])
-    return f"{TIMES}{last / first:.2g}" if first else ""
+def _row(quantity: Quantity, loads: Sequence[Load]) -> tuple[str, ...]:
+    values = [quantity.value(load) for load in loads]
+    growth = f"{TIMES}{values[-1] / values[0]:.2g}" if values[0] else ""
+    return (quantity.name, _samples(quantity, loads), *(f"{value:g}" for value in values), growth)
+
+
+def _samples(quantity: Quantity, loads: Sequence[Load]) -> str:
+    counts = sorted({quantity.samples(load) for load in loads} - {0})
+    return " to ".join(f"{count:,}" for count in dict.fromkeys((*counts[:1], *counts[-1:])))
 
 
 def _words(found: Spread) -> str:
-    return f"{found.p50_ms:.0f} ms (p99 {found.p99_ms:.0f} ms)"
+    return f"{found.p50_ms:.0f} ms (p99 {found.p99_ms:.0f} ms, {found.samples:,} samples)"

@@ -12,7 +12,7 @@ from worker.statistics import percentile
 
 
 class Spread(BaseModel):
-    """Milliseconds of many requests."""
+    """Milliseconds of many requests or events."""
 
     samples: int
     p50_ms: float
@@ -20,31 +20,42 @@ class Spread(BaseModel):
 
 
 class Load(BaseModel):
-    """One backend with so many queued jobs.
+    """One backend with so many queued jobs, all followers connected throughout.
 
     Attributes:
-        queued: jobs in the queue.
+        queued: jobs in the queue; those that are followed come on top.
+        followers: open event streams, as the app counts them at the end.
         submit_per_second: of the jobs that were submitted last, by ``SUBMITTERS`` clients at once.
-        get_one: reading a queued job, with all followers connected.
-        list_page: reading a page of 50 jobs, with all followers connected.
-        memory_mib: resident memory of the app, with all followers connected.
-        idle_cores: processor time that the app uses while 100 clients follow and nothing happens.
+        get_one: reading a queued job.
+        list_page: reading a page of 50 jobs.
+        scrape: reading ``/metrics``.
+        metrics_bytes: what such a reading gives.
+        memory_mib: resident memory of the app, at the end.
+        idle_cores: processor time that the app uses while nothing happens.
         dispatch: from before the request to the handling by a worker that is idle; of a job of the highest
             priority, all others waiting behind it.
+        event_at_work: from when an event was recorded until its follower had it; of jobs that tell of their
+            progress as often as they may.
+        event_after_silence: the same, of the first event of a job that was silent for long.
     """
 
     queued: int
+    followers: int
     submit_per_second: float
     submit: Spread
     get_one: Spread
     list_page: Spread
+    scrape: Spread
+    metrics_bytes: int
     memory_mib: float
     idle_cores: float
     dispatch: Spread
+    event_at_work: Spread
+    event_after_silence: Spread
 
 
 class Backend(BaseModel):
-    """One database. ``dispatch_empty`` is into an empty queue."""
+    """One database. ``dispatch_empty`` is into an empty queue, before anybody follows."""
 
     name: str
     dispatch_empty: Spread
@@ -52,13 +63,18 @@ class Backend(BaseModel):
 
 
 class ServiceResults(BaseModel):
-    """Everything that one run measured; ``load_before`` is the machine's load average."""
+    """Everything that one run measured.
+
+    Attributes:
+        load_before: the machine's load average.
+        submissions: of how many jobs at most, the last for each size, the submission was timed.
+    """
 
     machine: Machine
     measured_at: datetime
     load_before: float
     minutes: float
-    followers: int
+    submissions: int
     backends: list[Backend]
 
 

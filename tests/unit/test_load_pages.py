@@ -12,20 +12,25 @@ from benchmarks.service.chart import apart, axis_step, load_chart
 from benchmarks.service.results import Backend, Load, ServiceResults, Spread
 
 
-def spread(p50_ms: float, p99_ms: float) -> Spread:
-    return Spread(samples=9, p50_ms=p50_ms, p99_ms=p99_ms)
+def spread(p50_ms: float, p99_ms: float, samples: int = 200) -> Spread:
+    return Spread(samples=samples, p50_ms=p50_ms, p99_ms=p99_ms)
 
 
 def load(queued: int, submit_per_second: float) -> Load:
     return Load(
         queued=queued,
+        followers=100,
         submit_per_second=submit_per_second,
-        submit=spread(9, 18),
+        submit=spread(9, 18, min(queued, 1_000)),
         get_one=spread(3, 6),
         list_page=spread(5, 10),
+        scrape=spread(7, queued / 10),
+        metrics_bytes=10_240,
         memory_mib=100,
         idle_cores=0,
         dispatch=spread(50, 80),
+        event_at_work=spread(25, 50),
+        event_after_silence=spread(500, 1_000),
     )
 
 
@@ -41,7 +46,7 @@ def write(folder: Path) -> None:
         measured_at=datetime(2026, 1, 2, tzinfo=UTC),
         load_before=0.5,
         minutes=7.5,
-        followers=100,
+        submissions=1_000,
         backends=BACKENDS,
     )
     (folder / "2026-01-02-load.json").write_text(results.model_dump_json())
@@ -50,9 +55,23 @@ def write(folder: Path) -> None:
 def test_the_page_has_a_table_for_each_database_and_the_chart(tmp_path: Path) -> None:
     write(tmp_path)
     page = pages.figures_page(tmp_path).replace("\N{MULTIPLICATION SIGN}", "x")
-    assert "| submitted per second, 8 clients at once | 80 | 60 | x0.75 |" in page
-    assert "PostgreSQL; into an empty queue, 45 ms (p99 61 ms) from submission to a worker's hand:" in page
+    assert "PostgreSQL; into an empty queue, without event streams, 45 ms (p99 61 ms, 200 samples)" in page
     assert f"]({pages.LOAD_CHART})" in page
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "| submitted per second, 8 clients at once | 100 to 1,000 | 80 | 60 | x0.75 |",
+        "| reading `/metrics`, p99, ms | 200 | 10 | 1000 | x1e+02 |",
+        "| size of `/metrics`, KiB |  | 10 | 10 | x1 |",
+        "| from an event to its follower, job long silent, p50, ms | 200 | 500 | 500 | x1 |",
+        "| cores used while nothing happens |  | 0 | 0 |  |",
+    ],
+)
+def test_a_row_tells_how_many_samples_it_is_of_and_how_it_grows(tmp_path: Path, row: str) -> None:
+    write(tmp_path)
+    assert row in pages.figures_page(tmp_path).replace("\N{MULTIPLICATION SIGN}", "x")
 
 
 def test_without_results_there_is_neither_table_nor_chart(tmp_path: Path) -> None:
@@ -68,7 +87,7 @@ def test_the_chart_tells_how_each_figure_grows_on_each_database(tmp_path: Path) 
         "Submitted per second: SQLite 80 at 100 queued, 60 at 10,000 queued; "
         "PostgreSQL 70 at 100 queued, 70 at 10,000 queued"
     )
-    assert len(titles) == 5
+    assert len(titles) == 7
 
 
 def test_the_chart_of_a_single_size_is_a_chart() -> None:

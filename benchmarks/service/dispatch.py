@@ -1,0 +1,69 @@
+"""How long a job is under way from its client to the hand of a worker that is idle."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from benchmarks.service.clients import Clients
+from bessemer.contract.request import MAX_PRIORITY
+from bessemer.store.dbos_engine import POLLING_SECONDS
+from bessemer.store.settings import StoreSettings
+
+WARM_UP = 3
+LOOK_SECONDS = 0.002
+
+
+async def dispatch(clients: Clients, settings: StoreSettings, count: int) -> list[float]:
+    """Seconds from before each of so many requests until a worker began to handle its job.
+
+    The jobs come one by one, at random moments between two looks of the worker at its queue, before all that
+    wait. What it handles of the others is submitted anew before the next.
+    """
+    queued = len(clients.jobs)
+    moments = random.Random(0)
+    async with _consuming(settings) as handled:
+        seconds = []
+        for _ in range(WARM_UP + count):
+            clients.jobs.difference_update(handled)
+            await clients.submit_many(queued - len(clients.jobs))
+            await asyncio.sleep(moments.uniform(0, POLLING_SECONDS))
+            seconds.append(await _dispatch(clients, handled))
+    clients.jobs.difference_update(handled)
+    return seconds[WARM_UP:]
+
+
+async def _dispatch(clients: Clients, handled: dict[str, float]) -> float:
+    start = time.time()
+    job_id = await clients.submit(MAX_PRIORITY)
+    while job_id not in handled:  # noqa: ASYNC110
+        await asyncio.sleep(LOOK_SECONDS)
+    return handled[job_id] - start
+
+
+@asynccontextmanager
+async def _consuming(settings: StoreSettings) -> AsyncIterator[dict[str, float]]:
+    """A worker's process; the moments at which it began to handle jobs, by id."""
+    command = (sys.executable, "-m", "benchmarks.service.consumer", settings.model_dump_json())
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    handled: dict[str, float] = {}
+
+    async def listen() -> None:
+        assert process.stdout is not None
+        while line := await process.stdout.readline():
+            job_id, moment = line.decode().split()
+            handled[job_id] = float(moment)
+
+    listening = asyncio.create_task(listen())
+    try:
+        yield handled
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+        await listening

@@ -1,0 +1,49 @@
+"""Makes a queue long sooner than clients would: rows and tasks as the app writes them, without asking it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from uuid import uuid4
+
+from bessemer.contract.base import Digest, JobId
+from bessemer.contract.request import CompilationRequest
+from bessemer.store.dbos_queue import open_queue
+from bessemer.store.queue import Queue, Task, job_kind
+from bessemer.store.settings import StoreSettings
+from bessemer.store.store import Store, open_store
+
+WRITERS = 4
+
+
+class Filler:
+    """Writes to the store and to the queue of a running app. Its methods block."""
+
+    def __init__(self, store: Store, queue: Queue) -> None:
+        self.store = store
+        self._queue = queue
+
+    def fill(self, model: Digest, count: int) -> set[JobId]:
+        """Put so many more jobs into the queue; their ids."""
+        request = CompilationRequest(model=model, target="host")
+        with ThreadPoolExecutor(WRITERS) as writers:
+            return set(writers.map(lambda _: self._put(request), range(count)))
+
+    def _put(self, request: CompilationRequest) -> JobId:
+        job_id = str(uuid4())
+        self.store.jobs.submit(job_id, request)
+        self._queue.enqueue(Task(job_kind(request), job_id, request.priority))
+        self.store.jobs.mark_enqueued(job_id)
+        return job_id
+
+
+@contextmanager
+def filling(settings: StoreSettings) -> Iterator[Filler]:
+    """A filler with its own connections."""
+    store, queue = open_store(settings), open_queue(settings)
+    try:
+        yield Filler(store, queue)
+    finally:
+        queue.close()
+        store.close()
