@@ -13,7 +13,7 @@ from worker.supervisor.workplace import claim_workplace, sweep_abandoned
 
 
 def process(pid: int, group: int, start_ticks: int, session: int | None = None) -> Process:
-    return Process(pid, group, session or group, start_ticks, 0.0, 0.0, zombie=False)
+    return Process(pid, group, session or group, start_ticks, 0.0, 0.0, zombie=False, threads=1)
 
 
 LEFT = Group(id=100, start_ticks=5000, uid=None)

@@ -67,7 +67,7 @@ async def run_job(
         listening = asyncio.ensure_future(_listen(job, journal, patience, observer))
         try:
             verdict = await watch(job, limits, cancelled.is_set, observer.used)
-            exit_ = await job.exited
+            exit_ = await asyncio.shield(job.exited)
             await job.kill()
             # what it said may still wait for the store
             heard = await asyncio.wait_for(listening, LAST_WORDS_SECONDS + patience.seconds)

@@ -15,7 +15,7 @@ from bessemer.store.reaper import LOOKS_PER_LEASE, Leases, Reaper
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
 from bessemer.telemetry.traces import open_tracer
-from worker.errors import SandboxIncompleteError, WorkplaceError
+from worker.errors import SandboxIncompleteError
 from worker.settings import WorkerSettings
 from worker.supervisor.answering import served
 from worker.supervisor.metrics import WorkerMetrics
@@ -97,8 +97,8 @@ async def _sweep(work_dir: Path) -> None:
         try:
             if count := await asyncio.to_thread(sweep_abandoned, work_dir):
                 log.warning("removed what %d supervisors had left in %s", count, work_dir)
-        except (OSError, WorkplaceError) as error:
-            log.warning("what supervisors left in %s cannot be removed: %s", work_dir, error)
+        except Exception:
+            log.exception("what supervisors left in %s cannot be looked for; it is tried again", work_dir)
         await asyncio.sleep(SWEEP_SECONDS)
 
 

@@ -12,7 +12,10 @@ _MAX_FILE_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Process:
-    """One process. ``cpu_seconds`` is its own, ``waited_cpu_seconds`` that of the children it waited for."""
+    """One process. ``cpu_seconds`` is its own, ``waited_cpu_seconds`` that of the children it waited for.
+
+    A zombie whose main thread alone has ended has more threads than one.
+    """
 
     pid: int
     group: int
@@ -21,6 +24,7 @@ class Process:
     cpu_seconds: float
     waited_cpu_seconds: float
     zombie: bool
+    threads: int
 
 
 def processes(besides: frozenset[int] = frozenset()) -> tuple[Process, ...]:
@@ -48,6 +52,7 @@ def read_process(pid: int) -> Process | None:
         cpu_seconds=(user + system) / CLOCK_TICKS,
         waited_cpu_seconds=(waited_user + waited_system) / CLOCK_TICKS,
         zombie=fields[0] in "ZX",
+        threads=int(fields[17]),
     )
 
 

@@ -1,6 +1,7 @@
 """A supervisor's own part of the work folder: claimed, swept of what a crashed predecessor left, locked."""
 
 import fcntl
+import logging
 import os
 import stat
 from collections.abc import Iterator
@@ -18,6 +19,9 @@ HOST_USERS = Path(f"/tmp/bessemer-users-{os.geteuid()}")
 
 USERS_PER_WORKER = 8
 MAX_PLACES = 128
+
+log = logging.getLogger(__name__)
+
 _PASSABLE = 0o711
 _FOREIGN_WRITE = 0o022
 
@@ -66,7 +70,15 @@ def sweep_abandoned(work_dir: Path) -> int:
         How many parts there were.
     """
     parts = [folder for folder in work_dir.iterdir() if folder.name.isdecimal()]
-    return sum(_sweep_free(folder) for folder in parts if any(folder.glob("jobs/*")))
+    return sum(_is_swept(folder) for folder in parts if any(folder.glob("jobs/*")))
+
+
+def _is_swept(folder: Path) -> bool:
+    try:
+        return _sweep_free(folder)
+    except (OSError, WorkplaceError) as error:
+        log.warning("what a supervisor left in %s cannot be removed: %s", folder, error)
+        return False
 
 
 def share_turns(lock: Path) -> None:

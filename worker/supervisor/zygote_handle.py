@@ -269,8 +269,11 @@ def _uid(confinement: Confinement) -> int | None:
 
 
 def _runs(group: Group) -> bool:
+    """Whether a group's leader does: the zygote hears of its end when the last of its threads has ended."""
     leader = read_process(group.id)
-    return leader is not None and not leader.zombie and leader.start_ticks == group.start_ticks
+    if leader is None or leader.start_ticks != group.start_ticks:
+        return False
+    return not leader.zombie or leader.threads > 1
 
 
 def _group(pid: int, uid: int | None) -> Group:

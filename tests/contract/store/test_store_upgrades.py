@@ -1,13 +1,16 @@
 """A database of an older schema becomes one of the newest, with all that was in it."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
+from postgresql_databases import Databases
 from store_samples import DIGEST, INSPECTION, LATENCY, TARGET, a_problem, a_request, a_worker
 
 from bessemer.contract.invocation import Invocation
@@ -146,6 +149,26 @@ def upgraded(settings: StoreSettings) -> Iterator[Store]:
     opened = open_store(settings)
     yield opened
     opened.close()
+
+
+def test_a_job_that_ends_while_its_database_is_upgraded_ends_first(
+    databases: Databases, tmp_path: Path
+) -> None:
+    """On PostgreSQL: a worker of the older release holds its job's row, then writes what it has made."""
+    settings = StoreSettings(data=tmp_path, database_url=databases.new())
+    database = Database(settings.database)
+    make_old(database)
+    waiting = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'")
+    blob = sa.table("job_blobs", sa.column("job", sa.String), sa.column("digest", sa.String))
+    with ThreadPoolExecutor(1) as pool, database.read() as watching:
+        with database.write() as connection:
+            connection.execute(sa.update(JOBS).where(JOBS.c.id == WAITING).values({JOBS.c.last_seq: 2}))
+            upgrade = pool.submit(lambda: open_store(settings).close())
+            while not watching.execute(waiting).scalar_one():
+                assert not upgrade.done()
+            connection.execute(sa.insert(blob).values(job=WAITING, digest=LOG))
+        upgrade.result(timeout=60)
+    database.close()
 
 
 def test_what_an_older_release_kept_is_found_by_what_a_newer_one_looks_for(upgraded: Store) -> None:

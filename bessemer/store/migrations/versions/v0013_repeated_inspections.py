@@ -10,6 +10,9 @@ depends_on = None
 
 
 def upgrade() -> None:
+    if op.get_bind().dialect.name == "postgresql":
+        # what this and the next revision change, in the order in which a running service locks it
+        op.execute("LOCK TABLE jobs, models, job_blobs, invocations IN ACCESS EXCLUSIVE MODE")
     op.add_column("models", sa.Column("waits_since", sa.DateTime(timezone=True)))
 
 

@@ -48,15 +48,27 @@ def upgrade() -> None:
 
 def _fill() -> None:
     connection = op.get_bind()
-    for row in connection.execute(sa.select(_JOBS.c.id, _JOBS.c.artifacts)).all():
-        for artifact in _read(row.artifacts):
-            of_job = sa.and_(_JOB_BLOBS.c.job == row.id, _JOB_BLOBS.c.digest == artifact["digest"])
-            size = {"size_bytes": artifact["size_bytes"]}
-            connection.execute(sa.update(_JOB_BLOBS).where(of_job).values(size))
+    of_jobs = [
+        {"of": row.id, "file": artifact["digest"], "size": artifact["size_bytes"]}
+        for row in connection.execute(sa.select(_JOBS.c.id, _JOBS.c.artifacts))
+        for artifact in _read(row.artifacts)
+    ]
+    named = sa.and_(_JOB_BLOBS.c.job == sa.bindparam("of"), _JOB_BLOBS.c.digest == sa.bindparam("file"))
+    _update_all(sa.update(_JOB_BLOBS).where(named).values(size_bytes=sa.bindparam("size")), of_jobs)
     ended = sa.select(_INVOCATIONS.c.id, _INVOCATIONS.c.artifact).where(_INVOCATIONS.c.artifact.is_not(None))
-    for row in connection.execute(ended).all():
-        size = {"outputs_bytes": (_read(row.artifact) or {"size_bytes": 0})["size_bytes"]}
-        connection.execute(sa.update(_INVOCATIONS).where(_INVOCATIONS.c.id == row.id).values(size))
+    of_invocations = [
+        {"of": row.id, "size": (_read(row.artifact) or {"size_bytes": 0})["size_bytes"]}
+        for row in connection.execute(ended)
+    ]
+    same = _INVOCATIONS.c.id == sa.bindparam("of")
+    _update_all(
+        sa.update(_INVOCATIONS).where(same).values(outputs_bytes=sa.bindparam("size")), of_invocations
+    )
+
+
+def _update_all(statement: sa.Update, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        op.get_bind().execute(statement, rows)
 
 
 def _read(value: Any) -> Any:
