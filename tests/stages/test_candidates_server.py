@@ -14,6 +14,7 @@ from tvm import relax
 from tvm.script import tirx as T
 
 from bessemer.contract.problem import ErrorCode
+from worker.candidates import link
 from worker.candidates.client import CandidateClient, CandidateServerLostError, LibraryCrashedError
 from worker.candidates.link import LinkError, link_shared
 from worker.candidates.measuring import fill
@@ -29,6 +30,7 @@ from worker.candidates.requests import (
     TensorArgument,
 )
 from worker.candidates.server import fork_server
+from worker.errors import JobError
 from worker.targets import host_mcpu
 
 SIZE = 64
@@ -272,3 +274,15 @@ def test_as_many_threads_burn_cpu_as_were_asked_for(
 def test_a_linker_error_is_told(tmp_path: Path) -> None:
     with pytest.raises(LinkError, match=r"missing\.o"):
         link_shared(tmp_path / "x.so", [str(tmp_path / "missing.o")])
+
+
+def test_a_linker_that_somebody_kills_is_no_fault_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = tmp_path / "killed"
+    killed.write_text("#!/bin/sh\nkill -9 $$\n")
+    killed.chmod(0o755)
+    monkeypatch.setattr(link, "linker_path", lambda: killed)
+    with pytest.raises(JobError) as caught:
+        link_shared(tmp_path / "x.so", [])
+    assert caught.value.code is ErrorCode.CHILD_KILLED

@@ -4,8 +4,12 @@ import os
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from signal import SIGKILL
 
+from bessemer.contract.problem import ErrorCode
 from worker.candidates.process import die_with
+from worker.errors import JobError
+from worker.signals import signal_name
 
 SEARCH_PATH = "$ORIGIN/lib"
 """Where a linked library looks for those that it needs."""
@@ -30,11 +34,14 @@ def link_shared(output: str | Path, objects: list[str], libraries: Sequence[str]
 
     Raises:
         LinkError: the linker failed.
+        JobError: ``child-killed``, where somebody else ended it, such as a kernel without memory.
     """
     zig = str(linker_path())
     search = ["-rpath", SEARCH_PATH] if libraries else []
     arguments = [zig, "ld.lld", "-shared", "-o", str(output), *objects, *libraries, *search]
     signal_or_status, message = _run(arguments)
+    if signal_or_status == -SIGKILL:
+        raise JobError(ErrorCode.CHILD_KILLED, f"the linker was ended by {signal_name(SIGKILL)}")
     if signal_or_status != 0:
         raise LinkError(message.strip() or f"ld.lld ended with status {signal_or_status}")
 
