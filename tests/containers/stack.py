@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from examples.environment import without_settings
+
 ROOT = Path(__file__).parents[2]
+NO_SETTINGS = Path(__file__).parent / "empty.env"
 PROJECT = "bessemer-test"
 VERSION = "latest"
 IMAGES = ("bessemer-app", "bessemer-worker")
@@ -59,9 +62,13 @@ class Stack:
         return f"http://127.0.0.1:{self.port}"
 
     def compose(self, *arguments: str) -> str:
-        """What a compose command prints; COMPOSE_FILE may name further files."""
+        """What a compose command prints.
+
+        COMPOSE_FILE may name further files. Neither ``.env`` nor ``docker-compose.override.yml`` is read.
+        """
         environment = {
-            **os.environ,
+            "COMPOSE_FILE": "docker-compose.yml",
+            **without_settings(os.environ),
             "COMPOSE_PROJECT_NAME": PROJECT,
             "COMPOSE_PROFILES": "",
             "BESSEMER_VERSION": VERSION,
@@ -69,7 +76,7 @@ class Stack:
             "POSTGRES_PASSWORD": self.password,
             "OBJECTS_SECRET_KEY": self.password,
         }
-        command = [*(_compose_command() or ()), *arguments]
+        command = [*(_compose_command() or ()), "--env-file", str(NO_SETTINGS), *arguments]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, f"{' '.join(command)}:\n{done.stderr}"
         return done.stdout.strip()
