@@ -3,19 +3,26 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from bessemer.cli.output import errors, tell
-from bessemer.errors import ConflictError
+from bessemer.cli.output import error_lines, errors, tell
+from bessemer.errors import BessemerError, ConflictError
 
 __all__ = ["ask_to_cancel", "cancelled_if_interrupted"]
 
 
 @contextmanager
 def cancelled_if_interrupted(name: str, cancel: Callable[[], object]) -> Iterator[None]:
-    """Cancel what the block waits for when it is interrupted: nobody else has a use for it."""
+    """Cancel what the block waits for when it is interrupted: nobody else has a use for it.
+
+    Raises:
+        KeyboardInterrupt: the block was interrupted. A cancel that fails is told, not raised.
+    """
     try:
         yield
     except KeyboardInterrupt:
-        ask_to_cancel(name, cancel)
+        try:
+            ask_to_cancel(name, cancel)
+        except BessemerError as error:
+            tell(errors, f"{name} was not cancelled:", *error_lines(error))
         raise
 
 

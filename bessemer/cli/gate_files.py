@@ -15,7 +15,7 @@ from bessemer.gate.summary import junit, junit_refusal, markdown, markdown_refus
 
 __all__ = ["GateCommand", "GateFiles"]
 
-REASONS = {ExitStatus.USAGE: "refused", ExitStatus.UNREACHABLE: "no answer from the server"}
+REASONS = {ExitStatus.USAGE: "refused", ExitStatus.UNREACHABLE: "no answer from a Bessemer server"}
 NO_VERDICT = "no verdict"
 HELP = "  → `bessemer gate --help` says what each option takes."
 UNNAMED = "the model"
@@ -87,7 +87,12 @@ class GateCommand(TyperCommand):
         context = super().make_context(self.name, list(given), None, **lenient)
         read = context.params
         files = GateFiles(summary=read.get("summary"), junit=read.get("junit_file"))
-        files.refuse(read.get("model") or UNNAMED, ExitStatus.USAGE, (f"error: {said}",))
+        files.refuse(_named(read.get("model")), ExitStatus.USAGE, (f"error: {said}",))
+
+
+def _named(model: str | None) -> str:
+    """The model, unless it is an option that there is none of, which was read in its place."""
+    return UNNAMED if model is None or model.startswith("-") else model
 
 
 def _prepared(path: Path) -> Path:

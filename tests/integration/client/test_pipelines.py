@@ -239,25 +239,31 @@ def test_the_default_branch_in_gitlab_unpacks_nothing_that_a_merge_request_can_w
 @pytest.mark.parametrize(
     ("arguments", "status", "heading", "words"),
     [
-        ("--option stop_after=translate", 2, "net.pt2: refused", "leave stop_after out"),
+        ("net.pt2 --option stop_after=translate", 2, "net.pt2: refused", "leave stop_after out"),
         (
-            "--option benchmark.baselines= --max-latency-ratio 1",
+            "net.pt2 --option benchmark.baselines= --max-latency-ratio 1",
             2,
             "net.pt2: refused",
             "judged by torch-eager",
         ),
-        ("--max-latency-ratio fast", 2, "net.pt2: refused", "Invalid value for '--max-latency-ratio'"),
-        ("--no-such", 2, "net.pt2: refused", "No such option: --no-such"),
-        ("", 3, "net.pt2: no answer from the server", "name one with --url"),
+        (
+            "net.pt2 --max-latency-ratio fast",
+            2,
+            "net.pt2: refused",
+            "Invalid value for '--max-latency-ratio'",
+        ),
+        ("net.pt2 --no-such", 2, "net.pt2: refused", "No such option: --no-such"),
+        ("--no-such net.pt2", 2, "the model: refused", "No such option: --no-such"),
+        ("net.pt2", 3, "net.pt2: no answer from a Bessemer server", "name one with --url"),
     ],
-    ids=["stopping", "baselines", "number", "option", "unreachable"],
+    ids=["stopping", "baselines", "number", "option", "option-first", "unreachable"],
 )
 def test_a_gate_without_a_verdict_says_why_in_its_summary_and_uploads_nothing(
     tmp_path: Path, arguments: str, status: int, heading: str, words: str
 ) -> None:
     (tmp_path / "net.pt2").write_bytes(MODEL)
     files = ("--summary", "page/summary.md", "--junit", "page/junit.xml")
-    command = ("gate", "net.pt2", "--url", "http://127.0.0.1:1", *arguments.split(), *files)
+    command = ("gate", *arguments.split(), "--url", "http://127.0.0.1:1", *files)
     ran = subprocess.run(
         [sys.executable, "-m", "bessemer.cli", *command],
         cwd=tmp_path,

@@ -1,0 +1,37 @@
+"""What an interrupt does where its cancel cannot be heard."""
+
+import pytest
+
+from bessemer.cli.cancelling import cancelled_if_interrupted
+from bessemer.cli.interrupts import TerminatedError
+from bessemer.contract.problem import ErrorCode, make_problem
+from bessemer.errors import BessemerError, ServerFailedError, UnreachableError
+
+FAILED = make_problem(ErrorCode.INTERNAL, "The app met a defect of its own.")
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, TerminatedError])
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (UnreachableError("http://build:8000 does not answer"), "http://build:8000 does not answer"),
+        (ServerFailedError(FAILED), FAILED.detail),
+    ],
+    ids=["away", "defect"],
+)
+def test_a_cancel_that_fails_is_told_and_the_interrupt_goes_on(
+    capsys: pytest.CaptureFixture[str],
+    interrupt: type[KeyboardInterrupt],
+    error: BessemerError,
+    says: str,
+) -> None:
+    def cancel() -> None:
+        raise error
+
+    with pytest.raises(KeyboardInterrupt) as raised, cancelled_if_interrupted("job-1", cancel):
+        raise interrupt
+    assert raised.type is interrupt
+    told = capsys.readouterr().err
+    assert told.startswith("job-1 was not cancelled:\nerror: ")
+    assert says in told
+    assert "asked to cancel" not in told
