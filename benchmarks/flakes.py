@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree
@@ -42,12 +43,12 @@ class Flakes(BaseModel):
     machine: Machine
     runs: list[Run]
 
-    @property
-    def line(self) -> str:
-        """The summary in one line."""
-        tests = sum(run.tests for run in self.runs)
-        failed = {name for run in self.runs for name in run.failed}
-        return f"{len(self.runs)} runs, {tests} tests run, {len(failed)} failed in any of them"
+
+def summary(runs: Sequence[Run]) -> str:
+    """Some runs in one line."""
+    tests = sum(run.tests for run in runs)
+    failed = {name for run in runs for name in run.failed}
+    return f"{len(runs)} runs, {tests} tests run, {len(failed)} failed in any of them"
 
 
 def run_once(parts: list[str], files_at_once: int) -> Run:
@@ -88,7 +89,7 @@ def _commit() -> str:
 
 
 def main() -> int:
-    """Run, write each run when it has ended, print the day's line; 1 where a test failed."""
+    """Run, add each run to the day's when it has ended, print a line of all; 1 where a test failed in one."""
     console = Console()
     parts = os.environ["PARTS"].split()
     files_at_once = int(os.environ["FILES_AT_ONCE"])
@@ -96,6 +97,7 @@ def main() -> int:
     flakes = Flakes(machine=describe(SERVICE_PACKAGES), runs=[])
     if path.exists():
         flakes.runs += Flakes.model_validate_json(path.read_text()).runs
+    earlier = len(flakes.runs)
     for _ in range(int(os.environ["RUNS"])):
         run = run_once(parts, files_at_once)
         flakes.runs.append(run)
@@ -108,8 +110,9 @@ def main() -> int:
             markup=False,
         )
     console.print(f"written to {path}")
-    console.print(flakes.line, highlight=False)
-    return 1 if any(run.failed for run in flakes.runs) else 0
+    ran = flakes.runs[earlier:]
+    console.print(summary(ran), highlight=False)
+    return 1 if any(run.failed for run in ran) else 0
 
 
 if __name__ == "__main__":
