@@ -11,6 +11,12 @@ from bessemer.store.settings import StoreSettings
 from bessemer.store.store import open_store
 from examples.local_service import local_app
 
+SETTINGS = {
+    "BESSEMER_STOP_SECONDS": "1",
+    "BESSEMER_WORKER_LOST_SECONDS": "600",
+    "BESSEMER_WORKER_LIVENESS_SECONDS": "600",
+}
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -19,8 +25,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(data: Path) -> Iterator[str]:
-    """The URL of a running app without a worker."""
-    with local_app(data, {"BESSEMER_STOP_SECONDS": "1"}) as app:
+    """The URL of a running app without a worker; those that tests play beat once."""
+    with local_app(data, SETTINGS) as app:
         yield app.url
 
 

@@ -183,10 +183,18 @@ def test_a_detached_job_is_followed_to_its_end(
     detached = bessemer(server, "compile", model, "--detach")
     job_id = detached.stdout.strip()
     assert f"bessemer show --follow {job_id}" in detached.stderr
-    {"succeed": stagehand.succeed, "fail": stagehand.fail}[end](job_id)
-    followed = bessemer(server, "show", "--follow", job_id)
-    assert followed.returncode == status
-    assert f"compilation {job_id}: {client.job(job_id).state}" in followed.stdout
+    with subprocess.Popen(
+        [sys.executable, "-m", "bessemer.cli", "show", "--follow", job_id, "--url", server],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"compilation {job_id}\n"
+        {"succeed": stagehand.succeed, "fail": stagehand.fail}[end](job_id)
+        told, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == status
+    assert f"compilation {job_id}: {client.job(job_id).state}" in told
 
 
 def test_a_detached_job_is_shown_listed_and_cancelled(server: str, model: Path) -> None:

@@ -119,9 +119,9 @@ def test_a_zygote_that_stands_still_is_killed_with_its_jobs_and_started_again(
     job, order = rig.start(SPAWN), rig.order("return 'never runs'")
     assert eventually(lambda: members(job.pid) == 4)
     first = rig.zygote.pid
-    monkeypatch.setattr(rig.zygote, "answer_seconds", 1.0)
     os.kill(first, signal.SIGSTOP)
-    with pytest.raises(ZygoteLostError):
+    with monkeypatch.context() as impatient, pytest.raises(ZygoteLostError):
+        impatient.setattr(rig.zygote, "answer_seconds", 1.0)
         rig.runner.run(rig.zygote.start_job(order))
     remove_job_folder(Path(order.folder))
     assert rig.end(job).zygote_lost
