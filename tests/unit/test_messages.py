@@ -13,19 +13,6 @@ from bessemer.contract.problem import ErrorCode
 from worker.messages import CODES, MESSAGES
 
 WORKER = Path(worker.__path__[0])
-SUPERVISOR_SIDE = (
-    "attempts.py",
-    "compilations.py",
-    "ending.py",
-    "inspections.py",
-    "invocations.py",
-    "messages.py",
-    "metrics.py",
-    "retry.py",
-    "supervisor.py",
-    "watch.py",
-    "workbench.py",
-)
 OF_THE_SUPERVISOR = {ErrorCode.CHILD_MISBEHAVED}
 """In errors.py, which both sides share."""
 
@@ -110,10 +97,7 @@ def named_codes(path: Path) -> set[ErrorCode]:
     return {ErrorCode[node.attr] for node in attributes if ast.unparse(node.value) == "ErrorCode"}
 
 
-def is_of_the_supervisor(path: Path) -> bool:
-    return path.parent == WORKER and path.name in SUPERVISOR_SIDE
-
-
 def test_a_child_may_end_with_exactly_the_codes_that_its_code_names() -> None:
-    childs = [path for path in WORKER.rglob("*.py") if not is_of_the_supervisor(path)]
+    besides = {*(WORKER / "supervisor").rglob("*.py"), WORKER / "messages.py"}
+    childs = set(WORKER.rglob("*.py")) - besides
     assert set[ErrorCode]().union(*map(named_codes, childs)) - OF_THE_SUPERVISOR == CODES

@@ -97,7 +97,7 @@ async def test_without_a_collector_the_clients_trace_is_handed_on(
 
 def test_without_a_collector_opentelemetrys_sender_is_not_loaded(tmp_path: Path) -> None:
     check = (
-        "import sys; from app.main import create_app; from worker import supervisor; create_app();"
+        "import sys; from app.main import create_app; from worker.supervisor import supervisor; create_app();"
         "print([name for name in sys.modules if name.startswith(('opentelemetry.sdk', 'opentelemetry.exp'))])"
     )
     environment = {"BESSEMER_DATA": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[3])}

@@ -26,10 +26,10 @@ from bessemer.store.store import open_store
 from bessemer.store.workers import Workers
 from examples.local_postgresql import postgresql_server
 from tests.integration.malicious_models import malicious_model
-from worker import job
 from worker.job_folder import make_job_folder, remove_job_folder, seal
 from worker.messages import Inspected, Message
 from worker.order import InspectWork, Ready, StartJob
+from worker.supervisor import job
 from worker.supervisor.ending import Ending
 from worker.supervisor.hands import Hands
 from worker.supervisor.job import run_job
