@@ -8,6 +8,7 @@ from bessemer.contract.base import JobId, now
 from bessemer.contract.job import EventType, JobState
 from bessemer.store.job_rows import update_with_event
 from bessemer.store.tables import INVOCATIONS, JOBS, WORKERS
+from bessemer.store.transitions import going_on
 
 
 def ended(state: JobState) -> dict[str, Any]:
@@ -15,11 +16,15 @@ def ended(state: JobState) -> dict[str, Any]:
     return {"state": state.value, "finished_at": now()}
 
 
+def job_ended(state: JobState) -> dict[str, Any]:
+    """What a job's row says that has ended so."""
+    return {**ended(state), "progress": None}
+
+
 def unattended(table: sa.Table) -> sa.ColumnElement[bool]:
     """Whether a row goes on, and is in no living worker's hand: there is nobody to be told anything."""
-    going_on = table.c.state.in_([state.value for state in JobState if not state.final])
     workers = sa.select(WORKERS.c.id)
-    return sa.and_(going_on, sa.or_(table.c.worker.is_(None), table.c.worker.not_in(workers)))
+    return sa.and_(going_on(table), sa.or_(table.c.worker.is_(None), table.c.worker.not_in(workers)))
 
 
 def asked_to_stop(table: sa.Table) -> sa.ColumnElement[bool]:
@@ -36,7 +41,7 @@ def hold_worker(connection: sa.Connection, table: sa.Table, row_id: JobId) -> No
 
 def cancel_job(connection: sa.Connection, job_id: JobId, condition: sa.ColumnElement[bool]) -> bool:
     """End a job as cancelled, with its event, where a condition still holds; whether it did."""
-    values = {**ended(JobState.CANCELLED), "progress": None}
+    values = job_ended(JobState.CANCELLED)
     return update_with_event(connection, job_id, condition, values, EventType.CANCELLED, {})
 
 

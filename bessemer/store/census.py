@@ -14,6 +14,7 @@ from bessemer.contract.model import ModelState
 from bessemer.store.database import Database
 from bessemer.store.queue import QUEUES, QueueName, TaskKind
 from bessemer.store.tables import EVENTS, INVOCATIONS, JOB_BLOBS, JOBS, MODELS, WORKERS
+from bessemer.store.transitions import going_on
 from bessemer.store.waiting import QUEUED
 from bessemer.store.workers import seen_within
 
@@ -124,8 +125,7 @@ def _inspections(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> 
 
 def _invocations(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> Waiting:
     since = sa.func.coalesce(INVOCATIONS.c.started_at, INVOCATIONS.c.created_at)
-    going_on = INVOCATIONS.c.state.in_([state.value for state in JobState if not state.final])
-    return _counted(connection, since, going_on, _in_nobodys_hand(INVOCATIONS.c.worker, is_live))
+    return _counted(connection, since, going_on(INVOCATIONS), _in_nobodys_hand(INVOCATIONS.c.worker, is_live))
 
 
 def _counted(

@@ -24,7 +24,7 @@ from bessemer.store.errors import FencedError, IdempotencyConflictError
 from bessemer.store.job_rows import Position, from_cursor, to_cursor
 from bessemer.store.queue import Task, TaskKind
 from bessemer.store.tables import INVOCATIONS
-from bessemer.store.transitions import counting_lost
+from bessemer.store.transitions import counting_lost, going_on
 
 _SHOWN_COLUMNS = tuple(INVOCATIONS.c[name] for name in Invocation.model_fields)
 
@@ -159,7 +159,7 @@ class Invocations:
             besides: keys of tasks to leave out.
         """
         before = now() - timedelta(seconds=older_than_seconds)
-        tasks = self._tasks(INVOCATIONS.c.state.in_(_GOING_ON), INVOCATIONS.c.enqueued_at <= before)
+        tasks = self._tasks(going_on(INVOCATIONS), INVOCATIONS.c.enqueued_at <= before)
         return tuple(task for task in tasks if task.key not in besides)
 
     # what the worker that owns an attempt does
@@ -173,7 +173,7 @@ class Invocations:
         named = INVOCATIONS.c.id == invocation_id
         statement = (
             sa.update(INVOCATIONS)
-            .where(named, INVOCATIONS.c.state.in_(_GOING_ON), sa.not_(asked_to_stop(INVOCATIONS)))
+            .where(named, going_on(INVOCATIONS), sa.not_(asked_to_stop(INVOCATIONS)))
             .values(
                 state=JobState.RUNNING.value,
                 attempt=INVOCATIONS.c.attempt + 1,
@@ -272,7 +272,6 @@ class Invocations:
             raise IdempotencyConflictError(invocation_id)
 
 
-_GOING_ON = [state.value for state in JobState if not state.final]
 _RUNNING = INVOCATIONS.c.state == JobState.RUNNING.value
 _IN_HAND = sa.and_(_RUNNING, INVOCATIONS.c.worker.is_not(None))
 

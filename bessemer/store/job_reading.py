@@ -24,6 +24,7 @@ from bessemer.store.job_rows import (
 )
 from bessemer.store.queue import Task, task_key
 from bessemer.store.tables import EVENTS, JOBS
+from bessemer.store.transitions import going_on
 from bessemer.store.waiting import TASK_COLUMNS, to_task
 
 
@@ -122,11 +123,10 @@ class JobReader:
             older_than_seconds: how long ago.
             besides: keys of tasks to leave out, of which there may be many thousands.
         """
-        going_on = [state.value for state in JobState if not state.final]
         query = (
             sa.select(*TASK_COLUMNS)
             .where(
-                JOBS.c.state.in_(going_on),
+                going_on(JOBS),
                 JOBS.c.enqueued_at <= now() - timedelta(seconds=older_than_seconds),
             )
             .order_by(JOBS.c.created_at)

@@ -21,7 +21,7 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget
-from bessemer.store.cancelling import asked_to_stop, cancel_job, ended, hold_worker, unattended
+from bessemer.store.cancelling import asked_to_stop, cancel_job, hold_worker, job_ended, unattended
 from bessemer.store.errors import FencedError, IdempotencyConflictError
 from bessemer.store.filters import target_name
 from bessemer.store.job_reading import JobReader
@@ -194,7 +194,7 @@ class Jobs(JobReader):
         values = {
             **shown,
             "target": target.model_dump(mode="json"),
-            **_end(JobState.SUCCEEDED),
+            **job_ended(JobState.SUCCEEDED),
         }
         self._advance(job_id, attempt, values, EventType.SUCCEEDED, shown, artifacts)
 
@@ -203,12 +203,12 @@ class Jobs(JobReader):
     ) -> None:
         """End the job with a problem, keeping what it made until then."""
         shown = {"problem": problem.model_dump(mode="json"), "artifacts": _documents(artifacts)}
-        values = {**shown, **_end(JobState.FAILED)}
+        values = {**shown, **job_ended(JobState.FAILED)}
         self._advance(job_id, attempt, values, EventType.FAILED, shown, artifacts)
 
     def cancel_finished(self, job_id: JobId, attempt: int) -> None:
         """End the job as cancelled, once its processes are gone."""
-        self._advance(job_id, attempt, _end(JobState.CANCELLED), EventType.CANCELLED, {})
+        self._advance(job_id, attempt, job_ended(JobState.CANCELLED), EventType.CANCELLED, {})
 
     def _advance(
         self,
@@ -267,10 +267,6 @@ class Jobs(JobReader):
 
 def _in_hand() -> sa.ColumnElement[bool]:
     return sa.and_(JOBS.c.state == JobState.RUNNING.value, JOBS.c.worker.is_not(None))
-
-
-def _end(state: JobState) -> dict[str, Any]:
-    return {**ended(state), "progress": None}
 
 
 def _documents(artifacts: tuple[Artifact, ...]) -> list[dict[str, Any]]:

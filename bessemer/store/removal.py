@@ -12,10 +12,10 @@ from bessemer.contract.job import JobState
 from bessemer.store.database import Database
 from bessemer.store.errors import JobNotFinalError, ModelInUseError
 from bessemer.store.tables import INVOCATIONS, JOBS, MODELS
+from bessemer.store.transitions import going_on
 
 BATCH = 200
 _FINAL = [state.value for state in JobState if state.final]
-_GOING_ON = [state.value for state in JobState if not state.final]
 
 
 class Removal:
@@ -66,7 +66,7 @@ class Removal:
         """
         needing = (
             sa.select(JOBS.c.id)
-            .where(JOBS.c.model == digest, JOBS.c.tenant == tenant, JOBS.c.state.in_(_GOING_ON))
+            .where(JOBS.c.model == digest, JOBS.c.tenant == tenant, going_on(JOBS))
             .order_by(JOBS.c.created_at)
             .limit(3)
         )
@@ -94,7 +94,7 @@ class Removal:
         """Delete some of the models that were not used for so long; returns how many, 0 at the end."""
         before = now() - timedelta(seconds=unused_seconds)
         needed = sa.exists().where(
-            JOBS.c.model == MODELS.c.digest, JOBS.c.tenant == MODELS.c.tenant, JOBS.c.state.in_(_GOING_ON)
+            JOBS.c.model == MODELS.c.digest, JOBS.c.tenant == MODELS.c.tenant, going_on(JOBS)
         )
         unused = (
             sa.select(MODELS.c.tenant, MODELS.c.digest).where(MODELS.c.used_at < before, ~needed).limit(BATCH)
