@@ -30,10 +30,18 @@ class Kind(StrEnum):
     ZYGOTE = "zygote"
     CHILD = "child"
     CANDIDATE_SERVER = "candidate-server"
+    CANDIDATE = "candidate"
     APP = "app"
 
 
-WEIGHTS = {Kind.SUPERVISOR: 2, Kind.ZYGOTE: 2, Kind.CHILD: 3, Kind.CANDIDATE_SERVER: 3, Kind.APP: 2}
+WEIGHTS = {
+    Kind.SUPERVISOR: 2,
+    Kind.ZYGOTE: 2,
+    Kind.CHILD: 3,
+    Kind.CANDIDATE_SERVER: 3,
+    Kind.CANDIDATE: 2,
+    Kind.APP: 2,
+}
 """Children are killed more often: they are back in milliseconds, a zygote after seconds."""
 
 SLOW = frozenset({Kind.SUPERVISOR, Kind.ZYGOTE})
@@ -125,14 +133,24 @@ class Killer:
 
 
 def _of_kind(worker: Kept, kind: Kind) -> list[int]:
-    generations = {
-        Kind.SUPERVISOR: _own(worker),
-        Kind.ZYGOTE: zygotes(worker),
-        Kind.CHILD: [child for zygote in zygotes(worker) for child in children(zygote)],
-    }
-    if kind is Kind.CANDIDATE_SERVER:
-        return [server for child in generations[Kind.CHILD] for server in children(child)]
-    return generations[kind]
+    """A candidate's process builds it, measures it, or runs a whole library."""
+    match kind:
+        case Kind.SUPERVISOR:
+            return _own(worker)
+        case Kind.ZYGOTE:
+            return zygotes(worker)
+        case Kind.CHILD:
+            return _below(_of_kind(worker, Kind.ZYGOTE))
+        case Kind.CANDIDATE_SERVER:
+            return _below(_of_kind(worker, Kind.CHILD))
+        case Kind.CANDIDATE:
+            return _below(_of_kind(worker, Kind.CANDIDATE_SERVER))
+        case Kind.APP:
+            return []
+
+
+def _below(parents: list[int]) -> list[int]:
+    return [child for parent in parents for child in children(parent)]
 
 
 def _own(kept: Kept) -> list[int]:
@@ -141,7 +159,7 @@ def _own(kept: Kept) -> list[int]:
 
 def zygotes(worker: Kept) -> list[int]:
     """The zygote of a worker, which the worker's threads may have started."""
-    return [zygote for pid in _own(worker) for zygote in children(pid)]
+    return _below(_own(worker))
 
 
 def children(pid: int) -> list[int]:

