@@ -40,6 +40,7 @@ INTRINSICS_OF_TARGETS = ("x86",)
 def import_everything() -> None:
     """Import the libraries, then our own modules, rehearse, and freeze the heap so that forks share it."""
     warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning)  # torch's own use of its own pytree
+    gc.disable()
     with _quick_stack():
         for name in LIBRARIES:
             importlib.import_module(name)
@@ -49,6 +50,7 @@ def import_everything() -> None:
         importlib.import_module(REHEARSAL).rehearse()
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @contextmanager
