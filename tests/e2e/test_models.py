@@ -4,6 +4,7 @@ That a model is the same program in each format is claimed by ``tests/stages/tes
 """
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -46,7 +47,8 @@ def test_the_library_agrees_with_torch_on_a_thousand_inputs(
 ) -> None:
     document = compiled(service, saved, name, saved_as, tmp_path)
     command = [sys.executable, AGREEMENT, name, tmp_path, str(RANDOM_INPUTS)]
-    agreement = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}
+    agreement = json.loads(subprocess.run(command, capture_output=True, check=True, env=settings).stdout)
     assert document.verified
     assert agreement["same_class"] == RANDOM_INPUTS
     assert agreement["worst_error"] <= LOGIT_ERROR
