@@ -18,6 +18,7 @@ from bessemer.cli import (
     workers,
 )
 from bessemer.cli.gate_files import GateCommand
+from bessemer.cli.request_command import RequestCommand
 
 __all__ = ["application"]
 
@@ -47,9 +48,9 @@ def _common(
 
 
 application.command("serve")(serving.serve)
-application.command("compile")(compiling.compile_model)
+application.command("compile", cls=RequestCommand)(compiling.compile_model)
 application.command("gate", cls=GateCommand)(gating.gate)
-application.command("check")(checking.check)
+application.command("check", cls=RequestCommand)(checking.check)
 application.command("show")(jobs.show)
 application.command("jobs")(jobs.list_jobs)
 application.command("cancel")(jobs.cancel)

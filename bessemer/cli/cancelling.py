@@ -14,22 +14,22 @@ def cancelled_if_interrupted(name: str, cancel: Callable[[], object]) -> Iterato
     """Cancel what the block waits for when it is interrupted: nobody else has a use for it.
 
     Raises:
-        KeyboardInterrupt: the block was interrupted. A cancel that fails is told, not raised.
+        KeyboardInterrupt: the block was interrupted.
     """
     try:
         yield
     except KeyboardInterrupt:
-        try:
-            ask_to_cancel(name, cancel)
-        except BessemerError as error:
-            tell(errors, f"{name} was not cancelled:", *error_lines(error))
+        ask_to_cancel(name, cancel)
         raise
 
 
 def ask_to_cancel(name: str, cancel: Callable[[], object]) -> None:
-    """Cancel it and say so; nothing is said of what has ended meanwhile."""
+    """Cancel it and say so, or why it could not be; nothing is said of what has ended meanwhile."""
     try:
         cancel()
     except ConflictError:
+        return
+    except BessemerError as error:
+        tell(errors, f"{name} was not cancelled:", *error_lines(error))
         return
     tell(errors, f"asked to cancel {name}")

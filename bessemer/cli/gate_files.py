@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from typer.core import TyperCommand
-
 from bessemer.cli.output import ExitStatus, error_lines, errors, exit_status, tell
+from bessemer.cli.request_command import RequestCommand
 from bessemer.errors import BessemerError
 from bessemer.gate.policy import Outcome
 from bessemer.gate.summary import junit, junit_refusal, markdown, markdown_refusal
@@ -64,7 +63,7 @@ class GateFiles:
             _prepared(self.junit).write_text(suite)
 
 
-class GateCommand(TyperCommand):
+class GateCommand(RequestCommand):
     """Tells of options that cannot be used in the pipeline's files too."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:

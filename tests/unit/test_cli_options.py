@@ -1,7 +1,9 @@
 """Options of the command line as fields of a request."""
 
 import pytest
+from typer.testing import CliRunner
 
+from bessemer.cli.application import application
 from bessemer.cli.options import checked_request, option_paths, provisional, request_fields
 from bessemer.contract.request import CompilationRequest
 from bessemer.errors import InvalidArgumentError
@@ -32,6 +34,23 @@ def request(target: str | None = None, *options: str) -> CompilationRequest:
 def test_a_path_or_its_unique_last_part_sets_a_field(options: list[str], dumped: dict[str, object]) -> None:
     found = request(None, *options).model_dump(mode="json", exclude_unset=True)
     assert found == {"model": MODEL, "target": {"preset": "host"}} | dumped
+
+
+@pytest.mark.parametrize("command", ["compile", "check", "gate"])
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [
+        ("--trials", "--option tune.trials=…"),
+        ("--stop-after", "--option stop_after=…"),
+        ("--targets", "--target"),
+    ],
+)
+def test_a_field_that_is_given_as_an_option_of_its_own_is_told_how_to_give_it(
+    command: str, option: str, meant: str
+) -> None:
+    told = CliRunner().invoke(application, [command, "mlp.pt2", option, "3"], env={"COLUMNS": "200"})
+    assert told.exit_code == 2
+    assert f"No such option: {option} (Possible options: {meant})" in told.output
 
 
 def test_a_processor_makes_an_explicit_target() -> None:
