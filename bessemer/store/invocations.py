@@ -21,7 +21,7 @@ from bessemer.store.cancelling import (
 )
 from bessemer.store.database import Database
 from bessemer.store.errors import FencedError, IdempotencyConflictError
-from bessemer.store.job_rows import Position, from_cursor, to_cursor
+from bessemer.store.paging import read_page
 from bessemer.store.queue import Task, TaskKind
 from bessemer.store.tables import INVOCATIONS
 from bessemer.store.transitions import counting_lost, going_on
@@ -98,21 +98,10 @@ class Invocations:
         Raises:
             CursorInvalidError: ``cursor`` is not the ``next`` of an earlier page.
         """
-        columns = INVOCATIONS.c
-        query = (
-            sa.select(*_SHOWN_COLUMNS)
-            .where(columns.compilation == compilation)
-            .order_by(columns.created_at.desc(), columns.id.desc())
-        )
-        if cursor is not None:
-            query = query.where(sa.tuple_(columns.created_at, columns.id) < sa.tuple_(*from_cursor(cursor)))
-        with self._database.read() as connection:
-            rows = connection.execute(query.limit(limit + 1)).all()
-        items = tuple(map(_to_invocation, rows[:limit]))
-        more = len(rows) > limit
-        return InvocationPage(
-            items=items, next=to_cursor(Position(items[-1].created_at, items[-1].id)) if more else None
-        )
+        query = sa.select(*_SHOWN_COLUMNS).where(INVOCATIONS.c.compilation == compilation)
+        key = (INVOCATIONS.c.created_at, INVOCATIONS.c.id)
+        page = read_page(self._database, query, key, limit, cursor)
+        return InvocationPage(items=tuple(map(_to_invocation, page.rows)), next=page.next)
 
     def request_cancel(self, invocation_id: JobId) -> Invocation | None:
         """Cancel an invocation at once that no live worker has in hand, ask others to stop, leave final ones.

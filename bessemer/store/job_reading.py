@@ -15,13 +15,11 @@ from bessemer.store.filters import conditions
 from bessemer.store.job_rows import (
     EVENT_COLUMNS,
     SHOWN_COLUMNS,
-    Position,
-    from_cursor,
     owned,
     to_compilation,
-    to_cursor,
     to_event,
 )
+from bessemer.store.paging import read_page
 from bessemer.store.queue import Task, task_key
 from bessemer.store.tables import EVENTS, JOBS
 from bessemer.store.transitions import going_on
@@ -48,17 +46,9 @@ class JobReader:
         Raises:
             CursorInvalidError: ``cursor`` is not the ``next`` of an earlier page.
         """
-        newest_first = (JOBS.c.created_at.desc(), JOBS.c.id.desc())
-        query = sa.select(*SHOWN_COLUMNS).where(*conditions(wanted)).order_by(*newest_first)
-        if cursor is not None:
-            query = query.where(sa.tuple_(JOBS.c.created_at, JOBS.c.id) < sa.tuple_(*from_cursor(cursor)))
-        with self._database.read() as connection:
-            rows = connection.execute(query.limit(limit + 1)).all()
-        items = tuple(to_compilation(row) for row in rows[:limit])
-        more = len(rows) > limit
-        return CompilationPage(
-            items=items, next=to_cursor(Position(items[-1].created_at, items[-1].id)) if more else None
-        )
+        query = sa.select(*SHOWN_COLUMNS).where(*conditions(wanted))
+        page = read_page(self._database, query, (JOBS.c.created_at, JOBS.c.id), limit, cursor)
+        return CompilationPage(items=tuple(map(to_compilation, page.rows)), next=page.next)
 
     def events_after(self, job_id: JobId, seq: int, limit: int = 500) -> tuple[Event, ...]:
         """The events that follow number ``seq`` (0: from the first), in order, at most ``limit``."""

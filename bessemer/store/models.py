@@ -13,7 +13,7 @@ from bessemer.contract.problem import Problem
 from bessemer.store.database import Database
 from bessemer.store.errors import FencedError
 from bessemer.store.filters import model_conditions
-from bessemer.store.job_rows import Position, from_cursor, to_cursor
+from bessemer.store.paging import read_page
 from bessemer.store.queue import Task, TaskKind
 from bessemer.store.tables import MODELS
 from bessemer.store.transitions import counting_lost
@@ -68,22 +68,9 @@ class Models:
         Raises:
             CursorInvalidError: ``cursor`` is not the ``next`` of an earlier page.
         """
-        columns = MODELS.c
-        query = (
-            sa.select(*_SHOWN_COLUMNS)
-            .where(columns.tenant == tenant, *model_conditions(wanted))
-            .order_by(columns.created_at.desc(), columns.digest.desc())
-        )
-        if cursor is not None:
-            place = sa.tuple_(columns.created_at, columns.digest)
-            query = query.where(place < sa.tuple_(*from_cursor(cursor)))
-        with self._database.read() as connection:
-            rows = connection.execute(query.limit(limit + 1)).all()
-        items = tuple(map(_to_model, rows[:limit]))
-        more = len(rows) > limit
-        return ModelPage(
-            items=items, next=to_cursor(Position(items[-1].created_at, items[-1].digest)) if more else None
-        )
+        query = sa.select(*_SHOWN_COLUMNS).where(MODELS.c.tenant == tenant, *model_conditions(wanted))
+        page = read_page(self._database, query, (MODELS.c.created_at, MODELS.c.digest), limit, cursor)
+        return ModelPage(items=tuple(map(_to_model, page.rows)), next=page.next)
 
     def touch(self, digest: Digest, tenant: str = DEFAULT_TENANT) -> bool:
         """Note that a model is used, so that it is kept; False where there is none."""
