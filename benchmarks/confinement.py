@@ -10,7 +10,7 @@ from worker.messages import Confined
 from worker.order import ProbeWork, StartJob
 from worker.settings import WorkerSettings
 from worker.supervisor.workplace import Workplace, claim_workplace
-from worker.supervisor.zygote_handle import Zygote
+from worker.supervisor.zygote_handle import ZygoteHandle
 
 ROUNDS = 30
 AIM_MS = 50.0
@@ -27,7 +27,7 @@ def measure_confinement(folder: Path) -> list[Figure]:
 
 async def _rounds(settings: WorkerSettings) -> tuple[list[float], SandboxStatus]:
     with claim_workplace(settings.work_dir) as place:
-        zygote = Zygote(place.groups)
+        zygote = ZygoteHandle(place.groups)
         try:
             reports = [await _probe(zygote, settings, place, number) for number in range(ROUNDS)]
         finally:
@@ -35,7 +35,7 @@ async def _rounds(settings: WorkerSettings) -> tuple[list[float], SandboxStatus]
     return [report.seconds * 1000 for report in reports], reports[0].sandbox
 
 
-async def _probe(zygote: Zygote, settings: WorkerSettings, place: Workplace, number: int) -> Confined:
+async def _probe(zygote: ZygoteHandle, settings: WorkerSettings, place: Workplace, number: int) -> Confined:
     uid = place.slot_uid(settings.slot_uid_base, 0)
     folder = make_job_folder(place.jobs / str(number), uid)
     folder.model.touch()

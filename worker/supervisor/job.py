@@ -20,7 +20,7 @@ from worker.supervisor.observing import UNOBSERVED, Observer
 from worker.supervisor.patience import Patience
 from worker.supervisor.running_job import RunningJob
 from worker.supervisor.watch import Limits, watch
-from worker.supervisor.zygote_handle import Zygote
+from worker.supervisor.zygote_handle import ZygoteHandle
 
 CANCEL_POLL_SECONDS = 0.25
 LAST_WORDS_SECONDS = 5.0
@@ -42,7 +42,7 @@ class Heard:
 
 
 async def run_job(
-    zygote: Zygote,
+    zygote: ZygoteHandle,
     order: StartJob,
     folder: JobFolder,
     limits: Limits,

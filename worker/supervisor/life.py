@@ -23,7 +23,7 @@ from worker.supervisor.presence import Presence
 from worker.supervisor.pulse import Pulse
 from worker.supervisor.supervisor import Supervisor
 from worker.supervisor.workplace import claim_workplace, share_turns, sweep_abandoned
-from worker.supervisor.zygote_handle import Zygote
+from worker.supervisor.zygote_handle import ZygoteHandle
 
 SWEEP_SECONDS = 60.0
 
@@ -44,7 +44,7 @@ async def run_supervisor(settings: WorkerSettings, store_settings: StoreSettings
         share_turns(settings.measuring_lock)
         metrics, tracer = WorkerMetrics(), open_tracer("worker")
         pulse = Pulse(store_settings.worker_lost_seconds)
-        zygote = Zygote(place.groups, metrics.zygote_restarts.inc)
+        zygote = ZygoteHandle(place.groups, metrics.zygote_restarts.inc)
         supervisor = Supervisor(settings, store, place, zygote, metrics, tracer)
         try:
             with served(metrics.registry, pulse, settings.metrics_host, settings.metrics_port):
@@ -56,7 +56,7 @@ async def run_supervisor(settings: WorkerSettings, store_settings: StoreSettings
 
 
 async def _prepare(
-    supervisor: Supervisor, zygote: Zygote, settings: WorkerSettings, pulse: Pulse
+    supervisor: Supervisor, zygote: ZygoteHandle, settings: WorkerSettings, pulse: Pulse
 ) -> Presence:
     ready = await zygote.ensure_running()
     sandbox = await supervisor.probe()

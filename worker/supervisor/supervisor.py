@@ -23,7 +23,7 @@ from worker.supervisor.journal import SilentJournal
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.workbench import PROBE_SLOT, Workbench
 from worker.supervisor.workplace import Workplace
-from worker.supervisor.zygote_handle import Zygote
+from worker.supervisor.zygote_handle import ZygoteHandle
 
 
 class Supervisor:
@@ -34,7 +34,7 @@ class Supervisor:
         settings: WorkerSettings,
         store: Store,
         place: Workplace,
-        zygote: Zygote,
+        zygote: ZygoteHandle,
         metrics: WorkerMetrics | None = None,
         tracer: Tracer | None = None,
     ) -> None:

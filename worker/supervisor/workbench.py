@@ -23,7 +23,7 @@ from worker.supervisor.observing import UNOBSERVED, Observer, Observers
 from worker.supervisor.patience import Patience
 from worker.supervisor.presence import default_worker_id
 from worker.supervisor.workplace import Workplace
-from worker.supervisor.zygote_handle import Zygote
+from worker.supervisor.zygote_handle import ZygoteHandle
 
 SLOTS = {kind: list(QueueName).index(QUEUES[kind]) for kind in TaskKind}
 """One slot per queue, as a worker has one task of each in hand at a time."""
@@ -41,7 +41,7 @@ class Workbench:
         settings: WorkerSettings,
         store: Store,
         place: Workplace,
-        zygote: Zygote,
+        zygote: ZygoteHandle,
         metrics: WorkerMetrics,
     ) -> None:
         self.worker_id = settings.worker_id or default_worker_id(place.folder)

@@ -54,7 +54,7 @@ def _ignore() -> None:
     """Nobody counts restarts."""
 
 
-class Zygote:
+class ZygoteHandle:
     """Starts the zygote when it is needed, and again when it died.
 
     Attributes:

@@ -23,7 +23,7 @@ from worker.supervisor.processes import processes
 from worker.supervisor.running_job import Exit, RunningJob
 from worker.supervisor.watch import Limits, Verdict, watch
 from worker.supervisor.workplace import Workplace, claim_workplace
-from worker.supervisor.zygote_handle import Zygote
+from worker.supervisor.zygote_handle import ZygoteHandle
 
 SLOT_UID_BASE = 64_000
 UNREACHABLE = {"limit_processes": 100_000, "limit_memory_bytes": 1024 * GIBIBYTE}
@@ -67,7 +67,7 @@ class Rig:
     """Runs jobs on one zygote, each with the settings of its test."""
 
     place: Workplace
-    zygote: Zygote
+    zygote: ZygoteHandle
     runner: asyncio.Runner
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -173,7 +173,7 @@ def _evidence(folder: JobFolder) -> dict[str, Any]:
 def rig() -> Iterator[Rig]:
     work = Path("/tmp") / f"bessemer-containment-{os.getpid()}"
     with asyncio.Runner() as runner, claim_workplace(work) as place:
-        zygote = Zygote(place.groups)
+        zygote = ZygoteHandle(place.groups)
         runner.run(zygote.ensure_running())
         try:
             yield Rig(place, zygote, runner)

@@ -37,7 +37,7 @@ SUPERVISOR = """
     from worker.order import InspectWork, StartJob
     from worker.settings import WorkerSettings
     from worker.supervisor.workplace import claim_workplace
-    from worker.supervisor.zygote_handle import Zygote
+    from worker.supervisor.zygote_handle import ZygoteHandle
 
     async def main():
         model, work = map(Path, sys.argv[1:])
@@ -51,7 +51,7 @@ SUPERVISOR = """
                 job="job", folder=str(folder.path), messages=str(folder.messages), cores=2,
                 confinement=settings.confinement(uid), work=InspectWork(),
             )
-            zygote = Zygote(place.groups)
+            zygote = ZygoteHandle(place.groups)
             job = await zygote.start_job(order)
             print(zygote.pid, job.pid, flush=True)
             time.sleep(600)

@@ -26,7 +26,7 @@ from worker.supervisor.presence import Presence
 from worker.supervisor.pulse import Pulse
 from worker.supervisor.supervisor import Supervisor
 from worker.supervisor.workplace import Workplace, claim_workplace
-from worker.supervisor.zygote_handle import Zygote
+from worker.supervisor.zygote_handle import ZygoteHandle
 
 SLOT_UID_BASE = 66_000
 
@@ -37,7 +37,7 @@ class Rig:
 
     store: Store
     place: Workplace
-    zygote: Zygote
+    zygote: ZygoteHandle
     runner: asyncio.Runner
     folder: Path
     metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
@@ -101,7 +101,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     folder = tmp_path_factory.mktemp("supervised")
     store = open_store(StoreSettings(data=folder / "data"))
     with asyncio.Runner() as runner, claim_workplace(work) as place:
-        zygote = Zygote(place.groups)
+        zygote = ZygoteHandle(place.groups)
         ready = runner.run(zygote.ensure_running())
         rig = Rig(store, place, zygote, runner, folder)
         sandbox = SandboxStatus(mode=SandboxMode.REQUIRED, layers=())
