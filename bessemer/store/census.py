@@ -22,15 +22,15 @@ State = TypeVar("State", bound=StrEnum)
 
 
 @dataclass(frozen=True)
-class Waiting:
+class Backlog:
     """The tasks of one queue that no live worker has in hand: those of a lost worker wait again."""
 
     count: int = 0
     oldest_seconds: float = 0.0
 
-    def joined(self, other: "Waiting") -> "Waiting":
+    def joined(self, other: "Backlog") -> "Backlog":
         """Both together."""
-        return Waiting(self.count + other.count, max(self.oldest_seconds, other.oldest_seconds))
+        return Backlog(self.count + other.count, max(self.oldest_seconds, other.oldest_seconds))
 
 
 class KeptKind(StrEnum):
@@ -53,7 +53,7 @@ class Kept:
 class Census:
     """The service at one moment. Every queue and state is there, the empty ones too."""
 
-    waiting: Mapping[QueueName, Waiting]
+    waiting: Mapping[QueueName, Backlog]
     jobs: Mapping[JobState, int]
     models: Mapping[ModelState, int]
     workers: int
@@ -81,8 +81,8 @@ def take_census(database: Database, liveness_seconds: float) -> Census:
         )
 
 
-def _waiting(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> dict[QueueName, Waiting]:
-    waiting = dict.fromkeys(QueueName, Waiting())
+def _waiting(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> dict[QueueName, Backlog]:
+    waiting = dict.fromkeys(QueueName, Backlog())
     found = (
         *_jobs_by_kind(connection, _queued_jobs()),
         *_jobs_by_kind(connection, _handed_over_jobs(is_live)),
@@ -110,31 +110,31 @@ def _handed_over_jobs(is_live: sa.ColumnElement[bool]) -> sa.Select[str, int, da
 
 def _jobs_by_kind(
     connection: sa.Connection, jobs: sa.Select[str, int, datetime]
-) -> list[tuple[TaskKind, Waiting]]:
+) -> list[tuple[TaskKind, Backlog]]:
     return [
-        (TaskKind(kind), Waiting(count, _age_seconds(oldest)))
+        (TaskKind(kind), Backlog(count, _age_seconds(oldest)))
         for kind, count, oldest in connection.execute(jobs.group_by(JOBS.c.kind))
     ]
 
 
-def _inspections(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> Waiting:
+def _inspections(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> Backlog:
     since = sa.func.coalesce(MODELS.c.waits_since, MODELS.c.created_at)
     inspecting = MODELS.c.state == ModelState.INSPECTING.value
     return _counted(connection, since, inspecting, _in_nobodys_hand(MODELS.c.inspector, is_live))
 
 
-def _invocations(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> Waiting:
+def _invocations(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> Backlog:
     since = sa.func.coalesce(INVOCATIONS.c.started_at, INVOCATIONS.c.created_at)
     return _counted(connection, since, going_on(INVOCATIONS), _in_nobodys_hand(INVOCATIONS.c.worker, is_live))
 
 
 def _counted(
     connection: sa.Connection, since: sa.ColumnElement[datetime], *conditions: sa.ColumnElement[bool]
-) -> Waiting:
+) -> Backlog:
     count, oldest = connection.execute(
         sa.select(sa.func.count(), sa.func.min(since)).where(*conditions)
     ).one()
-    return Waiting(count, _age_seconds(oldest))
+    return Backlog(count, _age_seconds(oldest))
 
 
 def _in_nobodys_hand(worker: sa.Column[str], is_live: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:

@@ -11,7 +11,7 @@ from bessemer.contract.job import JobState
 from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.stage import Stage
-from bessemer.store.census import Census, Kept, KeptKind, Waiting
+from bessemer.store.census import Backlog, Census, Kept, KeptKind
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue import Loss, PostponedError, Postponement, QueueName, TaskKind
 from bessemer.telemetry import metrics
@@ -23,7 +23,7 @@ from worker.supervisor.usage import Usage
 EVERY = tuple({metric.name: metric for metric in (*metrics.APP, *metrics.WORKER)}.values())
 BASE_UNITS = ("_seconds", "_bytes")
 NOTHING = Census(
-    waiting=dict.fromkeys(QueueName, Waiting()),
+    waiting=dict.fromkeys(QueueName, Backlog()),
     jobs=dict.fromkeys(JobState, 0),
     models=dict.fromkeys(ModelState, 0),
     workers=0,
