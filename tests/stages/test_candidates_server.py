@@ -18,7 +18,6 @@ from worker.candidates import link
 from worker.candidates.client import CandidateClient, CandidateServerLostError, LibraryCrashedError
 from worker.candidates.link import LinkError, link_shared
 from worker.candidates.measuring import fill
-from worker.candidates.patience import Patience
 from worker.candidates.requests import (
     BuildBatch,
     BuildCandidate,
@@ -30,6 +29,7 @@ from worker.candidates.requests import (
     TensorArgument,
 )
 from worker.candidates.server import fork_server
+from worker.candidates.timeouts import Timeouts
 from worker.errors import JobError
 from worker.targets import host_mcpu
 
@@ -217,8 +217,8 @@ def hanging_model(folder: Path) -> Path:
 def test_a_library_that_hangs_is_killed_in_time(tmp_path: Path) -> None:
     path = hanging_model(tmp_path)
     x = np.zeros(SIZE, "float32")
-    patience = Patience(first_run_seconds=1.0)
-    with fork_server(tmp_path, patience) as client, client.open_library(path, threads=1) as library:
+    timeouts = Timeouts(first_run_seconds=1.0)
+    with fork_server(tmp_path, timeouts) as client, client.open_library(path, threads=1) as library:
         with pytest.raises(LibraryCrashedError, match="no answer within 1 s") as caught:
             library.run((x,))
         with pytest.raises(LibraryCrashedError, match="is gone"):

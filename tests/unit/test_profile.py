@@ -1,7 +1,7 @@
 import pytest
 
 from worker.candidates.library import RUNTIME, profile_of
-from worker.candidates.patience import Patience
+from worker.candidates.timeouts import Timeouts
 
 
 def test_one_interrupted_call_does_not_make_a_short_function_seem_long() -> None:
@@ -24,5 +24,5 @@ def test_one_interrupted_call_does_not_make_a_short_function_seem_long() -> None
     ("runs", "run_seconds", "expected"),
     [(1, None, 300.0), (0, 0.5, 30.0), (10, 0.5, 130.0), (500, 1e-5, 30.1)],
 )
-def test_patience_grows_with_what_is_expected(runs: int, run_seconds: float | None, expected: float) -> None:
-    assert Patience().for_runs(runs, run_seconds) == pytest.approx(expected)
+def test_a_timeout_grows_with_what_is_expected(runs: int, run_seconds: float | None, expected: float) -> None:
+    assert Timeouts().for_runs(runs, run_seconds) == pytest.approx(expected)

@@ -74,9 +74,9 @@ class Builders:
             self._running[index] = (process, deadline)
 
     def _await(self) -> None:
-        patience = min(deadline for _, deadline in self._running.values()) - time.monotonic()
+        rest_seconds = min(deadline for _, deadline in self._running.values()) - time.monotonic()
         readers = {process.reader: index for index, (process, _) in self._running.items()}
-        for reader in wait_any((*readers, self._parent), patience):
+        for reader in wait_any((*readers, self._parent), rest_seconds):
             if reader == self._parent:
                 raise EOFError("the job child is gone")
             self._reap(readers[reader])

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import FunctionTime
 from worker.candidates.library import Answer, Command, PeakMemory, Profile, Raised, Run, Time
-from worker.candidates.patience import DEFAULT_PATIENCE, Patience
 from worker.candidates.process import ForkedProcess
 from worker.candidates.requests import (
     BuildBatch,
@@ -30,6 +29,7 @@ from worker.candidates.requests import (
     OpenLibrary,
     Request,
 )
+from worker.candidates.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from worker.errors import JobError
 from worker.measure.timed import WARM_UP_RUNS
 from worker.measure.turns import ANY_TIME, Turns
@@ -132,11 +132,11 @@ class CandidateClient:
     """
 
     def __init__(
-        self, server: ForkedProcess, patience: Patience = DEFAULT_PATIENCE, turns: Turns = ANY_TIME
+        self, server: ForkedProcess, timeouts: Timeouts = DEFAULT_TIMEOUTS, turns: Turns = ANY_TIME
     ) -> None:
         self._server = server
         self._turns = turns
-        self.patience = patience
+        self.timeouts = timeouts
         self.lost: CandidateServerLostError | None = None
 
     def __enter__(self) -> Self:
@@ -155,7 +155,7 @@ class CandidateClient:
         self, path: Path, threads: int, parameters: ParameterFile | None = None
     ) -> ServedLibrary:
         """See ``Candidates.open_library``."""
-        opened = self.ask(OpenLibrary(str(path), threads, self.patience.load_seconds, parameters))
+        opened = self.ask(OpenLibrary(str(path), threads, self.timeouts.load_seconds, parameters))
         if isinstance(opened, Crashed):
             raise _loss(opened)
         assert isinstance(opened, Opened)
@@ -228,7 +228,7 @@ class ServedLibrary:
         return self._ask(PeakMemory(), runs=0)
 
     def _ask(self, command: Command, runs: int) -> Any:
-        seconds = self._client.patience.for_runs(runs, self._run_seconds)
+        seconds = self._client.timeouts.for_runs(runs, self._run_seconds)
         answer: Answer | Raised | Crashed = self._client.ask(CallLibrary(self._handle, command, seconds))
         match answer:
             case Answer(value):

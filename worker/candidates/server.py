@@ -23,7 +23,6 @@ from worker.candidates.building import build_batch
 from worker.candidates.client import CandidateClient
 from worker.candidates.library import Answer, Raised, library_work
 from worker.candidates.measuring import measure_batch
-from worker.candidates.patience import DEFAULT_PATIENCE, Patience
 from worker.candidates.process import ForkedProcess, fork_process
 from worker.candidates.requests import (
     BuildBatch,
@@ -35,18 +34,19 @@ from worker.candidates.requests import (
     OpenLibrary,
     Request,
 )
+from worker.candidates.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from worker.measure.turns import ANY_TIME, Turns
 from worker.signals import signal_name
 
 
 def fork_server(
-    scratch: Path, patience: Patience = DEFAULT_PATIENCE, turns: Turns = ANY_TIME
+    scratch: Path, timeouts: Timeouts = DEFAULT_TIMEOUTS, turns: Turns = ANY_TIME
 ) -> CandidateClient:
     """Fork the candidate server.
 
     Args:
         scratch: the folder where temporary files may be written.
-        patience: how long libraries may take to answer.
+        timeouts: how long libraries may take to answer.
         turns: when this job may measure.
 
     Returns:
@@ -59,7 +59,7 @@ def fork_server(
         gc.freeze()
         Server().serve(reader, writer)
 
-    return CandidateClient(fork_process(work), patience, turns)
+    return CandidateClient(fork_process(work), timeouts, turns)
 
 
 class Server:

@@ -11,7 +11,7 @@ _SLOWER = 20
 
 
 @dataclass(frozen=True)
-class Patience:
+class Timeouts:
     """Seconds that are given to loading a library, to its first run, and to answering besides running."""
 
     load_seconds: float = 120.0
@@ -30,4 +30,4 @@ class Patience:
         return self.slack_seconds + _SLOWER * runs * run_seconds
 
 
-DEFAULT_PATIENCE = Patience()
+DEFAULT_TIMEOUTS = Timeouts()
