@@ -59,7 +59,7 @@ FINDINGS = frozenset(
 _log = logging.getLogger(__name__)
 
 
-class Observer(Protocol):
+class StageObserver(Protocol):
     """Is told of every stage."""
 
     def stage_started(self, stage: Stage) -> None:
@@ -95,7 +95,7 @@ class StageFailedError(JobError):
         return super().problem(stage or self.stage.value)
 
 
-def run_pipeline(upload: Upload, workshop: Workshop, observer: Observer) -> Reached:
+def run_pipeline(upload: Upload, workshop: Workshop, observer: StageObserver) -> Reached:
     """Run the stages up to the last that is wanted, each on its predecessor's value.
 
     Args:
