@@ -6,7 +6,7 @@ from urllib.parse import quote
 from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
 
-from app.problems import ProblemError
+from app.problems import RefusalError
 from app.ranges import ByteRange, RangeNotSatisfiableError, not_modified, requested_range
 from app.service import Service
 from bessemer.contract.job import Artifact
@@ -23,7 +23,7 @@ def artifact_response(service: Service, request: Request, artifact: Artifact) ->
     """The artifact, the asked-for part of it, or the word that the client has it. Blocks.
 
     Raises:
-        ProblemError: 416 for a range that holds no byte.
+        RefusalError: 416 for a range that holds no byte.
         BlobMissingError: the artifact's bytes were deleted.
     """
     etag = f'"{artifact.digest}"'
@@ -55,7 +55,7 @@ def _part(request: Request, etag: str, artifact: Artifact) -> ByteRange | None:
         return requested_range(asked, request.headers.get("if-range"), etag, artifact.size_bytes)
     except RangeNotSatisfiableError as error:
         detail = f"'{asked}' holds no byte of {artifact.name}, which has {artifact.size_bytes}."
-        raise ProblemError(
+        raise RefusalError(
             make_problem(ErrorCode.RANGE_NOT_SATISFIABLE, detail),
             {"Content-Range": f"bytes */{artifact.size_bytes}"},
         ) from error

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from app.multipart import MULTIPART, Form, Part, boundary_of
-from app.problems import ProblemError, invalid_problem, refuse
+from app.problems import RefusalError, invalid_problem, refuse
 from app.routes.bodies import MAX_DOCUMENT_BYTES, DocumentRoute, in_time
 from app.service import Service
 from app.uploads import receive_model, refuse_if_too_large
@@ -108,8 +108,8 @@ def _with_body(request: Request, body: bytes) -> Request:
     return Request({**request.scope, "headers": headers}, receive)
 
 
-def _invalid(field: str, message: str) -> ProblemError:
-    return ProblemError(invalid_problem((FieldError(field=field, message=message),)))
+def _invalid(field: str, message: str) -> RefusalError:
+    return RefusalError(invalid_problem((FieldError(field=field, message=message),)))
 
 
 FORM: dict[str, Any] = {

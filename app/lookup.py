@@ -28,7 +28,7 @@ def named_artifact(job: Compilation, name: str) -> Artifact:
     """The artifact of that name.
 
     Raises:
-        ProblemError: 404 where the job has none of that name (yet).
+        RefusalError: 404 where the job has none of that name (yet).
     """
     for artifact in job.artifacts:
         if artifact.name == name:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from app.problems import ProblemError, invalid_problem, refuse
+from app.problems import RefusalError, invalid_problem, refuse
 from bessemer.contract.problem import ErrorCode, FieldError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def boundary_of(content_type: str) -> bytes | None:
     """The boundary that a ``Content-Type`` names; None where it is not that of a form.
 
     Raises:
-        ProblemError: it is that of a form, and names none.
+        RefusalError: it is that of a form, and names none.
     """
     media_type, options = parse_options_header(content_type)
     if media_type.decode("latin-1").lower() != MULTIPART:
@@ -57,7 +57,7 @@ class Part:
 class Form:
     """The parts of a body.
 
-    Every method raises ``ProblemError`` where the body is no form, or ends before the form does.
+    Every method raises ``RefusalError`` where the body is no form, or ends before the form does.
     """
 
     def __init__(self, boundary: bytes, chunks: AsyncIterator[bytes]) -> None:
@@ -125,5 +125,5 @@ class Form:
         self._over = True
 
 
-def _malformed(reason: str) -> ProblemError:
-    return ProblemError(invalid_problem((FieldError(field="body", message=f"no form: {reason}"),)))
+def _malformed(reason: str) -> RefusalError:
+    return RefusalError(invalid_problem((FieldError(field="body", message=f"no form: {reason}"),)))

@@ -13,7 +13,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from app.problems import ProblemError, invalid_problem
+from app.problems import RefusalError, invalid_problem
 from app.validation import MAX_ERRORS
 from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.problem import FieldError
@@ -25,7 +25,7 @@ async def refuse_unknown_parameters(request: Request) -> None:
     """For every route of the API.
 
     Raises:
-        ProblemError: 422 with each unknown parameter, and the nearest that the route has;
+        RefusalError: 422 with each unknown parameter, and the nearest that the route has;
             what is given twice where it is one value. Of very many, ``MAX_ERRORS``.
     """
     route = request.scope.get("route")
@@ -40,7 +40,7 @@ async def refuse_unknown_parameters(request: Request) -> None:
     )
     errors = tuple(islice(complaints, MAX_ERRORS))
     if errors:
-        raise ProblemError(invalid_problem(errors))
+        raise RefusalError(invalid_problem(errors))
 
 
 def _complaint(name: str, count: int, known: Mapping[str, object]) -> str | None:

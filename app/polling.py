@@ -29,7 +29,7 @@ def cancellation(response: Response, kind: str, name: str, after: Cancelled | No
         after: its document after the request; None where it is gone.
 
     Raises:
-        ProblemError: it is gone, or has ended in another way.
+        RefusalError: it is gone, or has ended in another way.
     """
     if after is None:
         raise refuse(ErrorCode.NOT_FOUND, f"There is no {kind} '{name}'.")

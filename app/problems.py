@@ -61,7 +61,7 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 log = logging.getLogger(__name__)
 
 
-class ProblemError(HTTPException):
+class RefusalError(HTTPException):
     """Ends a request with a problem."""
 
     def __init__(self, problem: Problem, headers: Mapping[str, str] | None = None) -> None:
@@ -69,9 +69,9 @@ class ProblemError(HTTPException):
         self.problem = problem
 
 
-def refuse(code: ErrorCode, detail: str, errors: tuple[FieldError, ...] = ()) -> ProblemError:
+def refuse(code: ErrorCode, detail: str, errors: tuple[FieldError, ...] = ()) -> RefusalError:
     """An error with a code's own title, status and advice, ready to be raised."""
-    return ProblemError(make_problem(code, detail, errors=errors))
+    return RefusalError(make_problem(code, detail, errors=errors))
 
 
 def problem_response(
@@ -122,7 +122,7 @@ def internal_problem() -> Problem:
 
 async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    if isinstance(error, ProblemError):
+    if isinstance(error, RefusalError):
         return problem_response(request, error.problem, error.headers)
     code = STATUS_CODES.get(error.status_code, ErrorCode.REQUEST_INVALID)
     if error.status_code >= 500:

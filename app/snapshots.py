@@ -8,7 +8,7 @@ import zstandard
 from pydantic import ValidationError
 
 from app.lookup import named_artifact
-from app.problems import ProblemError, refuse
+from app.problems import RefusalError, refuse
 from app.service import Service
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS, MAX_INDEX_BYTES, IrListing, IrStep, IrText
 from bessemer.contract.job import Artifact, Compilation
@@ -22,7 +22,7 @@ def read_listing(service: Service, job: Compilation) -> IrListing:
     """The list of a compilation's snapshots. Blocks.
 
     Raises:
-        ProblemError: 404 where the request did not ask for them, or none was taken (yet).
+        RefusalError: 404 where the request did not ask for them, or none was taken (yet).
         BlobMissingError: the artifact's bytes were deleted.
     """
     artifact = _snapshot_artifact(job, IR_INDEX)
@@ -39,7 +39,7 @@ def named_step(job: Compilation, listing: IrListing, step: int) -> IrStep:
     """The step of that number.
 
     Raises:
-        ProblemError: 404 where there is none.
+        RefusalError: 404 where there is none.
     """
     for entry in listing.items:
         if entry.step == step:
@@ -52,7 +52,7 @@ def read_text(service: Service, job: Compilation, text: IrText) -> bytes:
     """One text, unpacked. Blocks.
 
     Raises:
-        ProblemError: 404 where it is not what the list says.
+        RefusalError: 404 where it is not what the list says.
         BlobMissingError: the artifact's bytes were deleted.
     """
     artifact = _snapshot_artifact(job, IR_TEXTS) if text.packed_bytes else None
@@ -84,5 +84,5 @@ def _snapshot_artifact(job: Compilation, name: str) -> Artifact:
     return named_artifact(job, name)
 
 
-def _unreadable(job: Compilation) -> ProblemError:
+def _unreadable(job: Compilation) -> RefusalError:
     return refuse(ErrorCode.NOT_FOUND, f"The snapshots of compilation {job.id} cannot be read.")

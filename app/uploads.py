@@ -30,7 +30,7 @@ async def receive_model(
         The model, and whether it is new.
 
     Raises:
-        ProblemError: the connection ended before the file did; nothing was kept.
+        RefusalError: the connection ended before the file did; nothing was kept.
         StoreError: the file is too large, empty, stalled or another, or the store is away.
     """
     settings = service.settings
@@ -51,7 +51,7 @@ def refuse_if_too_large(
     """Refuse a body by the length that it declares, before anything is read.
 
     Raises:
-        ProblemError: 413.
+        RefusalError: 413.
     """
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:20]) > limit_bytes:

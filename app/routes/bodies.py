@@ -31,7 +31,7 @@ class DocumentRoute(APIRoute):
 def in_time(request: Request) -> Receive:
     """Receives a request, whose body is given up where nothing comes for ``upload_idle_seconds``.
 
-    Receiving raises ``ProblemError`` then.
+    Receiving raises ``RefusalError`` then.
     """
     service: Service = request.app.state.service
     idle_seconds = service.settings.upload_idle_seconds

@@ -10,7 +10,7 @@ from app.documentation import problems
 from app.forms import FORM, SubmissionRoute
 from app.idempotency import IdempotencyKey, resource_id
 from app.polling import look_again
-from app.problems import ProblemError
+from app.problems import RefusalError
 from app.service import Service, ServiceDep
 from bessemer.contract.base import DEFAULT_TENANT
 from bessemer.contract.job import Compilation, JobState
@@ -96,10 +96,10 @@ def _require_model(service: Service, job: Compilation) -> None:
         service.store.removal.withdraw(job.id)
         problem = refusal(job.request, None)
         assert problem is not None
-        raise ProblemError(problem)
+        raise RefusalError(problem)
 
 
 def _require_admissible(service: Service, request: CompilationRequest) -> None:
     problem = refusal(request, service.store.models.get(request.model))
     if problem is not None:
-        raise ProblemError(problem)
+        raise RefusalError(problem)

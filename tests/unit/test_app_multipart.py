@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.multipart import MISFORMED_PART, WITHOUT_BOUNDARY, Form, boundary_of
-from app.problems import ProblemError
+from app.problems import RefusalError
 
 BOUNDARY = b"xyz"
 BODY = (
@@ -37,7 +37,7 @@ async def test_what_is_not_read_of_a_part_is_skipped() -> None:
 
 @pytest.mark.parametrize("end", range(0, len(BODY) - 3, 9))
 async def test_a_form_that_is_cut_off_is_incomplete_wherever_it_ends(end: int) -> None:
-    with pytest.raises(ProblemError) as caught:
+    with pytest.raises(RefusalError) as caught:
         await read(BODY[:end])
     assert caught.value.problem.code == "upload-incomplete"
 
@@ -51,7 +51,7 @@ async def test_a_form_that_is_cut_off_is_incomplete_wherever_it_ends(end: int) -
     ],
 )
 async def test_what_is_no_form_is_refused_in_our_words(body: bytes, said: str) -> None:
-    with pytest.raises(ProblemError) as caught:
+    with pytest.raises(RefusalError) as caught:
         await read(body)
     problem = caught.value.problem
     assert (problem.code, problem.errors[0].message) == ("request-invalid", f"no form: {said}")
@@ -71,5 +71,5 @@ def test_a_boundary_is_found_where_there_is_a_form(content_type: str, boundary: 
 
 
 def test_a_form_without_a_boundary_is_refused() -> None:
-    with pytest.raises(ProblemError):
+    with pytest.raises(RefusalError):
         boundary_of("multipart/form-data")
