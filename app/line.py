@@ -17,7 +17,7 @@ from bessemer.contract.service import Worker
 from bessemer.store.queue import job_kind
 from bessemer.store.waiting import WaitingGroup
 
-NO_WORKER = "a live worker: none has been heard of lately"
+A_LIVE_WORKER = "a live worker: none has been heard of lately"
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def explain(kind: TaskKind, workers: int, ahead: int, recent: Sequence[float]) -
 def missing(needs: Needs | None, queue: QueueName, workers: Sequence[Worker]) -> str | None:
     """What is missing before a job can be taken; None where nothing is."""
     if not workers:
-        return NO_WORKER
+        return A_LIVE_WORKER
     lacking = {worker.id: lacks(worker.capability, needs) for worker in workers if queue in worker.queues}
     if any(not each for each in lacking.values()):
         return None

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from app.line import NO_WORKER, Line, line_up, place, start_seconds
+from app.line import A_LIVE_WORKER, Line, line_up, place, start_seconds
 from bessemer.contract.capability import Capability, needs_of
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
@@ -165,7 +165,7 @@ def test_the_words_say_that_it_is_an_estimate_or_why_there_is_none() -> None:
 
 
 def test_a_job_that_no_worker_can_take_says_what_it_waits_for() -> None:
-    assert placed(job(1)).waiting_for == NO_WORKER
+    assert placed(job(1)).waiting_for == A_LIVE_WORKER
     assert placed(job(1), (), (worker("a", PLAIN),)).waiting_for is None
     wanted = placed(job(1, target="x86-64-v4"), (), (worker("a", PLAIN),))
     assert wanted.waiting_for == f"a worker whose processor runs code for {V4}: a lacks avx512f"
