@@ -21,8 +21,8 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import LINUX_X86_64, PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
+from worker.codegen.executable import compile_module
 from worker.errors import JobError
-from worker.executable import compile_module
 from worker.pipeline.capture import capture
 from worker.pipeline.exact import exact_outputs
 from worker.pipeline.optimize import optimize

@@ -16,8 +16,8 @@ from torch import nn
 
 from bessemer.contract.problem import ErrorCode
 from worker.candidates.client import CandidateClient
+from worker.codegen.executable import build_library
 from worker.errors import JobError
-from worker.executable import build_library
 from worker.pipeline.arrays import as_array
 from worker.pipeline.translate import translate
 from worker.pipeline.types import Captured

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from worker.candidates.client import CandidateClient
-from worker.executable import compile_module
+from worker.codegen.executable import compile_module
 from worker.layout.linear import pack_panels
 from worker.schedules.default import unclaimed_functions
 

@@ -8,7 +8,7 @@ from torch import nn
 from tvm import te
 
 from worker.candidates.client import CandidateClient
-from worker.executable import build_library
+from worker.codegen.executable import build_library
 from worker.schedules.default import default_schedule, schedule_rest
 from worker.targets import tvm_target
 

@@ -16,7 +16,7 @@ from bessemer.contract.base import now
 from bessemer.contract.stage import Stage
 from worker.candidates.client import LibraryCrashedError
 from worker.layout.weights import PREPARE, without_preparation
-from worker.parameters import ParameterFile, write_parameters
+from worker.package.parameters import ParameterFile, write_parameters
 from worker.pipeline.build import build
 from worker.pipeline.pipeline import Reached
 from worker.pipeline.stopped import write_stopped

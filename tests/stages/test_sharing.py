@@ -12,7 +12,7 @@ from torch import nn
 from tvm import tirx
 
 from worker.candidates.client import CandidateClient
-from worker.executable import LOWERING, build_library
+from worker.codegen.executable import LOWERING, build_library
 from worker.schedules.annotations import SHARES
 from worker.schedules.default import schedule_rest
 from worker.targets import tvm_target

@@ -15,7 +15,7 @@ from test_tune_search import HOST
 from tvm import s_tir
 
 from worker.candidates.client import CandidateClient
-from worker.executable import build_library
+from worker.codegen.executable import build_library
 from worker.pipeline.tune import tune
 from worker.spaces.llvm_ir import KERNELS, compile_kernel, read_kernel
 from worker.spaces.registry import space_book

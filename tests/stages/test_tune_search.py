@@ -27,7 +27,7 @@ from worker.candidates.link import link_shared
 from worker.candidates.requests import BuildBatch, BuildCandidate, BuildOutcome, MeasureBatch, MeasureOutcome
 from worker.candidates.server import fork_server
 from worker.errors import JobError
-from worker.parameters import ParameterFile
+from worker.package.parameters import ParameterFile
 from worker.pipeline.tune import apply_records, tune
 from worker.pipeline.types import Optimized, Tuned, Workshop
 from worker.schedules.default import follow_plans, is_scheduled, schedule_rest

@@ -38,7 +38,7 @@ from worker.signals import signal_name
 if TYPE_CHECKING:
     import numpy as np
 
-    from worker.parameters import ParameterFile
+    from worker.package.parameters import ParameterFile
 
     Arrays = tuple[np.ndarray, ...]
 

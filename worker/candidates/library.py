@@ -22,7 +22,7 @@ from worker.measure.timed import timed
 if TYPE_CHECKING:
     import numpy as np
 
-    from worker.parameters import ParameterFile
+    from worker.package.parameters import ParameterFile
 
 _KIBIBYTE = 1024
 _RUNTIME_PREFIX = "vm.builtin."

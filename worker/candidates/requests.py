@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from worker.parameters import ParameterFile
+    from worker.package.parameters import ParameterFile
 
 
 @dataclass(frozen=True)

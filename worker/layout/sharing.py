@@ -3,8 +3,8 @@
 A ``concat`` whose parts follow each other in memory — nothing but ones lies before its axis, as with the
 channels of a single image — costs nothing where kernels write the parts where they belong; a slice or a part
 of a split like that is read where it lies. Such calls become functions of their own, which no other is fused
-with: ``worker.shared_memory`` drops their calls when memory is planned. Parts that are themselves views or
-cheap chains of elementwise operators are left to fusion, which reads through the join.
+with: ``worker.layout.shared_memory`` drops their calls when memory is planned. Parts that are themselves
+views or cheap chains of elementwise operators are left to fusion, which reads through the join.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from tvm import relax
 
 from bessemer.bundle.manifest import LIBRARY
 from bessemer.contract.problem import ErrorCode
+from worker.codegen.executable import build_library
 from worker.errors import JobError
-from worker.executable import build_library
 from worker.pipeline.types import Built, Tuned, Workshop
 from worker.snapshots.machine_code import join_sources
 from worker.targets import tvm_target

@@ -8,7 +8,7 @@ from pathlib import Path
 import tvm
 
 from bessemer.contract.report import KernelChoice
-from worker.executable import build_library
+from worker.codegen.executable import build_library
 from worker.kernels.choose import check_workloads, choose_kernels
 from worker.kernels.measure import Contest
 from worker.kernels.registry import kernel_book

@@ -9,7 +9,7 @@ import torch
 import tvm
 from torch import nn
 
-from worker.executable import compile_module
+from worker.codegen.executable import compile_module
 from worker.kernels.registry import kernel_book
 from worker.pipeline.passes import default_phases
 from worker.pipeline.translate import decomposition_table

@@ -17,7 +17,7 @@ from bessemer.contract.request import Parameters
 from bessemer.contract.tensor import TensorSpec
 from worker.errors import JobError, OperatorsUnsupportedError, failure_of, short_message
 from worker.layout.weights import INPUTS
-from worker.parameters import ParameterFile, separable, write_parameters
+from worker.package.parameters import ParameterFile, separable, write_parameters
 from worker.pipeline.types import Captured, Translated, Workshop
 from worker.places import place_of
 from worker.rewrites.legalizations import legalization_map

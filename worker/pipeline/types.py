@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import tvm
 
     from worker.candidates.client import Candidates
-    from worker.parameters import ParameterFile
+    from worker.package.parameters import ParameterFile
 
     Arrays = tuple[np.ndarray, ...]
 

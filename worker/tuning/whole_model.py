@@ -12,13 +12,13 @@ import tvm
 
 from bessemer.contract.report import Schedules
 from worker.candidates.client import Library, LibraryCrashedError
-from worker.executable import build_library
+from worker.codegen.executable import build_library
 from worker.measure.rounds import Rounds, alternate
 from worker.statistics import latency, round_ratios
 from worker.tuning.log import tuning_logger
 
 if TYPE_CHECKING:
-    from worker.parameters import ParameterFile
+    from worker.package.parameters import ParameterFile
     from worker.pipeline.types import Captured, Workshop
 
 

@@ -2,7 +2,7 @@
 
 Loop order: the parts, and for each its dimensions, the last as one run that LLVM copies in vectors; the
 first one that is not 1 in parallel where the work is worth it. Most of these functions are never called:
-``worker.shared_memory`` lets the tensors share their memory instead.
+``worker.layout.shared_memory`` lets the tensors share their memory instead.
 """
 
 from __future__ import annotations

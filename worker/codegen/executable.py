@@ -1,4 +1,4 @@
-"""From a scheduled module to a shared library: lowering, code generation, linking."""
+"""A module, every function of which is scheduled, as a library: lowered, generated in parts, linked."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tvm import relax, tirx
 from tvm.relax import transform
 
 from bessemer.contract.problem import ErrorCode
-from worker.argument_checks import PIPELINE, trust_own_tensors
 from worker.candidates.link import LinkError, link_shared
+from worker.codegen.argument_checks import PIPELINE, trust_own_tensors
 from worker.errors import failure_of
 from worker.kernels.kernel import Kernel
 from worker.kernels.linking import architecture_of, kernels_among, libraries_of, objects_of, place_beside
-from worker.shared_memory import share_storage
+from worker.layout.shared_memory import share_storage
 from worker.snapshots.machine_code import write_sources
 
 _MOST_PARTS = 8
