@@ -9,18 +9,20 @@ from bessemer.contract.stage import Stage
 from bessemer.contract.target import LINUX_X86_64, PresetTarget, ResolvedTarget
 from worker.messages import Compiled, Failed, Inspected
 from worker.supervisor.ending import Ending, conclude, refuse_early_end
+from worker.supervisor.watch import Verdict
 
 INSPECTED = Inspected(
     inspection=Inspection(format=ModelFormat.PT2, signature=Signature(input_names=("x",), parameters=1))
 )
 MISMATCH = Failed(code=ErrorCode.VERIFY_MISMATCH, detail="off", stage=Stage.VERIFY)
-TOO_BIG = (ErrorCode.LIMIT_MEMORY, "9 of 8 GiB")
+CANCELLED = Verdict(ErrorCode.CANCELLED, "cancelled")
+TOO_BIG = Verdict(ErrorCode.LIMIT_MEMORY, "9 of 8 GiB")
 
 
 def ending(
     *,
     last: Inspected | Failed | None = None,
-    verdict: tuple[ErrorCode, str] | None = None,
+    verdict: Verdict | None = None,
     violation: str | None = None,
     status: int = 0,
     number: int = 0,
@@ -31,7 +33,7 @@ def ending(
 @pytest.mark.parametrize(
     ("given", "code"),
     [
-        (ending(last=INSPECTED, verdict=(ErrorCode.CANCELLED, "cancelled")), ErrorCode.CANCELLED),
+        (ending(last=INSPECTED, verdict=CANCELLED), ErrorCode.CANCELLED),
         (ending(last=INSPECTED, verdict=TOO_BIG), ErrorCode.LIMIT_MEMORY),
         (ending(last=INSPECTED, violation="not JSON"), ErrorCode.CHILD_MISBEHAVED),
         (ending(last=MISMATCH, status=1), ErrorCode.VERIFY_MISMATCH),

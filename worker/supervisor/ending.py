@@ -9,6 +9,7 @@ from bessemer.contract.stage import Stage
 from worker.messages import Compiled, Failed, Inspected, Invoked, Message
 from worker.signals import signal_name
 from worker.supervisor.crash import crash_site
+from worker.supervisor.watch import Verdict
 
 Result = Compiled | Inspected | Invoked
 
@@ -37,7 +38,7 @@ class Ending:
     """
 
     last: Result | Failed | None
-    verdict: tuple[ErrorCode, str] | None
+    verdict: Verdict | None
     violation: str | None
     status: int
     signal: int
@@ -51,7 +52,7 @@ def conclude(ending: Ending) -> Result | Problem:
     What the supervisor knows for itself comes before what the child said.
     """
     if ending.verdict is not None:
-        return _problem(ending, *ending.verdict)
+        return _problem(ending, ending.verdict.code, ending.verdict.detail)
     if ending.violation is not None:
         return _problem(ending, ErrorCode.CHILD_MISBEHAVED, ending.violation)
     if isinstance(ending.last, Failed):

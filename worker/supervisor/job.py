@@ -77,7 +77,7 @@ async def run_job(
             raise ZygoteLostError("the zygote ended while the job ran")
         return Ending(
             last=heard.last,
-            verdict=(verdict.code, verdict.detail) if verdict else None,
+            verdict=verdict,
             violation=heard.violation,
             status=exit_.status,
             signal=exit_.signal,
