@@ -98,8 +98,8 @@ class CompilationTask(Undertaking):
         logs = self._bench.store.logs
         journal = CompilationJournal(self._jobs, job.id, attempt, self._hands.begin, logs.write)
         work = CompileWork(request=job.request, measuring=self._bench.settings.measuring())
-        timeout = job.request.timeout_seconds
-        ending = await self._bench.run(job.id, self._slot, folder, work, journal, timeout, trace)
+        timeout_seconds = job.request.timeout_seconds
+        ending = await self._bench.run(job.id, self._slot, folder, work, journal, timeout_seconds, trace)
         return refuse_early_end(conclude(ending), job.request)
 
     def _write(self, attempt: int, folder: JobFolder, result: Message | Problem) -> Problem | None:
