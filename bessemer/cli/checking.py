@@ -10,7 +10,7 @@ from bessemer.cli.options import (
     LabelsOption,
     ModelArgument,
     TargetOption,
-    request_fields,
+    read_draft,
 )
 from bessemer.cli.output import (
     ExitStatus,
@@ -48,8 +48,8 @@ def check(
     """
     console = errors if json else results
     with connected(url) as client:
-        fields = request_fields(target, inputs or (), options or (), labels or (), dimensions or ())
-        job = submitted(client, model, {**fields, "stop_after": Stage.TRANSLATE}, console)
+        draft = read_draft(target, inputs, options, labels, dimensions)
+        job = submitted(client, model, draft.until(Stage.TRANSLATE), console)
         follow(job, console)
         _finish(job, json)
 

@@ -18,8 +18,7 @@ from bessemer.cli.options import (
     LabelsOption,
     ModelArgument,
     TargetOption,
-    provisional,
-    request_fields,
+    read_draft,
 )
 from bessemer.cli.output import (
     ExitStatus,
@@ -70,12 +69,11 @@ def compile_model(
     """Compile a model for a target and wait for the verified library."""
     console = errors if json else results
     with connected(url) as client:
-        fields = request_fields(target, inputs or (), options or (), labels or (), dimensions or ())
-        request = provisional(fields)
-        if output is not None and not request.makes_bundle:
-            detail = f"--output needs a bundle, and stop_after={request.stop_after} makes none"
+        draft = read_draft(target, inputs, options, labels, dimensions)
+        if output is not None and not draft.request.makes_bundle:
+            detail = f"--output needs a bundle, and stop_after={draft.request.stop_after} makes none"
             raise InvalidArgumentError(detail)
-        job = submitted(client, model, fields, console)
+        job = submitted(client, model, draft, console)
         if detach:
             _print_detached(job, json)
             return

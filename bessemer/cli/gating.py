@@ -1,7 +1,7 @@
 """``bessemer gate``: a pipeline's step that fails where a model gets slower, larger or wrong."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from bessemer.cli.cancelling import cancelled_if_interrupted
 from bessemer.cli.compiling import watch
 from bessemer.cli.gate_files import GateFiles
-from bessemer.cli.options import MODEL_HELP, provisional, request_fields
+from bessemer.cli.options import MODEL_HELP, read_draft
 from bessemer.cli.output import (
     ExitStatus,
     UrlOption,
@@ -25,6 +25,7 @@ from bessemer.client import Client
 from bessemer.contract.job import JobState
 from bessemer.contract.options import Baseline
 from bessemer.contract.report import Report
+from bessemer.contract.request import CompilationRequest
 from bessemer.errors import InvalidArgumentError
 from bessemer.gate.policy import Bounds, Outcome, Verdict, judge
 from bessemer.gate.summary import complaints
@@ -131,10 +132,10 @@ def gate(
     bounds = Bounds(max_latency_ratio, max_library_bytes, max_regress_percent)
     files = GateFiles(report, summary, junit_file)
     with reporting(), files.telling_errors(model), Client(url) as client:
-        fields = request_fields(target, inputs or (), options or (), labels or (), dimensions or ())
-        _require_figures(fields, bounds)
+        draft = read_draft(target, inputs, options, labels, dimensions)
+        _require_figures(draft.request, bounds)
         previous, notes = _read_report(compare)
-        job = submitted(client, model, fields, results)
+        job = submitted(client, model, draft, results)
         with cancelled_if_interrupted(job.id, job.cancel):
             watch(job, results)
         found = job.report() if job.state is JobState.SUCCEEDED else None
@@ -146,13 +147,12 @@ def gate(
     raise typer.Exit(STATUSES[outcome.verdict])
 
 
-def _require_figures(fields: dict[str, Any], bounds: Bounds) -> None:
+def _require_figures(request: CompilationRequest, bounds: Bounds) -> None:
     """Refuse a request that would measure nothing of what is bounded.
 
     Raises:
         InvalidArgumentError: it stops early, or leaves torch eager out.
     """
-    request = provisional(fields)
     if not request.makes_bundle:
         raise InvalidArgumentError("a gate needs a whole compilation: leave stop_after out")
     by_latency = bounds.latency_ratio is not None or bounds.regress_percent is not None

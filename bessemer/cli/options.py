@@ -3,6 +3,7 @@
 import difflib
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import typer
@@ -12,6 +13,7 @@ from pydantic.fields import FieldInfo
 from bessemer.client.inputs import validation_message
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
 from bessemer.contract.request import CompilationRequest
+from bessemer.contract.stage import Stage
 from bessemer.contract.target import HOST
 from bessemer.contract.tensor import InputSpec, parse_input_spec
 from bessemer.errors import InvalidArgumentError
@@ -19,17 +21,16 @@ from bessemer.errors import InvalidArgumentError
 __all__ = [
     "ANY_MODEL",
     "DimensionsOption",
+    "Draft",
     "MODEL_HELP",
     "FieldsOption",
     "InputsOption",
     "LabelsOption",
     "ModelArgument",
     "TargetOption",
-    "checked_request",
     "option_paths",
-    "provisional",
+    "read_draft",
     "read_labels",
-    "request_fields",
 ]
 
 MODEL_HELP = (
@@ -68,14 +69,42 @@ ARGUMENTS = frozenset({"model", "inputs", "dimensions"})
 ANY_MODEL = "0" * 64
 
 
-def request_fields(
+@dataclass(frozen=True)
+class Draft:
+    """What a command line says of a request before its model is at hand, which may have inputs of its own.
+
+    Attributes:
+        request: for any model; without ``dimensions`` where it names no inputs.
+        dimensions: of these inputs, or of those that the model has.
+    """
+
+    request: CompilationRequest
+    dimensions: Mapping[str, DimensionRange]
+
+    def until(self, stage: Stage) -> "Draft":
+        """The same, to stop after a stage."""
+        return replace(self, request=self.request.model_copy(update={"stop_after": stage}))
+
+    def with_inputs(
+        self, inputs: tuple[InputSpec, ...], dimensions: Mapping[str, DimensionRange]
+    ) -> CompilationRequest:
+        """The request, still for any model, once it is known what the model takes.
+
+        Raises:
+            InvalidArgumentError: inputs and dimensions do not go together.
+        """
+        given = self.request.model_dump(exclude_unset=True)
+        return _checked({**given, "inputs": inputs, "dimensions": dimensions})
+
+
+def read_draft(
     target: str | None,
-    inputs: Sequence[str],
-    options: Sequence[str],
-    labels: Sequence[str] = (),
-    dimensions: Sequence[str] = (),
-) -> dict[str, Any]:
-    """The fields of a ``CompilationRequest`` but its model, checked as ``provisional`` does.
+    inputs: Sequence[str] | None,
+    options: Sequence[str] | None,
+    labels: Sequence[str] | None = None,
+    dimensions: Sequence[str] | None = None,
+) -> Draft:
+    """Read what a command was given.
 
     Args:
         target: a preset's name; ``host`` where neither it nor an option names one.
@@ -88,35 +117,21 @@ def request_fields(
         InvalidArgumentError: a key is unknown or a value is not valid; the message names what is.
     """
     fields: dict[str, Any] = {}
-    for path, value in _read_options(options).items():
+    for path, value in _read_options(options or ()).items():
         _place(fields, path.split("."), value)
     if target is not None or "mcpu" not in fields.get("target", {}):
         fields["target"] = {"preset": target or HOST, **fields.get("target", {})}
     if inputs:
         fields["inputs"] = tuple(_read_input(text) for text in inputs)
-    if dimensions:
-        fields["dimensions"] = _read_dimensions(dimensions)
+    ranges = _read_dimensions(dimensions or ())
+    if inputs and ranges:
+        fields["dimensions"] = ranges
     if labels:
         fields["labels"] = {key: value or "" for key, value in read_labels(labels).items()}
-    provisional(fields)
-    return fields
+    return Draft(_checked(fields), ranges)
 
 
-def provisional(fields: Mapping[str, Any]) -> CompilationRequest:
-    """A request as far as it is known before its model is at hand, which may have the inputs and their sizes.
-
-    Raises:
-        InvalidArgumentError: the fields are not valid.
-    """
-    return checked_request(fields if "inputs" in fields else {**fields, "dimensions": {}})
-
-
-def checked_request(fields: Mapping[str, Any]) -> CompilationRequest:
-    """A request for any model.
-
-    Raises:
-        InvalidArgumentError: the fields are not valid.
-    """
+def _checked(fields: Mapping[str, Any]) -> CompilationRequest:
     try:
         return CompilationRequest.model_validate({"model": ANY_MODEL, **fields})
     except ValidationError as error:

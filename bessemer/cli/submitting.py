@@ -1,27 +1,24 @@
 """Brings a command's model to the server, and asks for its compilation."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from bessemer.cli.entries import Made, model_at_hand
-from bessemer.cli.options import checked_request
+from bessemer.cli.options import Draft
 from bessemer.cli.views import upload_view
 from bessemer.client import Client, Job
-from bessemer.client.inputs import NO_DIMENSIONS
 
 __all__ = ["submitted"]
 
 
-def submitted(client: Client, model: str, fields: Mapping[str, Any], console: Console) -> Job:
+def submitted(client: Client, model: str, draft: Draft, console: Console) -> Job:
     """Ask for a compilation of a model, which is made and uploaded if need be.
 
     Args:
         client: of the server.
         model: a file, the digest of an uploaded model, or ``file.py:function``.
-        fields: of the request, as ``request_fields`` gives them.
+        draft: what the command line says of the request.
         console: shows the upload.
 
     Raises:
@@ -29,15 +26,11 @@ def submitted(client: Client, model: str, fields: Mapping[str, Any], console: Co
             was uploaded.
         ExportError: its function raised an error, or torch could not export what it returned.
     """
-    inputs = {spec.name: spec for spec in fields.get("inputs", ())}
-    with model_at_hand(model, inputs, fields.get("dimensions", NO_DIMENSIONS)) as made:
-        request = checked_request({**fields, **_named(made)})
+    inputs = {spec.name: spec for spec in draft.request.inputs}
+    with model_at_hand(model, inputs, draft.dimensions) as made:
+        request = draft.with_inputs(made.inputs, made.dimensions)
         digest = _uploaded(client, made, model, console)
     return client.post(request.model_copy(update={"model": digest}))
-
-
-def _named(made: Made) -> dict[str, Any]:
-    return {"inputs": made.inputs, "dimensions": made.dimensions}
 
 
 def _uploaded(client: Client, made: Made, name: str, console: Console) -> str:

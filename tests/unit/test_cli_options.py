@@ -4,15 +4,17 @@ import pytest
 from typer.testing import CliRunner
 
 from bessemer.cli.application import application
-from bessemer.cli.options import checked_request, option_paths, provisional, request_fields
+from bessemer.cli.options import option_paths, read_draft
 from bessemer.contract.request import CompilationRequest
+from bessemer.contract.stage import Stage
+from bessemer.contract.tensor import parse_input_spec
 from bessemer.errors import InvalidArgumentError
 
 MODEL = "0" * 64
 
 
 def request(target: str | None = None, *options: str) -> CompilationRequest:
-    return CompilationRequest.model_validate({"model": MODEL, **request_fields(target, (), options)})
+    return read_draft(target, (), options).request
 
 
 @pytest.mark.parametrize(
@@ -95,8 +97,7 @@ def test_every_field_of_a_request_can_be_set() -> None:
 
 
 def test_a_dimension_has_its_range_beside_the_input_that_names_it() -> None:
-    fields = request_fields("host", ("x=batchx784",), (), dimensions=("batch=1..64@8",))
-    found = CompilationRequest.model_validate({"model": MODEL, **fields})
+    found = read_draft("host", ("x=batchx784",), (), dimensions=("batch=1..64@8",)).request
     assert found.inputs[0].shape == ("batch", 784)
     assert found.dimensions["batch"].example == 8
 
@@ -114,11 +115,30 @@ def test_a_dimension_has_its_range_beside_the_input_that_names_it() -> None:
 )
 def test_a_dimension_that_cannot_be_is_refused(dimensions: tuple[str, ...], told: str) -> None:
     with pytest.raises(InvalidArgumentError, match=told):
-        request_fields("host", ("x=batchx784",), (), dimensions=dimensions)
+        read_draft("host", ("x=batchx784",), (), dimensions=dimensions)
 
 
 def test_dimensions_alone_wait_for_the_inputs_of_the_model() -> None:
-    fields = request_fields("host", (), (), dimensions=("batch=1..64",))
-    assert provisional(fields).dimensions == {}
+    draft = read_draft("host", (), (), dimensions=("batch=1..64",))
+    assert draft.request.dimensions == {}
+    assert (
+        draft.with_inputs((parse_input_spec("x=batchx784"),), draft.dimensions).dimensions == draft.dimensions
+    )
     with pytest.raises(InvalidArgumentError, match="no shape in `inputs` names 'batch'"):
-        checked_request(fields)
+        draft.with_inputs((), draft.dimensions)
+
+
+def test_a_draft_keeps_what_was_given_and_no_more() -> None:
+    draft = read_draft("host", (), ("trials=64", "kernels.linear=auto", "priority=-3"), ("team=vision",))
+    dumped = draft.until(Stage.TRANSLATE).with_inputs((), {}).model_dump(mode="json", exclude_unset=True)
+    assert dumped == {
+        "model": MODEL,
+        "target": {"preset": "host"},
+        "inputs": [],
+        "dimensions": {},
+        "kernels": {"linear": "auto"},
+        "tune": {"trials": 64},
+        "stop_after": "translate",
+        "labels": {"team": "vision"},
+        "priority": -3,
+    }

@@ -3,15 +3,14 @@
 import pytest
 from pydantic import ValidationError
 
-from bessemer.cli.options import request_fields
+from bessemer.cli.options import read_draft
 from bessemer.contract.options import Fusion, OptimizeOptions
-from bessemer.contract.request import CompilationRequest
 
 
 def test_the_command_line_names_rewrites_and_fusion() -> None:
     options = ("optimize.enable=linear,ewise_fma", "disable=attention", "fusion=patterns")
 
-    request = CompilationRequest(model="0" * 64, **request_fields(None, (), options))
+    request = read_draft(None, (), options).request
 
     assert request.optimize == OptimizeOptions(
         enable=("linear", "ewise_fma"), disable=("attention",), fusion=Fusion.PATTERNS

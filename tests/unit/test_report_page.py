@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 from report_samples import MODEL, TARGET, baseline, comparison, functions, minimal_report, rich_report, task
 
-from bessemer.cli.options import request_fields
+from bessemer.cli.options import read_draft
 from bessemer.contract.dynamic import DimensionRange
 from bessemer.contract.options import BenchmarkOptions, TuneOptions
 from bessemer.contract.report import PassTime, Report
@@ -231,4 +231,5 @@ def parse_command(line: str) -> CompilationRequest:
     named = {name: [value for key, value in given if key == name] for name in OPTIONS}
     target = dict(given).get("--target")
     inputs, dimensions, options = (named[name] for name in OPTIONS)
-    return CompilationRequest(model=MODEL, **request_fields(target, inputs, options, dimensions=dimensions))
+    draft = read_draft(target, inputs, options, dimensions=dimensions)
+    return draft.request.model_copy(update={"model": MODEL})
