@@ -103,21 +103,11 @@ class TensorSpec(InputSpec):
     )
 
 
-def parse_tensor_spec(text: str) -> TensorSpec:
-    """Read the command line's form ``name=1x3x224x224:float32``.
-
-    The dtype defaults to float32; ``name=scalar:int64`` names a tensor of rank 0.
-
-    Raises:
-        ValueError: the text is not of that form; the message says what was expected.
-    """
-    return TensorSpec.model_validate(parse_input_spec(text).model_dump())
-
-
 def parse_input_spec(text: str) -> InputSpec:
-    """Read the command line's form of an input, in which a size may be a name: ``x=batchx3x224x224``.
+    """Read the command line's form of an input, ``name=1x3x224x224:float32``.
 
-    A name that holds an ``x`` itself stands in brackets: ``x=[pixels]x3``.
+    The dtype defaults to float32; ``name=scalar:int64`` is of rank 0. A size may be a name:
+    ``x=batchx3x224x224``; one that holds an ``x`` itself stands in brackets: ``x=[pixels]x3``.
 
     Raises:
         ValueError: the text is not of that form; the message says what was expected.

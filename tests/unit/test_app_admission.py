@@ -1,6 +1,7 @@
 """Whether a model can be compiled as a request wants."""
 
 import pytest
+from tensor_samples import tensor
 
 from app.admission import refusal
 from bessemer.contract.base import now
@@ -9,11 +10,11 @@ from bessemer.contract.model import Inspection, Model, ModelFormat, ModelState, 
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import PresetTarget
-from bessemer.contract.tensor import parse_input_spec, parse_tensor_spec
+from bessemer.contract.tensor import parse_input_spec
 
 DIGEST = "0" * 64
 KNOWN = Signature(
-    inputs=(parse_tensor_spec("ids=1x64:int64"), parse_tensor_spec("mask=1x64:bool")),
+    inputs=(tensor("ids=1x64:int64"), tensor("mask=1x64:bool")),
     input_names=("ids", "mask"),
     parameters=1,
 )
@@ -101,7 +102,7 @@ def test_a_model_whose_inspection_met_bad_luck_is_taken(reason: ErrorCode) -> No
 
 
 OPEN = Signature(
-    inputs=(parse_tensor_spec("x=4x8"),),
+    inputs=(tensor("x=4x8"),),
     input_names=("x",),
     parameters=1,
     dynamic=DynamicShapes(

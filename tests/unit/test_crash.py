@@ -1,8 +1,9 @@
 """What a crash left in the log is told in one line."""
 
 import pytest
+from tensor_samples import tensor
 
-from bessemer.contract.tensor import TensorSpec, parse_tensor_spec
+from bessemer.contract.tensor import TensorSpec
 from worker.errors import JobError
 from worker.formats.sizes import input_bytes, refuse_oversized
 from worker.supervisor.crash import crash_site
@@ -46,11 +47,11 @@ def test_a_crash_is_where_machine_code_and_python_were(log: str, site: str) -> N
     [("x=2x3", 24), ("x=scalar:bool", 1), ("x=4:bfloat16", 8), ("x=4:uint8", 4), ("x=2:float64", 16)],
 )
 def test_an_input_takes_its_elements_bytes(text: str, size_bytes: int) -> None:
-    assert input_bytes(parse_tensor_spec(text)) == size_bytes
+    assert input_bytes(tensor(text)) == size_bytes
 
 
 def test_inputs_beyond_the_limit_are_refused_before_they_are_made() -> None:
-    specs: tuple[TensorSpec, ...] = (parse_tensor_spec("x=2"), parse_tensor_spec("y=1048576x1024"))
+    specs: tuple[TensorSpec, ...] = (tensor("x=2"), tensor("y=1048576x1024"))
     refuse_oversized(specs, None)
     refuse_oversized(specs, 16 << 30)
     with pytest.raises(JobError, match=r"12288 MiB .* of 4096 MiB; the largest is y=1048576x1024:float32"):

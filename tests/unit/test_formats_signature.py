@@ -1,16 +1,17 @@
 """The inputs of a request are matched with the arguments of a model."""
 
 import pytest
+from tensor_samples import tensor
 
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.tensor import TensorSpec, parse_tensor_spec
+from bessemer.contract.tensor import TensorSpec
 from worker.errors import JobError
 from worker.formats.loaded import Argument
 from worker.formats.open_sizes import Formula, OpenAxis
 from worker.formats.signature import match_inputs
 
-X = parse_tensor_spec("x=1x3")
-Y = parse_tensor_spec("y=4:int64")
+X = tensor("x=1x3")
+Y = tensor("y=4:int64")
 
 
 def named(*names: str) -> tuple[Argument, ...]:
@@ -37,7 +38,7 @@ def test_an_argument_with_a_default_may_be_left_out() -> None:
 
 
 def test_a_dynamic_axis_takes_another_size() -> None:
-    wide = parse_tensor_spec("x=7x3")
+    wide = tensor("x=7x3")
     assert match_inputs((wide,), (Argument("x", X, frozenset({0})),)) == (wide,)
 
 
@@ -47,9 +48,9 @@ def test_a_dynamic_axis_takes_another_size() -> None:
         ((X, Y), named("x"), "no input 'y'"),
         ((X,), named("x", "y"), "'y' is missing"),
         ((Y,), named("x"), "no input 'y'; 'x' is missing"),
-        ((parse_tensor_spec("x=1x4"),), (Argument("x", X),), "another size in axis 1"),
-        ((parse_tensor_spec("x=3"),), (Argument("x", X),), "has rank 2, not 1"),
-        ((parse_tensor_spec("x=1x3:int64"),), (Argument("x", X),), "is float32, not int64"),
+        ((tensor("x=1x4"),), (Argument("x", X),), "another size in axis 1"),
+        ((tensor("x=3"),), (Argument("x", X),), "has rank 2, not 1"),
+        ((tensor("x=1x3:int64"),), (Argument("x", X),), "is float32, not int64"),
         ((Y,), (Argument("x", required=False), Argument("y", required=False)), "without those before it"),
     ],
 )
@@ -77,6 +78,6 @@ def test_a_size_beyond_the_range_of_the_file_is_refused_with_the_range(
 ) -> None:
     argument = Argument("x", X, frozenset({0}), open_axes=(axis,))
     with pytest.raises(JobError) as caught:
-        match_inputs((parse_tensor_spec(f"x={size}x3"),), (argument,))
+        match_inputs((tensor(f"x={size}x3"),), (argument,))
     assert caught.value.code is ErrorCode.INPUTS_MISMATCH
     assert told in caught.value.detail

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
+from tensor_samples import tensor
 
 from bessemer.bundle.run import InputError, Sizes, Spec
 from bessemer.contract.dynamic import DynamicAxis, DynamicDimension, DynamicShapes, shown_shape
-from bessemer.contract.tensor import parse_tensor_spec
 from worker.formats.open_sizes import choose_samples, sizes_of, specs_at
 
 BATCH = DynamicDimension(name="x_0", minimum=1, maximum=64)
@@ -23,7 +23,7 @@ SHAPES = DynamicShapes(
         DynamicAxis(tensor="output", axis=1),
     ),
 )
-X, Y = parse_tensor_spec("x=4x8x3"), parse_tensor_spec("y=17")
+X, Y = tensor("x=4x8x3"), tensor("y=17")
 
 
 @pytest.mark.parametrize(

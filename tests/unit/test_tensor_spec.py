@@ -10,7 +10,6 @@ from bessemer.contract.tensor import (
     DType,
     InputSpec,
     parse_input_spec,
-    parse_tensor_spec,
 )
 
 DIMENSIONS = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,20}", fullmatch=True)
@@ -31,7 +30,7 @@ def test_a_spec_is_read_back_from_its_text(spec: InputSpec) -> None:
     ("text", "full"), [("x=1x784", "x=1x784:float32"), ("n=scalar:int64", "n=scalar:int64")]
 )
 def test_the_text_names_every_part(text: str, full: str) -> None:
-    assert str(parse_tensor_spec(text)) == full
+    assert str(parse_input_spec(text)) == full
 
 
 @pytest.mark.parametrize(
