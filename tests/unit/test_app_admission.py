@@ -22,7 +22,7 @@ NAMES_ONLY = Signature(input_names=("x", "mask"), parameters=1)
 NO_INPUTS = Signature(input_names=(), parameters=1)
 
 
-def inspected(signature: Signature, format: ModelFormat = ModelFormat.PT2) -> Model:
+def ready_model(signature: Signature, format: ModelFormat = ModelFormat.PT2) -> Model:
     return Model(
         digest=DIGEST,
         size_bytes=1,
@@ -66,11 +66,11 @@ def code(problem: Problem | None) -> ErrorCode | None:
 def test_inputs_are_held_against_what_is_known(
     signature: Signature, inputs: tuple[str, ...], expected: ErrorCode | None
 ) -> None:
-    assert code(refusal(request(*inputs), inspected(signature))) is expected
+    assert code(refusal(request(*inputs), ready_model(signature))) is expected
 
 
 def test_a_mismatch_tells_what_the_model_takes() -> None:
-    problem = refusal(request("ids=64:int8", "mask=1x64:bool"), inspected(KNOWN))
+    problem = refusal(request("ids=64:int8", "mask=1x64:bool"), ready_model(KNOWN))
     assert problem is not None
     assert [error.field for error in problem.errors] == ["inputs[0].shape", "inputs[0].dtype"]
     assert "ids=1x64:int64, mask=1x64:bool" in problem.detail
@@ -123,11 +123,11 @@ OPEN = Signature(
 def test_only_an_exported_program_keeps_its_sizes(
     format: ModelFormat, text: str, expected: ErrorCode | None
 ) -> None:
-    assert code(refusal(request(text), inspected(OPEN, format))) is expected
+    assert code(refusal(request(text), ready_model(OPEN, format))) is expected
 
 
 def test_a_size_that_was_exported_fixed_is_named() -> None:
-    problem = refusal(request("x=4xwidth"), inspected(OPEN))
+    problem = refusal(request("x=4xwidth"), ready_model(OPEN))
     assert problem is not None
     assert [error.field for error in problem.errors] == ["inputs[0].shape[1]"]
     assert "'width' cannot be open: axis 1 of 'x'" in problem.detail

@@ -10,7 +10,6 @@ from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxSt
 from bessemer.contract.service import Worker
 from bessemer.contract.target import ExplicitTarget, ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
-from bessemer.store.store import Store
 
 DIGEST = "0123456789abcdef" * 4
 LATENCY = Latency(runs=9, min_ms=1, p50_ms=2, p90_ms=3, p99_ms=4, mean_ms=2.5, stddev_ms=1e-9)
@@ -64,10 +63,3 @@ def a_worker(worker_id: str) -> Worker:
         sandbox=SANDBOX,
         seen_at=now(),
     )
-
-
-def inspected(store: Store, digest: str, found: Inspection | Problem) -> None:
-    """Inspect a model, as a worker does."""
-    lost_attempts = store.models.take(digest, "w1")
-    assert lost_attempts is not None
-    store.models.finish_inspection(digest, found, "w1", lost_attempts)

@@ -13,7 +13,6 @@ from store_samples import (
     a_problem,
     a_request,
     a_worker,
-    inspected,
 )
 
 from bessemer.contract.job import Artifact, JobState
@@ -24,6 +23,7 @@ from bessemer.store.census import Kept, KeptKind
 from bessemer.store.queue import QueueName
 from bessemer.store.store import Store
 from bessemer.store.tables import EVENTS, INVOCATIONS, JOBS, MODELS, WORKERS
+from tests.inspections import inspected
 
 LIVENESS_SECONDS = 600.0
 

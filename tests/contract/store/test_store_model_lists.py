@@ -4,13 +4,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from store_samples import INSPECTION, a_problem, inspected
+from store_samples import INSPECTION, a_problem
 
 from bessemer.contract.listing import ModelFilter
 from bessemer.contract.model import ModelFormat, ModelState
 from bessemer.store.errors import CursorInvalidError
 from bessemer.store.models import Models
 from bessemer.store.store import Store
+from tests.inspections import inspected
 
 FIRST, SECOND, THIRD = ("0" * 64, "2" * 64, "1" * 64)
 

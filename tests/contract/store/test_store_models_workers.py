@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
-from store_samples import DIGEST, INSPECTION, a_problem, a_worker, inspected
+from store_samples import DIGEST, INSPECTION, a_problem, a_worker
 
 from bessemer.contract.base import now
 from bessemer.contract.model import ModelState
@@ -14,6 +14,7 @@ from bessemer.store.errors import FencedError, StoreUnavailableError
 from bessemer.store.queue import Task, TaskKind
 from bessemer.store.store import Store
 from bessemer.store.tables import WORKERS
+from tests.inspections import inspected
 
 
 def test_a_new_model_is_to_be_inspected(store: Store) -> None:

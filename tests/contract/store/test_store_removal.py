@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from store_samples import INSPECTION, LATENCY, TARGET, a_problem, a_request, inspected
+from store_samples import INSPECTION, LATENCY, TARGET, a_problem, a_request
 
 from bessemer.contract.base import now
 from bessemer.contract.job import Artifact
@@ -18,6 +18,7 @@ from bessemer.store.errors import JobNotFinalError, ModelInUseError
 from bessemer.store.store import Store
 from bessemer.store.sweep import Swept, sweep_blobs
 from bessemer.store.tables import EVENTS, INVOCATIONS, JOB_BLOBS, JOBS, MODELS
+from tests.inspections import inspected
 
 JOB = "job-00000001"
 MODEL = a_request().model

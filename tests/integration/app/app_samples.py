@@ -7,7 +7,7 @@ from pathlib import Path
 from bessemer.contract.base import now
 from bessemer.contract.job import Artifact, Figures, Progress
 from bessemer.contract.model import Inspection, ModelFormat, Signature
-from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.report import Latency, StageTime
 from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxStatus
 from bessemer.contract.service import Worker
@@ -55,13 +55,6 @@ def worker(sandbox: SandboxStatus = CONFINED) -> Worker:
         sandbox=sandbox,
         seen_at=now(),
     )
-
-
-def inspected(store: Store, digest: str, found: Inspection | Problem) -> None:
-    """Inspect a model, as a worker does."""
-    lost_attempts = store.models.take(digest, "w1")
-    assert lost_attempts is not None
-    store.models.finish_inspection(digest, found, "w1", lost_attempts)
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,13 @@ import asyncio
 
 import httpx
 import pytest
-from app_samples import DIGEST, WITH_SHAPES, WITHOUT_SHAPES, PlayedWorker, inspected, request, worker
+from app_samples import DIGEST, WITH_SHAPES, WITHOUT_SHAPES, PlayedWorker, request, worker
 
 from app.routes.bodies import MAX_DOCUMENT_BYTES
 from app.service import Service
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.problem import ErrorCode, make_problem
+from tests.inspections import inspected
 
 KEY = {"Idempotency-Key": "build 17"}
 IMAGE = {"name": "x", "shape": [1, 784]}

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from app_samples import DIGEST, MODEL_BYTES, UPLOAD_LIMIT_BYTES, WITH_SHAPES, inspected
+from app_samples import DIGEST, MODEL_BYTES, UPLOAD_LIMIT_BYTES, WITH_SHAPES
 from fastapi import FastAPI
 
 from app.forms import ENVELOPE_BYTES
 from app.service import Service
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.model import ModelState
+from tests.inspections import inspected
 
 MODEL = ("model", ("mlp.pt2", MODEL_BYTES))
 REQUEST = ("request", (None, json.dumps({"target": "host", "tune": {"trials": 3}})))

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES, inspected
+from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES
 
 from app.service import Service
 from app.settings import AppSettings
 from bessemer.contract.model import Model, ModelPage, ModelState
+from tests.inspections import inspected
 
 OTHER_DIGEST = "0" * 64
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 import schemathesis
-from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES, PlayedWorker, inspected, request, worker
+from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES, PlayedWorker, request, worker
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.failures import Failure, FailureGroup
@@ -21,6 +21,7 @@ from schemathesis.specs.openapi.checks import (
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import open_store
 from examples.local_service import local_app
+from tests.inspections import inspected
 
 CHECKS = [
     not_a_server_error,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES, inspected, request, worker
+from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES, request, worker
 from httpx import AsyncClient
 
 from app.service import Service
@@ -24,6 +24,7 @@ from bessemer.store.dbos_consumer import open_consumer
 from bessemer.store.queue import Handle, Task, TaskKind
 from bessemer.store.reaper import Leases, Reaper
 from bessemer.telemetry.logs import LogFormat, make_formatter
+from tests.inspections import inspected
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_SECONDS = 60

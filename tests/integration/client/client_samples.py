@@ -12,13 +12,14 @@ from bessemer.bundle.manifest import ARCHIVE, CHECKSUMS, LIBRARY, MANIFEST, Bund
 from bessemer.contract.base import now
 from bessemer.contract.job import Artifact, Figures, Progress
 from bessemer.contract.model import Inspection, ModelFormat, ModelState, Signature
-from bessemer.contract.problem import ErrorCode, Problem, SourcePlace, make_problem
+from bessemer.contract.problem import ErrorCode, SourcePlace, make_problem
 from bessemer.contract.report import BaselineResult, Latency, StageTime
 from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget, resolve_target
 from bessemer.contract.tensor import TensorSpec
 from bessemer.store.store import Store
+from tests.inspections import inspected
 
 MODEL = b"a model, as far as anybody has looked"
 DIGEST = hashlib.sha256(MODEL).hexdigest()
@@ -92,12 +93,12 @@ class Stagehand:
         model = self.store.models.get(digest)
         assert model is not None
         if model.state is not ModelState.READY:
-            self._inspected(digest, INSPECTION)
+            inspected(self.store, digest, INSPECTION)
 
     def reject(self, digest: str, code: ErrorCode = ErrorCode.MODEL_NOT_RECOGNIZED) -> None:
         """Find the model to be none, or fail to inspect it."""
         problem = make_problem(code, "It starts with 'a model'.")
-        self._inspected(digest, problem)
+        inspected(self.store, digest, problem)
 
     def start(self, job_id: str) -> int:
         """Take the job and work on it for a while."""
@@ -123,8 +124,3 @@ class Stagehand:
     def fail(self, job_id: str) -> None:
         """Find an operator that nobody knows."""
         self.store.jobs.fail(job_id, self.start(job_id), PROBLEM)
-
-    def _inspected(self, digest: str, found: Inspection | Problem) -> None:
-        lost_attempts = self.store.models.take(digest, "w1")
-        assert lost_attempts is not None
-        self.store.models.finish_inspection(digest, found, "w1", lost_attempts)

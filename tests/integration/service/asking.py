@@ -49,7 +49,7 @@ def ask(api: httpx.Client, row: Refusal, uploaded: httpx.Response) -> httpx.Resp
     if uploaded.is_error:
         return uploaded
     digest = uploaded.json()["digest"]
-    inspected(api, digest)
+    polled(api, f"/v1/models/{digest}", {"inspecting"})
     return api.post("/v1/compilations", json=request(digest, row.fields))
 
 
@@ -63,10 +63,6 @@ def answer_of(api: httpx.Client, reply: httpx.Response) -> Answer:
     job = finished(api, reply.json()["id"])
     problem = job["problem"] and Problem.model_validate(job["problem"])
     return Answer(reply.status_code, problem, job["attempt"])
-
-
-def inspected(api: httpx.Client, digest: str) -> dict[str, Any]:
-    return polled(api, f"/v1/models/{digest}", {"inspecting"})
 
 
 def finished(api: httpx.Client, job: str) -> dict[str, Any]:

@@ -1,0 +1,12 @@
+"""A worker's inspection, played by calling the store."""
+
+from bessemer.contract.model import Inspection
+from bessemer.contract.problem import Problem
+from bessemer.store.store import Store
+
+
+def inspected(store: Store, digest: str, found: Inspection | Problem) -> None:
+    """Inspect a model, as a worker does."""
+    lost_attempts = store.models.take(digest, "w1")
+    assert lost_attempts is not None
+    store.models.finish_inspection(digest, found, "w1", lost_attempts)
