@@ -142,6 +142,7 @@ WORKERS = WorkerList(
                 foreign=("aarch64", "riscv64"),
                 processors={"sapphirerapids": ("amx-bf16", "amx-int8", "amx-tile", "avx512fp16")},
                 lacking=("amx-bf16", "amx-int8", "amx-tile", "avx512fp16"),
+                dependents={"amx-tile": ("amx-bf16", "amx-int8")},
             ),
             seen_at=_AT + timedelta(seconds=9),
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bessemer.contract.capability import Capability
 from worker.targets import (
     architecture_of,
+    dependents,
     host_instruction_sets,
     host_triple,
     known_architectures,
@@ -18,9 +19,13 @@ def capability() -> Capability:
     present = host_instruction_sets(triple)
     needed = processors(triple)
     architecture = architecture_of(triple)
+    lacking = frozenset().union(*needed.values()) - present
     return Capability(
         architecture=architecture,
         foreign=tuple(sorted(known_architectures() - {architecture})),
         processors={name: tuple(sorted(sets - present)) for name, sets in needed.items() if sets - present},
-        lacking=tuple(sorted(frozenset().union(*needed.values()) - present)),
+        lacking=tuple(sorted(lacking)),
+        dependents={
+            name: tuple(sorted(sets & lacking)) for name, sets in dependents(triple).items() if sets & lacking
+        },
     )

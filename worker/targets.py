@@ -24,7 +24,8 @@ LINUX = "linux"
 NARROW_ABIS = ("x32", "ilp32", "abin32")
 """Environments in which 64-bit processors have addresses of 32 bits, such as ``gnux32``."""
 
-_LONG_MODE = frozenset({"64bit", "64bit-mode"})
+_LONG_MODE = frozenset({"64bit", "64bit-mode", "sse", "sse2"})
+"""What 64-bit code of x86 cannot do without: its functions return floating-point numbers by way of SSE."""
 _OTHER_MODES = frozenset({"16bit-mode", "32bit-mode", "soft-float"})
 
 _DETECTED = {
@@ -91,7 +92,7 @@ def _in_64_bits(target: ResolvedTarget, made: tvm.target.Target) -> tvm.target.T
     wrong = (*sorted(_OTHER_MODES & features), *(f"no {name}" for name in sorted(_LONG_MODE - features)))
     if wrong:
         named = " ".join((target.mcpu, *target.features))
-        detail = f"'{named}' has {', '.join(wrong)}: {target.triple} needs 64-bit code"
+        detail = f"'{named}' has {', '.join(wrong)}: so no 64-bit code for {target.triple} is made"
         raise JobError(ErrorCode.BUILD_FAILED, detail)
     return made
 
@@ -147,6 +148,18 @@ def processors(triple: str) -> dict[str, frozenset[str]]:
     return {
         name: _instruction_sets(_make_target(triple, name, (), 1))
         for name in sorted(known_processors(triple))
+    }
+
+
+def dependents(triple: str) -> dict[str, frozenset[str]]:
+    """The instruction sets of a triple's architecture, each with those that LLVM leaves out without it."""
+    known = sorted(frozenset().union(*processors(triple).values()))
+    added = tuple(f"+{name}" for name in known)
+    everything = _make_target(triple, host_mcpu(), added, 1)
+    without = {name: _make_target(triple, host_mcpu(), (*added, f"-{name}"), 1) for name in known}
+    return {
+        name: _instruction_sets(everything) - _instruction_sets(less) - {name}
+        for name, less in without.items()
     }
 
 

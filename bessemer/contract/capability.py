@@ -26,6 +26,11 @@ class Capability(Document):
     lacking: tuple[str, ...] = Field(
         default=(), description="Every instruction set that its compiler knows and its processor lacks."
     )
+    dependents: dict[str, tuple[str, ...]] = Field(
+        default={},
+        description="Instruction sets without which its compiler leaves out others, each with those of them "
+        "that its processor lacks.",
+    )
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class Needs:
 def needs_of(target: Target) -> Needs | None:
     """What a target needs; None where it is the worker's own processor, whichever that is."""
     if isinstance(target, ExplicitTarget):
-        return Needs(_architecture(target.triple), target.mcpu, tuple(sorted(target.features)))
+        return Needs(_architecture(target.triple), target.mcpu, target.features)
     preset = PRESETS_BY_NAME[target.preset]
     return None if preset.mcpu is None else Needs(_architecture(preset.triple), preset.mcpu)
 
@@ -65,10 +70,16 @@ def lacks(capability: Capability, needs: Needs | None) -> tuple[str, ...]:
         return ()
     if needs.architecture != capability.architecture:
         return (needs.architecture,) if needs.architecture in capability.foreign else ()
-    removed = {feature[1:] for feature in needs.features if feature.startswith("-")}
-    added = {feature[1:] for feature in needs.features if feature.startswith("+")}
-    by_processor = set(capability.processors.get(needs.mcpu, ())) - removed
-    return tuple(sorted(by_processor | (added & set(capability.lacking))))
+    lacking = set(capability.processors.get(needs.mcpu, ()))
+    for (
+        feature
+    ) in needs.features:  # as the compiler does: of those that contradict each other, the last holds
+        sign, name = feature[0], feature[1:]
+        if sign == "+":
+            lacking |= {name} & set(capability.lacking)
+        else:
+            lacking -= {name, *capability.dependents.get(name, ())}
+    return tuple(sorted(lacking))
 
 
 def _architecture(triple: str) -> str:

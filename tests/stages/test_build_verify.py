@@ -16,12 +16,16 @@ from stage_samples import (
 )
 from torch import nn
 
+from bessemer.contract.capability import lacks, needs_of
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.target import ExplicitTarget, resolve_target
+from worker.capabilities import capability
 from worker.errors import JobError
 from worker.pipeline.arrays import as_array
 from worker.pipeline.build import build, imported_functions
 from worker.pipeline.types import Captured, Workshop
 from worker.pipeline.verify import verify
+from worker.targets import missing_features
 
 
 @cache
@@ -66,6 +70,7 @@ def test_functions_that_kernels_call_are_among_the_imports(
         {"mcpu": "i386"},
         {"features": ("-64bit",)},
         {"features": ("+soft-float",)},
+        {"features": ("-sse",)},
     ],
 )
 def test_a_target_that_llvm_does_not_know_is_refused(change: dict[str, Any], workshop: Workshop) -> None:
@@ -76,6 +81,16 @@ def test_a_target_that_llvm_does_not_know_is_refused(change: dict[str, Any], wor
         optimized(replace(captured, upload=upload), workshop)
 
     assert raised.value.code is ErrorCode.BUILD_FAILED
+
+
+@pytest.mark.parametrize("mcpu", ["x86-64-v3", "znver4"])
+@pytest.mark.parametrize(
+    "features", [("-avx512f",), ("-avx2",), ("+avx512f", "-avx512f"), ("-avx512f", "+avx512f")], ids=str
+)
+def test_a_worker_lacks_what_its_compiler_finds_missing(mcpu: str, features: tuple[str, ...]) -> None:
+    target = ExplicitTarget(mcpu=mcpu, features=features)
+
+    assert lacks(capability(), needs_of(target)) == missing_features(resolve_target(target, mcpu, 1))
 
 
 class Silent:

@@ -47,6 +47,15 @@ class Dropping(nn.Module):
         return nn.functional.dropout(x, training=True)
 
 
+class Quoted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_parameter('a"b', nn.Parameter(torch.ones(3)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.get_parameter('a"b')
+
+
 class Remembering(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -198,6 +207,15 @@ def test_all_unavailable_leaves_are_listed(tmp_path: Path, user_package: types.M
     assert "users_own_package.One (0, 1.1)" in error.detail
     assert "users_own_package.Two (1.0)" in error.detail
     assert [place.module_path for place in error.places] == ["0", "1.0", "1.1"]
+
+
+def test_a_pt2_of_which_torch_makes_no_code_does_not_load(tmp_path: Path) -> None:
+    torch.export.save(torch.export.export(Quoted(), (torch.ones(3),)), tmp_path / "model")
+
+    with pytest.raises(JobError, match="SyntaxError") as caught:
+        inspect_model(tmp_path / "model")
+
+    assert caught.value.code is ErrorCode.MODEL_LOAD_FAILED
 
 
 def test_a_pt2_of_another_schema_names_both_versions(tmp_path: Path) -> None:

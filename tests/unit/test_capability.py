@@ -11,6 +11,7 @@ HASWELL = Capability(
     foreign=("aarch64", "riscv64"),
     processors={"x86-64-v4": ("avx512f", "avx512vl"), "knl": ("avx512f",)},
     lacking=("avx512f", "avx512vl", "avxvnni"),
+    dependents={"avx512f": ("avx512vl",), "avx": ("avx512f", "avx512vl", "avxvnni")},
 )
 ARM = "aarch64-unknown-linux-gnu"
 
@@ -20,7 +21,7 @@ ARM = "aarch64-unknown-linux-gnu"
     [
         (PresetTarget(preset="host"), "None"),
         (PresetTarget(preset="x86-64-v4", cores=3), "x86_64 x86-64-v4"),
-        (ExplicitTarget(mcpu="znver4", features=("+b", "+a")), "x86_64 znver4 +a +b"),
+        (ExplicitTarget(mcpu="znver4", features=("+b", "+a")), "x86_64 znver4 +b +a"),
         (ExplicitTarget(mcpu="cortex-a72", triple=ARM), "aarch64 cortex-a72"),
     ],
 )
@@ -38,6 +39,10 @@ def test_a_targets_needs_are_its_processor_and_its_features(target: Target, text
         ("x86_64 x86-64-v4", ("avx512f", "avx512vl")),
         ("x86_64 x86-64-v4 -avx512vl", ("avx512f",)),
         ("x86_64 knl -avx512f", ()),
+        ("x86_64 x86-64-v4 -avx512f", ()),
+        ("x86_64 x86-64-v4 -avx +avxvnni", ("avxvnni",)),
+        ("x86_64 x86-64-v3 +avx512f -avx512f", ()),
+        ("x86_64 x86-64-v3 -avx512f +avx512f", ("avx512f",)),
         ("x86_64 x86-64-v3 +avxvnni", ("avxvnni",)),
         ("x86_64 x86-64-v3 +fast-gather", ()),
         ("aarch64 cortex-a72", ("aarch64",)),

@@ -100,6 +100,13 @@ def test_a_truncated_archive_is_damaged(tmp_path: Path, keep: int) -> None:
     assert refusal(path).code is ErrorCode.MODEL_DAMAGED
 
 
+def test_an_archive_that_is_cut_off_behind_one_that_it_holds_is_damaged(tmp_path: Path) -> None:
+    inner = write(tmp_path / "inputs", {"data.pkl": b"a tensor"}).read_bytes()
+    path = write(tmp_path / "model", {"r/inputs": inner, "r/version": b"1"})
+    path.write_bytes(path.read_bytes()[:-30])
+    assert "may be truncated" in refusal(path).detail
+
+
 def test_a_flipped_bit_is_damage(tmp_path: Path) -> None:
     path = patched(write(tmp_path / "model", {"r/a": b"weights" * 100}), b"weights", b"weightz", 1)
     assert refusal(path).code is ErrorCode.MODEL_DAMAGED

@@ -26,6 +26,7 @@ END_OF_DIRECTORY = struct.Struct("<4s4H2LH")
 END_SIGNATURE = b"PK\x05\x06"
 CHUNK_BYTES = 1 << 20
 ENCRYPTED = 0x1
+CUT_OFF = "its end is missing; the file may be truncated"
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ def check_archive(path: Path) -> Archive:
             _check_directory_size(file)
             with zipfile.ZipFile(file) as archive:
                 entries = archive.infolist()
+                _check_whole(entries)
                 _check_names(entries)
                 _check_expansion(entries, path.stat().st_size)
                 _check_layout(file, entries, archive.start_dir)
@@ -87,21 +89,27 @@ def _unsafe(detail: str) -> JobError:
     return JobError(ErrorCode.MODEL_UNSAFE_ARCHIVE, detail)
 
 
+def _check_whole(entries: list[zipfile.ZipInfo]) -> None:
+    """What begins later is an archive within one that is cut off: a .pt2 holds its sample inputs as one."""
+    if not entries:
+        raise zipfile.BadZipFile("it holds nothing")
+    if min(entry.header_offset for entry in entries) > 0:
+        raise zipfile.BadZipFile(CUT_OFF)
+
+
 def _check_directory_size(file: BinaryIO) -> None:
     size = file.seek(0, 2)
     file.seek(max(0, size - END_OF_DIRECTORY.size - 0xFFFF))
     tail = file.read()
     start = tail.rfind(END_SIGNATURE)
     if start < 0 or len(tail) - start < END_OF_DIRECTORY.size:
-        raise zipfile.BadZipFile("its end is missing; the file may be truncated")
+        raise zipfile.BadZipFile(CUT_OFF)
     directory_bytes = END_OF_DIRECTORY.unpack_from(tail, start)[5]
     if MAX_DIRECTORY_BYTES < directory_bytes < 0xFFFFFFFF:
         raise _unsafe(f"the archive's directory alone takes {directory_bytes} bytes")
 
 
 def _check_names(entries: list[zipfile.ZipInfo]) -> None:
-    if not entries:
-        raise zipfile.BadZipFile("it holds nothing")
     if len(entries) > MAX_ENTRIES:
         raise _unsafe(f"it has {len(entries)} entries; at most {MAX_ENTRIES} are read")
     seen: set[str] = set()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bessemer.contract.model import ModelFormat
 from worker.formats import fx, pt2, torchscript
-from worker.formats.loaded import LoadedModel
+from worker.formats.loaded import LoadedModel, load_failed
 from worker.formats.recognize import recognize
 
 LOADERS: dict[ModelFormat, Callable[[Path], LoadedModel]] = {
@@ -21,4 +21,7 @@ def load_model(path: Path) -> LoadedModel:
     Raises:
         JobError: one of the codes of the model: it is not recognized, damaged, unsafe, or does not load.
     """
-    return LOADERS[recognize(path)](path)
+    try:
+        return LOADERS[recognize(path)](path)
+    except Exception as error:
+        raise load_failed(error) from error
