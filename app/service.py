@@ -39,7 +39,7 @@ class Service:
         """
         task = self.store.waiting.task(job_id)
         if task is not None:
-            self.queue.enqueue(task)
+            self._ask_for(task)
             self.store.jobs.mark_enqueued(job_id)
 
     def enqueue_inspection(self, digest: Digest) -> None:
@@ -48,9 +48,7 @@ class Service:
         Raises:
             StoreError: the queue or the database cannot be reached; the sweeper tries again.
         """
-        task = Task(TaskKind.INSPECT, digest)
-        self.queue.enqueue(task)
-        self.queue.revive((task,))
+        self._ask_for(Task(TaskKind.INSPECT, digest))
         self.store.models.mark_enqueued(digest)
 
     def enqueue_invocation(self, invocation_id: JobId) -> None:
@@ -61,7 +59,7 @@ class Service:
         """
         task = self.store.invocations.task(invocation_id)
         if task is not None:
-            self.queue.enqueue(task)
+            self._ask_for(task)
             self.store.invocations.mark_enqueued(invocation_id)
 
     def try_enqueue_invocation(self, invocation_id: JobId) -> None:
@@ -84,6 +82,11 @@ class Service:
             self.enqueue_inspection(digest)
         except StoreError as error:
             log.warning("the inspection of model %s is not in the queue yet: %s", digest, error)
+
+    def _ask_for(self, task: Task) -> None:
+        """The queue may be done with it: an inspection is made anew, a deleted row's id is used again."""
+        self.queue.enqueue(task)
+        self.queue.revive((task,))
 
 
 async def _service(request: Request) -> Service:

@@ -18,7 +18,9 @@ MAX_RUNS = 10_000
 class Invocation(Document):
     """One run of a compilation's library, on a worker, in the confinement of a job."""
 
-    id: JobId = Field(description="Unique, and never used again.")
+    id: JobId = Field(
+        description="Unique; used again only where it was deleted and its `Idempotency-Key` is sent again."
+    )
     compilation: JobId = Field(description="The compilation whose library runs.")
     state: JobState = Field(description="From `queued` on as a compilation's.")
     inputs: Digest = Field(description="The SHA-256 of the uploaded inputs.")

@@ -113,7 +113,9 @@ class Figures(Document):
 class Compilation(Document):
     """A compilation as its user sees it."""
 
-    id: JobId = Field(description="Unique, and never used again.")
+    id: JobId = Field(
+        description="Unique; used again only where it was deleted and its `Idempotency-Key` is sent again."
+    )
     state: JobState = Field(description="`succeeded`, `failed` and `cancelled` are for good.")
     request: CompilationRequest = Field(description="What was asked for, every default filled in.")
     queue: QueuePlace | None = Field(

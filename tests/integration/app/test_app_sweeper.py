@@ -99,6 +99,24 @@ async def test_a_job_that_the_queue_gave_up_is_handled_again(eager: Service) -> 
     assert begun == [Task(TaskKind.COMPILE, "job-given-up")] * 2
 
 
+async def test_a_compilation_that_is_submitted_again_after_its_deletion_is_in_the_queue_at_once(
+    api: AsyncClient, front: Service, model: str
+) -> None:
+    async def cancel(task: Task) -> None:
+        await asyncio.to_thread(front.store.jobs.request_cancel, task.id)
+
+    async def submitted() -> str:
+        answer = await api.post("/v1/compilations", json=request(), headers={"Idempotency-Key": "build-17"})
+        return Task(TaskKind.COMPILE, answer.json()["id"]).key
+
+    key = await submitted()
+    async with consuming(front, cancel):
+        while key in await asyncio.to_thread(front.queue.going_on):
+            pass
+    assert (await api.delete(f"/v1/compilations/{key.partition(':')[2]}")).status_code == 204
+    assert await submitted() in front.queue.going_on()
+
+
 async def test_a_model_that_was_rejected_by_bad_luck_is_inspected_again_when_it_is_uploaded_again(
     api: AsyncClient, eager: Service
 ) -> None:
