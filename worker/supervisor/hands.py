@@ -20,25 +20,29 @@ class _Held:
 
 
 class Hands:
-    """The tasks that are being handled, by id; touched by the supervisor's loop and its journals' threads."""
+    """The tasks that are being handled; touched by the supervisor's loop and its journals' threads.
+
+    A task may be there twice: an attempt that is fenced out still ends while the next one has begun.
+    """
 
     def __init__(self) -> None:
-        self._held: dict[str, _Held] = {}
+        self._held: dict[object, _Held] = {}
 
     @contextmanager
     def holding(self, task: Task) -> Iterator[None]:
         """The task is in hand while the context lasts."""
-        self._held[task.id] = _Held(task, now())
+        handling = object()
+        self._held[handling] = _Held(task, now())
         try:
             yield
         finally:
-            del self._held[task.id]
+            del self._held[handling]
 
     def begin(self, task_id: str, stage: Stage) -> None:
         """Note that a stage of a task began."""
-        held = self._held.get(task_id)
-        if held is not None:
-            self._held[task_id] = replace(held, stage=stage, stage_began_at=now())
+        for handling, held in tuple(self._held.items()):
+            if held.task.id == task_id:
+                self._held[handling] = replace(held, stage=stage, stage_began_at=now())
 
     def tasks(self) -> tuple[RunningTask, ...]:
         """What is in hand at this moment, the oldest first."""

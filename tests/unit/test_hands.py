@@ -1,0 +1,16 @@
+"""What a worker says that it has in hand."""
+
+from bessemer.contract.stage import Stage
+from bessemer.store.queue import Task, TaskKind
+from worker.supervisor.hands import Hands
+
+
+def test_a_task_stays_in_hand_when_an_earlier_attempt_at_it_ends() -> None:
+    hands, task = Hands(), Task(TaskKind.COMPILE, "job-12345")
+    earlier, later = hands.holding(task), hands.holding(task)
+    earlier.__enter__()
+    with later:
+        earlier.__exit__(None, None, None)
+        hands.begin(task.id, Stage.TUNE)
+        assert [(running.id, running.stage) for running in hands.tasks()] == [(task.id, Stage.TUNE)]
+    assert hands.tasks() == ()
