@@ -6,6 +6,8 @@ from bessemer.store.settings import StoreSettings
 from bessemer.store.uploads import Pace
 
 GIBIBYTE = 1 << 30
+MAX_RETENTION_DAYS = 100_000.0
+"""No moment lies before the year 1: so many days ago there still is one."""
 
 
 class AppSettings(StoreSettings):
@@ -55,11 +57,13 @@ class AppSettings(StoreSettings):
     retention_days: float | None = Field(
         default=None,
         ge=0,
+        le=MAX_RETENTION_DAYS,
         description="Compilations and invocations that ended so many days ago are deleted; default: never.",
     )
     model_retention_days: float | None = Field(
         default=None,
         ge=0,
+        le=MAX_RETENTION_DAYS,
         description="Models that were neither uploaded nor compiled for so many days are deleted, unless a "
         "compilation that has not ended needs them; default: never.",
     )

@@ -21,7 +21,9 @@ Settings = TypeVar("Settings", bound=BaseSettings)
 class StoreSettings(BaseSettings):
     """Read from ``BESSEMER_*``; the defaults need nothing but a folder."""
 
-    model_config = SettingsConfigDict(env_prefix="BESSEMER_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="BESSEMER_", extra="ignore", frozen=True, allow_inf_nan=False
+    )
 
     data: Path = Field(default=Path("bessemer-data"), description="The folder of everything that is kept.")
     database_url: str | None = Field(

@@ -133,3 +133,18 @@ def test_a_dimension_that_cannot_be_is_refused_by_field(dimensions: object, fiel
     found = errors_of({"model": "0" * 64, "target": "host", "inputs": inputs, "dimensions": dimensions})
     assert list(found) == [field]
     assert told in found[field]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("retention_days", "1000000"),
+        ("model_retention_days", "1e308"),
+        ("sweep_age_seconds", "inf"),
+        ("worker_lost_seconds", "nan"),
+    ],
+)
+def test_a_time_that_is_in_no_calendar_is_refused(name: str, text: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        AppSettings.model_validate({name: text})
+    assert [error["loc"] for error in caught.value.errors()] == [(name,)]
