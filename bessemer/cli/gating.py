@@ -38,6 +38,7 @@ STATUSES = {
     Verdict.WRONG: ExitStatus.WRONG,
     Verdict.SLOWER: ExitStatus.SLOWER,
     Verdict.LARGER: ExitStatus.LARGER,
+    Verdict.UNSTEADY: ExitStatus.UNSTEADY,
 }
 PREFIX = "BESSEMER_GATE"
 
@@ -128,7 +129,7 @@ def gate(
     ] = None,
     url: UrlOption = None,
 ) -> None:
-    """Compile a model in a pipeline; the status says whether it got wrong (4), slower (5) or larger (6)."""
+    """Compile a model; the status: wrong (4), slower (5), larger (6), too unsteady to say (7)."""
     bounds = Bounds(max_latency_ratio, max_library_bytes, max_regress_percent)
     files = GateFiles(report, summary, junit_file)
     with reporting(), files.telling_errors(model), Client(url) as client:

@@ -62,6 +62,7 @@ class ExitStatus(IntEnum):
     WRONG = 4
     SLOWER = 5
     LARGER = 6
+    UNSTEADY = 7
     INTERRUPTED = 130
     TERMINATED = 143
 

@@ -175,9 +175,10 @@ def _figure_lines(figures: Figures) -> Iterator[str]:
     yield f"latency     p50 {latency.p50_ms:.4g} ms, p99 {latency.p99_ms:.4g} ms ({latency.runs} runs)"
     for baseline in figures.baselines:
         spread = f"{baseline.ratio_p10:.2g} to {baseline.ratio_p90:.2g}"
+        doubt = "" if baseline.is_steady else "; they differ too much: measure again when the worker is quiet"
         yield (
             f"{baseline.name:<11} p50 {baseline.latency.p50_ms:.4g} ms ({baseline.latency.runs} runs); "
-            f"library / {baseline.name}, round by round: {baseline.ratio:.2g} (p10 to p90: {spread})"
+            f"library / {baseline.name}, round by round: {baseline.ratio:.2g} (p10 to p90: {spread}){doubt}"
         )
     yield f"error       at most {figures.max_absolute_error:.3g} (absolute)"
     memory = shown_bytes(figures.peak_memory_bytes)

@@ -17,6 +17,9 @@ from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget
 from bessemer.contract.tensor import DType, TensorSpec
 
+STEADY_WITHIN = 4
+"""How often the slow rounds' ratio may hold the fast ones': beyond, other work disturbed the measuring."""
+
 
 class StageTime(Document):
     """How long a stage took, in seconds of wall clock."""
@@ -69,6 +72,11 @@ class BaselineResult(Document):
     )
     ratio_p10: float = Field(description="10th percentile of the ratios, round by round.")
     ratio_p90: float = Field(description="90th percentile of the ratios, round by round.")
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether most rounds agree so far that one ratio can stand for them."""
+        return not self.ratio_p90 > STEADY_WITHIN * self.ratio_p10
 
 
 class FunctionTime(Document):

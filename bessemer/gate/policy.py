@@ -21,6 +21,7 @@ class Verdict(StrEnum):
     WRONG = "wrong"
     SLOWER = "slower"
     LARGER = "larger"
+    UNSTEADY = "unsteady"
     PASSED = "passed"
 
 
@@ -44,7 +45,10 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Measure:
-    """One figure, now and before, and what it may be. ``verdict`` is that of a figure beyond its bound."""
+    """One figure, now and before, and what it may be.
+
+    ``verdict`` is that of a figure beyond its bound, and ``doubt`` why the figure may be another one.
+    """
 
     name: str
     now: float
@@ -53,6 +57,7 @@ class Measure:
     most: float | None = None
     most_percent: float | None = None
     verdict: Verdict = Verdict.PASSED
+    doubt: str = ""
 
     @property
     def change_percent(self) -> float | None:
@@ -64,11 +69,13 @@ class Measure:
         """In words, what it is beyond."""
         found, change = [], self.change_percent
         if self.most is not None and self.now > self.most:
-            found.append(f"{self.name} is {self.shown(self.now)}, more than {self.shown(self.most)}")
+            found.append(
+                f"{self.name} is {self.shown(self.now)}, more than {self.shown(self.most)}{self.doubt}"
+            )
         if self.most_percent is not None and change is not None and change > self.most_percent:
             found.append(
                 f"{self.name} is {self.shown(self.now)}, {change:.1f} % more than before "
-                f"({self.shown(self.before or 0)}); {self.most_percent:g} % are allowed"
+                f"({self.shown(self.before or 0)}); {self.most_percent:g} % are allowed{self.doubt}"
             )
         return tuple(found)
 
@@ -160,6 +167,7 @@ def _measures(
     report: Report, now: BenchmarkResult, before: BenchmarkResult | None, bounds: Bounds
 ) -> tuple[Measure, ...]:
     eager, eager_before = _eager(now), _eager(before)
+    doubt = _doubt(eager, eager_before)
     error = max((part.max_absolute_error for part in report.comparisons), default=0.0)
     ratio = (
         ()
@@ -172,7 +180,8 @@ def _measures(
                 _plain,
                 bounds.latency_ratio,
                 bounds.regress_percent,
-                Verdict.SLOWER,
+                Verdict.UNSTEADY if doubt else Verdict.SLOWER,
+                doubt,
             ),
         )
     )
@@ -191,6 +200,19 @@ def _measures(
         Measure("peak memory", now.peak_memory_bytes, before.peak_memory_bytes if before else None, _bytes),
         Measure("largest error (absolute)", error, None, _plain),
     )
+
+
+def _doubt(now: BaselineResult | None, before: BaselineResult | None) -> str:
+    """Why a ratio beyond its bound shows nothing: the rounds of which it is the median differ too much."""
+    if now is not None and not now.is_steady:
+        return f"; but its rounds range {_range(now)}: measure again when the worker is quiet"
+    if before is not None and not before.is_steady:
+        return f"; but those before ranged {_range(before)}: compare with a report of a quiet worker"
+    return ""
+
+
+def _range(baseline: BaselineResult) -> str:
+    return f"from {_plain(baseline.ratio_p10)} to {_plain(baseline.ratio_p90)}"
 
 
 def _eager(result: BenchmarkResult | None) -> BaselineResult | None:

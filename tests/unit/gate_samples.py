@@ -2,14 +2,19 @@
 
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.problem import Problem
-from bessemer.contract.report import BenchmarkResult, Report, StageTime
+from bessemer.contract.report import BaselineResult, BenchmarkResult, Report, StageTime
 from bessemer.contract.stage import Stage
 from tests.unit.report_samples import CREATED_AT, TARGET, baseline, comparison, latency, minimal_report
 
 
-def a_report(ratio: float | None = 0.5, library_bytes: int = 1_000_000, cores: int = 2) -> Report:
-    """A report with these figures; without a ratio, one without torch eager."""
-    peers = () if ratio is None else (baseline("torch-eager", 1.0, ratio),)
+def a_report(
+    ratio: float | None = 0.5, library_bytes: int = 1_000_000, cores: int = 2, spread: float = 1.2
+) -> Report:
+    """A report with these figures; without a ratio, one without torch eager.
+
+    In the slow rounds the ratio is ``spread`` times what it is in the fast ones.
+    """
+    peers = () if ratio is None else (ranging(baseline("torch-eager", 1.0, ratio), spread),)
     result = BenchmarkResult(
         latency=latency(ratio or 1.0),
         threads=cores,
@@ -21,6 +26,12 @@ def a_report(ratio: float | None = 0.5, library_bytes: int = 1_000_000, cores: i
     target = TARGET.model_copy(update={"cores": cores})
     return minimal_report().model_copy(
         update={"benchmark": result, "target": target, "comparisons": (comparison(),)}
+    )
+
+
+def ranging(peer: BaselineResult, spread: float) -> BaselineResult:
+    return peer.model_copy(
+        update={"ratio_p10": peer.ratio / spread**0.5, "ratio_p90": peer.ratio * spread**0.5}
     )
 
 

@@ -96,7 +96,7 @@ def make_headline(baselines: tuple[BaselineResult, ...]) -> Headline:
     if not ordered:
         return Headline(None, "", "", "", steady=True, wins=False)
     peer, spread = ordered[0], words.ratio_range(ordered[0])
-    steady = words.is_steady(peer) or not spread
+    steady = peer.is_steady or not spread
     return Headline(
         baseline=peer,
         name=words.baseline_name(peer.name),

@@ -9,7 +9,6 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 SAME_WITHIN = 0.03
 """A ratio this close to 1 is called equal: repeated runs on one machine differ by as much."""
 
-STEADY_WITHIN = 4
 """Rounds whose ratios differ by more are of a machine that did other work: their median says little."""
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -93,11 +92,6 @@ def ratio_range(baseline: BaselineResult) -> str:
     if not (math.isfinite(low) and math.isfinite(high) and 0 < low <= high):
         return ""
     return f"{_times(1 / high)} to {_times(1 / low)}"
-
-
-def is_steady(baseline: BaselineResult) -> bool:
-    """Whether most rounds agree so far that one ratio can stand for them."""
-    return not baseline.ratio_p90 > STEADY_WITHIN * baseline.ratio_p10
 
 
 def _times(factor: float) -> str:
