@@ -13,6 +13,7 @@ from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
+from app.documents import read_json
 from app.multipart import MULTIPART, Form, Part, boundary_of
 from app.problems import RefusalError, invalid_problem, refuse
 from app.routes.bodies import MAX_DOCUMENT_BYTES, DocumentRoute, in_time
@@ -81,7 +82,7 @@ async def _document(part: Part) -> dict[str, Any]:
             detail = f"`{REQUEST}` may have {MAX_DOCUMENT_BYTES} bytes at most."
             raise refuse(ErrorCode.REQUEST_TOO_LARGE, detail)
     try:
-        document = json.loads(data)
+        document = read_json(data)
     except (ValueError, RecursionError) as error:
         raise _invalid(REQUEST, not_json(error)) from error
     if not isinstance(document, dict):

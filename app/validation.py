@@ -75,7 +75,7 @@ def not_json(error: Exception) -> str:
 def _field_error(detail: Mapping[str, Any]) -> FieldError:
     place: Path = tuple(detail["loc"])[1:] if detail["type"] != "json_invalid" else ()
     return FieldError(
-        field=_clean(_dotted(place)) or str(detail["loc"][0]), message=_clean(_message(detail, place))
+        field=clean(_dotted(place)) or str(detail["loc"][0]), message=clean(_message(detail, place))
     )
 
 
@@ -167,6 +167,6 @@ def _dotted(place: Path) -> str:
     return text
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """Text that can be written as UTF-8 and read: lone surrogates are replaced, the length is bounded."""
     return text.encode("utf-8", "replace").decode()[:1000]

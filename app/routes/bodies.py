@@ -8,6 +8,7 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import Message, Receive
 
+from app.documents import read_json
 from app.problems import refuse
 from app.service import Service
 from bessemer.contract.problem import ErrorCode
@@ -23,9 +24,14 @@ class DocumentRoute(APIRoute):
         handler = super().get_route_handler()
 
         async def bounded(request: Request) -> Response:
-            return await handler(Request(request.scope, _bounded(in_time(request))))
+            return await handler(_Document(request.scope, _bounded(in_time(request))))
 
         return bounded
+
+
+class _Document(Request):
+    async def json(self) -> Any:
+        return read_json(await self.body())
 
 
 def in_time(request: Request) -> Receive:

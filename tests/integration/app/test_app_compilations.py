@@ -208,6 +208,14 @@ async def test_a_body_that_no_reader_of_json_takes_is_told_why(
     ]
 
 
+async def test_a_field_that_a_document_has_twice_is_refused(api: httpx.AsyncClient) -> None:
+    body = b'{"priority": 1, "tune": {"trials": 1, "trials": 2}}'
+    response = await api.post("/v1/compilations", content=body, headers={"Content-Type": "application/json"})
+    assert response.status_code == 422
+    (error,) = response.json()["errors"]
+    assert error == {"field": "trials", "message": "given 2 times; it takes one value"}
+
+
 async def test_a_body_that_is_not_declared_as_json_is_told_so(api: httpx.AsyncClient) -> None:
     response = await api.post("/v1/compilations", content=b"{}", headers={"Content-Type": "text/plain"})
     assert response.status_code == 422

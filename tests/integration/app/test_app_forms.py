@@ -71,6 +71,7 @@ async def test_the_same_form_under_the_same_key_is_the_same_compilation(api: htt
             "digest-mismatch",
             None,
         ),
+        ((MODEL, ("request", (None, '{"target": "x", "target": "host"}'))), 422, "request-invalid", "target"),
         ((("model", ("a", b"")), REQUEST), 422, "model-empty", None),
         ((("model", ("a", bytes(UPLOAD_LIMIT_BYTES + 1))), REQUEST), 413, "model-too-large", None),
         ((("request", (None, " " * (1 << 20) + " ")), MODEL), 413, "request-too-large", None),
