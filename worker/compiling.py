@@ -5,6 +5,7 @@ from __future__ import annotations
 from bessemer.contract.base import now
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import Figures
+from bessemer.contract.report import TuneResult, TuneVerdict
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget, resolve_target
@@ -119,7 +120,14 @@ def _figures(benchmarked: Benchmarked) -> Figures:
         library_bytes=result.library_bytes,
         peak_memory_bytes=result.peak_memory_bytes,
         max_absolute_error=largest(comparison.max_absolute_error for comparison in comparisons),
+        tune=_tune_verdict(benchmarked.verified.built.tuned.result),
     )
+
+
+def _tune_verdict(result: TuneResult) -> TuneVerdict | None:
+    if result.kept is None:
+        return None
+    return TuneVerdict.model_validate(result.model_dump(include=set(TuneVerdict.model_fields)))
 
 
 def _set_torch_threads(cores: int) -> None:

@@ -10,7 +10,7 @@ from bessemer.contract.queue import QueuePlace
 from bessemer.contract.report import StageTime
 from bessemer.contract.stage import Stage
 
-__all__ = ["Timeline", "event_line", "place_line"]
+__all__ = ["Timeline", "event_line", "place_line", "shown_progress"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,12 @@ def shown_duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def shown_progress(progress: Progress) -> str:
+    """How far a stage is: ``12 of 32``, and what it did last."""
+    detail = f" {progress.detail}" if progress.detail else ""
+    return f"{progress.done} of {progress.total}{detail}"
 
 
 def event_line(event: Event) -> str | None:

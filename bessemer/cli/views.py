@@ -15,10 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from bessemer.cli.output import clean, shown_bytes, tell
-from bessemer.cli.timeline import Timeline, event_line, place_line
+from bessemer.cli.timeline import Timeline, event_line, place_line, shown_progress
 from bessemer.client.sources import Progress as UploadProgress
 from bessemer.contract.job import Compilation, Event, EventType, Figures, JobState
 from bessemer.contract.queue import QueuePlace
+from bessemer.contract.report import Schedules, TuneVerdict
 from bessemer.contract.stage import Stage
 
 __all__ = ["PlainStages", "StageView", "compilation_lines", "stage_view", "upload_view"]
@@ -156,18 +157,56 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
         yield "stages      " + ", ".join(
             f"{entry.stage} {entry.seconds:.2f} s" for entry in compilation.stages
         )
-    if compilation.state is JobState.SUCCEEDED and not compilation.request.makes_bundle:
-        yield f"stopped     after {compilation.stage}, as asked"
+    yield from _stage_lines(compilation)
     if compilation.sandbox and compilation.sandbox.lost:
         yield f"sandbox     WITHOUT {', '.join(compilation.sandbox.lost)}"
     if compilation.verified is not None:
         yield f"verified    {'yes' if compilation.verified else 'no'}"
     if compilation.figures:
         yield from _figure_lines(compilation.figures)
+        yield from _tuning_lines(compilation.figures.tune)
     if compilation.artifacts:
         yield "artifacts   " + ", ".join(
             f"{entry.name} ({shown_bytes(entry.size_bytes)})" for entry in compilation.artifacts
         )
+
+
+def _stage_lines(compilation: Compilation) -> Iterator[str]:
+    """Where it is, or where it stopped; a failed one's problem says that."""
+    if compilation.stage is None:
+        return
+    match compilation.state:
+        case JobState.RUNNING:
+            progress = compilation.progress
+            shown = f", {shown_progress(progress)}" if progress else ""
+            yield f"now         {compilation.stage}{shown}"
+        case JobState.CANCELLED:
+            yield f"stopped     in {compilation.stage}, cancelled"
+        case JobState.SUCCEEDED if not compilation.request.makes_bundle:
+            yield f"stopped     after {compilation.stage}, as asked"
+
+
+def _tuning_lines(verdict: TuneVerdict | None) -> Iterator[str]:
+    if verdict is None or verdict.kept is None:
+        return
+    search_kept = verdict.kept is Schedules.SEARCH
+    kept = "the search's schedules" if search_kept else "the default schedules"
+    yield f"tuning      {verdict.trials} trials; the library has {kept}{_grounds(verdict)}"
+    if verdict.unsearched:
+        yield f"            left out of the search, as their sizes are open: {verdict.unsearched} functions"
+
+
+def _grounds(verdict: TuneVerdict) -> str:
+    """Why these schedules were kept, as far as the verdict says it."""
+    search, default = verdict.search_ms, verdict.default_ms
+    if search is not None and default is not None:
+        return f": {search:.4g} ms with the search's, {default:.4g} ms with the default ones"
+    if verdict.crashed is not None:
+        crashed = "search's" if verdict.crashed is Schedules.SEARCH else "default ones"
+        return f": with the {crashed}, it crashed"
+    if verdict.kept is Schedules.SEARCH or verdict.trials == 0:
+        return ""
+    return ": no function was clearly faster with another"
 
 
 def _figure_lines(figures: Figures) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pydantic import Field
 from bessemer.contract.base import Digest, Document, JobId
 from bessemer.contract.problem import Problem
 from bessemer.contract.queue import QueuePlace
-from bessemer.contract.report import BaselineResult, Latency, StageTime
+from bessemer.contract.report import BaselineResult, Latency, StageTime, TuneVerdict
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
@@ -107,6 +107,9 @@ class Figures(Document):
     peak_memory_bytes: int = Field(description="The most that loading and running it adds to a process.")
     max_absolute_error: float = Field(
         description="The largest difference from the model in any element of any output."
+    )
+    tune: TuneVerdict | None = Field(
+        default=None, description="How the search ended; null where none was asked for."
     )
 
 

@@ -149,6 +149,11 @@ class TuneTask(Document):
         "`metaschedule` (its own rules).",
     )
     kept: bool = Field(default=False, description="Whether the library has the schedule that was found.")
+    won: bool = Field(
+        default=False,
+        description="Whether the best trial beat the default schedule when both were measured again, in "
+        "alternation; false where nothing was compared.",
+    )
     found_ms: float | None = Field(
         default=None, description="The best trial, the default apart; null where none ran."
     )
@@ -188,12 +193,10 @@ class Schedules(StrEnum):
     DEFAULT = "default"
 
 
-class TuneResult(Document):
-    """What the search did. Latencies are medians of the whole model, in milliseconds."""
+class TuneVerdict(Document):
+    """How a search ended. Latencies are medians of the whole model, in milliseconds."""
 
     trials: int = Field(description="Of all tasks; 0 where nothing was to be searched.")
-    seconds: float = Field(description="Wall clock of search and comparison; 0 without a search.")
-    tasks: tuple[TuneTask, ...] = Field(description="Each workload once; none without a search.")
     kept: Schedules | None = Field(
         default=None, description="The schedules that the library has; null without a search."
     )
@@ -205,9 +208,19 @@ class TuneResult(Document):
         default=None,
         description="With the default schedules; null unless both were timed in alternation.",
     )
+    crashed: Schedules | None = Field(
+        default=None, description="Those with which the whole model crashed; null where it never did."
+    )
     unsearched: int = Field(
         default=0, description="Functions that the search left out because their sizes are open."
     )
+
+
+class TuneResult(TuneVerdict):
+    """What the search did."""
+
+    seconds: float = Field(description="Wall clock of search and comparison; 0 without a search.")
+    tasks: tuple[TuneTask, ...] = Field(description="Each workload once; none without a search.")
     unclaimed: int = Field(
         default=0, description="Functions that no family of schedules knows, scheduled by general rules."
     )

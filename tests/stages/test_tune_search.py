@@ -229,7 +229,7 @@ def test_the_model_that_crashes_has_lost(
     crashing: Schedules, kept: Schedules, server: CandidateClient, tmp_path: Path
 ) -> None:
     verdict = contest(CrashesWithSchedules(server, crashing), tmp_path)
-    assert verdict == Verdict(kept=kept)
+    assert verdict == Verdict(kept=kept, crashed=crashing)
 
 
 def test_a_contest_tells_both_latencies(server: CandidateClient, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from worker.tuning.policy import (
     next_task,
     round_size,
     share_seconds,
+    shown_scope,
 )
 
 
@@ -93,3 +94,15 @@ def test_the_history_holds_the_best_after_each_trial(
 )
 def test_the_contest_counts_against_the_seconds_of_tuning(seconds: float | None, expected: Budget) -> None:
     assert share_seconds(seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("tasks", "unsearched", "words"),
+    [
+        (3, 0, "3 tasks"),
+        (3, 1, "3 tasks, 1 function left out: open sizes"),
+        (0, 5, "nothing to search, 5 functions left out: open sizes"),
+    ],
+)
+def test_a_search_says_what_it_leaves_out(tasks: int, unsearched: int, words: str) -> None:
+    assert shown_scope(tasks, unsearched) == words

@@ -31,7 +31,7 @@ from worker.tuning.forcing import forced_records
 from worker.tuning.laboratory import EVALUATION, Laboratory, make_cost_model, open_database
 from worker.tuning.log import logging_to
 from worker.tuning.naming import names_of
-from worker.tuning.policy import best_so_far, next_task, round_size, share_seconds
+from worker.tuning.policy import best_so_far, next_task, round_size, share_seconds, shown_scope
 from worker.tuning.scripts import write_scripts
 from worker.tuning.search import TaskSearch
 from worker.tuning.whole_model import Entrants, Verdict, hold_contest
@@ -78,6 +78,8 @@ def _search_and_apply(
         laboratory = _open_laboratory(optimized, workshop, target)
         tasks = _named(_tasks_of(optimized.module, laboratory), optimized.module, options)
         measure_defaults(tasks, laboratory)
+        unsearched = count_open(optimized.module)
+        workshop.advance(0, options.trials, shown_scope(len(tasks), unsearched))
         _search(tasks, options.trials, deadline, workshop)
         write_scripts(tasks, records)
         outcome = _settle(tasks, laboratory, optimized, workshop, budget.contest_seconds)
@@ -85,17 +87,18 @@ def _search_and_apply(
     return Tuned(
         optimized=optimized,
         module=outcome.module,
-        result=result.model_copy(update={"unsearched": count_open(optimized.module)}),
+        result=result.model_copy(update={"unsearched": unsearched}),
         records=records,
     )
 
 
 class _Outcome(NamedTuple):
-    """The scheduled module, how it was decided, and the records that are in it."""
+    """The scheduled module, how it was decided, the records that are in it, and those that won alone."""
 
     module: tvm.IRModule
     verdict: Verdict
-    kept: Sequence[TuningRecord]
+    kept: Sequence[TuningRecord] = ()
+    won: Sequence[TuningRecord] = ()
 
 
 def _settle(
@@ -110,15 +113,15 @@ def _settle(
     records = forced_records(tasks) if is_forced else winners(tasks, laboratory)
     default = schedule_rest(optimized.module, target)
     if not records:
-        return _Outcome(default, Verdict(kept=Schedules.SEARCH if is_forced else Schedules.DEFAULT), ())
+        return _Outcome(default, Verdict(kept=Schedules.SEARCH if is_forced else Schedules.DEFAULT))
     searched = apply_records(optimized.module, records, target)
-    verdict = Verdict(kept=Schedules.SEARCH)
-    if not is_forced:
-        entrants = Entrants(searched, default, target, optimized.captured, optimized.parameters)
-        verdict = hold_contest(entrants, workshop, contest_seconds)
+    if is_forced:
+        return _Outcome(searched, Verdict(kept=Schedules.SEARCH), kept=records)
+    entrants = Entrants(searched, default, target, optimized.captured, optimized.parameters)
+    verdict = hold_contest(entrants, workshop, contest_seconds)
     if verdict.kept is Schedules.SEARCH:
-        return _Outcome(searched, verdict, records)
-    return _Outcome(default, verdict, ())
+        return _Outcome(searched, verdict, kept=records, won=records)
+    return _Outcome(default, verdict, won=records)
 
 
 def count_open(module: tvm.IRModule) -> int:
@@ -185,8 +188,7 @@ def _named(tasks: list[TaskSearch], module: tvm.IRModule, options: TuneOptions) 
 def _search(tasks: Sequence[TaskSearch], trials: int, deadline: float | None, workshop: Workshop) -> None:
     """Run rounds until the trials, the time or the spaces are used up."""
     done = 0
-    workshop.advance(done, trials, f"{len(tasks)} tasks")
-    while done < trials and (deadline is None or time.monotonic() < deadline):
+    while tasks and done < trials and (deadline is None or time.monotonic() < deadline):
         standings = [task.standing for task in tasks]
         index = next_task(standings)
         if index is None:
@@ -218,14 +220,15 @@ def _result(tasks: Sequence[TaskSearch], seconds: float, outcome: _Outcome) -> T
     return TuneResult(
         trials=sum(len(task.trial_seconds) for task in tasks),
         seconds=seconds,
-        tasks=tuple(_describe(task, task.best_record in outcome.kept) for task in tasks),
+        tasks=tuple(_describe(task, outcome) for task in tasks),
         kept=outcome.verdict.kept,
         search_ms=outcome.verdict.search_ms,
         default_ms=outcome.verdict.default_ms,
+        crashed=outcome.verdict.crashed,
     )
 
 
-def _describe(task: TaskSearch, kept: bool) -> TuneTask:
+def _describe(task: TaskSearch, outcome: _Outcome) -> TuneTask:
     best, found, default = task.standing.best_seconds, task.best_seconds, task.default_seconds
     return TuneTask(
         name=task.name,
@@ -235,7 +238,8 @@ def _describe(task: TaskSearch, kept: bool) -> TuneTask:
         best_ms=None if best is None else best * 1e3,
         history_ms=best_so_far(task.trial_seconds, default),
         space=task.space,
-        kept=kept,
+        kept=task.best_record in outcome.kept,
+        won=task.best_record in outcome.won,
         found_ms=None if found is None else found * 1e3,
         default_ms=None if default is None else default * 1e3,
         failure=task.failure,

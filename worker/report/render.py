@@ -7,6 +7,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from bessemer.contract.dynamic import shown_shape
 from bessemer.contract.report import Report
 from worker.report import charts, words
+from worker.report.fates import decision, fate
 from worker.report.view import make_view
 
 _PAGE = "report.html.j2"
@@ -31,6 +32,8 @@ def _environment() -> Environment:
         "shape": shown_shape,
         "baseline": words.baseline_name,
         "ratio": words.ratio_words,
+        "decision": decision,
+        "fate": fate,
     }
     environment.globals |= {"CURVE_WIDTH": charts.CURVE_WIDTH, "CURVE_HEIGHT": charts.CURVE_HEIGHT}
     # Compiling takes longer than rendering: done here, before jobs are forked.

@@ -120,6 +120,14 @@ def best_so_far(seconds: Sequence[float | None], start_seconds: float | None) ->
     return tuple(value for value in history if value != inf)
 
 
+def shown_scope(tasks: int, unsearched: int) -> str:
+    """What a search covers, and how many functions it leaves out because their sizes are open."""
+    if not unsearched:
+        return f"{tasks} tasks"
+    left_out = f"{unsearched} {'function' if unsearched == 1 else 'functions'} left out: open sizes"
+    return f"{tasks} tasks, {left_out}" if tasks else f"nothing to search, {left_out}"
+
+
 def _best_plan(measured: Mapping[int, float | None]) -> int:
     """The fastest plan; the model's favorite as long as none ran."""
     ran = {index: seconds for index, seconds in measured.items() if seconds is not None}

@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Which schedules run the model faster, with the median of each; None where one of them crashed."""
+    """Which schedules run the model faster, with the median of each; None where one of them ``crashed``."""
 
     kept: Schedules
     search_ms: float | None = None
     default_ms: float | None = None
+    crashed: Schedules | None = None
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ def hold_contest(entrants: Entrants, workshop: Workshop, seconds: float) -> Verd
         rounds = _alternate(search, default, entrants, workshop, seconds)
     except EntrantCrashedError as crash:
         tuning_logger().warning("the model with the schedules of the %s crashed: %s", crash.schedules, crash)
-        return Verdict(kept=Schedules.DEFAULT if crash.schedules is Schedules.SEARCH else Schedules.SEARCH)
+        survivor = Schedules.DEFAULT if crash.schedules is Schedules.SEARCH else Schedules.SEARCH
+        return Verdict(kept=survivor, crashed=crash.schedules)
     return Verdict(
         kept=Schedules.SEARCH if round_ratios(*rounds.sides).p50 < 1.0 else Schedules.DEFAULT,
         search_ms=latency(rounds.runs(0)).p50_ms,

@@ -1,0 +1,82 @@
+"""A compilation's lines: where it is, where it stopped, how its search ended."""
+
+import pytest
+
+from bessemer.cli.views import compilation_lines
+from bessemer.contract.base import now
+from bessemer.contract.job import Compilation, Figures, JobState, Progress
+from bessemer.contract.report import Latency, Schedules, TuneVerdict
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.stage import Stage
+from bessemer.contract.target import PresetTarget
+
+LATENCY = Latency(runs=3, min_ms=1, p50_ms=1, p90_ms=1, p99_ms=1, mean_ms=1, stddev_ms=0)
+PROGRESS = Progress(stage=Stage.TUNE, done=12, total=32, detail="f: best 0.1 ms")
+
+
+def shown(state: JobState, **fields: object) -> list[str]:
+    request = CompilationRequest(model="0" * 64, target=PresetTarget(preset="host"))
+    job = Compilation(id="01234567", state=state, request=request, created_at=now())
+    return list(compilation_lines(job.model_copy(update=fields)))
+
+
+@pytest.mark.parametrize(
+    ("state", "fields", "line"),
+    [
+        (JobState.RUNNING, {"progress": PROGRESS}, "now         tune, 12 of 32 f: best 0.1 ms"),
+        (JobState.RUNNING, {}, "now         tune"),
+        (JobState.CANCELLED, {}, "stopped     in tune, cancelled"),
+    ],
+)
+def test_a_compilation_says_where_it_is_or_stopped(
+    state: JobState, fields: dict[str, object], line: str
+) -> None:
+    assert line in shown(state, stage=Stage.TUNE, **fields)
+
+
+@pytest.mark.parametrize("state", [JobState.QUEUED, JobState.CANCELLED])
+def test_one_that_never_ran_names_no_stage(state: JobState) -> None:
+    assert len(shown(state)) == 2
+
+
+@pytest.mark.parametrize(
+    ("verdict", "lines"),
+    [
+        (None, []),
+        (
+            TuneVerdict(trials=32, kept=Schedules.SEARCH, search_ms=0.105, default_ms=0.112),
+            [
+                "32 trials; the library has the search's schedules: "
+                "0.105 ms with the search's, 0.112 ms with the default ones"
+            ],
+        ),
+        (
+            TuneVerdict(trials=8, kept=Schedules.DEFAULT, crashed=Schedules.SEARCH),
+            ["8 trials; the library has the default schedules: with the search's, it crashed"],
+        ),
+        (
+            TuneVerdict(trials=8, kept=Schedules.DEFAULT),
+            ["8 trials; the library has the default schedules: no function was clearly faster with another"],
+        ),
+        (
+            TuneVerdict(trials=0, kept=Schedules.DEFAULT, unsearched=2),
+            [
+                "0 trials; the library has the default schedules",
+                "left out of the search, as their sizes are open: 2 functions",
+            ],
+        ),
+        (TuneVerdict(trials=8, kept=Schedules.SEARCH), ["8 trials; the library has the search's schedules"]),
+    ],
+)
+def test_a_compilation_says_how_its_search_ended(verdict: TuneVerdict | None, lines: list[str]) -> None:
+    figures = Figures(
+        latency=LATENCY,
+        baselines=(),
+        library_bytes=1,
+        peak_memory_bytes=1,
+        max_absolute_error=0.0,
+        tune=verdict,
+    )
+    printed = shown(JobState.SUCCEEDED, figures=figures)
+    start = next((index for index, line in enumerate(printed) if line.startswith("tuning ")), len(printed))
+    assert [line[12:] for line in printed[start:]] == lines
