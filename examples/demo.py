@@ -37,7 +37,7 @@ class Display:
 
 def main() -> int:
     """Start the service, compile each model, print what came out, stop the service."""
-    console = Console()
+    console = Console(soft_wrap=True)  # lines to copy stay whole, whatever they are printed to
     shutil.rmtree(OUTPUT, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix="bessemer-demo-") as folder:
         console.print("starting app and worker (SQLite and a folder; torch and TVM are imported once) …")
@@ -49,9 +49,9 @@ def main() -> int:
                     console.print(f"[bold red]{name}: {error}")
                     return 1
                 _print(console, name, document)
-    console.print(
-        "app and worker are stopped; run a bundle with [bold].venv/bin/python demo-output/mlp/run.py"
-    )
+    console.print("app and worker are stopped; run a bundle with")
+    for name in MODELS:
+        console.print(f"  [bold].venv/bin/python {(OUTPUT / name / 'run.py').relative_to(ROOT)}")
     return 0
 
 

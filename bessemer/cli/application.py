@@ -1,8 +1,9 @@
 """The commands, put together."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import bessemer
 from bessemer.cli import (
@@ -22,7 +23,25 @@ from bessemer.cli.request_command import RequestCommand
 
 __all__ = ["application"]
 
+
+class Commands(TyperGroup):
+    """Says of a value that is not valid what is wrong with it, without the words of what checked it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was given.
+
+        Raises:
+            typer.BadParameter: a value is not valid.
+        """
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
+
 application = typer.Typer(
+    cls=Commands,
     name="bessemer",
     help="Compile PyTorch models to verified, benchmarked libraries.",
     epilog="Status: 0 succeeded; 1 failed; 2 usage; 3 no server; 4 to 7 of `gate`; 130, 143 interrupted.",

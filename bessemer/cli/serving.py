@@ -1,8 +1,10 @@
 """``bessemer serve``: an app and a worker on this machine."""
 
+import errno
 import importlib.util
 import os
 import re
+import socket
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -40,6 +42,7 @@ def serve(
     """Run the server and a worker here until Ctrl-C."""
     with reporting():
         root = _checkout()
+        _refuse_taken(host, port)
         data.mkdir(parents=True, exist_ok=True)
         environment = {
             **os.environ,
@@ -118,6 +121,18 @@ def _checkout() -> Path:
     if missing:
         _refuse(f"the server needs {', '.join(missing)}: run `make setup`, or pip install '.[server,worker]'")
     return root
+
+
+def _refuse_taken(host: str, port: int) -> None:
+    """Find out before anything starts; other trouble with the address is the app's to tell."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the app listens
+            probe.bind(address)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            _refuse(f"port {port} is taken: --port chooses another")
 
 
 def _refuse(reason: str) -> None:

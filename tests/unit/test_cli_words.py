@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from bessemer.cli.application import application
 from bessemer.cli.output import ExitStatus, clean, error_lines, exit_status, problem_lines, shown_bytes, tell
 from bessemer.cli.preflight import preflight_lines
 from bessemer.cli.snapshots import step_lines
@@ -137,6 +139,12 @@ def test_text_of_a_server_cannot_steer_the_terminal() -> None:
     console = Console(file=written, force_terminal=True, color_system=None)
     tell(console, "step [bold]\x1b]0;title\x07", "two")
     assert written.getvalue() == "step [bold] ]0;title \ntwo\n"
+
+
+def test_a_value_that_is_none_of_the_choices_is_told_without_the_checkers_words() -> None:
+    ran = CliRunner(env={"COLUMNS": "200"}).invoke(application, ["jobs", "--state", "foo"])
+    assert ran.exit_code == ExitStatus.USAGE
+    assert "'--state': 'foo' is not one of 'queued'" in ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -138,6 +139,13 @@ def test_a_wheel_says_that_the_server_runs_from_a_checkout(wheel: Path) -> None:
     ran = serve(wheel, "--data", str(wheel / "data"))
     assert ran.returncode == 1
     assert "from a checkout or from the images" in ran.stderr
+
+
+def test_a_port_that_is_taken_is_told_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = serve(ROOT, "--data", str(tmp_path), "--port", str(port))
+    assert (ran.returncode, ran.stderr) == (1, f"error: port {port} is taken: --port chooses another\n")
 
 
 def test_serve_tells_the_port_that_the_app_was_given(wheel: Path) -> None:
