@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bessemer.client.export_failures import said_by_torch, torch_kept_quiet
 from bessemer.client.inputs import (
     NO_DIMENSIONS,
     Dimensions,
@@ -76,14 +77,16 @@ def save_module(
         torch_kind(module) or ""
     )
     try:
-        with TORCH:
+        with TORCH, torch_kept_quiet():
             if save is not None:
                 return save(module, inputs, folder)
             return _export(module, inputs, ranges_of(dimensions), folder)
     except InvalidArgumentError:
         raise
     except Exception as error:
-        raise ExportError(f"torch could not export {type(module).__name__}: {error}") from error
+        raise ExportError(
+            f"torch could not export {type(module).__name__}: {said_by_torch(error)}"
+        ) from error
 
 
 def _torch() -> Any:

@@ -127,7 +127,8 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.CAPTURE_FAILED: ErrorText(
         422,
         "The model could not be turned into an exported program",
-        "Export it yourself with `torch.export.export`; its message names the line that stands in the way.",
+        "Export it yourself with `torch.export.export`; its message names the line that stands in the way. "
+        "What a tensor's value decides is left to `torch.where` or `torch.cond`.",
     ),
     ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED: ErrorText(
         422,

@@ -77,6 +77,13 @@ class Counting(nn.Module):
         return x, x.size(0)
 
 
+class Halving(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        while x.sum() > 1:
+            x = x / 2
+        return x
+
+
 def script(module: nn.Module, path: Path) -> Path:
     torch.jit.save(torch.jit.script(module.eval()), path)
     return path
@@ -147,6 +154,19 @@ def test_what_no_library_could_repeat_is_refused(
     error = refusal(script(module, tmp_path / "model"), "x=2x3")
     assert error.code is code
     assert told in error.detail
+
+
+@pytest.mark.parametrize("dimensions", [(), ("batch=1..64",)], ids=["fixed", "open"])
+def test_a_branch_on_a_tensors_value_is_told_with_its_line_alone(
+    tmp_path: Path, dimensions: tuple[str, ...]
+) -> None:
+    path = script(Halving(), tmp_path / "model")
+    with pytest.raises(JobError) as caught:
+        capture_file(path, "x=batchx3" if dimensions else "x=2x3", dimensions=dimensions)
+    (place,) = caught.value.places
+    assert caught.value.code is ErrorCode.CAPTURE_FAILED
+    assert caught.value.detail == f"the model branches on a tensor's value: {place}"
+    assert (place.operator, place.file) == ("aten::Bool", __file__)
 
 
 class Attending(nn.Module):

@@ -176,7 +176,8 @@ def _export(export: Callable[[], ExportedProgram], code: ErrorCode) -> ExportedP
             program = export()
     except ScriptConversionError as error:
         places = () if error.step is None else (error.step.place(),)
-        raise failure_of(ErrorCode.CAPTURE_FAILED, error, str(error), places) from error
+        detail = ": ".join((str(error), *map(str, places)))
+        raise failure_of(ErrorCode.CAPTURE_FAILED, error, detail, places) from error
     except JobError:
         raise
     except Exception as error:

@@ -5,6 +5,7 @@ import warnings
 import torch
 from torch.export import ExportedProgram
 
+from bessemer.contract.data_dependence import dependence_on_values
 from worker.errors import short_message
 from worker.formats.outputs import OpenSizes, export_flat
 from worker.torchscript.graph import Step
@@ -29,7 +30,8 @@ def convert_script(
     sizes.
 
     Raises:
-        ScriptConversionError: both failed; the message is the interpreter's, then the converter's.
+        ScriptConversionError: both failed; the message is the interpreter's, then the converter's, or says that
+            the model branches on a tensor's value.
         JobError: ``dynamic-shapes-unsupported`` where a size cannot stay open; the detail says which.
     """
     interpreter = ScriptInterpreter(script)
@@ -37,6 +39,8 @@ def convert_script(
         return export_flat(interpreter, inputs, open_sizes)
     except Exception as error:
         if open_sizes is not None:
+            if (depends := dependence_on_values(error)) is not None:
+                raise ScriptConversionError(depends, interpreter.failed) from error
             raise interpreter.watch.refusal(error, open_sizes) from error
         return _by_converter(script, inputs, interpreter.failed, error)
 
@@ -52,8 +56,17 @@ def _by_converter(
             program = TS2EPConverter(script, inputs).convert()
             return export_flat(program.module(), inputs) if _has_open_sizes(program) else program
     except Exception as error:
+        raise _neither_way(cause, error, step) from cause
+
+
+def _neither_way(cause: Exception, error: Exception, step: Step | None) -> ScriptConversionError:
+    depends = dependence_on_values(cause)
+    if depends is None:
         message = f"{short_message(cause)} (torch's own converter: {short_message(error)})"
-        raise ScriptConversionError(message, step) from cause
+        return ScriptConversionError(message, step)
+    refusal = ScriptConversionError(depends, step)
+    refusal.add_note(f"torch's own converter: {short_message(error)}")
+    return refusal
 
 
 def _has_open_sizes(program: ExportedProgram) -> bool:

@@ -1,6 +1,7 @@
 """Objects of torch as files: torch in this process, as a user has it."""
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,49 @@ def test_inputs_that_do_not_fit_are_named(tmp_path: Path, inputs: Inputs, says: 
 def test_what_torch_cannot_export_is_told_in_its_words(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="Net"):
         save_module(Net(), {"x": (2, 5), "shift": (3,)}, tmp_path)
+
+
+class Branching(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.sum() > 0 else x - 1
+
+
+class Counting(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[: int(x.sum().item())]
+
+
+class Aligning(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        labels, lengths = torch.tensor([[1, 2]]), torch.tensor([8])
+        return torch.nn.functional.ctc_loss(x, labels, lengths, torch.tensor([2]))
+
+
+@pytest.mark.parametrize(
+    ("net", "shape", "says"),
+    [
+        (Branching(), (8, 8), "Branching: the model branches on a tensor's value (PLACE): use torch.where"),
+        (
+            Counting(),
+            (8, 8),
+            "Counting: the model takes a size or an index from a tensor's value (PLACE): use",
+        ),
+        (Aligning(), (8, 1, 8), "Aligning: DynamicOutputShapeException: aten._ctc_loss.Tensor (PLACE)"),
+    ],
+    ids=["a branch", "a size", "an operator"],
+)
+def test_the_line_that_cannot_be_exported_is_told_and_torch_prints_nothing(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    net: torch.nn.Module,
+    shape: tuple[int, ...],
+    says: str,
+) -> None:
+    before, place = says.split("PLACE")[0], rf"{Path(__file__).name}:\d+\)"
+    with pytest.raises(ExportError, match=re.escape(before) + place) as caught:
+        save_module(net, {"x": shape}, tmp_path)
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr().err == ""
 
 
 class Kinds(torch.nn.Module):
