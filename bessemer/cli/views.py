@@ -164,7 +164,7 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
         yield f"verified    {'yes' if compilation.verified else 'no'}"
     if compilation.figures:
         yield from _figure_lines(compilation.figures)
-        yield from _tuning_lines(compilation.figures.tune)
+        yield from _tuning_lines(compilation.figures.tune, compilation.request.tune.trials)
     if compilation.artifacts:
         yield "artifacts   " + ", ".join(
             f"{entry.name} ({shown_bytes(entry.size_bytes)})" for entry in compilation.artifacts
@@ -186,12 +186,13 @@ def _stage_lines(compilation: Compilation) -> Iterator[str]:
             yield f"stopped     after {compilation.stage}, as asked"
 
 
-def _tuning_lines(verdict: TuneVerdict | None) -> Iterator[str]:
+def _tuning_lines(verdict: TuneVerdict | None, wanted: int) -> Iterator[str]:
     if verdict is None or verdict.kept is None:
         return
     search_kept = verdict.kept is Schedules.SEARCH
     kept = "the search's schedules" if search_kept else "the default schedules"
-    yield f"tuning      {verdict.trials} trials; the library has {kept}{_grounds(verdict)}"
+    trials = f"{verdict.trials} of {wanted} trials" if verdict.trials < wanted else f"{wanted} trials"
+    yield f"tuning      {trials}; the library has {kept}{_grounds(verdict)}"
     if verdict.unsearched:
         yield f"            left out of the search, as their sizes are open: {verdict.unsearched} functions"
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tvm import relax
+from tvm import relax, tirx
 from tvm.script import tirx as T
 
 from bessemer.contract.options import TuneOptions
@@ -100,10 +100,10 @@ def server(tmp_path: Path) -> Iterator[CandidateClient]:
         yield client
 
 
-def two_layers() -> tvm.IRModule:
+def two_layers(rows: int | tirx.Var = 32) -> tvm.IRModule:
     """Two multiplications of different shapes, the first called twice, and an addition between them."""
     builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((32, 48), "float32"))
+    x = relax.Var("x", relax.TensorType((rows, 48), "float32"))
     w = relax.Var("w", relax.TensorType((48, 48), "float32"))
     v = relax.Var("v", relax.TensorType((48, 17), "float32"))
     with builder.function("main", [x, w, v]):
@@ -125,11 +125,13 @@ def make_inputs() -> tuple[np.ndarray, ...]:
     return tuple(generator.standard_normal(shape, "float32") for shape in ((32, 48), (48, 48), (48, 17)))
 
 
-def run_tune(candidates: Any, scratch: Path, options: TuneOptions) -> tuple[Tuned, Told]:
+def run_tune(
+    candidates: Any, scratch: Path, options: TuneOptions, module: tvm.IRModule | None = None
+) -> tuple[Tuned, Told]:
     told = Told()
     upload = SimpleNamespace(target=HOST, threads=HOST.cores, request=SimpleNamespace(tune=options))
     captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
-    optimized = Optimized(captured=captured, operators={}, module=two_layers(), passes=())
+    optimized = Optimized(captured=captured, operators={}, module=module or two_layers(), passes=())
     return tune(optimized, make_workshop(candidates, scratch, told)), told
 
 
@@ -263,6 +265,15 @@ def test_the_search_stops_when_its_seconds_are_used_up(server: CandidateClient, 
     assert tuned.result.trials == 0
     assert told.steps == [(0, 10_000, "2 tasks")]
     assert scheduled_functions(tuned.module) == [True, True]
+
+
+def test_a_model_of_open_sizes_is_not_searched_and_progress_says_so_at_once(
+    server: CandidateClient, tmp_path: Path
+) -> None:
+    module = two_layers(rows=tirx.Var("rows", "int64"))
+    tuned, told = run_tune(server, tmp_path, TuneOptions(trials=8), module)
+    assert told.steps == [(0, 0, "nothing to search, 2 functions left out: open sizes")]
+    assert (tuned.result.trials, tuned.result.unsearched) == (0, 2)
 
 
 def test_a_target_that_cannot_run_here_is_refused() -> None:

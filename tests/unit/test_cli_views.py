@@ -5,6 +5,7 @@ import pytest
 from bessemer.cli.views import compilation_lines
 from bessemer.contract.base import now
 from bessemer.contract.job import Compilation, Figures, JobState, Progress
+from bessemer.contract.options import TuneOptions
 from bessemer.contract.report import Latency, Schedules, TuneVerdict
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
@@ -15,7 +16,8 @@ PROGRESS = Progress(stage=Stage.TUNE, done=12, total=32, detail="f: best 0.1 ms"
 
 
 def shown(state: JobState, **fields: object) -> list[str]:
-    request = CompilationRequest(model="0" * 64, target=PresetTarget(preset="host"))
+    target, tune = PresetTarget(preset="host"), TuneOptions(trials=32)
+    request = CompilationRequest(model="0" * 64, target=target, tune=tune)
     job = Compilation(id="01234567", state=state, request=request, created_at=now())
     return list(compilation_lines(job.model_copy(update=fields)))
 
@@ -52,20 +54,26 @@ def test_one_that_never_ran_names_no_stage(state: JobState) -> None:
         ),
         (
             TuneVerdict(trials=8, kept=Schedules.DEFAULT, crashed=Schedules.SEARCH),
-            ["8 trials; the library has the default schedules: with the search's, it crashed"],
+            ["8 of 32 trials; the library has the default schedules: with the search's, it crashed"],
         ),
         (
             TuneVerdict(trials=8, kept=Schedules.DEFAULT),
-            ["8 trials; the library has the default schedules: no function was clearly faster with another"],
+            [
+                "8 of 32 trials; the library has the default schedules: "
+                "no function was clearly faster with another"
+            ],
         ),
         (
             TuneVerdict(trials=0, kept=Schedules.DEFAULT, unsearched=2),
             [
-                "0 trials; the library has the default schedules",
+                "0 of 32 trials; the library has the default schedules",
                 "left out of the search, as their sizes are open: 2 functions",
             ],
         ),
-        (TuneVerdict(trials=8, kept=Schedules.SEARCH), ["8 trials; the library has the search's schedules"]),
+        (
+            TuneVerdict(trials=8, kept=Schedules.SEARCH),
+            ["8 of 32 trials; the library has the search's schedules"],
+        ),
     ],
 )
 def test_a_compilation_says_how_its_search_ended(verdict: TuneVerdict | None, lines: list[str]) -> None:

@@ -79,7 +79,7 @@ def _search_and_apply(
         tasks = _named(_tasks_of(optimized.module, laboratory), optimized.module, options)
         measure_defaults(tasks, laboratory)
         unsearched = count_open(optimized.module)
-        workshop.advance(0, options.trials, shown_scope(len(tasks), unsearched))
+        workshop.advance(0, options.trials if tasks else 0, shown_scope(len(tasks), unsearched))
         _search(tasks, options.trials, deadline, workshop)
         write_scripts(tasks, records)
         outcome = _settle(tasks, laboratory, optimized, workshop, budget.contest_seconds)
