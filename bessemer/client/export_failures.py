@@ -20,16 +20,22 @@ GRAPH = "partial_fx_graph"
 """The attribute of an error that torch prints to standard error besides raising it."""
 
 
-def said_by_torch(error: BaseException) -> str:
-    """The kind of an error, its message without torch's hints, and the author's line, where it has one."""
+def said_by_torch(error: BaseException, torch_folder: Path) -> str:
+    """The kind of an error, its message without torch's hints, and the author's line, where it has one.
+
+    Args:
+        error: what torch raised.
+        torch_folder: where torch lies: its own lines are not the author's.
+    """
+    place = _place(error, torch_folder)
     depends = dependence_on_values(error)
     if depends is not None:
-        return f"{depends}{_place(error)}: use torch.where or torch.cond"
+        return f"{depends}{place}: use torch.where or torch.cond"
     text = str(error)
     for hint in HINTS:
         text = text.partition(hint)[0]
     kind = type(error).__name__
-    return f"{kind}: {text.strip()}{_place(error)}" if text.strip() else f"{kind}{_place(error)}"
+    return f"{kind}: {text.strip()}{place}" if text.strip() else f"{kind}{place}"
 
 
 @contextmanager
@@ -65,9 +71,8 @@ def _is_torch(name: str) -> bool:
     return name.partition(".")[0] == TORCH
 
 
-def _place(error: BaseException) -> str:
-    """The innermost line that is neither torch's nor ours."""
-    installed = (f"{BESSEMER}/", f"{Path(sys.modules[TORCH].__file__ or '').parent}/", "<")
+def _place(error: BaseException, torch_folder: Path) -> str:
+    installed = (f"{BESSEMER}/", f"{torch_folder}/", "<")
     frames = traceback.extract_tb(error.__traceback__)
     authors = [frame for frame in frames if not frame.filename.startswith(installed)]
     return f" ({Path(authors[-1].filename).name}:{authors[-1].lineno})" if authors else ""

@@ -84,9 +84,8 @@ def save_module(
     except InvalidArgumentError:
         raise
     except Exception as error:
-        raise ExportError(
-            f"torch could not export {type(module).__name__}: {said_by_torch(error)}"
-        ) from error
+        said = said_by_torch(error, Path(_torch().__file__).parent)
+        raise ExportError(f"torch could not export {type(module).__name__}: {said}") from error
 
 
 def _torch() -> Any:

@@ -30,8 +30,8 @@ def convert_script(
     sizes.
 
     Raises:
-        ScriptConversionError: both failed; the message is the interpreter's, then the converter's, or says that
-            the model branches on a tensor's value.
+        ScriptConversionError: both failed; the message is the interpreter's, then the converter's; or
+            what the model does with a tensor's value.
         JobError: ``dynamic-shapes-unsupported`` where a size cannot stay open; the detail says which.
     """
     interpreter = ScriptInterpreter(script)
