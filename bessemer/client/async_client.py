@@ -46,6 +46,9 @@ class AsyncClient:
     ) -> None:
         self._transport = AsyncTransport(make_settings(url, timeout), transport)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._transport.address!r})"
+
     async def __aenter__(self) -> Self:
         return self
 

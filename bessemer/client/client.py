@@ -52,6 +52,9 @@ class Client:
     ) -> None:
         self._transport = Transport(make_settings(url, timeout), transport)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._transport.address!r})"
+
     def __enter__(self) -> Self:
         return self
 

@@ -1,6 +1,7 @@
 """Reads the many ways to say what a model takes."""
 
 import operator
+import reprlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -33,6 +34,8 @@ Inputs = Mapping[str, InputValue] | Sequence[Any]
 
 Dimensions = Mapping[str, DimensionRange | tuple[int, int | None] | str]
 """Ranges by name: ``(1, 64)``, ``(1, None)`` without a bound, ``"1..64@8"``, or a ``DimensionRange``."""
+
+FORMS = "('batch', 784) of float32, 'batchx784:int64', an array or a tensor"
 
 NO_DIMENSIONS: Dimensions = MappingProxyType({})
 
@@ -84,7 +87,9 @@ def spec_of(name: str, value: InputValue) -> InputSpec:
         return InputSpec.model_validate({"name": name, "shape": tuple(map(_integer, value))})
     except ValidationError as error:
         raise InvalidArgumentError(f"input '{name}': {validation_message(error)}") from error
-    except (ValueError, TypeError) as error:
+    except TypeError as error:
+        raise InvalidArgumentError(f"input '{name}' is {reprlib.repr(value)}: give {FORMS}") from error
+    except ValueError as error:
         raise InvalidArgumentError(f"input '{name}': {error}") from error
 
 

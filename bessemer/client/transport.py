@@ -64,6 +64,11 @@ def _located(error: UnreachableError, settings: Settings) -> UnreachableError:
     return located
 
 
+def _shown(url: httpx.URL) -> str:
+    """Only its ``repr`` masks a password."""
+    return repr(url).removeprefix("URL('").removesuffix("')")
+
+
 class Transport:
     """Performs operations and waits for them."""
 
@@ -72,6 +77,11 @@ class Transport:
         self._http = httpx.Client(
             base_url=settings.url, headers=HEADERS, transport=transport, trust_env=settings.through_proxy
         )
+
+    @property
+    def address(self) -> str:
+        """Of the server; a password is masked."""
+        return _shown(self._settings.url)
 
     def close(self) -> None:
         """Close the connections."""
@@ -143,6 +153,11 @@ class AsyncTransport:
         self._http = httpx.AsyncClient(
             base_url=settings.url, headers=HEADERS, transport=transport, trust_env=settings.through_proxy
         )
+
+    @property
+    def address(self) -> str:
+        """Of the server; a password is masked."""
+        return _shown(self._settings.url)
 
     async def close(self) -> None:
         """Close the connections."""

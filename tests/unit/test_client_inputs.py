@@ -42,6 +42,13 @@ def test_a_value_that_says_neither_is_refused_by_name(value: Any) -> None:
         spec_of("x", value)
 
 
+@pytest.mark.parametrize("value", [(("batch",), "int64"), None, (1.5, 2)])
+def test_a_value_of_another_form_is_answered_with_the_forms(value: Any) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        spec_of("user", value)
+    assert str(caught.value).startswith(f"input 'user' is {value!r}: give ('batch', 784) of float32, ")
+
+
 def test_inputs_in_order_need_names() -> None:
     assert named_specs([X, "y=2:int8"])[1] == InputSpec(name="y", shape=(2,), dtype=DType.INT8)
     assert named_specs([(1, 784)], names=["x"]) == (X,)

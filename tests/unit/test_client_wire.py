@@ -213,3 +213,10 @@ def test_the_url_comes_from_the_argument_then_the_environment(monkeypatch: pytes
     assert make_settings("http://here:2", 1).url == "http://here:2"
     monkeypatch.delenv("BESSEMER_URL")
     assert make_settings(None, 1).url == "http://127.0.0.1:8000"
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Client, "Client"), (AsyncClient, "AsyncClient")])
+def test_a_client_shows_its_address_without_the_password(
+    kind: type[Client] | type[AsyncClient], name: str
+) -> None:
+    assert repr(kind("http://me:secret@there:8000")) == f"{name}('http://me:[secure]@there:8000')"
