@@ -1,7 +1,11 @@
+from collections.abc import Iterator
+
 import pytest
 
+from bessemer.contract.report import FunctionTime
 from worker.candidates.library import RUNTIME, profile_of
 from worker.candidates.timeouts import Timeouts
+from worker.measure.profiles import choose_profile, total_ms
 
 
 def test_one_interrupted_call_does_not_make_a_short_function_seem_long() -> None:
@@ -18,6 +22,31 @@ def test_one_interrupted_call_does_not_make_a_short_function_seem_long() -> None
     assert functions["long"].milliseconds == pytest.approx(0.999)
     assert functions["long"].best_milliseconds == pytest.approx(0.499)
     assert functions[RUNTIME].milliseconds == pytest.approx(0.501)
+
+
+@pytest.mark.parametrize(
+    ("totals_ms", "chosen_ms", "taken"),
+    [
+        ([0.21, 3.9], 0.21, 1),
+        ([3.9, 0.16, 0.2], 0.16, 2),
+        ([3.9, 0.3, 1.0], 0.3, 3),
+        ([0.01, 0.39], 0.39, 2),
+    ],
+    ids=["quiet", "busy at first", "busy all along", "below and above"],
+)
+def test_functions_are_timed_until_they_take_together_what_the_model_takes(
+    totals_ms: list[float], chosen_ms: float, taken: int
+) -> None:
+    asked = []
+
+    def profiles() -> Iterator[tuple[FunctionTime, ...]]:
+        for total in totals_ms:
+            asked.append(total)
+            half = FunctionTime(name="half", calls=1, milliseconds=total / 2, share=0.5)
+            yield (half, half)
+
+    assert total_ms(choose_profile(profiles(), run_ms=0.201)) == pytest.approx(chosen_ms)
+    assert len(asked) == taken
 
 
 @pytest.mark.parametrize(

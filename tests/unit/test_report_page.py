@@ -171,6 +171,18 @@ def test_what_was_left_to_kernel_libraries_is_told_with_both_times() -> None:
     assert "Kernel libraries" not in Page(render(minimal_report())).words
 
 
+def test_functions_that_do_not_add_up_to_the_median_run_are_told_apart_from_it() -> None:
+    report = rich_report()
+    assert report.benchmark is not None
+    slow = tuple(
+        one.model_copy(update={"milliseconds": 10 * one.milliseconds}) for one in report.benchmark.functions
+    )
+    busy = report.benchmark.model_copy(update={"functions": slow})
+    assert "timed in runs of their own" not in Page(render(report)).words
+    words = Page(render(report.model_copy(update={"benchmark": busy}))).words
+    assert "together they take 204 ms, where the model's median run takes 19.4 ms" in words
+
+
 def test_percentiles_stand_beside_the_runs_behind_them() -> None:
     words = Page(render(rich_report())).words
     runs = rich_report().benchmark.baselines[0].latency.runs

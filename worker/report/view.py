@@ -10,6 +10,7 @@ from typing import Any
 from bessemer.contract.report import BaselineResult, PassTime, Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import PresetTarget
+from worker.measure.profiles import agrees, total_ms
 from worker.report import charts, words
 from worker.statistics import largest
 
@@ -49,6 +50,8 @@ class View:
     latency: charts.LatencyChart
     spread: charts.SpreadChart
     functions: tuple[charts.Bar, ...]
+    functions_ms: float
+    functions_agree: bool
     stages: tuple[charts.Bar, ...]
     total_seconds: float
     curves: tuple[charts.Curve, ...]
@@ -80,6 +83,8 @@ def make_view(report: Report) -> View:
         latency=charts.latency_chart(rows),
         spread=charts.spread_chart(rows),
         functions=charts.function_bars(benchmark.functions),
+        functions_ms=total_ms(benchmark.functions),
+        functions_agree=agrees(benchmark.functions, benchmark.latency.p50_ms),
         stages=charts.stage_bars(report.stages),
         total_seconds=sum(stage.seconds for stage in report.stages),
         curves=tuple(curve for curve in curves if curve)[:SHOWN_CURVES],
