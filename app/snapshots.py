@@ -30,7 +30,7 @@ def read_listing(service: Service, job: Compilation) -> IrListing:
         raise _unreadable(job)
     data = b"".join(service.store.artifacts.stream(artifact.digest))
     try:
-        return IrListing.model_validate_json(data)
+        return IrListing.read_json(data)
     except ValidationError as error:
         raise _unreadable(job) from error
 

@@ -168,7 +168,7 @@ def _read_report(path: Path | None) -> tuple[Report | None, tuple[str, ...]]:
     if not path.exists():
         return None, (f"there is no earlier report at {path}: nothing was compared",)
     try:
-        return Report.model_validate_json(path.read_bytes()), ()
+        return Report.read_json(path.read_bytes()), ()
     except ValidationError as error:
         return None, (
             f"{path} is no report of this release ({error.errors()[0]['msg']}): nothing was compared",

@@ -39,10 +39,10 @@ class Timeline:
                 stage = Stage(event.data["stage"])
                 return replace(self, running=stage, running_since=time.monotonic(), progress=None)
             case EventType.STAGE_FINISHED:
-                done = StageTime.model_validate(event.data)
+                done = StageTime.read(event.data)
                 return replace(self, finished=(*self.finished, done), running=None, progress=None)
             case EventType.PROGRESS:
-                return replace(self, progress=Progress.model_validate(event.data))
+                return replace(self, progress=Progress.read(event.data))
             case _:
                 return self
 

@@ -2,14 +2,15 @@
 
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
+from bessemer.contract.base import Document
 from bessemer.contract.problem import Problem
 from bessemer.errors import AnswerInvalidError, problem_error
 
 __all__ = ["check", "parse"]
 
-D = TypeVar("D", bound=BaseModel)
+D = TypeVar("D", bound=Document)
 SHOWN_BYTES = 200
 
 
@@ -23,7 +24,7 @@ def check(status: int, body: bytes) -> None:
     if 200 <= status < 300:
         return
     try:
-        problem = Problem.model_validate_json(body)
+        problem = Problem.read_json(body)
     except ValidationError:
         shown = " ".join(body[:SHOWN_BYTES].decode(errors="replace").split())
         raise AnswerInvalidError(f"something else than Bessemer answered with {status}: {shown}") from None
@@ -37,7 +38,7 @@ def parse(document: type[D], body: bytes) -> D:
         AnswerInvalidError: the body is no such document; client and server may be of different versions.
     """
     try:
-        return document.model_validate_json(body)
+        return document.read_json(body)
     except ValidationError as error:
         name = document.__name__
         hint = "compare the versions of client and server"

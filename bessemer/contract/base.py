@@ -2,15 +2,32 @@
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, TypeGuard
+from typing import Annotated, Any, Self, TypeGuard
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
 
 class Document(BaseModel):
-    """A frozen document; unknown fields are refused, so that a typing error never passes silently."""
+    """A frozen document; unknown fields are refused, so that a typing error never passes silently.
+
+    What another release may have written is ``read``: fields are added to documents, never changed.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def read(cls, value: Any) -> Self:
+        """The document that a value holds, without fields that this release does not know.
+
+        Raises:
+            pydantic.ValidationError: it is none.
+        """
+        return cls.model_validate(value, extra="ignore")
+
+    @classmethod
+    def read_json(cls, text: str | bytes) -> Self:
+        """The same of a JSON text."""
+        return cls.model_validate_json(text, extra="ignore")
 
 
 DIGEST_PATTERN = r"^[0-9a-f]{64}$"

@@ -270,4 +270,4 @@ def _owned(invocation_id: JobId, attempt: int) -> sa.ColumnElement[bool]:
 
 
 def _to_invocation(row: sa.Row[Any]) -> Invocation:
-    return Invocation.model_validate(dict(row._mapping))
+    return Invocation.read(dict(row._mapping))

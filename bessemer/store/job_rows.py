@@ -17,12 +17,12 @@ EVENT_COLUMNS = tuple(EVENTS.c[name] for name in Event.model_fields)
 
 def to_compilation(row: sa.Row[Any]) -> Compilation:
     """The document of a row with ``SHOWN_COLUMNS``."""
-    return Compilation.model_validate(dict(row._mapping))
+    return Compilation.read(dict(row._mapping))
 
 
 def to_event(row: sa.Row[Any]) -> Event:
     """The document of a row with ``EVENT_COLUMNS``."""
-    return Event.model_validate(dict(row._mapping))
+    return Event.read(dict(row._mapping))
 
 
 def owned(attempt: int) -> sa.ColumnElement[bool]:

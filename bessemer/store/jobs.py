@@ -261,7 +261,7 @@ class Jobs(JobReader):
             ).one_or_none()
         if row is None:
             return
-        if row.tenant != tenant or CompilationRequest.model_validate(row.request) != request:
+        if row.tenant != tenant or CompilationRequest.read(row.request) != request:
             raise IdempotencyConflictError(job_id)
 
 

@@ -207,7 +207,7 @@ class Models:
 
 
 def _to_model(row: sa.Row[Any]) -> Model:
-    return Model.model_validate(dict(row._mapping))
+    return Model.read(dict(row._mapping))
 
 
 def _is(digest: Digest, tenant: str) -> sa.ColumnElement[bool]:

@@ -32,7 +32,7 @@ class Workers:
             is_live = seen_within(self._database, connection, within_seconds)
             query = sa.select(WORKERS.c.document, WORKERS.c.seen_at).where(is_live).order_by(WORKERS.c.id)
             rows = connection.execute(query).all()
-        return tuple(Worker.model_validate({**row.document, "seen_at": row.seen_at}) for row in rows)
+        return tuple(Worker.read({**row.document, "seen_at": row.seen_at}) for row in rows)
 
     def beats(self) -> Mapping[str, datetime]:
         """When each worker that never left was seen last, by id; unavailable while no beat can be written."""

@@ -1,0 +1,36 @@
+"""What a later release writes is read by this one: fields are added to documents, never changed."""
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from bessemer.client.replies import parse
+from bessemer.contract.base import Document
+from tests.unit.gate_samples import a_job, a_report
+
+DOCUMENTS = (a_job(), a_report())
+NAMES = a_report().versions.keys()
+"""Of packages: that mapping has no fields; the others of these documents are empty."""
+
+
+def with_news(value: Any) -> Any:
+    """The same, with a field more in every object, however deep."""
+    if isinstance(value, list):
+        return [with_news(item) for item in value]
+    if isinstance(value, dict) and value.keys() - NAMES:
+        return {name: with_news(item) for name, item in value.items()} | {"of-a-later-release": 1}
+    return value
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: type(document).__name__)
+def test_fields_that_are_not_known_are_left_out(document: Document) -> None:
+    later = json.dumps(with_news(document.model_dump(mode="json")))
+    assert type(document).read_json(later) == document
+    assert parse(type(document), later.encode()) == document
+
+
+def test_what_a_user_writes_is_refused_with_a_field_that_is_not_known() -> None:
+    with pytest.raises(ValidationError, match="trails"):
+        type(a_job().request).model_validate({"model": "0" * 64, "target": {"preset": "host"}, "trails": 1})
