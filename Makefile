@@ -47,7 +47,7 @@ lint: setup ## check style, types, container files and shell scripts
 format: setup ## format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: setup ## measure turnaround, cancelling, tuning, confinement and upload memory
+bench: setup ## measure turnaround, cancelling, idling, tuning, confinement and upload memory
 	@$(BIN)/python -m benchmarks
 
 bench-models: $(PEERS) ## measure the example models beside other runtimes; MODELS="bert mlp" for some

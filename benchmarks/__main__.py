@@ -11,6 +11,7 @@ from rich.table import Table
 from benchmarks.cancelling import measure_cancelling
 from benchmarks.confinement import measure_confinement
 from benchmarks.figure import Figure
+from benchmarks.idling import measure_idling
 from benchmarks.machine import SERVICE_PACKAGES, Machine, describe
 from benchmarks.tuning import measure_tuning
 from benchmarks.turnaround import measure_turnaround
@@ -18,7 +19,14 @@ from benchmarks.upload import measure_upload
 from examples.environment import forget_settings
 
 RESULTS = Path(__file__).parent / "results"
-MEASURES = (measure_upload, measure_confinement, measure_turnaround, measure_cancelling, measure_tuning)
+MEASURES = (
+    measure_upload,
+    measure_idling,
+    measure_confinement,
+    measure_turnaround,
+    measure_cancelling,
+    measure_tuning,
+)
 
 
 class Results(BaseModel):
