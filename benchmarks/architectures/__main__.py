@@ -12,15 +12,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
-import os
-import signal
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
-
-import torch
-from torch import nn
 
 from benchmarks.architectures.entry import Architecture
 from benchmarks.architectures.outcomes import (
@@ -28,12 +23,11 @@ from benchmarks.architectures.outcomes import (
     Outcome,
     Reached,
     Survey,
-    append_outcome,
     read_outcomes,
     sort_outcomes,
 )
 from benchmarks.architectures.page import STAGES, count_row
-from benchmarks.architectures.survey import survey
+from benchmarks.architectures.processes import Task, survey_each, warm_up
 from benchmarks.machine import describe
 
 ROOT = Path(__file__).parents[2]
@@ -41,9 +35,6 @@ PROGRESS = ROOT / "build" / "architectures.jsonl"
 RESULTS = ROOT / "benchmarks" / "results"
 SOURCES = {"torch": "plain_models", "torchvision": "torchvision_models", "timm": "timm_models",
            "transformers": "transformers_models"}  # fmt: skip
-PATIENCE_SECONDS = 600
-
-Task = tuple[Architecture, Form]
 
 
 def main() -> None:
@@ -52,7 +43,7 @@ def main() -> None:
     options.progress.parent.mkdir(exist_ok=True)
     tasks = _tasks(options)
     warm_up()
-    _run_all(tasks, options)
+    survey_each(tasks, options.until, options.progress, options.jobs)
     outcomes = read_outcomes(options.progress)
     _print_summary(outcomes.values())
     is_whole = not options.names and not options.forms and options.until is Reached.VERIFIED
@@ -108,49 +99,6 @@ def _chosen(parts: list[str]) -> Iterator[Architecture]:
         for architecture in importlib.import_module(f"benchmarks.architectures.{module}").architectures():
             if not parts or any(part in architecture.name for part in parts):
                 yield architecture
-
-
-def warm_up() -> None:
-    """What torch and TVM set up on first use, for the processes that are forked from this one."""
-    torch.set_num_threads(1)
-    os.environ.setdefault("TVM_NUM_THREADS", "1")
-    from worker.pipeline.rehearsal import rehearse
-
-    rehearse()
-    torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2))
-
-
-def _run_all(tasks: list[Task], options: argparse.Namespace) -> None:
-    """Survey each in a process of its own, some at a time: it may crash."""
-    running: dict[int, Task] = {}
-    for task in tasks:
-        if len(running) >= options.jobs:
-            _wait(running, options.progress)
-        running[_start(task, options)] = task
-    while running:
-        _wait(running, options.progress)
-
-
-def _start(task: Task, options: argparse.Namespace) -> int:
-    child = os.fork()
-    if child == 0:
-        signal.alarm(PATIENCE_SECONDS)
-        append_outcome(options.progress, survey(*task, options.until))
-        os._exit(0)
-    return child
-
-
-def _wait(running: dict[int, Task], progress: Path) -> None:
-    child, status = os.wait()
-    architecture, form = running.pop(child)
-    if status:
-        how = signal.Signals(status & 127).name if status & 127 else f"exit {status >> 8}"
-        error = f"the process ended: {how}"
-        append_outcome(
-            progress, Outcome(name=architecture.name, form=form, reached=Reached.SAVED, error=error)
-        )
-    outcome = read_outcomes(progress)[architecture.name, form]
-    print(f"{outcome.name:40} {form.value:9} {outcome.reached:10} {outcome.error[:150]}", flush=True)
 
 
 def _print_summary(outcomes: Iterable[Outcome]) -> None:

@@ -52,6 +52,8 @@ class Outcome(BaseModel):
         exact_error: and of ours from that of float64.
         strict: whether every element lies within the default tolerance, narrower than torch's own rounding or
             not.
+        operators: calls of the translated model, recurrences written out.
+        compile_seconds: processor time from the exported program to machine code.
     """
 
     name: str
@@ -63,6 +65,8 @@ class Outcome(BaseModel):
     exact_error: float | None = None
     strict: bool | None = None
     seconds: float = 0.0
+    operators: int = 0
+    compile_seconds: float = 0.0
 
     def got_to(self, stage: Reached) -> bool:
         """Whether it got at least as far."""

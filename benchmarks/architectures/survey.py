@@ -83,15 +83,23 @@ def _advance(outcome: Outcome, path: Path, inputs: Inputs, until: Reached) -> No
     outcome.reached = Reached.SAVED
     captured = capture(_upload(path, outcome.form, inputs), workshop)
     outcome.reached = Reached.CAPTURED
+    start = time.process_time()
     translated = translate(captured, workshop)
     outcome.reached = Reached.TRANSLATED
+    outcome.operators = _operators(translated.module)
     if until is Reached.TRANSLATED:
         return
     executable = _compile(translated, workshop)
     outcome.reached = Reached.BUILT
+    outcome.compile_seconds = round(time.process_time() - start, 2)
     if until is Reached.BUILT:
         return
     _verify(outcome, captured, _run(executable, captured))
+
+
+def _operators(module: tvm.IRModule) -> int:
+    bodies = (function.body for function in module.functions.values() if isinstance(function, relax.Function))
+    return sum(len(block.bindings) for body in bodies for block in body.blocks)
 
 
 def _compile(translated: Translated, workshop: Workshop) -> relax.VMExecutable:

@@ -44,18 +44,20 @@ and tanh of float64); FreeBSD's msun (log); Eigen, ``MathFunctionsImpl.h`` (erf 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, PrimType, TensorLoad
+from tvm.sym import Analyzer
 
 from worker.schedules import nest
 from worker.schedules import vector_powers as powers
 from worker.schedules import vector_trigonometry as trigonometry
 from worker.schedules.blocks import is_branch
 from worker.schedules.guards import guards
+from worker.schedules.ranges import analyzer_of, is_in_bounds
 from worker.schedules.vector_functions import erf, exp, log, sigmoid, tanh
 from worker.schedules.vector_numbers import FLOAT32, FORMATS, Expression
 
@@ -92,33 +94,36 @@ RULES: Rules = {
 }
 """What replaces a call, by the operator's name; None leaves the call."""
 
-_IN_BRANCHES = {name: rule for name, rule in RULES.items() if name != "tirx.fmod"}
-"""Inside a branch terms stay in the expression, which must not be long."""
-
 
 def with_vector_math(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with ``RULES`` applied to every call in what it stores.
 
-    Common terms go to registers before the store: TVM's passes would write variables out again, which takes
-    exponential time. Only in branches that may guard what they read do terms stay inside the expression.
+    Common terms go to registers before the store, and a branch that guards what it computes becomes a
+    statement that stores to a register: TVM's passes would write variables inside an expression out again,
+    which takes exponential time.
     """
-    found: list[bool] = []
-    tvm_ffi.structural_walk(function.body, (Call, lambda call: found.append(_rule(call) is not None)))
-    if not any(found):
+    if not _needs_terms(function.body):
         return function
-    plain = _Terms(tirx.IntImm("int32", 0), 1)
+    analyzer = analyzer_of(function.body)
+    plain = _Terms(tirx.IntImm("int32", 0), 1, analyzer)
+
+    def loop(loop: tirx.For, mutator: Any) -> tirx.Stmt:
+        return (
+            _in_vectors(loop, analyzer)
+            if loop.kind == tirx.ForKind.VECTORIZED
+            else mutator.default_mutate(loop)
+        )
+
     mapped = tvm_ffi.structural_mutate(
         function.body,
-        ((tirx.For, _in_loop), (tirx.BufferStore, lambda store, _: plain.declared(plain.of(store)))),
+        ((tirx.For, loop), (tirx.BufferStore, lambda store, _: plain.declared(plain.of(store)))),
     )
     return function.with_body(mapped)
 
 
-def _in_loop(loop: tirx.For, mutator: Any) -> tirx.Stmt:
-    """A vectorized loop has registers with its lanes."""
-    if loop.kind != tirx.ForKind.VECTORIZED:
-        return mutator.default_mutate(loop)
-    terms = _Terms(loop.loop_var - loop.min, int(loop.extent))
+def _in_vectors(loop: tirx.For, analyzer: Analyzer) -> tirx.Stmt:
+    """A vectorized loop, before it registers with its lanes."""
+    terms = _Terms(loop.loop_var - loop.min, int(loop.extent), analyzer)
     body = tvm_ffi.structural_map(loop.body, (tirx.BufferStore, terms.of))
     return terms.declared(tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body))
 
@@ -126,8 +131,8 @@ def _in_loop(loop: tirx.For, mutator: Any) -> tirx.Stmt:
 class _Terms:
     """The registers for the common terms of stores in one place."""
 
-    def __init__(self, lane: Expression, lanes: int) -> None:
-        self._lane, self._lanes = lane, lanes
+    def __init__(self, lane: Expression, lanes: int, analyzer: Analyzer) -> None:
+        self._lane, self._lanes, self._analyzer = lane, lanes, analyzer
         self._registers: list[Any] = []
 
     def declared(self, statement: tirx.Stmt) -> tirx.Stmt:
@@ -137,61 +142,86 @@ class _Terms:
 
     def of(self, store: tirx.BufferStore) -> tirx.Stmt:
         """A store whose calls are replaced, after the terms that they need."""
+        return self._with_terms(
+            store.value, lambda value: tirx.BufferStore(store.buffer, value, store.indices)
+        )
+
+    def _with_terms(self, expression: Expression, use: Callable[[Expression], tirx.Stmt]) -> tirx.Stmt:
         terms: list[tirx.Stmt] = []
+        value = self._flat(expression, terms)
+        return nest.sequence(*terms, use(value))
+
+    def _flat(self, expression: Expression, terms: list[tirx.Stmt]) -> Expression:
+        """An expression without ``Let`` and without calls that rules replace; these join ``terms``."""
 
         def call(call: Call, mutator: Any) -> Expression:
             if is_branch(call):
-                return tvm_ffi.structural_map(call, (Call, _within_branch))
+                return self._branch(call, call.args, terms, mutator)
             plain = mutator.default_mutate(call)
-            return self._flat(_rewritten(plain), terms) if _rule(plain) is not None else plain
+            replaced = _rewritten(plain)
+            return plain if replaced.same_as(plain) else self._flat(replaced, terms)
 
-        def branch(select: tirx.Select, mutator: Any) -> Expression:
-            if guards(select, self._is_term):
-                return tvm_ffi.structural_map(select, (Call, _within_branch))
-            return mutator.default_mutate(select)
+        def select(select: tirx.Select, mutator: Any) -> Expression:
+            if not guards(select, self._is_known):
+                return mutator.default_mutate(select)
+            parts = (select.condition, select.true_value, select.false_value)
+            return self._branch(select, parts, terms, mutator)
 
-        rules = ((Call, call), (tirx.Select, branch), (tirx.Let, self._bound(terms)))
-        value = tvm_ffi.structural_mutate(store.value, rules)
-        return nest.sequence(*terms, tirx.BufferStore(store.buffer, value, store.indices))
+        def let(let: tirx.Let, mutator: Any) -> Expression:
+            term = self._register(nest.dtype_of(let.var), "term")
+            terms.append(nest.store(term, mutator.mutate(let.value), self._lane))
+            return mutator.mutate(nest.substitute(let.body, {let.var: term[self._lane]}))
 
-    def _is_term(self, load: TensorLoad) -> bool:
-        return any(load.source.same_as(register) for register in self._registers)
+        return tvm_ffi.structural_mutate(expression, ((Call, call), (tirx.Select, select), (tirx.Let, let)))
 
-    def _flat(self, expression: Expression, terms: list[tirx.Stmt]) -> Expression:
-        """An expression without ``Let``, except in branches that guard what these read."""
+    def _branch(
+        self, expression: Expression, parts: Sequence[Expression], terms: list[tirx.Stmt], mutator: Any
+    ) -> Expression:
+        """A choice that computes only the branch taken: a statement where a branch needs terms."""
+        condition, *branches = parts
+        if not any(map(_needs_terms, branches)):
+            return mutator.default_mutate(expression)
+        result = self._register(nest.dtype_of(expression), "chosen")
+        asked = self._flat(condition, terms)
+        then, otherwise = (
+            self._with_terms(branch, lambda value: nest.store(result, value, self._lane))
+            for branch in branches
+        )
+        terms.append(nest.either(asked, then, otherwise))
+        return result[self._lane]
 
-        def call(call: Call, mutator: Any) -> Expression:
-            return call if is_branch(call) else mutator.default_mutate(call)
+    def _register(self, dtype: str, name: str) -> Any:
+        register = nest.registers((self._lanes,), dtype, name)
+        self._registers.append(register)
+        return register
 
-        def branch(select: tirx.Select, mutator: Any) -> Expression:
-            return select if guards(select, self._is_term) else mutator.default_mutate(select)
-
-        rules = ((Call, call), (tirx.Select, branch), (tirx.Let, self._bound(terms)))
-        return tvm_ffi.structural_mutate(expression, rules)
-
-    def _bound(self, terms: list[tirx.Stmt]) -> Callable[[tirx.Let, Any], Expression]:
-        """What a ``Let`` binds joins the terms."""
-
-        def bound(let: tirx.Let, mutator: Any) -> Expression:
-            register = nest.registers((self._lanes,), nest.dtype_of(let.var), "term")
-            self._registers.append(register)
-            terms.append(nest.store(register, mutator.mutate(let.value), self._lane))
-            return mutator.mutate(nest.substitute(let.body, {let.var: register[self._lane]}))
-
-        return bound
+    def _is_known(self, load: TensorLoad) -> bool:
+        """Whether a load may be computed where its branch is not taken."""
+        return any(load.source.same_as(register) for register in self._registers) or is_in_bounds(
+            load, self._analyzer
+        )
 
 
-def _rule(call: Call, rules: Rules = RULES) -> Rule | None:
+def _needs_terms(node: Any) -> bool:
+    """Whether anything in an expression or a statement is a ``Let`` or a call that a rule replaces."""
+    found: list[bool] = []
+    tvm_ffi.structural_walk(
+        node,
+        [
+            (Call, lambda call: found.append(_rule(call) is not None)),
+            (tirx.Let, lambda _: found.append(True)),
+        ],
+    )
+    return any(found)
+
+
+def _rule(call: Call) -> Rule | None:
     known = nest.dtype_of(call) in (*FORMATS, *_NARROW) if isinstance(call.ty, PrimType) else False
-    return rules.get(str(getattr(call.op, "name", ""))) if known else None
+    return RULES.get(str(getattr(call.op, "name", ""))) if known else None
 
 
-def _within_branch(call: Call) -> Expression:
-    return _rewritten(call, _IN_BRANCHES)
-
-
-def _rewritten(call: Call, rules: Rules = RULES) -> Expression:
-    rule = _rule(call, rules)
+def _rewritten(call: Call) -> Expression:
+    rule = _rule(call)
     if rule is None:
         return call
     dtype = nest.dtype_of(call)

@@ -21,7 +21,7 @@ _MOST_DEPTH = 16
 
 def schedule_matmul(schedule: s_tir.Schedule) -> s_tir.Schedule:
     """Sample a tiling; see the module."""
-    schedule = inline_blocks(schedule)
+    schedule = inline_blocks(schedule, is_traced=True)
     product = find_product(schedule).block
     tile = schedule.cache_write(product, 0, "global")
     rows, columns, depth = schedule.get_loops(product)

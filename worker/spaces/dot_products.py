@@ -114,7 +114,7 @@ class Dot:
 
 def schedule_dots(schedule: s_tir.Schedule, dot: Dot) -> s_tir.Schedule:
     """Pack the right matrix and give every dot product to the intrinsic; sampled is the tile of rows."""
-    schedule = inline_blocks(schedule)
+    schedule = inline_blocks(schedule, is_traced=True)
     found = find_product(schedule)
     require_multiples(found, 1, dot.lanes, dot.group)
     product = found.block

@@ -108,7 +108,7 @@ def schedule_tiles(schedule: s_tir.Schedule, intrinsic: str) -> s_tir.Schedule:
 
     Sampled is how many steps of the depth are copied at a time.
     """
-    schedule = inline_blocks(schedule)
+    schedule = inline_blocks(schedule, is_traced=True)
     found = find_product(schedule)
     require_multiples(found, SIDE, SIDE, SIDE)
     product = found.block

@@ -1,0 +1,72 @@
+"""Surveying in processes of their own: a model may crash the compiler, or take forever."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from benchmarks.architectures.entry import Architecture
+from benchmarks.architectures.outcomes import Form, Outcome, Reached, append_outcome, read_outcomes
+from benchmarks.architectures.survey import survey
+
+LIMIT_SECONDS = 600
+
+Task = tuple[Architecture, Form]
+
+
+def warm_up() -> None:
+    """Do what torch and TVM set up on first use, for the processes that are forked from this one."""
+    torch.set_num_threads(1)
+    os.environ.setdefault("TVM_NUM_THREADS", "1")
+    from worker.pipeline.rehearsal import rehearse
+
+    rehearse()
+    torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2))
+
+
+def survey_each(
+    tasks: Iterable[Task], until: Reached, progress: Path, jobs: int, limit_seconds: int = LIMIT_SECONDS
+) -> None:
+    """Survey every task in a process of its own, ``jobs`` at a time.
+
+    Args:
+        tasks: the models and their forms.
+        until: the last stage to take them to.
+        progress: a file of lines; each outcome is appended to it.
+        jobs: processes at a time.
+        limit_seconds: wall clock after which a process is ended.
+    """
+    running: dict[int, Task] = {}
+    for task in tasks:
+        if len(running) >= jobs:
+            _wait(running, progress)
+        running[_start(task, until, progress, limit_seconds)] = task
+    while running:
+        _wait(running, progress)
+
+
+def _start(task: Task, until: Reached, progress: Path, limit_seconds: int) -> int:
+    child = os.fork()
+    if child == 0:
+        signal.alarm(limit_seconds)
+        append_outcome(progress, survey(*task, until))
+        os._exit(0)
+    return child
+
+
+def _wait(running: dict[int, Task], progress: Path) -> None:
+    child, status = os.wait()
+    architecture, form = running.pop(child)
+    if status:
+        how = signal.Signals(status & 127).name if status & 127 else f"exit {status >> 8}"
+        error = f"the process ended: {how}"
+        append_outcome(
+            progress, Outcome(name=architecture.name, form=form, reached=Reached.SAVED, error=error)
+        )
+    outcome = read_outcomes(progress)[architecture.name, form]
+    print(f"{outcome.name:40} {form.value:9} {outcome.reached:10} {outcome.error[:150]}", flush=True)

@@ -1,0 +1,160 @@
+"""Compiles random graphs: ``python -m benchmarks.compile_time [--graphs 1000] [--seed 1] [--jobs 2]``.
+
+Each graph is verified in a process of its own, and may take ``SECONDS_PER_OPERATOR`` of processor time for
+each operator of the translated model, beside what any model takes. The ten slowest are printed, and kept with
+every failure in ``benchmarks/results/<date>-compile-time.json``. The command ends with 1 where a graph fails
+or is slower than its size allows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import torch
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from pydantic import BaseModel
+from torch import nn
+
+from benchmarks.architectures.entry import Architecture, Inputs
+from benchmarks.architectures.outcomes import Form, Outcome, Reached, read_outcomes
+from benchmarks.architectures.processes import survey_each, warm_up
+from benchmarks.compile_time.graphs import Graph, GraphModel, graphs
+from benchmarks.machine import Machine, describe
+
+RESULTS = Path(__file__).parents[1] / "results"
+SLOWEST = 10
+SECONDS_PER_OPERATOR = 0.03
+SECONDS_FOR_ANY = 1.0
+LIMIT_SECONDS = 120
+
+
+class Compiled(BaseModel):
+    """A graph, and how its compilation went."""
+
+    graph: str
+    outcome: Outcome
+
+    @property
+    def allowed_seconds(self) -> float:
+        """The processor time that a graph of this size may take."""
+        return SECONDS_FOR_ANY + SECONDS_PER_OPERATOR * self.outcome.operators
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it took longer than that."""
+        return self.outcome.compile_seconds > self.allowed_seconds
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it ended before it was verified."""
+        return self.outcome.reached is not Reached.VERIFIED
+
+
+class Run(BaseModel):
+    """One run of the benchmark."""
+
+    machine: Machine
+    seed: int
+    graphs: int
+    operators: int
+    compile_seconds: float
+    slowest: list[Compiled]
+    too_slow: list[Compiled]
+    failed: list[Compiled]
+
+
+def main() -> int:
+    """Compile what the command line asks for; 1 where a graph fails or is too slow."""
+    options = _options()
+    drawn = draw_graphs(options.graphs, options.seed)
+    warm_up()
+    with tempfile.TemporaryDirectory() as folder:
+        progress = Path(folder) / "outcomes.jsonl"
+        tasks = [
+            (Architecture(_name(index), partial(make, graph)), Form.PT2) for index, graph in enumerate(drawn)
+        ]
+        survey_each(tasks, Reached.VERIFIED, progress, options.jobs, LIMIT_SECONDS)
+        outcomes = read_outcomes(progress)
+    compiled = [
+        Compiled(graph=repr(graph), outcome=outcomes[_name(index), Form.PT2])
+        for index, graph in enumerate(drawn)
+    ]
+    run = summarize(compiled, options.seed)
+    _print(run)
+    path = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-compile-time.json"
+    path.write_text(run.model_dump_json(indent=1) + "\n")
+    return int(bool(run.failed or run.too_slow))
+
+
+def draw_graphs(count: int, start: int) -> list[Graph]:
+    """Random graphs, the same for the same seed."""
+    drawn: list[Graph] = []
+
+    @seed(start)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(graphs())
+    def draw(graph: Graph) -> None:
+        drawn.append(graph)
+
+    draw()
+    return drawn
+
+
+def make(graph: Graph) -> tuple[nn.Module, Inputs]:
+    """The model of a graph, and its input."""
+    return GraphModel(graph).eval(), (torch.randn(graph.shape),)
+
+
+def summarize(compiled: list[Compiled], start: int) -> Run:
+    """What one run found."""
+    slowest = sorted(compiled, key=lambda one: one.outcome.compile_seconds, reverse=True)
+    return Run(
+        machine=describe(("hypothesis",)),
+        seed=start,
+        graphs=len(compiled),
+        operators=sum(one.outcome.operators for one in compiled),
+        compile_seconds=round(sum(one.outcome.compile_seconds for one in compiled), 1),
+        slowest=slowest[:SLOWEST],
+        too_slow=[one for one in compiled if one.is_slow],
+        failed=[one for one in compiled if one.has_failed],
+    )
+
+
+def _name(index: int) -> str:
+    return f"graph/{index}"
+
+
+def _print(run: Run) -> None:
+    print(f"{run.graphs} graphs, {run.operators} operators, {run.compile_seconds} s of processor time")
+    print(f"{len(run.failed)} failed, {len(run.too_slow)} slower than their size allows; the slowest:")
+    for one in run.slowest:
+        outcome = one.outcome
+        print(
+            f"{outcome.name:12} {outcome.compile_seconds:6.2f} s of {one.allowed_seconds:5.1f} s, "
+            f"{outcome.operators:4} operators"
+        )
+    for one in [*run.failed, *run.too_slow]:
+        print(f"{one.outcome.name}: {one.outcome.error or 'too slow'}\n  {one.graph}")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--graphs", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
