@@ -51,6 +51,16 @@ def add_module() -> tvm.IRModule:
     return builder.get()
 
 
+def heavy_module(elements: int) -> tvm.IRModule:
+    """``main(x) = x + sum(w)`` with a constant ``w`` of so many ones."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(SHAPE, "float32"))
+    with builder.function("main", [x]):
+        total = builder.emit(relax.op.sum(relax.const(np.ones(elements, np.float32))))
+        builder.emit_func_output(builder.emit(relax.op.add(x, total)))
+    return builder.get()
+
+
 def argsort_module() -> tvm.IRModule:
     """``main(x) = argsort(x)``, which calls a function of the extra runtime library."""
     builder = relax.BlockBuilder()
