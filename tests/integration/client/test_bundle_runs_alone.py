@@ -15,7 +15,7 @@ import pytest
 from bessemer.bundle.run import Sessions, save_arrays
 
 ROOT = Path(__file__).parents[3]
-HAMMER = Path(__file__).with_name("call_from_threads.py")
+CALLS = ROOT / "tests" / "call_from_threads.py"
 NEEDED = ("numpy", "numpy.libs", "tvm_ffi", "typing_extensions.py")
 
 
@@ -199,7 +199,7 @@ def test_calls_from_eight_threads_at_once_give_each_its_own_outputs(
 ) -> None:
     environment = {**os.environ, "TVM_NUM_THREADS": str(threads)}
     ran = subprocess.run(
-        [str(lean_python), str(HAMMER), str(bundle), "8", "1000"],
+        [str(lean_python), str(CALLS), str(bundle), "8", "1000"],
         env=environment,
         capture_output=True,
         text=True,
