@@ -2,19 +2,22 @@
 
 This one file is shipped in every bundle. It needs Python 3.9 or later, NumPy and apache-tvm-ffi, nothing
 else; everything about the model is in ``manifest.json`` beside it. As a module it offers ``load``,
-``Model.run`` and ``Model.time``. Arrays of bfloat16, which NumPy lacks, are their bits in uint16.
+``Model.run`` and ``Model.time``. A loaded model takes calls from any number of threads at once. Arrays of
+bfloat16, which NumPy lacks, are their bits in uint16.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import hashlib
 import json
+import mmap
 import os
 import sys
 import time
 import zipfile
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -43,6 +46,7 @@ __all__ = [
     "Model",
     "Outcome",
     "ParameterReader",
+    "Sessions",
     "Sizes",
     "Spec",
     "execute",
@@ -74,6 +78,8 @@ SAFETENSORS_DTYPES = {
 """The element types of a ``.safetensors`` file, as the manifest names them."""
 
 MAX_HEADER_BYTES = 100_000_000
+CHUNK_BYTES = 1 << 20
+LIBRARY_BLOB = "__tvm_ffi__library_bin"
 
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
 
@@ -347,10 +353,35 @@ def split_safetensors(content: np.ndarray[Any, Any]) -> tuple[dict[str, Any], np
     return header, content[8 + length :]
 
 
-class Model:
-    """A loaded library. Keep it as long as anything that it returned is used; use it from one thread."""
+class Sessions:
+    """The library's virtual machines: each runs one call at a time, so every call takes one of its own.
 
-    def __init__(self, folder: Path, manifest: Mapping[str, Any], function: Any, threads: int) -> None:
+    Sessions share the library's code and parameters. A new one takes a few kilobytes and microseconds, and
+    there are never more of them than calls have run at once.
+    """
+
+    def __init__(self, start: Callable[[], Callable[..., Any]]) -> None:
+        self._start = start
+        self._idle: deque[Callable[..., Any]] = deque([start()])
+
+    def call(self, *arguments: Any) -> Any:
+        """Run the entry point in a session that no other call holds."""
+        try:
+            session = self._idle.pop()
+        except IndexError:
+            session = self._start()
+        result = session(*arguments)
+        # A session whose call failed does not come back.
+        self._idle.append(session)
+        return result
+
+
+class Model:
+    """A loaded library. Any number of threads may call it; keep it as long as you use what it returned."""
+
+    def __init__(
+        self, folder: Path, manifest: Mapping[str, Any], function: Callable[..., Any], threads: int
+    ) -> None:
         self.folder = folder
         self.manifest = manifest
         self.inputs = _specs(manifest["inputs"])
@@ -399,6 +430,8 @@ class Model:
     def bind(self, inputs: Arrays) -> Callable[[], Any]:
         """A run on these inputs that copies nothing and returns the library's own tensors, for timing.
 
+        Any thread may call it.
+
         Raises:
             InputError: as ``run``.
         """
@@ -437,6 +470,7 @@ def load(bundle: str | os.PathLike[str], parameters: str | os.PathLike[str] | No
     """Load the library of an unpacked bundle.
 
     ``TVM_NUM_THREADS`` is set to the target's cores unless it is set. The first run in a process fixes it.
+    The library's files are checked against their sizes and SHA-256 digests before they are mapped.
 
     Args:
         bundle: the folder that holds ``manifest.json``.
@@ -444,37 +478,90 @@ def load(bundle: str | os.PathLike[str], parameters: str | os.PathLike[str] | No
             none.
 
     Raises:
-        BundleError: a file is missing, or cannot be loaded here.
+        BundleError: a file is missing, damaged, or cannot be loaded here.
     """
     folder = Path(bundle).resolve()
     manifest = _read_manifest(folder)
     threads = _threads(manifest["target"]["cores"])
+    path = folder / manifest["library"]
     try:
         for name in manifest["runtime_libraries"]:
-            _load_runtime(folder / name)
-        library = tvm_ffi.load_module(str(folder / manifest["library"]))
-        machine = library["vm_load_executable"]()
-        machine["vm_initialization"](CPU_DEVICE, 0, POOLED_ALLOCATOR)
-        function = _entry_point(folder, manifest, machine, parameters)
+            _load_runtime(folder, manifest, name)
+        _check_file(folder, manifest, manifest["library"])
+        library = tvm_ffi.load_module(str(path))
+        _release_blob(path)
+        function = _entry_point(folder, manifest, library, parameters)
     except BundleError:
         raise
     except Exception as error:
-        raise BundleError(f"{folder / manifest['library']} cannot be loaded: {error}") from error
+        raise BundleError(f"{path} cannot be loaded: {error}") from error
     return Model(folder, manifest, function, threads)
 
 
 def _entry_point(
-    folder: Path, manifest: Mapping[str, Any], machine: Any, other: str | os.PathLike[str] | None
-) -> Any:
-    """The function that runs the model on its inputs."""
-    function = machine[manifest["entry_point"]]
+    folder: Path, manifest: Mapping[str, Any], library: Any, other: str | os.PathLike[str] | None
+) -> Callable[..., Any]:
+    """The function that runs the model on its inputs, from any thread."""
+    call = Sessions(lambda: _start_machine(library)[manifest["entry_point"]]).call
     entry = manifest.get("parameters")
     if entry is None:
         if other is not None:
             raise BundleError("the library contains its parameters: it takes no others")
-        return function
+        return call
     wanted = ParameterReader(entry)
-    return wanted.bind(function, machine[wanted.prepare], Path(other or folder / wanted.file))
+    prepare = _start_machine(library)[wanted.prepare]
+    return wanted.bind(call, prepare, Path(other or folder / wanted.file))
+
+
+def _start_machine(library: Any) -> Any:
+    machine = library["vm_load_executable"]()
+    machine["vm_initialization"](CPU_DEVICE, 0, POOLED_ALLOCATOR)
+    return machine
+
+
+def _check_file(folder: Path, manifest: Mapping[str, Any], name: str) -> None:
+    """Compare a file with the manifest: a process that maps a truncated library dies of a bus error."""
+    path = folder / name
+    expected = next((entry for entry in manifest["files"] if entry["path"] == name), None)
+    if expected is None:
+        raise BundleError(f"{path} is not among the files of manifest.json")
+    remedy = "unpack the bundle again"
+    try:
+        size = path.stat().st_size
+        if size != expected["size_bytes"]:
+            raise BundleError(f"{path} is damaged: {size} of {expected['size_bytes']} bytes; {remedy}")
+        if _digest(path) != expected["digest"]:
+            raise BundleError(f"{path} is damaged: its SHA-256 differs from manifest.json; {remedy}")
+    except OSError as error:
+        raise BundleError(f"{path} cannot be loaded: {error.strerror}; {remedy}") from error
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _release_blob(path: Path) -> None:
+    """Unload the pages of the library that hold its parameters, which TVM has copied to its own memory.
+
+    Without this a process holds every parameter twice. A page that is read again comes back from the file.
+    """
+    system = ctypes.CDLL(None)
+    library = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD)
+    try:
+        blob = ctypes.c_uint64.in_dll(library, LIBRARY_BLOB)
+    except ValueError:
+        return
+    finally:
+        system.dlclose(ctypes.c_void_p(library._handle))
+    start = ctypes.addressof(blob)
+    end = start + ctypes.sizeof(blob) + blob.value
+    first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+    if first < last:
+        system.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED)
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
@@ -527,11 +614,13 @@ def _threads(cores: int) -> int:
     return int(text)
 
 
-def _load_runtime(path: Path) -> None:
+def _load_runtime(folder: Path, manifest: Mapping[str, Any], name: str) -> None:
+    path = folder / name
     # A process must hold one copy only: where TVM itself is imported, its own is taken.
     try:
         ctypes.CDLL(path.name, mode=os.RTLD_NOLOAD | ctypes.RTLD_GLOBAL)
     except OSError:
+        _check_file(folder, manifest, name)
         ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
 
 

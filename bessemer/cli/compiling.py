@@ -38,6 +38,7 @@ from bessemer.cli.submitting import submitted
 from bessemer.cli.views import StageView, compilation_lines, stage_view
 from bessemer.client import Job
 from bessemer.contract.job import JobState
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.errors import (
     CompilationCancelledError,
@@ -60,8 +61,17 @@ def compile_model(
     options: FieldsOption = None,
     labels: LabelsOption = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Unpack the bundle there.", file_okay=False)
+        Path | None,
+        typer.Option(metavar="DIR", help="Unpack the bundle there: a new or empty folder.", file_okay=False),
     ] = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Let --output be a folder that is not empty: the bundle's files replace those of the "
+            "same names, and all others stay.",
+        ),
+    ] = False,
     json: JsonOption = False,
     detach: Annotated[bool, typer.Option("--detach", help="Submit, print the id and leave.")] = False,
     url: UrlOption = None,
@@ -70,9 +80,8 @@ def compile_model(
     console = errors if json else results
     with connected(url) as client:
         draft = read_draft(target, inputs, options, labels, dimensions)
-        if output is not None and not draft.request.makes_bundle:
-            detail = f"--output needs a bundle, and stop_after={draft.request.stop_after} makes none"
-            raise InvalidArgumentError(detail)
+        if output is not None:
+            _check_output(output, draft.request, force)
         job = submitted(client, model, draft, console)
         if detach:
             _print_detached(job, json)
@@ -81,6 +90,19 @@ def compile_model(
         if output is not None and job.state is JobState.SUCCEEDED:
             job.download(output)
         _finish(job, console, output, json)
+
+
+def _check_output(output: Path, request: CompilationRequest, force: bool) -> None:
+    """Refuse what would fail or overwrite files after the compilation.
+
+    Raises:
+        InvalidArgumentError: the request makes no bundle, or the folder is not empty.
+    """
+    if not request.makes_bundle:
+        raise InvalidArgumentError(f"--output needs a bundle, and stop_after={request.stop_after} makes none")
+    if not force and output.is_dir() and any(output.iterdir()):
+        detail = f"--output: {output} is not empty; choose another folder, or add --force to replace files"
+        raise InvalidArgumentError(detail)
 
 
 def _print_detached(job: Job, json: bool) -> None:

@@ -221,5 +221,5 @@ def _figure_lines(figures: Figures) -> Iterator[str]:
             f"library / {baseline.name}, round by round: {baseline.ratio:.2g} (p10 to p90: {spread}){doubt}"
         )
     yield f"error       at most {figures.max_absolute_error:.3g} (absolute)"
-    memory = shown_bytes(figures.peak_memory_bytes)
-    yield f"library     {shown_bytes(figures.library_bytes)}, {memory} of memory when it runs"
+    library, memory = shown_bytes(figures.library_bytes), shown_bytes(figures.peak_memory_bytes)
+    yield f"library     {library}, at most {memory} of memory while it loads and runs"

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -43,6 +44,28 @@ def test_outputs_are_those_of_the_model_and_runs_are_timed(job: Job, tmp_path: P
         (output,) = (outputs[spec.name] for spec in invocation.outputs)
     expected = EXAMPLES["mlp"].build().eval()(torch.from_numpy(values)).detach().numpy()
     np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_invocations_at_the_same_time_give_each_its_own_outputs(
+    service: str, job: Job, tmp_path: Path
+) -> None:
+    (name,) = (spec.name for spec in job.report().inputs)
+    values = [np.random.default_rng(seed).standard_normal((3, 784), dtype=np.float32) for seed in range(8)]
+
+    def invoke(index: int) -> np.ndarray:
+        with Client(service) as client:
+            own = client.job(job.id)
+            path = own.download_outputs(own.invoke({name: values[index]}), tmp_path / f"{index}.npz")
+        with np.load(path) as outputs:
+            (output,) = outputs.values()
+        return output
+
+    with ThreadPoolExecutor(8) as pool:
+        outputs = list(pool.map(invoke, range(8)))
+    model = EXAMPLES["mlp"].build().eval()
+    for given, output in zip(values, outputs, strict=True):
+        expected = model(torch.from_numpy(given)).detach().numpy()
+        np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_safetensors_file_is_run_over_http(service: str, job: Job) -> None:

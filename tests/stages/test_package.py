@@ -22,6 +22,7 @@ from package_samples import (
     argsort_module,
     benchmarked,
     build_library,
+    heavy_module,
     workshop,
 )
 
@@ -47,6 +48,20 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+RESIDENT_BYTES = """
+import os
+import run
+
+def resident_bytes():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+before = resident_bytes()
+model = run.load(".")
+model.run(model.reference_inputs())
+print(resident_bytes() - before)
 """
 
 
@@ -158,6 +173,24 @@ def test_a_bundle_runs_without_tvm_and_matches_its_reference(plain: Packed, tmp_
     result = run(folder, "--json")
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["matches_reference"] is True
+
+
+def test_a_loaded_library_holds_its_parameters_once(tmp_path: Path) -> None:
+    elements = 8 << 20
+    source = benchmarked(
+        build_library(heavy_module(elements), tmp_path / "heavy.so"),
+        frozenset(),
+        TensorSpec(name="y", shape=SHAPE),
+        X + np.float32(elements),
+    )
+    shop = workshop(tmp_path / "shop")
+    package(source, shop)
+    folder = unpack(shop.output / "bundle.tar.zst", tmp_path / "bundle")
+    result = subprocess.run(
+        [sys.executable, "-c", RESIDENT_BYTES], cwd=folder, capture_output=True, text=True, check=True
+    )
+    # Heap and file pages together, beyond what Python and its imports hold.
+    assert int(result.stdout) < 1.5 * (folder / "model.so").stat().st_size
 
 
 def test_a_library_that_sorts_comes_with_the_extra_runtime_and_runs(sorting: Packed, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ STANDARD = {
     "functools",
     "argparse",
     "ctypes",
+    "hashlib",
+    "mmap",
     "json",
     "os",
     "sys",

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from bessemer.bundle.manifest import Manifest
 from bessemer.contract.dynamic import DynamicAxis, shown_shape
 from bessemer.contract.tensor import TensorSpec
+from worker.package.program import program
 
 _TEMPLATE = """\
 # A compiled model
@@ -38,51 +39,37 @@ model = load(".")
 outputs = model.run(model.reference_inputs())
 ```
 
+Loading compares `{library}` and the runtime with their sizes and SHA-256 digests before it maps them. That
+takes less than a second for each gigabyte.
+
+## Call it from several threads
+
+Any number of Python threads may call `model.run` at once. Each call takes a session from a small pool.
+Sessions share the library and its parameters: one more takes a few kilobytes, beside what its call works in.
+
+Each calling thread has its own pool of `TVM_NUM_THREADS` threads: {cores}, unless you set the variable before
+you load the model. To serve many calls at once, set it to 1 and use as many calling threads as there are
+cores. If you set it higher, set `TVM_BIND_THREADS=0` too: otherwise every pool binds its threads to the same
+first cores. Keep calling threads alive, for instance in a `ThreadPoolExecutor`: each new one starts a pool.
+
 ## Run it from C++
 
-With the headers of apache-tvm-ffi (`tvm-ffi-config --includedir`) as `main.cc` in this folder:
+Install apache-tvm-ffi for its headers, and save this as `main.cc` in this folder:
 
 ```cpp
 {program}```
 
-    g++ -std=c++17 main.cc -o main $(tvm-ffi-config --cxxflags) -Llib -Wl,-rpath,'$ORIGIN/lib' \\
+Compile it, and run it on the reference inputs:
+
+    g++ -O2 main.cc -o main $(tvm-ffi-config --cxxflags) -Llib -Wl,-rpath,'$ORIGIN/lib' \\
         -Wl,--no-as-needed {libraries} -ltvm_ffi
-    TVM_NUM_THREADS={cores} ./main
+    python -m zipfile -e reference/inputs.npz inputs
+    TVM_NUM_THREADS={cores} ./main {files}
 
-Set `TVM_NUM_THREADS`: without it, the runtime uses half of the processor's threads.
+The program finds the library beside itself, so you can start it from any folder. Set `TVM_NUM_THREADS`:
+without it, the runtime uses half of the processor's threads. To call from several threads, load the library
+once and make a `Session` in each thread.
 """
-
-_PROGRAM = """\
-#include <tvm/ffi/container/shape.h>
-#include <tvm/ffi/container/tensor.h>
-#include <tvm/ffi/extra/module.h>
-#include <tvm/ffi/function.h>
-
-#include <vector>
-
-namespace ffi = tvm::ffi;
-
-int main() {{
-  ffi::Module machine = ffi::Module::LoadFromFile("./model.so")
-                            ->GetFunction("vm_load_executable").value()().cast<ffi::Module>();
-  machine->GetFunction("vm_initialization").value()(static_cast<int>(kDLCPU), 0, 2);
-  ffi::Function allocate = ffi::Function::GetGlobalRequired("runtime.TVMTensorAllocWithScope");
-  DLDevice cpu{{kDLCPU, 0}};
-{inputs}
-{call}  // {outputs}
-}}
-"""
-
-_CALL = """\
-  ffi::Any result = machine->GetFunction("{entry}").value()({names});"""
-
-_CALL_WITH_PARAMETERS = """\
-  ffi::Array<ffi::Tensor> parameters;  // fill with the tensors of {file}, in the order of manifest.json
-  auto prepared = machine->GetFunction("{prepare}").value()(parameters).cast<ffi::Array<ffi::Tensor>>();
-  std::vector<ffi::AnyView> arguments{{{names}}};
-  for (const ffi::Tensor& tensor : prepared) arguments.push_back(tensor);
-  ffi::Any result;
-  machine->GetFunction("{entry}").value().CallPacked(arguments.data(), arguments.size(), &result);"""
 
 _PARAMETERS = """\
 Parameters: {count}, in `{file}`, under the model's own names. Other weights of the same shapes need no
@@ -101,7 +88,9 @@ def readme(manifest: Manifest) -> str:
         tensors="\n\n".join(_paragraphs(manifest)),
         tvm_ffi=manifest.versions["apache-tvm-ffi"],
         arguments=" ".join(f"--input {spec.name}={spec.name}.npy" for spec in manifest.inputs),
-        program=_program(manifest),
+        program=program(manifest),
+        library=manifest.library,
+        files=" ".join(f"inputs/{spec.name}.npy" for spec in manifest.inputs),
         libraries=" ".join(_link_flag(path) for path in manifest.runtime_libraries),
     )
 
@@ -122,30 +111,3 @@ def _tensors(title: str, specs: Iterable[TensorSpec], axes: tuple[DynamicAxis, .
 
 def _link_flag(path: str) -> str:
     return "-l" + path.removeprefix("lib/lib").removesuffix(".so")
-
-
-def _program(manifest: Manifest) -> str:
-    return _PROGRAM.format(
-        inputs="\n".join(_allocation(index, spec) for index, spec in enumerate(manifest.inputs)),
-        call=_call(manifest),
-        outputs=", ".join(map(str, manifest.outputs)),
-    )
-
-
-def _call(manifest: Manifest) -> str:
-    names = ", ".join(f"input{index}" for index in range(len(manifest.inputs)))
-    separate = manifest.parameters
-    if separate is None:
-        return _CALL.format(entry=manifest.entry_point, names=names)
-    return _CALL_WITH_PARAMETERS.format(
-        entry=manifest.entry_point, names=names, file=separate.file, prepare=separate.prepare
-    )
-
-
-def _allocation(index: int, spec: TensorSpec) -> str:
-    sizes = ", ".join(str(size) for size in spec.shape)
-    return (
-        f"  auto input{index} = allocate(ffi::Shape{{{sizes}}}, "
-        f'ffi::StringToDLDataType("{spec.dtype.value}"), cpu, nullptr).cast<ffi::Tensor>();'
-        f"  // {spec.name}: fill data_ptr()"
-    )

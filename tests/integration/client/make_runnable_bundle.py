@@ -3,6 +3,7 @@
 A process of its own, since the tests that use the bundle must not have TVM in theirs.
 """
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -54,6 +55,11 @@ def specs(arrays: dict[str, np.ndarray]) -> list[dict[str, object]]:
     ]
 
 
+def described(folder: Path, name: str) -> dict[str, object]:
+    content = (folder / name).read_bytes()
+    return {"path": name, "digest": hashlib.sha256(content).hexdigest(), "size_bytes": len(content)}
+
+
 def write(folder: Path) -> None:
     generator = np.random.default_rng(0)
     weight = generator.standard_normal((COLUMNS, 3)).astype("float32")
@@ -84,6 +90,7 @@ def write(folder: Path) -> None:
         "runtime_libraries": ["lib/libtvm_runtime.so"],
         "reference": {"inputs": "reference/inputs.npz", "outputs": "reference/outputs.npz"},
         "tolerances": [{"name": "file", "relative": 1e-5, "absolute": 1e-6}],
+        "files": [described(folder, name) for name in ("model.so", "lib/libtvm_runtime.so")],
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))
 

@@ -2,17 +2,20 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bessemer.bundle.run import save_arrays
+from bessemer.bundle.run import Sessions, save_arrays
 
 ROOT = Path(__file__).parents[3]
+CALLS = ROOT / "tests" / "call_from_threads.py"
 NEEDED = ("numpy", "numpy.libs", "tvm_ffi", "typing_extensions.py")
 
 
@@ -153,6 +156,83 @@ def test_a_bundle_that_lacks_its_library_says_so(lean_python: Path, bundle: Path
     assert ran.returncode == 1
     assert "cannot be loaded" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("model.so", lambda whole: whole[: len(whole) // 2], "is damaged: {half} of {size} bytes"),
+        ("model.so", lambda whole: whole[:-1] + b"?", "is damaged: its SHA-256 differs from manifest.json"),
+        ("model.so", lambda _: b"", "is damaged: 0 of {size} bytes"),
+        ("lib/libtvm_runtime.so", lambda whole: whole[: len(whole) // 2], "is damaged: {half} of {size}"),
+        ("model.so", None, "cannot be loaded: No such file or directory"),
+        ("manifest.json", lambda whole: whole[: len(whole) // 2], "is no bundle"),
+        ("manifest.json", lambda whole: whole.replace(b'"model.so", "dig', b'"m.so", "dig'), "not among"),
+        ("reference/inputs.npz", lambda whole: whole[: len(whole) // 2], "can be read"),
+    ],
+)
+def test_a_damaged_file_is_named_before_it_is_used(
+    lean_python: Path,
+    bundle: Path,
+    tmp_path: Path,
+    name: str,
+    content: Callable[[bytes], bytes] | None,
+    says: str,
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle, copy)
+    whole = (bundle / name).read_bytes()
+    if content is None:
+        (copy / name).unlink()
+    else:
+        (copy / name).write_bytes(content(whole))
+    ran = run_alone(lean_python, copy)
+    assert ran.returncode in (1, 2), ran.stderr
+    assert str(copy) in ran.stderr
+    assert says.format(half=len(whole) // 2, size=len(whole)) in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_calls_from_eight_threads_at_once_give_each_its_own_outputs(
+    lean_python: Path, bundle: Path, threads: int
+) -> None:
+    environment = {**os.environ, "TVM_NUM_THREADS": str(threads)}
+    ran = subprocess.run(
+        [str(lean_python), str(CALLS), str(bundle), "8", "1000"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == {"calls": 8000, "wrong": 0}
+
+
+def test_sessions_are_as_many_as_calls_at_once_and_one_that_failed_is_left() -> None:
+    started = []
+
+    def start() -> Callable[[str], str]:
+        def session(text: str) -> str:
+            if text == "inner":
+                return sessions.call("plain")
+            if text == "fail":
+                raise ValueError(text)
+            return text
+
+        started.append(session)
+        return session
+
+    sessions = Sessions(start)
+    assert [sessions.call("plain"), sessions.call("plain")] == ["plain", "plain"]
+    assert len(started) == 1
+    assert sessions.call("inner") == "plain"
+    assert len(started) == 2
+    with pytest.raises(ValueError, match="fail"):
+        sessions.call("fail")
+    sessions.call("inner")
+    assert len(started) == 3
 
 
 def test_a_process_holds_one_copy_of_each_runtime_library(lean_python: Path, bundle: Path) -> None:

@@ -343,6 +343,35 @@ def test_a_bundle_of_what_stops_before_is_a_mistake(server: str, model: Path, tm
     assert "stop_after=translate makes none" in ran.stderr
 
 
+def test_a_folder_that_is_not_empty_is_refused_before_anything_is_submitted(
+    server: str, client: Client, model: Path, tmp_path: Path
+) -> None:
+    before = [job.id for job in client.jobs()]
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("keep")
+    ran = bessemer(server, "compile", model, "--output", tmp_path / "out")
+    assert ran.returncode == 2
+    assert "out is not empty; choose another folder, or add --force" in ran.stderr
+    assert [job.id for job in client.jobs()] == before
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_bundle_goes_into_an_empty_folder_or_by_force_beside_other_files(
+    server: str, client: Client, stagehand: Stagehand, model: Path, tmp_path: Path, force: bool
+) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    if force:
+        (output / "mine.txt").write_text("keep")
+        (output / "model.so").write_text("of an earlier bundle")
+    player = play(client, "succeed", stagehand)
+    ran = bessemer(server, "compile", model, "--output", output, *["--force"] * force)
+    player.join()
+    assert ran.returncode == 0, ran.stderr
+    assert (output / "model.so").read_text() != "of an earlier bundle"
+    assert (output / "mine.txt").exists() == force
+
+
 def test_a_job_without_snapshots_says_what_to_ask_for(
     server: str, client: Client, stagehand: Stagehand, model: Path
 ) -> None:

@@ -1,0 +1,160 @@
+"""Bundles that the stages made, run as their README says: from Python's threads, and by its C++ program."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import zstandard
+from package_samples import benchmark_result
+from stage_samples import Function, capture_module, optimized
+
+from bessemer.bundle.manifest import Manifest
+from bessemer.contract.dynamic import DynamicAxis, DynamicDimension, DynamicShapes
+from bessemer.contract.tensor import DType, TensorSpec
+from worker.package.program import program
+from worker.pipeline.build import build
+from worker.pipeline.package import package
+from worker.pipeline.tune import tune
+from worker.pipeline.types import Benchmarked, Workshop
+from worker.pipeline.verify import verify
+
+CALLS = Path(__file__).parents[1] / "call_from_threads.py"
+ENVIRONMENT = {
+    **os.environ,
+    "TVM_NUM_THREADS": "2",
+    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+}
+NEEDS_COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ on this machine")
+
+RUN = "  Tensors outputs = session.Run(inputs);\n"
+THREADS = """\
+  std::atomic<int> wrong{0};
+  Tensors expected = session.Run(inputs);
+  auto call = [&] {
+    Session own(library{argument});
+    for (int run = 0; run < 1000; ++run) {
+      Tensors outputs = own.Run(inputs);
+      for (size_t i = 0; i < outputs.size(); ++i) {
+        size_t size = ffi::GetDataSize(expected[i]);
+        wrong += std::memcmp(outputs[i].data_ptr(), expected[i].data_ptr(), size) != 0;
+      }
+    }
+  };
+  std::thread first(call), second(call);
+  first.join();
+  second.join();
+  std::cout << "wrong: " << wrong << "\\n";
+"""
+
+
+def two_results(self: torch.nn.Module, x: torch.Tensor, shift: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """One output of floats, one of integers."""
+    features = self.convolution(x).relu().flatten(1)
+    return self.linear(features) + shift, self.linear(features).argmax(dim=1)
+
+
+def module() -> torch.nn.Module:
+    torch.manual_seed(0)
+    convolution, linear = torch.nn.Conv2d(3, 32, 3), torch.nn.Linear(32 * 36, 7)
+    return Function(two_results, convolution=convolution, linear=linear).eval()
+
+
+@pytest.fixture(params=["bound", "separate"])
+def bundle(request: pytest.FixtureRequest, workshop: Workshop, tmp_path: Path) -> Path:
+    """The bundle of a small network, unpacked."""
+    inputs = torch.randn(1, 3, 8, 8), torch.randn(7)
+    captured = capture_module(module(), *inputs, parameters=request.param)
+    verified = verify(build(tune(optimized(captured, workshop), workshop), workshop), workshop)
+    package(Benchmarked(verified=verified, result=benchmark_result(verified.built.library)), workshop)
+    raw = zstandard.ZstdDecompressor().stream_reader((workshop.output / "bundle.tar.zst").read_bytes()).read()
+    with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
+        archive.extractall(tmp_path / "bundle", filter="data")
+    return tmp_path / "bundle"
+
+
+def paste_program(folder: Path) -> str:
+    """Save the program as the README says; returns the commands that compile and run it."""
+    chapter = (folder / "README.md").read_text().partition("## Run it from C++")[2]
+    source, _, rest = chapter.partition("```cpp\n")[2].partition("```")
+    (folder / "main.cc").write_text(source)
+    return "\n".join(line for line in rest.splitlines() if line.startswith("    "))
+
+
+def execute(command: Sequence[str | Path], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=500
+    )
+
+
+def printed(output: str) -> dict[str, list[float]]:
+    lines = (line.partition(": ") for line in output.splitlines())
+    return {name: [float(number) for number in numbers.split()] for name, _, numbers in lines}
+
+
+def check_outputs(folder: Path, ran: subprocess.CompletedProcess[str]) -> None:
+    assert ran.returncode == 0, ran.stderr
+    shown = printed(ran.stdout)
+    with np.load(folder / "reference" / "outputs.npz") as references:
+        for name, reference in references.items():
+            np.testing.assert_allclose(shown[name], reference.ravel(), rtol=1e-4, atol=1e-5)
+
+
+def test_calls_from_eight_threads_at_once_give_each_its_own_outputs(bundle: Path) -> None:
+    ran = execute([sys.executable, CALLS, bundle, "8", "1000"], bundle)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == {"calls": 8000, "wrong": 0}
+
+
+@NEEDS_COMPILER
+def test_the_program_of_the_readme_runs_as_pasted_and_from_any_folder(bundle: Path, tmp_path: Path) -> None:
+    check_outputs(bundle, execute(["bash", "-e", "-c", paste_program(bundle)], bundle))
+
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    files = [bundle / "inputs" / f"{spec['name']}.npy" for spec in manifest["inputs"]]
+    check_outputs(bundle, execute([bundle / "main", *files], tmp_path))
+    for wrong, says in {
+        (): f"usage: main {files[0].name} {files[1].name}\n",
+        (files[0], bundle / "README.md"): f"{bundle / 'README.md'} is not a .npy file\n",
+        (files[1], files[0]): "",
+    }.items():
+        ran = execute([bundle / "main", *wrong], tmp_path)
+        assert ran.returncode == 1
+        assert says in ran.stderr
+
+
+@NEEDS_COMPILER
+def test_two_threads_of_the_program_run_in_sessions_of_their_own(bundle: Path) -> None:
+    commands = paste_program(bundle)
+    text = (bundle / "main.cc").read_text()
+    assert text.count(RUN) == 1
+    calls = THREADS.replace("{argument}", ", parameters" if "Prepare" in text else "")
+    text = "#include <atomic>\n#include <thread>\n" + text.replace(RUN, calls + RUN)
+    (bundle / "main.cc").write_text(text)
+    ran = execute(["bash", "-e", "-c", commands], bundle)
+    assert ran.returncode == 0, ran.stderr
+    assert "wrong: 0\n" in ran.stdout
+
+
+@NEEDS_COMPILER
+def test_the_program_compiles_for_every_type_and_for_open_sizes(bundle: Path, tmp_path: Path) -> None:
+    manifest = Manifest.model_validate_json((bundle / "manifest.json").read_bytes())
+    specs = tuple(TensorSpec(name=f"of.{dtype}", shape=(2, 3), dtype=dtype) for dtype in DType)
+    axes = (DynamicAxis(tensor=specs[0].name, axis=0, dimension="n"),)
+    dynamic = DynamicShapes(dimensions=(DynamicDimension(name="n", minimum=1),), inputs=axes, outputs=axes)
+    (tmp_path / "main.cc").write_text(
+        program(manifest.model_copy(update={"inputs": specs, "outputs": specs, "dynamic": dynamic}))
+    )
+    command = "g++ -Wall -fsyntax-only main.cc $(tvm-ffi-config --cxxflags)"
+    ran = execute(["bash", "-e", "-c", command], tmp_path)
+    assert ran.returncode == 0, ran.stderr

@@ -1,0 +1,213 @@
+"""The C++ program in the ``README.md`` of a bundle."""
+
+from string import Template
+
+from bessemer.bundle.manifest import Manifest, SeparateParameters
+from bessemer.contract.dynamic import shown_shape
+from bessemer.contract.tensor import DType, TensorSpec
+
+_NPY_TYPES = {
+    DType.FLOAT16: "<f2",
+    DType.BFLOAT16: "<u2",
+    DType.FLOAT32: "<f4",
+    DType.FLOAT64: "<f8",
+    DType.INT8: "|i1",
+    DType.INT16: "<i2",
+    DType.INT32: "<i4",
+    DType.INT64: "<i8",
+    DType.UINT8: "|u1",
+    DType.BOOL: "|b1",
+}
+"""As the header of an ``.npy`` file names them; bfloat16 is stored as its bits."""
+
+_CPP_TYPES = {
+    DType.FLOAT16: "uint16_t",
+    DType.BFLOAT16: "uint16_t",
+    DType.FLOAT32: "float",
+    DType.FLOAT64: "double",
+    DType.INT8: "int8_t",
+    DType.INT16: "int16_t",
+    DType.INT32: "int32_t",
+    DType.INT64: "int64_t",
+    DType.UINT8: "uint8_t",
+    DType.BOOL: "bool",
+}
+"""What prints an element; C++17 has no 16-bit floats, so their bits are printed."""
+
+_PROGRAM = Template("""\
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/shape.h>
+#include <tvm/ffi/container/tensor.h>
+${json_header}#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/function.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace ffi = tvm::ffi;
+namespace fs = std::filesystem;
+
+using Tensors = std::vector<ffi::Tensor>;
+
+ffi::Tensor Allocate(const std::vector<int64_t>& shape, const std::string& dtype) {
+  static ffi::Function allocate = ffi::Function::GetGlobalRequired("runtime.TVMTensorAllocWithScope");
+  return allocate(ffi::Shape(shape), ffi::StringToDLDataType(dtype), DLDevice{kDLCPU, 0}, nullptr)
+      .cast<ffi::Tensor>();
+}
+
+// Reads a file that numpy.save wrote. Its header has, for instance, 'descr': '<f4' and 'shape': (1, 784).
+ffi::Tensor ReadNpy(const std::string& path, const std::string& descr, const std::string& dtype) {
+  std::ifstream file(path, std::ios::binary);
+  unsigned char start[10] = {};
+  file.read(reinterpret_cast<char*>(start), sizeof(start));
+  std::string header(start[8] + 256 * start[9], ' ');
+  file.read(header.data(), header.size());
+  size_t open = header.find('('), close = header.find(')');
+  if (!file || std::memcmp(start, "\\x93NUMPY\\x01", 7) != 0 || close == std::string::npos)
+    throw std::runtime_error(path + " is not a .npy file");
+  if (header.find("'" + descr + "', 'fortran_order': False") == std::string::npos)
+    throw std::runtime_error(path + " does not hold " + dtype + " in C order");
+  std::vector<int64_t> shape;
+  std::istringstream sizes(header.substr(open + 1, close - open - 1));
+  for (int64_t size; sizes >> size; sizes.ignore()) shape.push_back(size);
+  ffi::Tensor tensor = Allocate(shape, dtype);
+  if (!file.read(static_cast<char*>(tensor.data_ptr()), ffi::GetDataSize(tensor)))
+    throw std::runtime_error(path + " is truncated");
+  return tensor;
+}
+
+void Flatten(const ffi::Any& value, Tensors* tensors) {
+  if (auto tensor = value.as<ffi::Tensor>()) {
+    tensors->push_back(*tensor);
+  } else {
+    for (const ffi::Any& part : value.cast<ffi::Array<ffi::Any>>()) Flatten(part, tensors);
+  }
+}
+
+// Runs one call at a time: give each thread a session. All sessions share the library and its parameters.
+class Session {
+ public:
+  explicit Session(const ffi::Module& library${parameter})
+      : machine_(library->GetFunction("vm_load_executable").value()().cast<ffi::Module>())${member} {
+    machine_->GetFunction("vm_initialization").value()(static_cast<int>(kDLCPU), 0, 2);
+    main_ = machine_->GetFunction("${entry}").value();
+  }
+
+  Tensors Run(const Tensors& inputs) {
+    std::vector<ffi::AnyView> arguments(inputs.begin(), inputs.end());
+${bind}    ffi::Any result;
+    main_.CallPacked(arguments.data(), arguments.size(), &result);
+    Tensors outputs;
+    Flatten(result, &outputs);
+    return outputs;
+  }
+
+ private:
+  ffi::Module machine_;
+${field}  ffi::Function main_;
+};
+
+${prepare}template <typename T>
+void Print(const std::string& name, const ffi::Tensor& tensor) {
+  auto data = reinterpret_cast<const T*>(static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset());
+  std::cout << name << ":";
+  for (int64_t i = 0; i < std::min<int64_t>(tensor.numel(), 16); ++i) std::cout << " " << +data[i];
+  std::cout << (tensor.numel() > 16 ? " ...\\n" : "\\n");
+}
+
+int main(int argc, char** argv) try {
+  if (argc != ${arguments}) throw std::runtime_error("usage: main${usage}");
+  fs::path folder = fs::canonical("/proc/self/exe").parent_path();
+  ffi::Module library = ffi::Module::LoadFromFile((folder / "${library}").string());
+${load}  Session session(library${argument});
+  Tensors inputs{
+${inputs}
+  };
+  Tensors outputs = session.Run(inputs);
+${prints}
+} catch (const std::exception& error) {
+  std::cerr << error.what() << "\\n";
+  return 1;
+}
+""")
+
+_PREPARE = Template("""\
+// Reads the parameters in the order of manifest.json, and prepares them as the library's code wants them.
+ffi::Array<ffi::Tensor> Prepare(const ffi::Module& library, const fs::path& folder) {
+  namespace json = ffi::json;
+  std::ifstream text(folder / "manifest.json");
+  std::stringstream manifest;
+  manifest << text.rdbuf();
+  std::ifstream file(folder / "${file}", std::ios::binary);
+  uint64_t length = 0;
+  file.read(reinterpret_cast<char*>(&length), sizeof(length));
+  std::string header(length, ' ');
+  file.read(header.data(), length);
+  auto places = json::Parse(header).cast<json::Object>();
+  auto separate = json::Parse(manifest.str()).cast<json::Object>()["parameters"].cast<json::Object>();
+  ffi::Array<ffi::Tensor> parameters;
+  for (const ffi::Any& each : separate["tensors"].cast<json::Array>()) {
+    auto spec = each.cast<json::Object>();
+    std::vector<int64_t> shape;
+    for (const ffi::Any& size : spec["shape"].cast<json::Array>()) shape.push_back(size.cast<int64_t>());
+    ffi::Tensor tensor = Allocate(shape, spec["dtype"].cast<std::string>());
+    auto place = places[spec["name"]].cast<json::Object>()["data_offsets"].cast<json::Array>();
+    file.seekg(sizeof(length) + length + place[0].cast<int64_t>());
+    if (!file.read(static_cast<char*>(tensor.data_ptr()), ffi::GetDataSize(tensor)))
+      throw std::runtime_error("${file} is truncated");
+    parameters.push_back(tensor);
+  }
+  auto machine = library->GetFunction("vm_load_executable").value()().cast<ffi::Module>();
+  machine->GetFunction("vm_initialization").value()(static_cast<int>(kDLCPU), 0, 2);
+  return machine->GetFunction("${function}").value()(parameters).cast<ffi::Array<ffi::Tensor>>();
+}
+
+""")
+
+
+def program(manifest: Manifest) -> str:
+    """A program that runs the library on ``.npy`` files and prints its outputs."""
+    return _PROGRAM.substitute(
+        _parameter_parts(manifest.parameters),
+        entry=manifest.entry_point,
+        library=manifest.library,
+        arguments=len(manifest.inputs) + 1,
+        usage="".join(f" {spec.name}.npy" for spec in manifest.inputs),
+        inputs="\n".join(_input(index, manifest) for index in range(len(manifest.inputs))),
+        prints="\n".join(_print(index, spec) for index, spec in enumerate(manifest.outputs)),
+    )
+
+
+def _parameter_parts(separate: SeparateParameters | None) -> dict[str, str]:
+    if separate is None:
+        return dict.fromkeys(
+            ("json_header", "parameter", "member", "bind", "field", "prepare", "load", "argument"), ""
+        )
+    return {
+        "json_header": "#include <tvm/ffi/extra/json.h>\n",
+        "parameter": ", const ffi::Array<ffi::Tensor>& parameters",
+        "member": ",\n        parameters_(parameters)",
+        "bind": "    for (const ffi::Tensor& parameter : parameters_) arguments.push_back(parameter);\n",
+        "field": "  ffi::Array<ffi::Tensor> parameters_;\n",
+        "prepare": _PREPARE.substitute(file=separate.file, function=separate.prepare),
+        "load": "  ffi::Array<ffi::Tensor> parameters = Prepare(library, folder);\n",
+        "argument": ", parameters",
+    }
+
+
+def _input(index: int, manifest: Manifest) -> str:
+    spec = manifest.inputs[index]
+    shown = shown_shape(spec, manifest.dynamic.inputs)
+    return f'      ReadNpy(argv[{index + 1}], "{_NPY_TYPES[spec.dtype]}", "{spec.dtype}"),  // {shown}'
+
+
+def _print(index: int, spec: TensorSpec) -> str:
+    return f'  Print<{_CPP_TYPES[spec.dtype]}>("{spec.name}", outputs.at({index}));'
