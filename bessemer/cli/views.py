@@ -58,10 +58,15 @@ class StageView(Protocol):
 
 
 @contextmanager
-def stage_view(console: Console) -> Iterator[StageView]:
-    """What to tell of a compilation, as it happens."""
+def stage_view(console: Console, told_missing: str | None = None) -> Iterator[StageView]:
+    """What to tell of a compilation, as it happens.
+
+    Args:
+        console: where to.
+        told_missing: what the compilation waits for, where that has been printed.
+    """
     if not console.is_terminal:
-        yield PlainStages(console)
+        yield PlainStages(console, told_missing)
         return
     view = _LiveStages()
     with Live(view, console=console, refresh_per_second=10):
@@ -116,15 +121,16 @@ def _bar(timeline: Timeline) -> RenderableType:
 class PlainStages:
     """The stages line by line. Progress is told only of what takes long: most stages are over at once."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, told_missing: str | None = None) -> None:
         self._console = console
         self._stage_began_at: datetime | None = None
-        self._place: tuple[int, str | None] | None = None
+        self._told = told_missing
 
     def wait(self, place: QueuePlace) -> None:
         """Print where it stands, whenever that changes."""
-        if self._place != (place.position, place.waiting_for):
-            self._place = (place.position, place.waiting_for)
+        standing = place.waiting_for or str(place.position)
+        if self._told != standing:
+            self._told = standing
             tell(self._console, place_line(place))
 
     def tell(self, event: Event) -> None:
