@@ -11,13 +11,11 @@ from datetime import datetime
 from statistics import median
 
 from bessemer.contract.capability import Needs, lacks, needs_of
+from bessemer.contract.fleet import missing, takers_of
 from bessemer.contract.job import Compilation
-from bessemer.contract.queue import QUEUES, QueueName, QueuePlace, TaskKind
+from bessemer.contract.queue import QUEUES, QueueName, QueuePlace, TaskKind, job_kind
 from bessemer.contract.service import Worker
-from bessemer.store.queue import job_kind
 from bessemer.store.waiting import WaitingGroup
-
-A_LIVE_WORKER = "a live worker: none has been heard of lately"
 
 
 @dataclass(frozen=True)
@@ -81,13 +79,6 @@ def place(job: Compilation, line: Line) -> QueuePlace:
     )
 
 
-def takers_of(needs: Needs | None, queue: QueueName, workers: Iterable[Worker]) -> tuple[Worker, ...]:
-    """The workers that can take a job."""
-    return tuple(
-        worker for worker in workers if queue in worker.queues and not lacks(worker.capability, needs)
-    )
-
-
 def competes(others: str | None, takers: Sequence[Worker], needs: Needs | None) -> bool:
     """Whether a job with needs of its own, ``others``, is taken by a worker that could take this one.
 
@@ -137,29 +128,3 @@ def explain(kind: TaskKind, workers: int, ahead: int, recent: Sequence[float]) -
         return f"{ahead} ahead, {who}; no {kind} has ended yet from which to estimate more"
     took = f"the last {kind} took" if len(recent) == 1 else f"the last {len(recent)} took, in the median,"
     return f"an estimate: {ahead} ahead, {who}, and {took} {median(recent):.1f} s"
-
-
-def missing(needs: Needs | None, queue: QueueName, workers: Sequence[Worker]) -> str | None:
-    """What is missing before a job can be taken; None where nothing is."""
-    if not workers:
-        return A_LIVE_WORKER
-    lacking = {worker.id: lacks(worker.capability, needs) for worker in workers if queue in worker.queues}
-    if any(not each for each in lacking.values()):
-        return None
-    return f"a worker whose processor runs code for {needs}: {_told_together(lacking)}"
-
-
-def _told_together(lacking: Mapping[str, Sequence[str]]) -> str:
-    """What each worker lacks, those that lack the same in one breath."""
-    names: dict[tuple[str, ...], list[str]] = {}
-    for name, instructions in lacking.items():
-        names.setdefault(tuple(instructions), []).append(name)
-    return "; ".join(
-        f"{_shown(alike)} {'lack' if len(alike) > 1 else 'lacks'} {_shown(instructions)}"
-        for instructions, alike in names.items()
-    )
-
-
-def _shown(words: Sequence[str], most: int = 6) -> str:
-    more = f" and {len(words) - most} more" if len(words) > most else ""
-    return ", ".join(words[:most]) + more

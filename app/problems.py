@@ -13,6 +13,7 @@ from starlette.routing import Match
 from app.request_ids import HEADER
 from app.validation import field_errors, not_json
 from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_problem
+from bessemer.contract.target_names import UNSUPPORTED
 from bessemer.store.errors import (
     BlobMissingError,
     CursorInvalidError,
@@ -145,7 +146,14 @@ async def _answer_http(request: Request, error: Exception) -> Response:
 async def _answer_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     details: Sequence[dict[str, Any]] = error.errors()
-    return problem_response(request, invalid_problem(field_errors(details)))
+    return problem_response(request, _problem_of_fields(details))
+
+
+def _problem_of_fields(details: Sequence[Mapping[str, Any]]) -> Problem:
+    errors = field_errors(details)
+    if all(detail["type"] == UNSUPPORTED for detail in details):
+        return make_problem(ErrorCode.TARGET_UNSUPPORTED, errors[0].message, errors=errors)
+    return invalid_problem(errors)
 
 
 async def _answer_store(request: Request, error: Exception) -> Response:

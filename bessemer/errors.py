@@ -14,6 +14,7 @@ BessemerError
 ├── CompilationCancelledError   the compilation ended as ``cancelled``
 ├── InvocationCancelledError    the invocation ended as ``cancelled``
 ├── WaitTimeoutError            ``timeout`` ran out (a ``TimeoutError`` too)
+├── NoWorkerError               no live worker takes the compilation
 ├── InvalidArgumentError        an argument cannot be used (a ``ValueError`` too)
 ├── ExportError                 a module could not be exported or saved, or the function that makes it raised
 └── BundleError                 a download is damaged or unsafe
@@ -36,6 +37,7 @@ __all__ = [
     "InvocationCancelledError",
     "InvocationFailedError",
     "ModelRejectedError",
+    "NoWorkerError",
     "NotFoundError",
     "ProblemError",
     "RequestRefusedError",
@@ -127,6 +129,14 @@ class ModelRejectedError(ProblemError):
 
 class WaitTimeoutError(BessemerError, TimeoutError):
     """``timeout`` ran out; what was waited for goes on."""
+
+
+class NoWorkerError(BessemerError):
+    """No live worker takes the compilation; ``missing`` says what one would need."""
+
+    def __init__(self, missing: str) -> None:
+        super().__init__(f"no live worker takes this compilation. It needs {missing}")
+        self.missing = missing
 
 
 class InvalidArgumentError(BessemerError, ValueError):

@@ -32,7 +32,7 @@ class Display:
             description = f"{self._name}: {event.data['stage']}"
             self._progress.update(self._task, description=description, completed=0, total=None)
         if event.type is EventType.PROGRESS:
-            self._progress.update(self._task, completed=event.data["done"], total=event.data["total"])
+            self._progress.update(self._task, completed=event.data["done"], total=event.data["total"] or None)
 
 
 def main() -> int:

@@ -88,13 +88,23 @@ def _in_64_bits(target: ResolvedTarget, made: tvm.target.Target) -> tvm.target.T
     """Refuse a processor or features with which no 64-bit library of x86 is made; LLVM would abort."""
     if architecture_of(target.triple) != "x86_64":
         return made
-    features = {str(feature) for feature in codegen.llvm_get_cpu_features(made)}
-    wrong = (*sorted(_OTHER_MODES & features), *(f"no {name}" for name in sorted(_LONG_MODE - features)))
+    wrong = _not_of_64_bits(made)
     if wrong:
         named = " ".join((target.mcpu, *target.features))
         detail = f"'{named}' has {', '.join(wrong)}: so no 64-bit code for {target.triple} is made"
         raise JobError(ErrorCode.BUILD_FAILED, detail)
     return made
+
+
+def is_64_bit(triple: str, mcpu: str) -> bool:
+    """Whether a processor of x86 runs 64-bit code."""
+    return not _not_of_64_bits(_make_target(triple, mcpu, (), 1))
+
+
+def _not_of_64_bits(target: tvm.target.Target) -> tuple[str, ...]:
+    """The features with which, or without which, there is no 64-bit code of x86 for a target."""
+    features = {str(feature) for feature in codegen.llvm_get_cpu_features(target)}
+    return (*sorted(_OTHER_MODES & features), *(f"no {name}" for name in sorted(_LONG_MODE - features)))
 
 
 def missing_features(target: ResolvedTarget) -> tuple[str, ...]:

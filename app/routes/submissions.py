@@ -27,7 +27,11 @@ REQUEST_EXAMPLES = {
         "value": documentation.REQUEST.model_dump(mode="json", exclude_defaults=True),
     },
     "a processor": {
-        "summary": "The compiler's own terms; a `.pt2` carries its inputs",
+        "summary": "LLVM's name of a processor; a `.pt2` carries its inputs",
+        "value": {"model": documentation.REQUEST.model, "target": "skylake-avx512"},
+    },
+    "a processor in the compiler's own terms": {
+        "summary": "A processor with its cores",
         "value": {"model": documentation.REQUEST.model, "target": {"mcpu": "znver4", "cores": 4}},
     },
     "a preflight": {
@@ -56,6 +60,7 @@ RequestBody = Annotated[CompilationRequest, Body(openapi_examples=REQUEST_EXAMPL
     )
     | problems(
         ErrorCode.REQUEST_INVALID,
+        ErrorCode.TARGET_UNSUPPORTED,
         ErrorCode.UPLOAD_INCOMPLETE,
         ErrorCode.MODEL_TOO_LARGE,
         ErrorCode.MODEL_EMPTY,

@@ -5,19 +5,23 @@ from fastapi import APIRouter
 from app import documentation
 from app.documentation import problems
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.processors import X86_64
 from bessemer.contract.service import TargetList
 from bessemer.contract.target import PRESETS
 
 router = APIRouter(prefix="/v1/targets", tags=["targets"])
 
-TARGETS = TargetList(items=PRESETS)
+TARGETS = TargetList(items=PRESETS, processors=X86_64)
 
 
 @router.get(
     "",
-    summary="List the presets",
-    responses=documentation.answer(200, "The presets.", TARGETS) | problems(ErrorCode.REQUEST_INVALID),
+    summary="List the targets",
+    responses=documentation.answer(200, "The targets.", TARGETS) | problems(ErrorCode.REQUEST_INVALID),
 )
 async def list_targets() -> TargetList:
-    """Each may be named in a request; other processors are described in the compiler's own terms."""
+    """A request names a preset, one of LLVM's x86-64 processors, or gives the compiler's own terms.
+
+    Arm and RISC-V processors are planned, then NVIDIA GPUs (CUDA).
+    """
     return TARGETS

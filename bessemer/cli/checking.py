@@ -9,6 +9,7 @@ from bessemer.cli.options import (
     InputsOption,
     LabelsOption,
     ModelArgument,
+    NoWaitOption,
     TargetOption,
     read_draft,
 )
@@ -40,6 +41,7 @@ def check(
     options: FieldsOption = None,
     labels: LabelsOption = None,
     json: JsonOption = False,
+    no_wait: NoWaitOption = False,
     url: UrlOption = None,
 ) -> None:
     """Say in seconds whether a model would compile, and what it consists of; status 1 where it would not.
@@ -48,8 +50,10 @@ def check(
     """
     console = errors if json else results
     with connected(url) as client:
-        draft = read_draft(target, inputs, options, labels, dimensions)
-        job = submitted(client, model, draft.until(Stage.TRANSLATE), console)
+        draft = read_draft(target, inputs, options, labels, dimensions).until(Stage.TRANSLATE)
+        if no_wait:
+            client.require_worker(draft.request)
+        job = submitted(client, model, draft, console)
         follow(job, console)
         _finish(job, json)
 

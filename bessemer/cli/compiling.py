@@ -17,6 +17,7 @@ from bessemer.cli.options import (
     InputsOption,
     LabelsOption,
     ModelArgument,
+    NoWaitOption,
     TargetOption,
     read_draft,
 )
@@ -35,9 +36,10 @@ from bessemer.cli.output import (
 )
 from bessemer.cli.preflight import show_preflight
 from bessemer.cli.submitting import submitted
+from bessemer.cli.timeline import place_line
 from bessemer.cli.views import StageView, compilation_lines, stage_view
 from bessemer.client import Job
-from bessemer.contract.job import JobState
+from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.errors import (
@@ -74,6 +76,7 @@ def compile_model(
     ] = False,
     json: JsonOption = False,
     detach: Annotated[bool, typer.Option("--detach", help="Submit, print the id and leave.")] = False,
+    no_wait: NoWaitOption = False,
     url: UrlOption = None,
 ) -> None:
     """Compile a model for a target and wait for the verified library."""
@@ -82,6 +85,8 @@ def compile_model(
         draft = read_draft(target, inputs, options, labels, dimensions)
         if output is not None:
             _check_output(output, draft.request, force)
+        if no_wait:
+            client.require_worker(draft.request)
         job = submitted(client, model, draft, console)
         if detach:
             _print_detached(job, json)
@@ -109,6 +114,8 @@ def _print_detached(job: Job, json: bool) -> None:
     if json:
         print_json(job.document)
     else:
+        if missing_worker(job.document):
+            tell(errors, first_line(job.document))
         typer.echo(job.id)
         tell(errors, f"`bessemer show --follow {job.id}` shows how it goes on")
 
@@ -124,10 +131,23 @@ def follow(job: Job, console: Console) -> None:
 
 def watch(job: Job, console: Console) -> None:
     """Show a job's stages until it has ended, however it does."""
-    tell(console, f"compilation {job.id}")
-    with suppress(CompilationFailedError, CompilationCancelledError), stage_view(console) as view:
+    tell(console, first_line(job.document))
+    told = missing_worker(job.document)
+    with suppress(CompilationFailedError, CompilationCancelledError), stage_view(console, told) as view:
         _wait_in_queue(job, view)
         job.wait(on_event=view.tell)
+
+
+def first_line(compilation: Compilation) -> str:
+    """The compilation's id, and what it waits for where no live worker takes it."""
+    queue = compilation.queue
+    waits = f": {place_line(queue)}" if queue and queue.waiting_for else ""
+    return f"compilation {compilation.id}{waits}"
+
+
+def missing_worker(compilation: Compilation) -> str | None:
+    """What no live worker has that a queued compilation needs."""
+    return compilation.queue.waiting_for if compilation.queue else None
 
 
 def _wait_in_queue(job: Job, view: StageView) -> None:

@@ -1,5 +1,6 @@
 """``bessemer inspect``, ``models`` and ``targets``."""
 
+import textwrap
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -25,12 +26,19 @@ from bessemer.cli.views import upload_view
 from bessemer.cli.waiting import tell_missing_worker
 from bessemer.client import Client
 from bessemer.client.sources import Progress
+from bessemer.contract.capability import needs_of
 from bessemer.contract.dynamic import shown_shape
+from bessemer.contract.fleet import takers_of
 from bessemer.contract.model import Model, ModelFormat, ModelPage, ModelState
+from bessemer.contract.queue import QueueName
+from bessemer.contract.service import TargetList, WorkerList
+from bessemer.contract.target import PresetTarget
+from bessemer.contract.target_names import PLANNED
 from bessemer.errors import ModelRejectedError
 
 __all__ = ["inspect", "list_models", "targets"]
 
+WIDTH = 100
 HEADINGS = ("digest", "state", "format", "parameters", "size", "created")
 
 
@@ -67,8 +75,31 @@ def targets(json: JsonOption = False, url: UrlOption = None) -> None:
         if json:
             print_json(found)
             return
-        rows = [(preset.name, preset.mcpu or "", preset.description) for preset in found.items]
-        tell(results, *aligned([("target", "mcpu", "description"), *rows]))
+        tell(results, *_target_lines(found, client.workers()))
+
+
+def _target_lines(targets: TargetList, workers: WorkerList) -> Iterator[str]:
+    rows = [
+        (preset.name, _takers(PresetTarget(preset=preset.name), workers), preset.description)
+        for preset in targets.items
+    ]
+    yield from aligned([("target", "live workers", "description"), *rows])
+    if not targets.processors:
+        return
+    yield from ("", "Any of LLVM's names of x86-64 processors is a target, too:")
+    for level, names in targets.processors.items():
+        shown = ", ".join(name for name in names if "_" not in name)
+        yield from textwrap.wrap(shown, WIDTH, initial_indent=f"{level:<11}", subsequent_indent=" " * 11)
+    yield from ("", PLANNED)
+
+
+def _takers(target: PresetTarget, workers: WorkerList) -> str:
+    """How many live workers run a target's code."""
+    try:
+        needs = needs_of(target)
+    except KeyError:  # a preset of a later release
+        return "?"
+    return str(len(takers_of(needs, QueueName.COMPILE, workers.items)))
 
 
 def inspect(

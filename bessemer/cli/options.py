@@ -23,6 +23,7 @@ __all__ = [
     "DimensionsOption",
     "Draft",
     "MODEL_HELP",
+    "NoWaitOption",
     "FieldsOption",
     "InputsOption",
     "LabelsOption",
@@ -39,7 +40,11 @@ MODEL_HELP = (
 )
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
 TargetOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="See `bessemer targets`; by default the worker's own.")
+    str | None, typer.Option(metavar="NAME", help="One of `bessemer targets`; by default the worker's own.")
+]
+NoWaitOption = Annotated[
+    bool,
+    typer.Option("--no-wait", help="Fail at once if no live worker takes the target, rather than queue."),
 ]
 InputsOption = Annotated[
     list[str] | None,

@@ -66,9 +66,14 @@ def shown_duration(seconds: float) -> str:
 
 
 def shown_progress(progress: Progress) -> str:
-    """How far a stage is: ``12 of 32``, and what it did last."""
-    detail = f" {progress.detail}" if progress.detail else ""
-    return f"{progress.done} of {progress.total}{detail}"
+    """How far a stage is: ``12 of 32``, and what it did last; ``12`` where no total is known."""
+    return shown_count(progress.done, progress.total, progress.detail)
+
+
+def shown_count(done: object, total: object, detail: object) -> str:
+    """The same of an event's data."""
+    count = f"{done} of {total}" if total else f"{done}"
+    return f"{count} {detail}" if detail else count
 
 
 def event_line(event: Event) -> str | None:
@@ -83,7 +88,7 @@ def event_line(event: Event) -> str | None:
         case EventType.STAGE_FINISHED:
             return f"{data.get('stage', '?'):<10} {data.get('seconds', 0.0):.2f} s"
         case EventType.PROGRESS:
-            detail = f" {data['detail']}" if data.get("detail") else ""
-            return f"{data.get('stage', '?'):<10} {data.get('done')} of {data.get('total')}{detail}"
+            count = shown_count(data.get("done"), data.get("total"), data.get("detail"))
+            return f"{data.get('stage', '?'):<10} {count}"
         case _:
             return None

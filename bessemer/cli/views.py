@@ -18,6 +18,7 @@ from bessemer.cli.output import clean, shown_bytes, tell
 from bessemer.cli.timeline import Timeline, event_line, place_line, shown_progress
 from bessemer.client.sources import Progress as UploadProgress
 from bessemer.contract.job import Compilation, Event, EventType, Figures, JobState
+from bessemer.contract.options import TuneOptions
 from bessemer.contract.queue import QueuePlace
 from bessemer.contract.report import Schedules, TuneVerdict
 from bessemer.contract.stage import Stage
@@ -57,10 +58,15 @@ class StageView(Protocol):
 
 
 @contextmanager
-def stage_view(console: Console) -> Iterator[StageView]:
-    """What to tell of a compilation, as it happens."""
+def stage_view(console: Console, told_missing: str | None = None) -> Iterator[StageView]:
+    """What to tell of a compilation, as it happens.
+
+    Args:
+        console: where to.
+        told_missing: what the compilation waits for, where that has been printed.
+    """
     if not console.is_terminal:
-        yield PlainStages(console)
+        yield PlainStages(console, told_missing)
         return
     view = _LiveStages()
     with Live(view, console=console, refresh_per_second=10):
@@ -102,8 +108,10 @@ class _LiveStages:
 
 def _bar(timeline: Timeline) -> RenderableType:
     progress = timeline.progress
-    if progress is None or progress.total <= 0:
+    if progress is None:
         return Text()
+    if progress.total <= 0:
+        return Text(clean(shown_progress(progress)))
     row = Table.grid(padding=(0, 1))
     bar = ProgressBar(total=progress.total, completed=progress.done, width=BAR_WIDTH)
     row.add_row(bar, Text(f"{progress.done}/{progress.total} {clean(progress.detail)}"))
@@ -113,15 +121,16 @@ def _bar(timeline: Timeline) -> RenderableType:
 class PlainStages:
     """The stages line by line. Progress is told only of what takes long: most stages are over at once."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, told_missing: str | None = None) -> None:
         self._console = console
         self._stage_began_at: datetime | None = None
-        self._place: tuple[int, str | None] | None = None
+        self._told = told_missing
 
     def wait(self, place: QueuePlace) -> None:
         """Print where it stands, whenever that changes."""
-        if self._place != (place.position, place.waiting_for):
-            self._place = (place.position, place.waiting_for)
+        standing = place.waiting_for or str(place.position)
+        if self._told != standing:
+            self._told = standing
             tell(self._console, place_line(place))
 
     def tell(self, event: Event) -> None:
@@ -164,7 +173,7 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
         yield f"verified    {'yes' if compilation.verified else 'no'}"
     if compilation.figures:
         yield from _figure_lines(compilation.figures)
-        yield from _tuning_lines(compilation.figures.tune, compilation.request.tune.trials)
+        yield from _tuning_lines(compilation.figures.tune, compilation.request.tune)
     if compilation.artifacts:
         yield "artifacts   " + ", ".join(
             f"{entry.name} ({shown_bytes(entry.size_bytes)})" for entry in compilation.artifacts
@@ -186,13 +195,15 @@ def _stage_lines(compilation: Compilation) -> Iterator[str]:
             yield f"stopped     after {compilation.stage}, as asked"
 
 
-def _tuning_lines(verdict: TuneVerdict | None, wanted: int) -> Iterator[str]:
+def _tuning_lines(verdict: TuneVerdict | None, options: TuneOptions) -> Iterator[str]:
     if verdict is None or verdict.kept is None:
         return
     search_kept = verdict.kept is Schedules.SEARCH
     kept = "the search's schedules" if search_kept else "the default schedules"
-    trials = f"{verdict.trials} of {wanted} trials" if verdict.trials < wanted else f"{wanted} trials"
-    yield f"tuning      {trials}; the library has {kept}{_grounds(verdict)}"
+    is_short = verdict.trials < options.trials and not options.is_limited_by_time_alone
+    trials = f"{verdict.trials} of {options.trials} trials" if is_short else f"{verdict.trials} trials"
+    end = f", {options.limit_reached(verdict.ended_by)}" if verdict.ended_by else ""
+    yield f"tuning      {trials}{end}; the library has {kept}{_grounds(verdict)}"
     if verdict.unsearched:
         yield f"            left out of the search, as their sizes are open: {verdict.unsearched} functions"
 

@@ -173,6 +173,10 @@ class AsyncClient:
         """As ``Client.workers``."""
         return await self._transport.run(operations.get_workers())
 
+    async def require_worker(self, request: CompilationRequest) -> None:
+        """As ``Client.require_worker``."""
+        await self._transport.run(operations.require_worker(request))
+
     async def readiness(self) -> Readiness:
         """As ``Client.readiness``."""
         return await self._transport.run(operations.get_readiness())

@@ -155,7 +155,7 @@ class Client:
                 of example tensors as well; with shapes it is exported with seeded random tensors. A size may
                 be a name, ``("batch", 784)``: the library then takes any in the name's range.
             dimensions: these ranges, ``{"batch": (1, 64)}``.
-            target: a preset's name, or a target in the compiler's own terms.
+            target: the name of a preset or of an LLVM processor, or a target in the compiler's own terms.
             translate: what an operator becomes.
             optimize: how the graph is rewritten and fused.
             parameters: ``separate`` keeps the weights out of the library, in a file of the bundle.
@@ -241,6 +241,10 @@ class Client:
     def workers(self) -> WorkerList:
         """The live workers, and what each of them runs."""
         return self._transport.run(operations.get_workers())
+
+    def require_worker(self, request: CompilationRequest) -> None:
+        """Return where a live worker takes a compilation, busy or not. Raises ``NoWorkerError``."""
+        self._transport.run(operations.require_worker(request))
 
     def readiness(self) -> Readiness:
         """Whether the server takes requests, which of its stores it reaches, and which workers live."""

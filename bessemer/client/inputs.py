@@ -9,6 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
+from bessemer.contract.error_codes import ErrorCode
+from bessemer.contract.target_names import UNSUPPORTED
 from bessemer.contract.tensor import InputSpec, parse_input_spec
 from bessemer.errors import InvalidArgumentError
 
@@ -115,7 +117,9 @@ def is_array(value: InputValue) -> bool:
 
 def validation_message(error: ValidationError) -> str:
     """What is wrong, field by field, in one line."""
-    return "; ".join(_field_message(entry["loc"], entry["msg"]) for entry in error.errors())
+    text = "; ".join(_field_message(entry["loc"], entry["msg"]) for entry in error.errors())
+    is_unsupported = any(entry["type"] == UNSUPPORTED for entry in error.errors())
+    return f"{text} [{ErrorCode.TARGET_UNSUPPORTED}]" if is_unsupported else text
 
 
 def _field_message(place: tuple[int | str, ...], message: str) -> str:

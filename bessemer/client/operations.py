@@ -16,17 +16,22 @@ from bessemer.client.inputs import validation_message
 from bessemer.client.replies import parse
 from bessemer.client.steps import Call, Flow, Work, exchange
 from bessemer.client.unpacking import unpack
+from bessemer.contract.capability import needs_of
+from bessemer.contract.fleet import missing
 from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
 from bessemer.contract.listing import CompilationQuery, ModelQuery
 from bessemer.contract.model import ModelFormat, ModelPage, ModelState
+from bessemer.contract.queue import QUEUES, job_kind
 from bessemer.contract.report import Report
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.service import Readiness, TargetList, WorkerList
 from bessemer.errors import (
     BundleError,
     CompilationCancelledError,
     CompilationFailedError,
     InvalidArgumentError,
+    NoWorkerError,
 )
 
 __all__ = [
@@ -50,6 +55,7 @@ __all__ = [
     "make_query",
     "model_page",
     "page",
+    "require_worker",
 ]
 
 
@@ -153,6 +159,18 @@ def get_workers() -> Flow[WorkerList]:
     """The workers that live."""
     reply = yield from exchange(Call("GET", "/v1/workers"))
     return parse(WorkerList, reply.body)
+
+
+def require_worker(request: CompilationRequest) -> Flow[None]:
+    """Return where a live worker takes a compilation; it may be busy.
+
+    Raises:
+        NoWorkerError: none does.
+    """
+    workers = yield from get_workers()
+    lacking = missing(needs_of(request.target), QUEUES[job_kind(request)], workers.items)
+    if lacking is not None:
+        raise NoWorkerError(lacking)
 
 
 def get_readiness() -> Flow[Readiness]:

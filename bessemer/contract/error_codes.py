@@ -8,6 +8,7 @@ class ErrorCode(StrEnum):
 
     # the request
     REQUEST_INVALID = "request-invalid"
+    TARGET_UNSUPPORTED = "target-unsupported"
     NOT_FOUND = "not-found"
     METHOD_NOT_ALLOWED = "method-not-allowed"
     HTTP_INVALID = "http-invalid"

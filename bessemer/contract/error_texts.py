@@ -18,6 +18,11 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.REQUEST_INVALID: ErrorText(
         422, "The request is not valid", "Correct the fields that are listed under `errors`."
     ),
+    ErrorCode.TARGET_UNSUPPORTED: ErrorText(
+        422,
+        "Bessemer does not compile for this target",
+        "Choose an x86-64 processor, or `host`: `bessemer targets` or `GET /v1/targets` lists the names.",
+    ),
     ErrorCode.NOT_FOUND: ErrorText(404, "There is no such thing", "Check the address and the identifier."),
     ErrorCode.METHOD_NOT_ALLOWED: ErrorText(
         405, "The address does not take that method", "See the `Allow` header and `/docs`."

@@ -75,7 +75,9 @@ class Progress(Document):
 
     stage: Stage = Field(description="The stage that runs.")
     done: int = Field(description="Passes of `optimize`, trials of `tune`, rounds of `benchmark`.")
-    total: int = Field(description="Of the same; a stage may end before, such as a search by time.")
+    total: int = Field(
+        description="Of the same; 0 where only time limits the stage. A stage may end earlier."
+    )
     detail: str = Field(default="", description="What was done last, for people; may be empty.")
 
 

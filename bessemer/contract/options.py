@@ -1,7 +1,8 @@
 """What a client may ask of each stage."""
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -105,6 +106,14 @@ FunctionPattern = Annotated[str, StringConstraints(min_length=1, max_length=200)
 SpaceName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
+class SearchEnd(StrEnum):
+    """Why a search stopped."""
+
+    TRIALS = "trials"
+    SECONDS = "seconds"
+    CANDIDATES = "candidates"
+
+
 class TuneOptions(Document):
     """How much MetaSchedule may search."""
 
@@ -113,14 +122,16 @@ class TuneOptions(Document):
         default=0,
         ge=0,
         le=MAX_TRIALS,
-        description="Candidates to measure in all; 0 searches nothing.",
+        description="Candidates to measure in all; 0 searches nothing. Where only `seconds` is given, the "
+        f"search measures as many as fit: {MAX_TRIALS} at most.",
     )
     seconds: float | None = Field(
         strict=True,
         default=None,
         gt=0,
         allow_inf_nan=False,
-        description="Stop the search after this long, whatever is left of the trials; null: do not.",
+        description="Stop the search after this long, even if trials are left; null: no limit. Without "
+        "`trials`, this is the search's only limit.",
     )
     seed: int = Field(strict=True, default=0, ge=0, lt=1 << 31, description="Of the search's random draws.")
     spaces: dict[FunctionPattern, SpaceName] = Field(
@@ -136,10 +147,32 @@ class TuneOptions(Document):
         "default is faster.",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _seconds_grant_trials(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and given.get("seconds") is not None:
+            return {"trials": MAX_TRIALS, **given}
+        return given
+
+    @property
+    def is_limited_by_time_alone(self) -> bool:
+        """Whether `seconds` is given without `trials`."""
+        return self.seconds is not None and self.trials == MAX_TRIALS
+
+    def limit_reached(self, end: SearchEnd) -> str:
+        """Why a search with these options stopped, in words."""
+        match end:
+            case SearchEnd.TRIALS:
+                return f"ended by tune.trials={self.trials}"
+            case SearchEnd.SECONDS:
+                return f"ended by tune.seconds={self.seconds:g}"
+            case SearchEnd.CANDIDATES:
+                return "ended because nothing was left to try"
+
     @model_validator(mode="after")
     def _has_trials_for_spaces(self) -> Self:
         if self.spaces and self.trials == 0:
-            raise ValueError("`spaces` needs `trials`: without any, nothing is searched")
+            raise ValueError("`spaces` needs `trials` or `seconds`: without either, nothing is searched")
         if self.force and not self.spaces:
             raise ValueError("`force` needs `spaces`")
         return self

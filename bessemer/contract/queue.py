@@ -5,6 +5,8 @@ from enum import StrEnum
 from pydantic import Field
 
 from bessemer.contract.base import Document
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.stage import Stage
 
 
 class TaskKind(StrEnum):
@@ -47,6 +49,12 @@ QUEUES: dict[TaskKind, QueueName] = {
     TaskKind.INSPECT: QueueName.QUICK,
     TaskKind.INVOKE: QueueName.QUICK,
 }
+
+
+def job_kind(request: CompilationRequest) -> TaskKind:
+    """A compilation that only looks at its model does not wait for those that search."""
+    is_quick = request.stop_after is not None and Stage.TRANSLATE.includes(request.stop_after)
+    return TaskKind.PREFLIGHT if is_quick else TaskKind.COMPILE
 
 
 class QueuePlace(Document):

@@ -8,7 +8,7 @@ from pydantic import Field
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
-from bessemer.contract.options import Tolerance
+from bessemer.contract.options import SearchEnd, Tolerance
 from bessemer.contract.preflight import Preflight
 from bessemer.contract.problem import SourcePlace
 from bessemer.contract.request import CompilationRequest
@@ -213,6 +213,11 @@ class TuneVerdict(Document):
     )
     unsearched: int = Field(
         default=0, description="Functions that the search left out because their sizes are open."
+    )
+    ended_by: SearchEnd | None = Field(
+        default=None,
+        description="Why the search stopped. `trials`, `seconds`: it reached this limit of the request. "
+        "`candidates`: it measured every candidate that it could make. Null without a search.",
     )
 
 

@@ -1,7 +1,7 @@
 """What a client asks for. A field exists when something implements it."""
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import (
     AfterValidator,
@@ -14,7 +14,6 @@ from pydantic import (
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.dynamic import MAX_DIMENSIONS, DimensionRange, check_names
 from bessemer.contract.labels import MAX_LABELS, LabelKey, LabelValue
-from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.options import (
     BenchmarkOptions,
     InspectOptions,
@@ -24,7 +23,8 @@ from bessemer.contract.options import (
     VerifyOptions,
 )
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import PRESETS_BY_NAME, PresetTarget, Target
+from bessemer.contract.target import Target
+from bessemer.contract.target_names import read_target
 from bessemer.contract.tensor import MAX_INPUTS, DimensionName, InputSpec
 
 __all__ = [
@@ -54,17 +54,6 @@ KernelKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\[[0-9x?,a-z]+\])?$"
 KernelName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=64)]
 
 
-def _named_target(value: Any) -> Any:
-    return {"preset": value} if isinstance(value, str) else value
-
-
-def _known_preset(target: Target) -> Target:
-    if isinstance(target, PresetTarget) and target.preset not in PRESETS_BY_NAME:
-        hint = did_you_mean(target.preset, PRESETS_BY_NAME)
-        raise ValueError(f"unknown target '{target.preset}'{hint} (known: {', '.join(PRESETS_BY_NAME)})")
-    return target
-
-
 def _distinct_names(inputs: tuple[InputSpec, ...]) -> tuple[InputSpec, ...]:
     names = [spec.name for spec in inputs]
     if len(set(names)) != len(names):
@@ -77,8 +66,9 @@ class CompilationRequest(Document):
     """One model for one target."""
 
     model: Digest = Field(description="The SHA-256 of an uploaded model.")
-    target: Annotated[Target, BeforeValidator(_named_target), AfterValidator(_known_preset)] = Field(
-        description="A preset's name, a preset with cores, or the compiler's own terms."
+    target: Annotated[Target, BeforeValidator(read_target)] = Field(
+        description="The name of a preset or of an LLVM processor, a name with cores, or the compiler's own "
+        "terms."
     )
     inputs: Annotated[tuple[InputSpec, ...], AfterValidator(_distinct_names)] = Field(
         default=(),

@@ -76,6 +76,11 @@ class WorkerList(Document):
 
 
 class TargetList(Document):
-    """The presets that a request may name."""
+    """The targets that a request may name, whether or not a live worker runs their code."""
 
-    items: tuple[Preset, ...] = Field(description="Whether or not a live worker runs their code.")
+    items: tuple[Preset, ...] = Field(description="The presets.")
+    processors: dict[str, tuple[str, ...]] = Field(
+        default={},
+        description="LLVM's names of processors, by the level of x86-64 that they reach. Each is a name for "
+        "a target.",
+    )

@@ -8,9 +8,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bessemer.contract.queue import QUEUES, Loss, Postponement, QueueName, TaskKind
-from bessemer.contract.request import CompilationRequest
-from bessemer.contract.stage import Stage
+from bessemer.contract.queue import QUEUES, Loss, Postponement, QueueName, TaskKind, job_kind
 from bessemer.telemetry.logs import LogFields, task_fields
 
 __all__ = [
@@ -27,12 +25,6 @@ __all__ = [
     "job_kind",
     "task_key",
 ]
-
-
-def job_kind(request: CompilationRequest) -> TaskKind:
-    """A compilation that only looks at its model does not wait for those that search."""
-    is_quick = request.stop_after is not None and Stage.TRANSLATE.includes(request.stop_after)
-    return TaskKind.PREFLIGHT if is_quick else TaskKind.COMPILE
 
 
 def task_key(kind: str, task_id: str) -> str:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import pickle
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.script import tirx as T
 
-from bessemer.contract.options import TuneOptions
+from bessemer.contract.options import SearchEnd, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Schedules
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
@@ -179,8 +180,11 @@ def test_trials_are_measured_recorded_reported_and_applied(server: CandidateClie
     assert tuned.result.kept is not None
     assert sum(task.trials for task in tuned.result.tasks) == 10
     assert {task.weight for task in tuned.result.tasks} == {1, 2}
-    assert [step[:2] for step in told.steps][-1] == (10, 10)
-    assert "best" in told.steps[-1][2]
+    assert tuned.result.ended_by is SearchEnd.TRIALS
+    assert told.steps[-1][:2] == (10, 10)
+    for _, _, detail in told.steps:
+        assert re.match(r"trials, best \S+ ms, default \S+ ms; ", detail)
+    assert told.steps[-1][2].endswith("; ended by tune.trials=10")
 
     assert tuned.records is not None
     lines = (tuned.records / "database_tuning_record.json").read_text().splitlines()
@@ -263,8 +267,21 @@ def test_candidates_that_crash_are_counted_and_the_search_goes_on(
 def test_the_search_stops_when_its_seconds_are_used_up(server: CandidateClient, tmp_path: Path) -> None:
     tuned, told = run_tune(server, tmp_path, TuneOptions(trials=10_000, seconds=0.001))
     assert tuned.result.trials == 0
-    assert told.steps == [(0, 10_000, "2 tasks")]
+    assert tuned.result.ended_by is SearchEnd.SECONDS
+    assert [step[:2] for step in told.steps] == [(0, 0)]
+    assert told.steps[-1][2].endswith("; ended by tune.seconds=0.001")
     assert scheduled_functions(tuned.module) == [True, True]
+
+
+def test_seconds_alone_search_without_a_limit_on_trials(
+    server: CandidateClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = itertools.chain((0.0, 0.0), itertools.repeat(60.0))  # time is up after the first round
+    monkeypatch.setattr("worker.pipeline.tune._seconds_since", lambda _started: next(readings))
+    tuned, told = run_tune(server, tmp_path, TuneOptions(seconds=60.0))
+    assert tuned.result.trials > 0
+    assert tuned.result.ended_by is SearchEnd.SECONDS
+    assert [step[:2] for step in told.steps] == [(0, 0), (tuned.result.trials, 0)]
 
 
 def test_a_model_of_open_sizes_is_not_searched_and_progress_says_so_at_once(
@@ -272,7 +289,7 @@ def test_a_model_of_open_sizes_is_not_searched_and_progress_says_so_at_once(
 ) -> None:
     module = two_layers(rows=tirx.Var("rows", "int64"))
     tuned, told = run_tune(server, tmp_path, TuneOptions(trials=8), module)
-    assert told.steps == [(0, 0, "nothing to search, 2 functions left out: open sizes")]
+    assert told.steps == [(0, 0, "trials; nothing to search, 2 functions left out: open sizes")]
     assert (tuned.result.trials, tuned.result.unsearched) == (0, 2)
 
 

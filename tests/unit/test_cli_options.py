@@ -77,7 +77,7 @@ def test_a_processor_makes_an_explicit_target() -> None:
         (None, "model=x", "no option 'model'"),
         (None, "kernels.linear=No such", "String should match pattern"),
         (None, "kernels=linear", "valid dictionary"),
-        ("znver5", "trials=1", "did you mean 'znver4'"),
+        ("znver55", "trials=1", "did you mean 'znver5'"),
         ("host", "mcpu=znver4", "target"),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 from bessemer.cli.views import compilation_lines
 from bessemer.contract.base import now
 from bessemer.contract.job import Compilation, Figures, JobState, Progress
-from bessemer.contract.options import TuneOptions
+from bessemer.contract.options import SearchEnd, TuneOptions
 from bessemer.contract.report import Latency, Schedules, TuneVerdict
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
@@ -13,6 +13,10 @@ from bessemer.contract.target import PresetTarget
 
 LATENCY = Latency(runs=3, min_ms=1, p50_ms=1, p90_ms=1, p99_ms=1, mean_ms=1, stddev_ms=0)
 PROGRESS = Progress(stage=Stage.TUNE, done=12, total=32, detail="f: best 0.1 ms")
+
+OPEN_ENDED = PROGRESS.model_copy(
+    update={"total": 0, "detail": "trials in 6 of 10 s, best 4.21 ms, default 5.2 ms; f"}
+)
 
 
 def shown(state: JobState, **fields: object) -> list[str]:
@@ -26,6 +30,11 @@ def shown(state: JobState, **fields: object) -> list[str]:
     ("state", "fields", "line"),
     [
         (JobState.RUNNING, {"progress": PROGRESS}, "now         tune, 12 of 32 f: best 0.1 ms"),
+        (
+            JobState.RUNNING,
+            {"progress": OPEN_ENDED},
+            "now         tune, 12 trials in 6 of 10 s, best 4.21 ms, default 5.2 ms; f",
+        ),
         (JobState.RUNNING, {}, "now         tune"),
         (JobState.CANCELLED, {}, "stopped     in tune, cancelled"),
     ],
@@ -73,6 +82,14 @@ def test_one_that_never_ran_names_no_stage(state: JobState) -> None:
         (
             TuneVerdict(trials=8, kept=Schedules.SEARCH),
             ["8 of 32 trials; the library has the search's schedules"],
+        ),
+        (
+            TuneVerdict(trials=8, kept=Schedules.SEARCH, ended_by=SearchEnd.CANDIDATES),
+            ["8 of 32 trials, ended because nothing was left to try; the library has the search's schedules"],
+        ),
+        (
+            TuneVerdict(trials=32, kept=Schedules.SEARCH, ended_by=SearchEnd.TRIALS),
+            ["32 trials, ended by tune.trials=32; the library has the search's schedules"],
         ),
     ],
 )

@@ -13,14 +13,17 @@ from bessemer.client.transport import make_settings
 from bessemer.contract.base import now
 from bessemer.contract.job import Artifact, Compilation, JobState
 from bessemer.contract.model import Model, ModelState
+from bessemer.contract.options import TuneOptions
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.request import CompilationRequest
+from bessemer.contract.service import WorkerList
 from bessemer.errors import (
     BessemerError,
     BundleError,
     ConflictError,
     InvalidArgumentError,
     NotFoundError,
+    NoWorkerError,
     RequestRefusedError,
     ServerFailedError,
     UnreachableError,
@@ -146,12 +149,33 @@ def test_a_request_holds_only_what_was_given() -> None:
     assert bodies == [f'{{"model":"{DIGEST}","target":{{"preset":"znver4"}}}}'.encode()]
 
 
+def test_a_processors_name_is_sent_in_the_compilers_own_terms() -> None:
+    bodies: list[bytes] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        bodies.append(request.read())
+        return httpx.Response(202, content=JOB.model_dump_json())
+
+    blocking(handler).submit(DIGEST, target="skylake-avx512", tune=TuneOptions(seconds=5))
+    target, tune = '{"mcpu":"skylake-avx512"}', '{"trials":100000,"seconds":5.0}'
+    assert bodies == [f'{{"model":"{DIGEST}","target":{target},"tune":{tune}}}'.encode()]
+
+
+def test_a_fleet_without_a_worker_is_told_apart_before_anything_is_sent() -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        assert request.url.path == "/v1/workers"
+        return httpx.Response(200, content=WorkerList(items=()).model_dump_json())
+
+    with pytest.raises(NoWorkerError, match="a live worker"):
+        blocking(handler).require_worker(JOB.request)
+
+
 def test_a_request_that_cannot_be_valid_uploads_nothing() -> None:
     def handler(_: httpx.Request) -> httpx.Response:
         raise AssertionError("nothing should be sent")
 
-    with pytest.raises(InvalidArgumentError, match="znver4"):
-        blocking(handler).submit(DATA, target="znver5")
+    with pytest.raises(InvalidArgumentError, match="did you mean 'znver5'"):
+        blocking(handler).submit(DATA, target="znver55")
     with pytest.raises(InvalidArgumentError, match="is no model"):
         blocking(handler).submit(object())
 

@@ -10,7 +10,7 @@ from report_samples import MODEL, TARGET, baseline, comparison, functions, minim
 
 from bessemer.cli.options import read_draft
 from bessemer.contract.dynamic import DimensionRange
-from bessemer.contract.options import BenchmarkOptions, TuneOptions
+from bessemer.contract.options import BenchmarkOptions, SearchEnd, TuneOptions
 from bessemer.contract.report import PassTime, Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import ExplicitTarget, PresetTarget
@@ -129,14 +129,16 @@ def test_an_output_that_was_compared_at_several_sizes_is_one_output() -> None:
 
 
 @pytest.mark.parametrize(
-    ("exhausted", "why"), [(True, "the spaces have no more"), (False, "its time was up")]
+    ("end", "words"),
+    [
+        (SearchEnd.TRIALS, "ended by tune.trials=512"),
+        (SearchEnd.CANDIDATES, "ended because nothing was left to try"),
+    ],
 )
-def test_a_search_that_ended_before_its_last_trial_says_why(exhausted: bool, why: str) -> None:
+def test_the_report_says_why_the_search_stopped(end: SearchEnd, words: str) -> None:
     report = rich_report()
-    tasks = tuple(task.model_copy(update={"exhausted": exhausted}) for task in report.tune.tasks)
-    tune = report.tune.model_copy(update={"trials": 300, "tasks": tasks})
-    words = Page(render(report.model_copy(update={"tune": tune}))).words
-    assert f"of 512 that were asked for: {why}" in words
+    tune = report.tune.model_copy(update={"ended_by": end})
+    assert words in Page(render(report.model_copy(update={"tune": tune}))).words
 
 
 def test_a_library_that_was_not_verified_is_not_recommended() -> None:

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from bessemer.contract.options import SearchEnd, TuneOptions
 from worker.tuning.policy import (
     ROUND_TRIALS,
     Budget,
@@ -10,8 +11,10 @@ from worker.tuning.policy import (
     best_so_far,
     next_task,
     round_size,
+    search_end,
     share_seconds,
     shown_scope,
+    shown_search,
 )
 
 
@@ -106,3 +109,50 @@ def test_the_contest_counts_against_the_seconds_of_tuning(seconds: float | None,
 )
 def test_a_search_says_what_it_leaves_out(tasks: int, unsearched: int, words: str) -> None:
     assert shown_scope(tasks, unsearched) == words
+
+
+@pytest.mark.parametrize(
+    ("options", "done", "elapsed", "standings", "end"),
+    [
+        (TuneOptions(trials=8), 7, 1e9, [standing()], None),
+        (TuneOptions(trials=8), 8, 0.0, [standing()], SearchEnd.TRIALS),
+        (TuneOptions(trials=8), 3, 0.0, [standing(exhausted=True)], SearchEnd.CANDIDATES),
+        (TuneOptions(trials=8), 0, 0.0, [], SearchEnd.CANDIDATES),
+        (TuneOptions(seconds=10), 5000, 8.9, [standing()], None),
+        (TuneOptions(seconds=10), 5, 9.0, [standing()], SearchEnd.SECONDS),
+        (TuneOptions(seconds=10), 5, 1.0, [standing(exhausted=True)], SearchEnd.CANDIDATES),
+        (TuneOptions(trials=8, seconds=10), 8, 1.0, [standing()], SearchEnd.TRIALS),
+        (TuneOptions(trials=8, seconds=10), 7, 9.5, [standing()], SearchEnd.SECONDS),
+    ],
+)
+def test_a_search_ends_at_whichever_limit_comes_first(
+    options: TuneOptions, done: int, elapsed: float, standings: list[Standing], end: SearchEnd | None
+) -> None:
+    assert search_end(options, done, elapsed, standings) is end
+
+
+def measured(weight: int, best_seconds: float | None, default_seconds: float | None) -> Standing:
+    return replace(standing(weight=weight, best_seconds=best_seconds), default_seconds=default_seconds)
+
+
+@pytest.mark.parametrize(
+    ("options", "standings", "words"),
+    [
+        (
+            TuneOptions(trials=64),
+            [measured(3, 0.001, 0.0012), measured(1, 0.0012, 0.0016)],
+            "trials, best 4.2 ms, default 5.2 ms; f",
+        ),
+        (
+            TuneOptions(seconds=10),
+            [measured(1, 0.001, 0.002), measured(1, 0.5, None)],
+            "trials in 6 of 10 s, best 1 ms, default 2 ms; f",
+        ),
+        (TuneOptions(trials=64), [measured(1, None, None)], "trials, nothing ran yet; f"),
+        (TuneOptions(trials=64), [], "trials; f"),
+    ],
+)
+def test_progress_shows_the_default_beside_the_best(
+    options: TuneOptions, standings: list[Standing], words: str
+) -> None:
+    assert shown_search(options, 6.2, standings, "f") == words

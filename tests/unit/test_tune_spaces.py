@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from bessemer.cli.options import read_draft
-from bessemer.contract.options import TuneOptions
+from bessemer.contract.options import MAX_TRIALS, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest
 from worker.errors import JobError
@@ -58,6 +58,28 @@ def test_an_unknown_space_is_refused_with_the_nearest_name() -> None:
 def test_spaces_need_trials_and_force_needs_spaces(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         TuneOptions.model_validate(options)
+
+
+@pytest.mark.parametrize(
+    ("options", "trials"),
+    [
+        ({}, 0),
+        ({"seconds": 10.0}, MAX_TRIALS),
+        ({"seconds": 10.0, "trials": 0}, 0),
+        ({"seconds": 10.0, "trials": 8}, 8),
+        ({"seconds": None}, 0),
+        ({"seconds": 10.0, "spaces": {"f": "plans"}}, MAX_TRIALS),
+    ],
+)
+def test_seconds_alone_grant_as_many_trials_as_fit(options: dict[str, Any], trials: int) -> None:
+    read = TuneOptions.model_validate(options)
+    assert read.trials == trials
+    assert read.is_limited_by_time_alone is (trials == MAX_TRIALS)
+    assert TuneOptions.read_json(read.model_dump_json()) == read
+
+
+def test_a_command_line_with_seconds_alone_searches() -> None:
+    assert read_draft("host", (), ["tune.seconds=10"]).request.tune.trials == MAX_TRIALS
 
 
 def test_the_command_line_reads_what_the_report_writes() -> None:

@@ -13,7 +13,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
 
-from bessemer.contract.options import TuneOptions
+from bessemer.contract.options import SearchEnd, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Schedules, TuneResult, TuneTask
 from worker.candidates.builder import BuilderSettings, CandidateBuilder
@@ -31,7 +31,15 @@ from worker.tuning.forcing import forced_records
 from worker.tuning.laboratory import EVALUATION, Laboratory, make_cost_model, open_database
 from worker.tuning.log import logging_to
 from worker.tuning.naming import names_of
-from worker.tuning.policy import best_so_far, next_task, round_size, share_seconds, shown_scope
+from worker.tuning.policy import (
+    best_so_far,
+    next_task,
+    round_size,
+    search_end,
+    share_seconds,
+    shown_scope,
+    shown_search,
+)
 from worker.tuning.scripts import write_scripts
 from worker.tuning.search import TaskSearch
 from worker.tuning.whole_model import Entrants, Verdict, hold_contest
@@ -72,22 +80,22 @@ def _search_and_apply(
     optimized: Optimized, workshop: Workshop, target: tvm.target.Target, options: TuneOptions
 ) -> Tuned:
     started, budget = time.monotonic(), share_seconds(options.seconds)
-    deadline = None if budget.search_seconds is None else started + budget.search_seconds
     records = workshop.scratch / "records"
     with logging_to(workshop.scratch / "tune.log"):
         laboratory = _open_laboratory(optimized, workshop, target)
         tasks = _named(_tasks_of(optimized.module, laboratory), optimized.module, options)
         measure_defaults(tasks, laboratory)
         unsearched = count_open(optimized.module)
-        workshop.advance(0, options.trials if tasks else 0, shown_scope(len(tasks), unsearched))
-        _search(tasks, options.trials, deadline, workshop)
+        scope = shown_scope(len(tasks), unsearched)
+        ended_by = _search(tasks, options, started, workshop, scope)
         write_scripts(tasks, records)
         outcome = _settle(tasks, laboratory, optimized, workshop, budget.contest_seconds)
-    result = _with_unclaimed(_result(tasks, time.monotonic() - started, outcome), outcome.module)
+    result = _with_unclaimed(_result(tasks, _seconds_since(started), outcome), outcome.module)
+    found = {"unsearched": unsearched, "ended_by": ended_by}
     return Tuned(
         optimized=optimized,
         module=outcome.module,
-        result=result.model_copy(update={"unsearched": unsearched}),
+        result=result.model_copy(update=found),
         records=records,
     )
 
@@ -185,17 +193,28 @@ def _named(tasks: list[TaskSearch], module: tvm.IRModule, options: TuneOptions) 
     ]
 
 
-def _search(tasks: Sequence[TaskSearch], trials: int, deadline: float | None, workshop: Workshop) -> None:
-    """Run rounds until the trials, the time or the spaces are used up."""
-    done = 0
-    while tasks and done < trials and (deadline is None or time.monotonic() < deadline):
-        standings = [task.standing for task in tasks]
+def _search(
+    tasks: Sequence[TaskSearch], options: TuneOptions, started: float, workshop: Workshop, scope: str
+) -> SearchEnd:
+    """Run rounds until the trials, the time or the candidates are used up."""
+    total = 0 if options.is_limited_by_time_alone else options.trials
+    done, note = 0, scope
+    standings = [task.standing for task in tasks]
+    while (end := search_end(options, done, _seconds_since(started), standings)) is None:
+        workshop.advance(done, total, shown_search(options, _seconds_since(started), standings, note))
         index = next_task(standings)
-        if index is None:
-            workshop.advance(done, done, f"of {trials}: the spaces have no more")
-            return
-        done += tasks[index].advance(round_size(trials - done, standings))
-        workshop.advance(done, trials, _news(tasks[index]))
+        assert index is not None
+        done += tasks[index].advance(round_size(options.trials - done, standings))
+        note = tasks[index].name
+        standings = [task.standing for task in tasks]
+    note = options.limit_reached(end) if tasks else scope
+    last = done if end is SearchEnd.TRIALS else 0
+    workshop.advance(done, last, shown_search(options, _seconds_since(started), standings, note))
+    return end
+
+
+def _seconds_since(started: float) -> float:
+    return time.monotonic() - started
 
 
 def apply_records(
@@ -209,11 +228,6 @@ def apply_records(
     with target, database, tvm.transform.PassContext(opt_level=3):
         module = relax.transform.MetaScheduleApplyDatabase()(module)
     return schedule_rest(module, target)
-
-
-def _news(task: TaskSearch) -> str:
-    best = task.standing.best_seconds
-    return f"{task.name}: nothing ran yet" if best is None else f"{task.name}: best {best * 1e3:.4g} ms"
 
 
 def _result(tasks: Sequence[TaskSearch], seconds: float, outcome: _Outcome) -> TuneResult:

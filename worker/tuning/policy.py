@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
+from bessemer.contract.options import SearchEnd, TuneOptions
+
 ROUND_TRIALS = 8
 """Candidates per round: few enough that what is learned steers the next, enough to keep the builders busy."""
 
@@ -25,9 +27,10 @@ _CONTEST_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a task is. ``best_seconds`` is of one call; None until anything of the task ran.
+    """How far a task is. Seconds are of one call; None until anything of the task ran.
 
-    One that ``is_named`` is searched because the request names it.
+    ``best_seconds`` is of the default schedule or of a trial, whichever is faster. A task that ``is_named``
+    is searched because the request names it.
     """
 
     weight: int
@@ -35,6 +38,7 @@ class Standing:
     best_seconds: float | None
     exhausted: bool
     is_named: bool = False
+    default_seconds: float | None = None
 
 
 class Budget(NamedTuple):
@@ -63,6 +67,18 @@ def next_task(standings: Sequence[Standing]) -> int | None:
     """
     open_tasks = [index for index, standing in enumerate(standings) if not standing.exhausted]
     return max(open_tasks, key=lambda index: _claim(standings[index]), default=None)
+
+
+def search_end(
+    options: TuneOptions, done: int, elapsed_seconds: float, standings: Sequence[Standing]
+) -> SearchEnd | None:
+    """Why a search stops now; None while it goes on."""
+    if done >= options.trials:
+        return SearchEnd.TRIALS
+    if next_task(standings) is None:
+        return SearchEnd.CANDIDATES
+    limit = share_seconds(options.seconds).search_seconds
+    return SearchEnd.SECONDS if limit is not None and elapsed_seconds >= limit else None
 
 
 def round_size(trials_left: int, standings: Sequence[Standing]) -> int:
@@ -118,6 +134,26 @@ def best_so_far(seconds: Sequence[float | None], start_seconds: float | None) ->
         best = min(best, inf if trial is None else trial)
         history.append(best * 1e3)
     return tuple(value for value in history if value != inf)
+
+
+def shown_search(
+    options: TuneOptions, elapsed_seconds: float, standings: Sequence[Standing], note: str
+) -> str:
+    """How far a search is, to follow the number of trials: its time, the best model so far, and a note.
+
+    The model's time is the sum over the functions that are searched, as often as the model calls them.
+    """
+    limit = "" if options.seconds is None else f" in {elapsed_seconds:.0f} of {options.seconds:g} s"
+    return f"trials{limit}{_shown_times(standings)}; {note}"
+
+
+def _shown_times(standings: Sequence[Standing]) -> str:
+    known = [standing for standing in standings if standing.default_seconds is not None]
+    if not known:
+        return ", nothing ran yet" if standings else ""
+    best = sum(standing.weight * (standing.best_seconds or 0.0) for standing in known)
+    default = sum(standing.weight * (standing.default_seconds or 0.0) for standing in known)
+    return f", best {best * 1e3:.3g} ms, default {default * 1e3:.3g} ms"
 
 
 def shown_scope(tasks: int, unsearched: int) -> str:

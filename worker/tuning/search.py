@@ -55,6 +55,7 @@ class TaskSearch:
             best_seconds=min(known, default=None),
             exhausted=self.exhausted,
             is_named=self.wanted is not None,
+            default_seconds=self.default_seconds,
         )
 
     @property

@@ -90,6 +90,26 @@ async def test_an_unknown_word_is_answered_with_the_nearest_known_one(
     assert f"did you mean '{hint}" in error["message"]
 
 
+@pytest.mark.parametrize(
+    "target", ["apple-m2", "nvidia/tesla-p100", "llvm -mcpu=cortex-a72", {"kind": "cuda", "arch": "sm_90"}]
+)
+async def test_a_target_that_is_not_compiled_for_is_answered_with_what_is_supported_and_planned(
+    api: httpx.AsyncClient, model: str, target: object
+) -> None:
+    response = await api.post("/v1/compilations", json=request(target=target))
+    problem = response.json()
+    assert (response.status_code, problem["code"]) == (422, "target-unsupported")
+    assert "Supported are x86-64 processors on Linux" in problem["detail"]
+    assert "Planned are Arm and RISC-V processors, then NVIDIA GPUs" in problem["detail"]
+    assert [error["field"] for error in problem["errors"]] == ["target"]
+
+
+async def test_a_target_among_other_mistakes_is_one_of_the_fields(api: httpx.AsyncClient, model: str) -> None:
+    problem = (await api.post("/v1/compilations", json=request(target="cuda", tunes={}))).json()
+    assert problem["code"] == "request-invalid"
+    assert {error["field"] for error in problem["errors"]} == {"target", "tunes"}
+
+
 async def test_the_same_key_and_request_give_the_same_compilation(api: httpx.AsyncClient, model: str) -> None:
     answers = await asyncio.gather(
         *(api.post("/v1/compilations", json=request(), headers=KEY) for _ in range(8))

@@ -10,7 +10,7 @@ from httpx import ASGITransport, AsyncClient
 import bessemer
 from app.service import Service
 from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxStatus
-from bessemer.contract.service import Readiness
+from bessemer.contract.service import Readiness, TargetList
 from bessemer.contract.target import PRESETS
 
 
@@ -72,9 +72,10 @@ async def test_a_monitor_may_ask_for_the_headers_alone(api: AsyncClient, path: s
     assert (await api.head(path)).status_code == 200
 
 
-async def test_the_presets_are_listed(api: AsyncClient) -> None:
-    items = (await api.get("/v1/targets")).json()["items"]
-    assert [item["name"] for item in items] == [preset.name for preset in PRESETS]
+async def test_presets_and_processors_are_listed(api: AsyncClient) -> None:
+    targets = TargetList.model_validate_json((await api.get("/v1/targets")).content)
+    assert targets.items == PRESETS
+    assert "skylake-avx512" in targets.processors["x86-64-v4"]
 
 
 async def test_the_front_page_leads_to_the_documentation(api: AsyncClient) -> None:

@@ -14,6 +14,7 @@ from bessemer.contract.job import Compilation, CompilationPage
 from bessemer.contract.queue import TaskKind
 from bessemer.contract.service import RunningTask, WorkerList
 from bessemer.contract.stage import Stage
+from bessemer.contract.target import ExplicitTarget
 
 PLAIN = Capability(architecture="x86_64", processors={"x86-64-v4": ("avx512f",)}, lacking=("avx512f",))
 
@@ -52,8 +53,20 @@ async def test_a_compilation_that_no_worker_can_take_says_so(
     front.store.workers.beat(worker().model_copy(update={"capability": PLAIN}))
     look_anew(app)
     again = Compilation.model_validate_json((await api.get(f"/v1/compilations/{first.id}")).content)
-    assert again.queue is not None and "w1 lacks avx512f" in str(again.queue.waiting_for)
+    assert again.queue is not None and "w1 (znver4) lacks avx512f" in str(again.queue.waiting_for)
     assert again.queue.estimated_start_seconds is None
+
+
+async def test_a_processor_that_no_worker_has_is_named_in_the_answer_to_the_submission(
+    app: FastAPI, api: AsyncClient, front: Service, model: str
+) -> None:
+    sapphire = Capability(architecture="x86_64", processors={"sapphirerapids": ("amx-tile",)})
+    front.store.workers.beat(worker().model_copy(update={"capability": sapphire}))
+    look_anew(app)
+    found = await submitted(api, target="sapphirerapids")
+    assert found.request.target == ExplicitTarget(mcpu="sapphirerapids")
+    assert found.queue is not None
+    assert str(found.queue.waiting_for).endswith("w1 (znver4) lacks amx-tile")
 
 
 async def test_a_priority_beyond_the_range_is_refused(api: AsyncClient, model: str) -> None:

@@ -1,5 +1,6 @@
 """The command line as a process, against a running app whose worker is played."""
 
+import hashlib
 import json
 import os
 import re
@@ -8,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,14 +18,18 @@ from client_samples import DIGEST, MODEL, SANDBOX, Stagehand
 
 from bessemer.client import Client
 from bessemer.contract.base import now
+from bessemer.contract.capability import Capability
 from bessemer.contract.job import Compilation, CompilationPage, JobState
 from bessemer.contract.model import Model, ModelState
 from bessemer.contract.queue import TaskKind
 from bessemer.contract.service import RunningTask, Worker, WorkerList
 from bessemer.contract.stage import Stage
+from bessemer.errors import NotFoundError
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_SECONDS = 120
+STALE_SECONDS = 2.0
+"""The app looks at the workers anew after less."""
 INTERRUPTIBLE = ("env", "--default-signal=INT")
 """What a shell starts in the background inherits that it ignores Ctrl-C: this test run too, perhaps."""
 
@@ -190,10 +197,11 @@ def test_a_detached_job_is_followed_to_its_end(
         text=True,
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == f"compilation {job_id}\n"
+        first = process.stdout.readline()
         {"succeed": stagehand.succeed, "fail": stagehand.fail}[end](job_id)
         told, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == status
+    assert first.startswith(f"compilation {job_id}: queued, waiting for a live worker")
     assert f"compilation {job_id}: {client.job(job_id).state}" in told
 
 
@@ -278,7 +286,59 @@ def test_workers_are_listed_with_what_they_run(server: str, stagehand: Stagehand
 
 
 def test_targets_are_listed(server: str) -> None:
-    assert "x86-64-v3" in bessemer(server, "targets").stdout
+    listed = bessemer(server, "targets").stdout
+    assert re.search(r"^x86-64-v3 +0 +x86-64 with AVX2", listed, re.MULTILINE)
+    assert "skylake-avx512, " in listed
+    assert "_" not in listed
+
+
+@contextmanager
+def a_plain_worker(stagehand: Stagehand) -> Iterator[None]:
+    """A live worker whose processor lacks what `sapphirerapids` needs."""
+    sapphire = Capability(architecture="x86_64", processors={"sapphirerapids": ("amx-tile",)})
+    plain = Worker(
+        id="w1",
+        host="build-1",
+        processor="EPYC",
+        mcpu="znver4",
+        cores=2,
+        versions={},
+        sandbox=SANDBOX,
+        capability=sapphire,
+        seen_at=now(),
+    )
+    stagehand.store.workers.beat(plain)
+    yield
+    with stagehand.store.workers.leaving("w1", stagehand.store.workers.beats()["w1"]) as gone:
+        assert gone
+
+
+def test_a_target_that_no_worker_takes_is_refused_at_once_and_nothing_is_uploaded(
+    server: str, client: Client, stagehand: Stagehand, tmp_path: Path
+) -> None:
+    model = tmp_path / "new.pt2"
+    model.write_bytes(os.urandom(16))
+    jobs = sum(1 for _ in client.jobs())
+    with a_plain_worker(stagehand):
+        ran = bessemer(server, "compile", model, "--target", "sapphirerapids", "--no-wait")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "w1 (znver4) lacks amx-tile" in ran.stderr
+    assert sum(1 for _ in client.jobs()) == jobs
+    with pytest.raises(NotFoundError):
+        client.model(hashlib.sha256(model.read_bytes()).hexdigest())
+
+
+def test_a_job_that_no_worker_takes_says_so_in_its_first_line(
+    server: str, client: Client, stagehand: Stagehand, model: Path
+) -> None:
+    with a_plain_worker(stagehand):
+        time.sleep(STALE_SECONDS)
+        ran = bessemer(server, "compile", model, "--target", "sapphirerapids", "--detach")
+    first, _ = ran.stderr.splitlines()
+    job_id = ran.stdout.strip()
+    assert first.startswith(f"compilation {job_id}: queued, waiting for a worker whose processor runs code")
+    assert first.endswith("w1 (znver4) lacks amx-tile")
+    client.job(job_id).cancel()
 
 
 @pytest.mark.parametrize(
@@ -286,7 +346,10 @@ def test_targets_are_listed(server: str) -> None:
     [
         (("compile", "absent.pt2"), 2, "cannot be read"),
         (("compile", "{model}", "--option", "trails=3"), 2, "tune.trials"),
-        (("compile", "{model}", "--target", "znver5"), 2, "znver4"),
+        (("compile", "{model}", "--target", "znver55"), 2, "did you mean 'znver5'"),
+        (("compile", "{model}", "--target", "nvidia/tesla-p100"), 2, "[target-unsupported]"),
+        (("compile", "{model}", "--no-wait"), 1, "It needs a live worker"),
+        (("check", "{model}", "--no-wait"), 1, "It needs a live worker"),
         (("compile", "{model}", "--input", "x=1x"), 2, "is not a shape"),
         (("compile", "{model}", "--input", "y=1x9"), 1, "'y'"),
         (("compile", "{model}", "--frob"), 2, "No such option"),

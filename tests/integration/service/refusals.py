@@ -189,7 +189,7 @@ REFUSALS: dict[str, Refusal] = {
         "did you mean 'patterns'?", "optimize.fusion", optimize={"fusion": "patern"}
     ),
     "an unknown stage": misasked("did you mean 'translate'?", "stop_after", stop_after="translation"),
-    "an unknown target": misasked("did you mean 'znver4'?", "target", target="znver5"),
+    "an unknown target": misasked("did you mean 'znver4'?", "target", target="znver44"),
     "an unknown dtype": misasked("did you mean 'float32'?", "inputs[0].dtype", **inputs(dtype="float31")),
     "a name in another script": misasked("ASCII letters", "inputs[0].name", **inputs(name="größe")),
     "two names alike": misasked("the same name", "inputs", inputs=inputs()["inputs"] * 2),

@@ -1,0 +1,134 @@
+"""What a target may be called, and the answer where Bessemer does not compile for what a name stands for."""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from pydantic_core import PydanticCustomError
+
+from bessemer.contract.nearest import did_you_mean
+from bessemer.contract.processors import ARM, RISCV, X86_32, X86_64
+from bessemer.contract.target import HOST, PRESETS_BY_NAME, PresetTarget
+
+PROCESSORS = frozenset(name for names in X86_64.values() for name in names)
+UNSUPPORTED = "target_unsupported"
+"""The type of pydantic's error for a target that Bessemer knows but does not compile for."""
+
+SUPPORTED = (
+    "Supported are x86-64 processors on Linux: `host`, a preset, or any of LLVM's names, such as "
+    "`skylake-avx512`; `bessemer targets` lists them."
+)
+PLANNED = "Planned are Arm and RISC-V processors, then NVIDIA GPUs (CUDA)."
+SHOWN_CHARACTERS = 100
+TVM_OPTION = re.compile(r"(?:^|\s)-(\w+)[= ]\s*(\S+)")
+
+
+class Family(StrEnum):
+    """What a name stands for where it is not an x86-64 processor."""
+
+    ARM = "an Arm target"
+    RISCV = "a RISC-V target"
+    NVIDIA = "an NVIDIA GPU target"
+    OTHER = "neither supported nor planned"
+    X86_32 = "an x86 processor without 64-bit code"
+
+
+NAMES = {Family.ARM: ARM, Family.RISCV: RISCV, Family.X86_32: X86_32}
+PATTERNS = {
+    Family.OTHER: r"rocm|hip|amdgcn|amdgpu|gfx\d+\w*|r600|vulkan|opencl|metal|mps|webgpu|wasm(32|64)?|c"
+    r"|spirv\w*|hexagon|qcom/.*|adreno.*|apple/.*-gpu.*|aws/(trn|inf).*|trainium|tpu|xpu|npu|ethos.*|msp430|avr"
+    r"|mips\w*|ppc\w*|powerpc\w*|s390x?|sparc\w*|loongarch\w*|bpf\w*|lanai|xcore",
+    Family.NVIDIA: r"cuda|gpu|nvidia([-/].*)?|nvptx(64)?|nvvm|(sm|compute)-?\d+\w?|tensorrt|hopper|blackwell"
+    r"|[hab][12]00|v100|p100|t4|l40s?|a10g?|(tesla|geforce|quadro|rtx|gtx|jetson|titan)(-.*)?",
+    Family.ARM: r"arm|arm64e?|arm(hf|el|eb)|thumb(eb)?|aarch64(-be|-32)?|armv\d.*|apple-[am]\d+.*|m[1-9]"
+    r"|cortex-.*|neoverse-.*|(aws/)?graviton.*|ampere-?altra|arm/.*|raspberry-?pi(/.*)?|rasp\d\w*",
+    Family.RISCV: r"risc-?v(32|64)?(be)?|rv(32|64)\w*|riscv/.*|sifive-.*|spacemit-.*",
+}
+"""What LLVM's lists lack: whole names, in lower case with hyphens."""
+
+OTHER_NAMES = {"native": HOST, "cpu": HOST} | dict.fromkeys(("x86", "x64", "amd64", "x86_64"), "x86-64")
+
+
+def read_target(value: Any) -> Any:
+    """A target as a request gives it, with a name replaced by what it stands for.
+
+    A name is a preset's, or LLVM's of an x86-64 processor, which stands for a target in the compiler's own
+    terms.
+
+    Raises:
+        PydanticCustomError: of type ``UNSUPPORTED``: Bessemer does not compile for such a target.
+        ValueError: the name is not known.
+    """
+    if isinstance(value, str):
+        return read_target({"preset": value})
+    if isinstance(value, PresetTarget):
+        return value if value.preset in PRESETS_BY_NAME else read_target(value.model_dump(exclude_unset=True))
+    if not isinstance(value, Mapping):
+        return value
+    kind, name = value.get("kind"), value.get("preset")
+    if isinstance(kind, str) and kind != "llvm" and _family(kind) is not None:
+        raise _unsupported(kind)
+    if not isinstance(name, str) or name in PRESETS_BY_NAME or "mcpu" in value:
+        return value
+    if name not in PROCESSORS:
+        raise _refusal(name)
+    return {"mcpu": name, **{key: given for key, given in value.items() if key != "preset"}}
+
+
+def _refusal(name: str) -> Exception:
+    shown = _shown(name)
+    plain = shown.strip().lower()
+    if plain.startswith("llvm") or TVM_OPTION.search(shown):
+        return _of_tvm(shown)
+    if _family(plain) is not None:
+        return _unsupported(shown)
+    return ValueError(f"unknown target '{shown}'{_near(plain) or '.'} {SUPPORTED}")
+
+
+def _shown(name: str) -> str:
+    """A part of a name that can be written as UTF-8."""
+    return name[:SHOWN_CHARACTERS].encode("utf-8", "replace").decode()
+
+
+def _near(name: str) -> str:
+    known = sorted(PROCESSORS | PRESETS_BY_NAME.keys())
+    longer = (each for each in known if name and each.startswith(name))
+    meant = OTHER_NAMES.get(name) or next(longer, None)
+    return f"; did you mean '{meant}'?" if meant else did_you_mean(name, known)
+
+
+def _of_tvm(text: str) -> Exception:
+    """What to write in place of TVM's words for a target."""
+    options: dict[str, str] = dict(TVM_OPTION.findall(text))
+    kind, name = text.split()[0], options.get("mcpu", options.get("arch", ""))
+    parts: tuple[str, ...] = (kind, options.get("mtriple", ""), name)
+    for part in parts:
+        if _family(part) is not None:
+            return _unsupported(part)
+    example = name if name in PROCESSORS else HOST
+    return ValueError(
+        f"'{text}' is TVM's form of a target; write '{example}'. TVM's -mcpu is the target's name, or "
+        "`target.mcpu`; -mattr is `target.features`, -num-cores `target.cores`, -mtriple `target.triple`"
+    )
+
+
+def _unsupported(name: str) -> PydanticCustomError:
+    family = _family(name)
+    assert family is not None
+    reason = f"'{_shown(name)}' is {family}. {SUPPORTED} {PLANNED}"
+    return PydanticCustomError(UNSUPPORTED, "{reason}", {"reason": reason})
+
+
+def _family(name: str) -> Family | None:
+    """What a name stands for; a triple is known by its architecture. None where that is not known."""
+    lower = name.strip().lower()
+    plain = lower.replace("_", "-")
+    words = (lower, plain, re.split(r"-(?:unknown|linux|pc|apple|none)\b", plain)[0])
+    if PROCESSORS.intersection(words):
+        return None
+    known = (family for family, names in NAMES.items() if names.intersection(words))
+    alike = (
+        family for family, pattern in PATTERNS.items() if any(re.fullmatch(pattern, word) for word in words)
+    )
+    return next(known, None) or next(alike, None)

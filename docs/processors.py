@@ -1,0 +1,58 @@
+"""Writes ``bessemer/contract/processors.py`` from the LLVM that TVM has: ``python -m docs.processors``.
+
+The app and the client know the names of LLVM's processors from that file, since neither imports TVM.
+"""
+
+import textwrap
+from pathlib import Path
+
+from bessemer.contract.target import LINUX_X86_64
+from worker.targets import is_64_bit, known_processors, processors
+
+PAGE = Path(__file__).parents[1] / "bessemer/contract/processors.py"
+LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
+OTHER_TRIPLES = {
+    "ARM": ("aarch64-unknown-linux-gnu", "arm-unknown-linux-gnueabihf"),
+    "RISCV": ("riscv64-unknown-linux-gnu", "riscv32-unknown-linux-gnu"),
+}
+WIDTH = 100
+
+
+def page() -> str:
+    """The module's text."""
+    known = processors(LINUX_X86_64)
+    wide = {name for name in known if is_64_bit(LINUX_X86_64, name)}
+    by_level: dict[str, list[str]] = {level: [] for level in LEVELS}
+    for name in sorted(wide):
+        reached = [level for level in LEVELS if known[level] <= known[name]]
+        by_level[reached[-1] if reached else LEVELS[0]].append(name)
+    parts = [
+        '"""LLVM\'s names of processors. Made by ``python -m docs.processors``; do not edit."""\n',
+        "",
+        "def _names(text: str) -> tuple[str, ...]:",
+        "    return tuple(text.split())\n\n",
+        "X86_64: dict[str, tuple[str, ...]] = {",
+        *(f'    "{level}": _names(\n{_words(names, 8)}\n    ),' for level, names in by_level.items()),
+        "}",
+        '"""Processors with 64-bit code, by the level of x86-64 whose instructions they have."""\n',
+        _listing("X86_32", sorted(known.keys() - wide)),
+        '"""Processors of x86 without 64-bit code."""',
+    ]
+    for name, triples in OTHER_TRIPLES.items():
+        found = frozenset().union(*map(known_processors, triples)) - known.keys()
+        parts += ["", _listing(name, sorted(found))]
+    return "\n".join(parts) + "\n"
+
+
+def _listing(name: str, words: list[str]) -> str:
+    return f"{name} = frozenset(\n    _names(\n{_words(words, 8)}\n    )\n)"
+
+
+def _words(names: list[str], indent: int) -> str:
+    margin = " " * indent
+    lines = textwrap.wrap(" ".join(names), WIDTH - indent, break_on_hyphens=False, break_long_words=False)
+    return "\n".join(f"{margin}{line}" for line in ('"""', *lines, '"""'))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

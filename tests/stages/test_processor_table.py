@@ -1,0 +1,29 @@
+"""The contract's table of processors against the LLVM that is installed."""
+
+import pytest
+
+from bessemer.contract.processors import X86_32, X86_64
+from bessemer.contract.target import ExplicitTarget, resolve_target
+from docs.processors import PAGE, page
+from worker.errors import JobError
+from worker.targets import tvm_target
+
+NAMES = [name for names in X86_64.values() for name in names]
+
+
+def made(name: str) -> str:
+    return str(tvm_target(resolve_target(ExplicitTarget(mcpu=name), name, 1)).attrs["mcpu"])
+
+
+def test_the_table_is_that_of_the_installed_llvm() -> None:
+    assert PAGE.read_text() == page(), "run `python -m docs.processors`"
+
+
+def test_each_processor_of_the_table_is_a_target_for_64_bit_code() -> None:
+    assert [made(name) for name in NAMES] == NAMES
+
+
+@pytest.mark.parametrize("name", sorted(X86_32))
+def test_a_processor_without_64_bit_code_is_not_a_target(name: str) -> None:
+    with pytest.raises(JobError, match="no 64-bit code"):
+        made(name)

@@ -1,0 +1,132 @@
+"""What a target may be called, and what is answered to other names."""
+
+import re
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from bessemer.cli.options import read_draft
+from bessemer.contract.processors import ARM, RISCV, X86_32, X86_64
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.target import ExplicitTarget, PresetTarget
+from bessemer.contract.target_names import PLANNED, SUPPORTED, UNSUPPORTED
+from bessemer.errors import InvalidArgumentError
+
+
+def request(target: Any) -> CompilationRequest:
+    return CompilationRequest.model_validate({"model": "0" * 64, "target": target})
+
+
+def refusal(target: Any) -> tuple[str, str]:
+    """Type and message of the one error."""
+    with pytest.raises(ValidationError) as caught:
+        request(target)
+    (error,) = caught.value.errors()
+    assert error["loc"] == ("target",)
+    return error["type"], error["msg"].removeprefix("Value error, ")
+
+
+@pytest.mark.parametrize(
+    ("given", "target"),
+    [
+        ("host", PresetTarget(preset="host")),
+        ("znver4", PresetTarget(preset="znver4")),
+        ("skylake-avx512", ExplicitTarget(mcpu="skylake-avx512")),
+        ("core-avx2", ExplicitTarget(mcpu="core-avx2")),
+        (PresetTarget(preset="haswell", cores=2), ExplicitTarget(mcpu="haswell", cores=2)),
+        (
+            {"preset": "skylake", "features": ["+avx512f"]},
+            ExplicitTarget(mcpu="skylake", features=("+avx512f",)),
+        ),
+    ],
+)
+def test_a_name_is_a_preset_or_one_of_llvms_processors(given: Any, target: object) -> None:
+    assert request(given).target == target
+
+
+def test_each_of_llvms_64_bit_names_is_a_target() -> None:
+    for name in (name for names in X86_64.values() for name in names):
+        target = request(name).target
+        assert name in (getattr(target, "mcpu", None), getattr(target, "preset", None))
+
+
+def test_a_processor_takes_options_on_the_command_line() -> None:
+    options = ["target.features=+avx512vnni", "cores=4"]
+    expected = ExplicitTarget(mcpu="skylake-avx512", features=("+avx512vnni",), cores=4)
+    assert read_draft("skylake-avx512", (), options).request.target == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("an Arm target", ("aarch64", "arm64", "cortex-a72", "apple-m2", "M2", "neoverse-n1", "Graviton3")),
+        ("an Arm target", ("aarch64-unknown-linux-gnu", "raspberry-pi/4b-aarch64", "arm64-apple-darwin")),
+        ("a RISC-V target", ("riscv64", "sifive-u74", "risc-v", "riscv/licheepi3a")),
+        ("an NVIDIA GPU target", ("cuda", "CUDA", "sm_90", "nvidia/tesla-p100", "nvptx64", "h100", "gpu")),
+        ("neither supported nor planned", ("rocm", "vulkan", "opencl", "metal", "wasm", "c", "gfx1100")),
+        ("neither supported nor planned", ("qcom/hexagon-v68", "apple/m2-gpu", "s390x")),
+        ("an x86 processor without 64-bit code", ("pentium4", "pentium_4", "i386")),
+        ("an Arm target", tuple(ARM)),
+        ("a RISC-V target", tuple(RISCV)),
+        ("an x86 processor without 64-bit code", tuple(X86_32)),
+    ],
+)
+def test_another_target_is_answered_with_what_is_supported_and_planned(
+    kind: str, names: tuple[str, ...]
+) -> None:
+    for name in names:
+        assert refusal(name) == (UNSUPPORTED, f"'{name}' is {kind}. {SUPPORTED} {PLANNED}")
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        ("cuda -arch=sm_90", "'cuda'"),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72", "'aarch64-linux-gnu'"),
+        ("llvm -mcpu=cortex-a72", "'cortex-a72'"),
+        ({"kind": "cuda", "arch": "sm_90"}, "'cuda'"),
+        ({"preset": "cuda", "cores": 4}, "'cuda'"),
+        ("nvidia/\ud800", "'nvidia/?'"),
+    ],
+)
+def test_a_part_that_is_not_supported_decides(given: Any, part: str) -> None:
+    kind, message = refusal(given)
+    assert kind == UNSUPPORTED
+    assert message.startswith(f"{part} is ")
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("llvm -mcpu=znver4", "write 'znver4'"),
+        ("llvm -mcpu=skylake-avx512 -num-cores 4", "write 'skylake-avx512'"),
+        ("llvm", "write 'host'"),
+        ("native", "did you mean 'host'?"),
+        ("Skylake-AVX512", "did you mean 'skylake-avx512'?"),
+        ("x86_64", "did you mean 'x86-64'?"),
+        ("amd64", "did you mean 'x86-64'?"),
+        ("icelake", "did you mean 'icelake-client'?"),
+        ("zen4", "did you mean 'znver4'?"),
+        ("x86-64-v9", "did you mean 'x86-64-v"),
+        ("", SUPPORTED),
+        ("/", SUPPORTED),
+        ("\ud800", SUPPORTED),
+        ("q" * 100_000, SUPPORTED),
+    ],
+)
+def test_an_unknown_name_is_answered_with_what_was_probably_meant(given: str, hint: str) -> None:
+    kind, message = refusal(given)
+    assert kind == "value_error"
+    assert hint in message
+    assert len(message) < 1000
+
+
+def test_two_names_for_one_target_are_a_contradiction() -> None:
+    with pytest.raises(ValidationError):
+        request({"preset": "skylake", "mcpu": "haswell"})
+
+
+def test_the_command_line_names_the_code() -> None:
+    with pytest.raises(InvalidArgumentError, match=re.escape("[target-unsupported]")):
+        read_draft("nvidia/tesla-p100", (), ())
