@@ -3,7 +3,7 @@
 import io
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -24,6 +24,16 @@ class Net(torch.nn.Module):
 
     def forward(self, x: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
         return self.drop(self.linear(x)) + shift
+
+
+class Moments(NamedTuple):
+    mean: torch.Tensor
+    std: torch.Tensor
+
+
+class Statistics(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> Moments:
+        return Moments(x.mean(1), x.std(1))
 
 
 X, SHIFT = torch.randn(2, 4), torch.randn(3)
@@ -48,6 +58,11 @@ def test_a_module_is_exported_in_evaluation_mode(tmp_path: Path, inputs: Inputs)
     loaded = torch.export.load(str(exported.path)).module()
     torch.testing.assert_close(loaded(X, SHIFT), net.eval()(X, SHIFT))
     assert exported.inputs == ()
+
+
+def test_a_module_that_returns_a_named_tuple_is_saved_with_its_fields(tmp_path: Path) -> None:
+    exported = save_module(Statistics(), (X,), tmp_path)
+    assert torch.export.load(str(exported.path)).module()(X)._fields == ("mean", "std")
 
 
 def test_the_modules_own_modes_are_restored(tmp_path: Path) -> None:
