@@ -9,6 +9,7 @@ class ErrorCode(StrEnum):
     # the request
     REQUEST_INVALID = "request-invalid"
     NOT_FOUND = "not-found"
+    ID_AMBIGUOUS = "id-ambiguous"
     METHOD_NOT_ALLOWED = "method-not-allowed"
     HTTP_INVALID = "http-invalid"
     REQUEST_TOO_LARGE = "request-too-large"

@@ -19,6 +19,9 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         422, "The request is not valid", "Correct the fields that are listed under `errors`."
     ),
     ErrorCode.NOT_FOUND: ErrorText(404, "There is no such thing", "Check the address and the identifier."),
+    ErrorCode.ID_AMBIGUOUS: ErrorText(
+        409, "The shortened id is ambiguous", "Give more characters of the id."
+    ),
     ErrorCode.METHOD_NOT_ALLOWED: ErrorText(
         405, "The address does not take that method", "See the `Allow` header and `/docs`."
     ),
