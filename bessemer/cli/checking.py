@@ -9,6 +9,7 @@ from bessemer.cli.options import (
     InputsOption,
     LabelsOption,
     ModelArgument,
+    NameOption,
     TargetOption,
     read_draft,
 )
@@ -38,6 +39,7 @@ def check(
     inputs: InputsOption = None,
     dimensions: DimensionsOption = None,
     options: FieldsOption = None,
+    name: NameOption = None,
     labels: LabelsOption = None,
     json: JsonOption = False,
     url: UrlOption = None,
@@ -48,7 +50,7 @@ def check(
     """
     console = errors if json else results
     with connected(url) as client:
-        draft = read_draft(target, inputs, options, labels, dimensions)
+        draft = read_draft(target, inputs, options, labels, dimensions, name)
         job = submitted(client, model, draft.until(Stage.TRANSLATE), console)
         follow(job, console)
         _finish(job, json)

@@ -17,6 +17,7 @@ from bessemer.cli.options import (
     InputsOption,
     LabelsOption,
     ModelArgument,
+    NameOption,
     TargetOption,
     read_draft,
 )
@@ -58,6 +59,7 @@ def compile_model(
     inputs: InputsOption = None,
     dimensions: DimensionsOption = None,
     options: FieldsOption = None,
+    name: NameOption = None,
     labels: LabelsOption = None,
     output: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Unpack the bundle there.", file_okay=False)
@@ -69,7 +71,7 @@ def compile_model(
     """Compile a model for a target and wait for the verified library."""
     console = errors if json else results
     with connected(url) as client:
-        draft = read_draft(target, inputs, options, labels, dimensions)
+        draft = read_draft(target, inputs, options, labels, dimensions, name)
         if output is not None and not draft.request.makes_bundle:
             detail = f"--output needs a bundle, and stop_after={draft.request.stop_after} makes none"
             raise InvalidArgumentError(detail)

@@ -9,7 +9,7 @@ import typer
 
 from bessemer.cli.entries import Made, model_at_hand
 from bessemer.cli.listing import AfterOption, BeforeOption, LimitOption, aware
-from bessemer.cli.options import ModelArgument
+from bessemer.cli.options import ModelArgument, NameOption
 from bessemer.cli.output import (
     JsonOption,
     UrlOption,
@@ -21,6 +21,7 @@ from bessemer.cli.output import (
     shown_bytes,
     tell,
 )
+from bessemer.cli.submitting import uploaded_model
 from bessemer.cli.views import upload_view
 from bessemer.cli.waiting import tell_missing_worker
 from bessemer.client import Client
@@ -31,11 +32,12 @@ from bessemer.errors import ModelRejectedError
 
 __all__ = ["inspect", "list_models", "targets"]
 
-HEADINGS = ("digest", "state", "format", "parameters", "size", "created")
+HEADINGS = ("digest", "name", "state", "format", "parameters", "size", "created")
 
 
 def list_models(
     state: Annotated[ModelState | None, typer.Option(help="Only those in this state.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this name.")] = None,
     model_format: Annotated[
         ModelFormat | None, typer.Option("--format", help="Only those of this format.")
     ] = None,
@@ -49,6 +51,7 @@ def list_models(
     with connected(url) as client:
         found = client.models(
             state,
+            name=name,
             format=model_format,
             created_after=aware(after),
             created_before=aware(before),
@@ -73,6 +76,7 @@ def targets(json: JsonOption = False, url: UrlOption = None) -> None:
 
 def inspect(
     model: ModelArgument,
+    name: NameOption = None,
     json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:
@@ -80,7 +84,7 @@ def inspect(
     console = errors if json else results
     with connected(url) as client:
         with model_at_hand(model) as made, upload_view(console, Path(model).name) as progress:
-            found = _at_server(client, made, progress)
+            found = _at_server(client, made, name, progress)
         if found.state is ModelState.INSPECTING:
             tell_missing_worker(client, console)
         found = _inspected(client, found, json)
@@ -90,10 +94,10 @@ def inspect(
         tell(results, *_model_lines(found))
 
 
-def _at_server(client: Client, made: Made, progress: Progress) -> Model:
+def _at_server(client: Client, made: Made, name: str | None, progress: Progress) -> Model:
     if isinstance(made.source, str):
-        return client.model(made.source)
-    return client.upload(made.source, progress)
+        return uploaded_model(client, made.source)
+    return client.upload(made.source, progress, name=name or made.name)
 
 
 def _inspected(client: Client, model: Model, json: bool) -> Model:
@@ -109,6 +113,7 @@ def _row(model: Model) -> tuple[str, ...]:
     found = model.inspection
     return (
         model.digest,
+        model.name or "",
         model.state.value,
         found.format.value if found else "",
         str(found.signature.parameters) if found else "",
@@ -119,6 +124,8 @@ def _row(model: Model) -> tuple[str, ...]:
 
 def _model_lines(model: Model) -> Iterator[str]:
     yield f"model       {model.digest}"
+    if model.name:
+        yield f"name        {model.name}"
     yield f"size        {shown_bytes(model.size_bytes)}"
     if model.inspection is None:
         return

@@ -72,6 +72,7 @@ def page(query: CompilationQuery) -> Flow[CompilationPage]:
 
 def make_query(
     state: JobState | None,
+    name: str | None,
     labels: Mapping[str, str | None],
     model: str | None,
     target: str | None,
@@ -85,6 +86,7 @@ def make_query(
     """
     given = {
         "state": state,
+        "name": name,
         "label": tuple(key if value is None else f"{key}={value}" for key, value in labels.items()),
         "model": model,
         "target": target,
@@ -118,6 +120,7 @@ def model_page(query: ModelQuery) -> Flow[ModelPage]:
 
 def make_model_query(
     state: ModelState | None,
+    name: str | None,
     model_format: ModelFormat | None,
     created_after: datetime | None,
     created_before: datetime | None,
@@ -129,6 +132,7 @@ def make_model_query(
     """
     given = {
         "state": state,
+        "name": name,
         "format": model_format,
         "created_after": created_after,
         "created_before": created_before,
