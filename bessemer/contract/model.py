@@ -55,7 +55,7 @@ class Model(Document):
 
     digest: Digest = Field(description="The SHA-256 of its bytes, by which it is addressed.")
     name: Name | None = Field(
-        default=None, description="From its first upload that had one: its file's name, or `name`."
+        default=None, description="From the first upload that had one; null if none had."
     )
     size_bytes: int = Field(description="Of the file.")
     state: ModelState = Field(description="A compilation need not wait for `ready`.")

@@ -131,8 +131,7 @@ class CompilationRequest(Document):
     )
     name: Name | None = Field(
         default=None,
-        description="What people call the compilation; by default its model's name. Up to 128 printable "
-        "characters.",
+        description="What people call the compilation: up to 128 printable characters. Null: its model's name.",
         examples=["resnet50"],
     )
     labels: dict[LabelKey, LabelValue] = Field(

@@ -248,7 +248,7 @@ def test_models_are_listed(server: str, client: Client, stagehand: Stagehand, mo
     client.upload(model)
     stagehand.inspect(DIGEST)
     ran = bessemer(server, "models", "--state", "ready", "--format", "pt2")
-    assert re.search(rf"{DIGEST}  ready  pt2 +7 +{len(MODEL)} B", ran.stdout)
+    assert re.search(rf"{DIGEST}  model +ready  pt2 +7 +{len(MODEL)} B", ran.stdout)
 
 
 def test_workers_are_listed_with_what_they_run(server: str, stagehand: Stagehand) -> None:
