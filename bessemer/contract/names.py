@@ -38,5 +38,5 @@ def as_name(text: str) -> str | None:
 
 def file_stem(name: str, target: str) -> str:
     """The start of a file's name for a compilation: its name and its target."""
-    safe = _UNSAFE_IN_FILES.sub("-", name).lstrip(".-").encode()[:MAX_STEM_BYTES].decode(errors="ignore")
+    safe = _UNSAFE_IN_FILES.sub("-", name).strip(".-").encode()[:MAX_STEM_BYTES].decode(errors="ignore")
     return f"{safe}-{_UNSAFE_IN_FILES.sub('-', target)}".lstrip("-")

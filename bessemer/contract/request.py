@@ -131,7 +131,7 @@ class CompilationRequest(Document):
     )
     name: Name | None = Field(
         default=None,
-        description="What people call the compilation: up to 128 printable characters. Null: its model's name.",
+        description="What people call it: up to 128 printable characters. Null: its model's name.",
         examples=["resnet50"],
     )
     labels: dict[LabelKey, LabelValue] = Field(

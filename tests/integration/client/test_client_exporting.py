@@ -12,6 +12,7 @@ import torch
 from bessemer.cli.entries import make_model
 from bessemer.client.exporting import save_module, torch_kind
 from bessemer.client.inputs import Inputs
+from bessemer.client.naming import name_of_model
 from bessemer.contract.tensor import DType, InputSpec
 from bessemer.errors import ExportError, InvalidArgumentError
 
@@ -244,3 +245,9 @@ def test_a_gates_own_inputs_and_dimensions_stand_before_the_functions(
     file.write_text(f"import torch\ndef export():\n    return torch.nn.Linear(4, 2), {returned}\n")
     made = make_model(f"{file}:export", tmp_path, inputs, {"rows": "1..8"})
     assert (list(map(str, made.inputs)), str(made.dimensions["rows"])) == (["input=rowsx4:float32"], "1..8")
+
+
+def test_a_module_is_called_by_its_class() -> None:
+    graph, script = torch.fx.symbolic_trace(Net().eval()), torch.jit.script(Net())
+    program = torch.export.export(Net(), (X, SHIFT))
+    assert [name_of_model(model) for model in (Net(), graph, script, program)] == ["Net", "Net", "Net", None]
