@@ -174,6 +174,9 @@ def file_upload(description: str, file: str, address: str, method: str = "POST")
 
 ACCEPTED = 202
 NOT_MODIFIED = {"description": "The client has it: `If-None-Match` holds."}
+LOOKUP = (ErrorCode.NOT_FOUND, ErrorCode.ID_AMBIGUOUS, ErrorCode.REQUEST_INVALID)
+"""Of a route whose address names a compilation, an invocation or a model."""
+
 EVERYWHERE = (ErrorCode.INTERNAL, ErrorCode.UNAVAILABLE)
 
 

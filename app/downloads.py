@@ -9,6 +9,7 @@ from fastapi.responses import Response, StreamingResponse
 from app.problems import RefusalError
 from app.ranges import ByteRange, RangeNotSatisfiableError, not_modified, requested_range
 from app.service import Service
+from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.job import Artifact
 from bessemer.contract.problem import ErrorCode, make_problem
 
@@ -19,15 +20,23 @@ CONTENT_SECURITY_POLICY = (
 )
 
 
-def artifact_response(service: Service, request: Request, artifact: Artifact) -> Response:
+def artifact_response(
+    service: Service, request: Request, artifact: Artifact, stem: str | None = None
+) -> Response:
     """The artifact, the asked-for part of it, or the word that the client has it. Blocks.
+
+    Args:
+        service: where it is.
+        request: for it.
+        artifact: which.
+        stem: the start of the name under which a browser saves it; by default it keeps its own name.
 
     Raises:
         RefusalError: 416 for a range that holds no byte.
         BlobMissingError: the artifact's bytes were deleted.
     """
     etag = f'"{artifact.digest}"'
-    headers = _headers(artifact, etag)
+    headers = _headers(artifact, etag, stem)
     if not_modified(request.headers.get("if-none-match"), etag):
         return Response(status_code=304, headers=headers)
     part = _part(request, etag, artifact)
@@ -76,20 +85,28 @@ def _body(
     return StreamingResponse(chunks, status, headers, media_type=artifact.media_type)
 
 
-def _headers(artifact: Artifact, etag: str) -> dict[str, str]:
+def _headers(artifact: Artifact, etag: str, stem: str | None) -> dict[str, str]:
     return {
         "ETag": etag,
         "Accept-Ranges": "bytes",
         "Cache-Control": "private, no-cache",
-        "Content-Disposition": _disposition(artifact),
+        "Content-Disposition": _disposition(artifact, stem),
         "Content-Security-Policy": CONTENT_SECURITY_POLICY,
         "X-Content-Type-Options": "nosniff",
     }
 
 
-def _disposition(artifact: Artifact) -> str:
+def _file_name(artifact: Artifact, stem: str | None) -> str:
+    """``mlp-host.tar.zst`` for the bundle, ``mlp-host-report.html`` for another file."""
+    name = artifact.name.rpartition("/")[2]
+    if stem is None:
+        return name
+    return f"{stem}{ARCHIVE.removeprefix('bundle')}" if name == ARCHIVE else f"{stem}-{name}"
+
+
+def _disposition(artifact: Artifact, stem: str | None) -> str:
     """Shown where a browser can show it, else saved; the name is escaped, whatever it holds."""
     kind = "inline" if artifact.media_type.partition(";")[0] in INLINE_MEDIA_TYPES else "attachment"
-    name = artifact.name.rpartition("/")[2]
+    name = _file_name(artifact, stem)
     plain = "".join(c if c.isascii() and c.isprintable() and c not in '"\\%' else "_" for c in name)
     return f"{kind}; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"

@@ -21,6 +21,7 @@ from app.service import Service
 from app.uploads import receive_model, refuse_if_too_large
 from app.validation import not_json
 from bessemer.contract.base import is_digest
+from bessemer.contract.names import name_of_file
 from bessemer.contract.problem import ErrorCode, FieldError
 from bessemer.store.errors import DigestMismatchError
 
@@ -56,18 +57,22 @@ async def _as_json(request: Request, boundary: bytes) -> Request:
 
 async def _read(service: Service, form: Form) -> dict[str, Any]:
     digest: str | None = None
+    name: str | None = None
     document: dict[str, Any] | None = None
     async for part in form.parts():
         if part.name == MODEL and digest is None:
             promised = document.get("model") if document else None
             expected = promised if is_digest(promised) else None
-            digest = (await receive_model(service, part.chunks, expected))[0].digest
+            name = name_of_file(part.file or "")
+            digest = (await receive_model(service, part.chunks, expected, name))[0].digest
         elif part.name == REQUEST and document is None:
             document = await _document(part)
         else:
             raise _invalid(part.name[:64] or "body", f"a form has one `{MODEL}` and one `{REQUEST}`")
     if digest is None or document is None:
         raise _invalid(MODEL if digest is None else REQUEST, "required: the form does not have it")
+    if name is not None:
+        document.setdefault("name", name)
     named = document.setdefault("model", digest)
     if is_digest(named) and named != digest:
         raise DigestMismatchError(named, digest)
@@ -121,7 +126,8 @@ FORM: dict[str, Any] = {
                 "schema": {
                     "type": "object",
                     "description": "The model and what to make of it, in either order. What `request` names "
-                    "as `model` may be left out. The model is kept where the request is refused.",
+                    "as `model` may be left out. The file's name is the model's and the compilation's name, "
+                    "unless `request` has a `name`. The model is kept where the request is refused.",
                     "required": [MODEL, REQUEST],
                     "properties": {
                         MODEL: {"type": "string", "format": "binary", "description": "The model's file."},

@@ -7,20 +7,29 @@ from fastapi import Depends, Path
 from app import documentation
 from app.problems import refuse
 from app.service import ServiceDep
-from app.subjects import is_job_id
+from app.shortened import hint, look_up
+from app.subjects import is_job_prefix
 from bessemer.contract.job import Artifact, Compilation
 from bessemer.contract.problem import ErrorCode
+from bessemer.telemetry.logs import add_log_fields
 
 
 def _compilation(
     service: ServiceDep,
     job_id: Annotated[
-        str, Path(alias="id", description="The compilation's id.", examples=[documentation.COMPILATION.id])
+        str,
+        Path(
+            alias="id",
+            description="The compilation's id, or enough of its first characters (at least 4).",
+            examples=[documentation.COMPILATION.id],
+        ),
     ],
 ) -> Compilation:
-    job = service.store.jobs.get(job_id) if is_job_id(job_id) else None
+    jobs = service.store.jobs
+    job = look_up("compilation", job_id, jobs.get, jobs.starting) if is_job_prefix(job_id) else None
     if job is None:
-        raise refuse(ErrorCode.NOT_FOUND, f"There is no compilation '{job_id[:64]}'.")
+        raise refuse(ErrorCode.NOT_FOUND, f"There is no compilation '{job_id[:64]}'.{hint(job_id)}")
+    add_log_fields(job=job.id)
     return job
 
 

@@ -37,6 +37,7 @@ def boundary_of(content_type: str) -> bytes | None:
 @dataclass(frozen=True)
 class _Begin:
     name: str
+    file: str | None
 
 
 class _End:
@@ -48,9 +49,10 @@ _Event = _Begin | bytes | _End
 
 @dataclass(frozen=True)
 class Part:
-    """A field of a form, the content of which is read before the next one."""
+    """A field of a form, with the name of its file if it has one. Its content is read before the next one."""
 
     name: str
+    file: str | None
     chunks: AsyncIterator[bytes]
 
 
@@ -65,6 +67,7 @@ class Form:
         self._events: deque[_Event] = deque()
         self._header = ["", ""]
         self._name = ""
+        self._file: str | None = None
         self._begun = False
         self._over = False
         callbacks: MultipartCallbacks = {
@@ -72,7 +75,7 @@ class Form:
             "on_header_field": lambda data, start, end: self._extend_header(0, data[start:end]),
             "on_header_value": lambda data, start, end: self._extend_header(1, data[start:end]),
             "on_header_end": self._end_header,
-            "on_headers_finished": lambda: self._events.append(_Begin(self._name)),
+            "on_headers_finished": lambda: self._events.append(_Begin(self._name, self._file)),
             "on_part_data": lambda data, start, end: self._events.append(bytes(data[start:end])),
             "on_part_end": lambda: self._events.append(_End()),
             "on_end": self._end,
@@ -86,7 +89,7 @@ class Form:
         """The parts in their order; what is left of one is skipped when the next is asked for."""
         while (event := await self._next()) is not None:
             if isinstance(event, _Begin):
-                yield Part(event.name, self._content())
+                yield Part(event.name, event.file, self._content())
 
     async def _content(self) -> AsyncIterator[bytes]:
         while isinstance(event := await self._next(), bytes):
@@ -110,7 +113,7 @@ class Form:
 
     def _begin_part(self) -> None:
         self._begun = True
-        self._name, self._header = "", ["", ""]
+        self._name, self._file, self._header = "", None, ["", ""]
 
     def _extend_header(self, which: int, data: bytes) -> None:
         self._header[which] += data.decode("latin-1")
@@ -118,7 +121,10 @@ class Form:
     def _end_header(self) -> None:
         field, value = self._header
         if field.lower() == "content-disposition":
-            self._name = parse_options_header(value)[1].get(b"name", b"").decode(errors="replace")
+            options = parse_options_header(value)[1]
+            self._name = options.get(b"name", b"").decode(errors="replace")
+            file = options.get(b"filename")
+            self._file = None if file is None else file.decode(errors="replace")
         self._header = ["", ""]
 
     def _end(self) -> None:

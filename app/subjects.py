@@ -1,9 +1,11 @@
 """What a request is about, for the lines that are logged while it is answered."""
 
+import re
+
 from fastapi import Request
 from pydantic import TypeAdapter, ValidationError
 
-from bessemer.contract.base import Digest, JobId
+from bessemer.contract.base import JOB_PREFIX_PATTERN, Digest, JobId
 from bessemer.telemetry.logs import add_log_fields
 
 _JOB_ID: TypeAdapter[str] = TypeAdapter(JobId)
@@ -19,6 +21,11 @@ async def name_subjects(request: Request) -> None:
         add_log_fields(invocation=named["invocation"])
     if _is(_DIGEST, named.get("digest")):
         add_log_fields(model=named["digest"])
+
+
+def is_job_prefix(text: str | None) -> bool:
+    """Whether a text can be an id, or the start of one."""
+    return text is not None and re.fullmatch(JOB_PREFIX_PATTERN, text) is not None
 
 
 def is_job_id(text: str | None) -> bool:

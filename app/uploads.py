@@ -17,7 +17,7 @@ from bessemer.telemetry.logs import add_log_fields
 
 
 async def receive_model(
-    service: Service, chunks: AsyncIterator[bytes], expected: Digest | None
+    service: Service, chunks: AsyncIterator[bytes], expected: Digest | None, name: str | None = None
 ) -> tuple[Model, bool]:
     """Store a model and have it inspected.
 
@@ -25,6 +25,7 @@ async def receive_model(
         service: where to.
         chunks: the file.
         expected: the digest that was promised, if any.
+        name: of the model, unless it has one.
 
     Returns:
         The model, and whether it is new.
@@ -42,7 +43,7 @@ async def receive_model(
     except ClientDisconnect as error:
         raise refuse(ErrorCode.UPLOAD_INCOMPLETE, "The connection ended before the body did.") from error
     add_log_fields(model=blob.digest)
-    return await run_in_threadpool(_register, service, blob)
+    return await run_in_threadpool(_register, service, blob, name)
 
 
 def refuse_if_too_large(
@@ -58,11 +59,11 @@ def refuse_if_too_large(
         raise refuse(code, f"The body has {declared[:20]} bytes; {limit_bytes} are accepted.")
 
 
-def _register(service: Service, blob: Blob) -> tuple[Model, bool]:
+def _register(service: Service, blob: Blob, name: str | None) -> tuple[Model, bool]:
     models = service.store.models
     created = models.get(blob.digest) is None
     again = models.inspect_again(blob.digest)
-    model = models.add(blob.digest, blob.size_bytes, DEFAULT_TENANT)
+    model = models.add(blob.digest, blob.size_bytes, DEFAULT_TENANT, name)
     if (created or again) and model.state is ModelState.INSPECTING:
         service.try_enqueue_inspection(blob.digest)
     return model, created

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Request, Response
 
 from app import documentation
 from app.accept import prefers_html
-from app.documentation import Responses, answer, described, problems
+from app.documentation import LOOKUP, Responses, answer, described, problems
 from app.downloads import artifact_response
 from app.lookup import CompilationDep, named_artifact
 from app.service import ServiceDep
@@ -29,7 +29,7 @@ DOWNLOAD = (
     | described(206, "The range that was asked for.", BINARY)
     | NOT_MODIFIED
 )
-ARTIFACT_PROBLEMS = problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID, ErrorCode.RANGE_NOT_SATISFIABLE)
+ARTIFACT_PROBLEMS = problems(*LOOKUP, ErrorCode.RANGE_NOT_SATISFIABLE)
 REPORT_RESPONSE: Responses = {
     200: {
         "description": "The report: HTML where `Accept` prefers it, else JSON.",
@@ -52,7 +52,7 @@ ARTIFACTS_EXAMPLE = ArtifactList(
         "The artifacts; none while the compilation runs.",
         ARTIFACTS_EXAMPLE,
     )
-    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
+    | problems(*LOOKUP),
 )
 async def list_artifacts(job: CompilationDep) -> ArtifactList:
     """Names, sizes and digests."""
@@ -67,20 +67,18 @@ async def list_artifacts(job: CompilationDep) -> ArtifactList:
 )
 def get_artifact(service: ServiceDep, request: Request, job: CompilationDep, name: ArtifactName) -> Response:
     """Its bytes, with the digest as `ETag`. Takes `Range`, `If-Range` and `If-None-Match`."""
-    return artifact_response(service, request, named_artifact(job, name))
+    return artifact_response(service, request, named_artifact(job, name), job.file_stem)
 
 
 @router.head(
     "/{id}/artifacts/{name:path}",
     summary="Read an artifact's size and digest",
     response_class=Response,
-    responses=described(200, "The headers of the download.")
-    | NOT_MODIFIED
-    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
+    responses=described(200, "The headers of the download.") | NOT_MODIFIED | problems(*LOOKUP),
 )
 def head_artifact(service: ServiceDep, request: Request, job: CompilationDep, name: ArtifactName) -> Response:
     """What `GET` would send, without the bytes."""
-    return artifact_response(service, request, named_artifact(job, name))
+    return artifact_response(service, request, named_artifact(job, name), job.file_stem)
 
 
 @router.get(
@@ -96,6 +94,6 @@ def get_report(service: ServiceDep, request: Request, job: CompilationDep) -> Re
     """
     has_page = any(artifact.name == REPORT_PAGE for artifact in job.artifacts)
     name = REPORT_PAGE if has_page and prefers_html(request.headers.get("accept")) else REPORT
-    response = artifact_response(service, request, named_artifact(job, name))
+    response = artifact_response(service, request, named_artifact(job, name), job.file_stem)
     response.headers["Vary"] = "Accept"
     return response

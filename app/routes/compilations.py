@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from app import documentation
-from app.documentation import problems
+from app.documentation import LOOKUP, problems
 from app.downloads import artifact_response, text_response
 from app.lookup import CompilationDep, named_artifact
 from app.polling import cancellation
@@ -34,8 +34,7 @@ def list_compilations(service: ServiceDep, query: Annotated[CompilationQuery, Qu
 @router.get(
     "/{id}",
     summary="Read a compilation",
-    responses=documentation.answer(200, "The compilation.", documentation.COMPILATION)
-    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
+    responses=documentation.answer(200, "The compilation.", documentation.COMPILATION) | problems(*LOOKUP),
 )
 def get_compilation(service: ServiceDep, job: CompilationDep) -> Compilation:
     """Where it is, what it found, and what it made."""
@@ -49,7 +48,7 @@ def get_compilation(service: ServiceDep, job: CompilationDep) -> Compilation:
     responses=documentation.described(
         200, "The log, as text.", {"text/plain": {"schema": {"type": "string"}}}
     )
-    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
+    | problems(*LOOKUP),
 )
 def get_logs(service: ServiceDep, request: Request, job: CompilationDep) -> Response:
     """The end of it while it runs, a second late at most; the whole once it has ended.
@@ -57,7 +56,7 @@ def get_logs(service: ServiceDep, request: Request, job: CompilationDep) -> Resp
     Of a compilation that was cancelled, the end is all that is kept.
     """
     if any(artifact.name == LOG for artifact in job.artifacts):
-        return artifact_response(service, request, named_artifact(job, LOG))
+        return artifact_response(service, request, named_artifact(job, LOG), job.file_stem)
     return text_response(service.store.logs.read(job.id))
 
 
@@ -65,8 +64,7 @@ def get_logs(service: ServiceDep, request: Request, job: CompilationDep) -> Resp
     "/{id}",
     status_code=204,
     summary="Delete a compilation",
-    responses=documentation.described(204, "It is deleted.")
-    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID, ErrorCode.STATE_CONFLICT),
+    responses=documentation.described(204, "It is deleted.") | problems(*LOOKUP, ErrorCode.STATE_CONFLICT),
 )
 def delete_compilation(service: ServiceDep, job: CompilationDep) -> None:
     """With its events, artifacts and invocations, once it has ended; cancel it first where it has not."""
@@ -80,7 +78,7 @@ def delete_compilation(service: ServiceDep, job: CompilationDep) -> None:
     summary="Cancel a compilation",
     responses=documentation.answer(200, "It is cancelled.", documentation.CANCELLED)
     | documentation.answer(202, "It runs, and was asked to stop.", documentation.RUNNING)
-    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID, ErrorCode.STATE_CONFLICT),
+    | problems(*LOOKUP, ErrorCode.STATE_CONFLICT),
 )
 def cancel_compilation(service: ServiceDep, response: Response, job: CompilationDep) -> Compilation:
     """A queued compilation is cancelled at once, a running one within a second or so."""

@@ -7,11 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from app.documentation import described, problems
+from app.documentation import LOOKUP, described, problems
 from app.following import follow
 from app.lookup import CompilationDep
 from app.service import ServiceDep
-from bessemer.contract.problem import ErrorCode
 
 router = APIRouter(prefix="/v1/compilations", tags=["compilations"])
 
@@ -51,7 +50,7 @@ STREAM: dict[str, Any] = {
     summary="Follow a compilation",
     response_class=EventSourceResponse,
     responses=described(200, "Each has the event's `seq` as id, its type, and its document as data.", STREAM)
-    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
+    | problems(*LOOKUP),
 )
 async def follow_compilation(
     service: ServiceDep, job: CompilationDep, last_event_id: LastEventId = 0

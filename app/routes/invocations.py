@@ -1,6 +1,7 @@
 """Running a compiled library: inputs up, outputs and times down."""
 
 from contextlib import aclosing
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -8,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from app import documentation
-from app.documentation import problems
+from app.documentation import LOOKUP, problems
 from app.downloads import artifact_response
 from app.idempotency import IdempotencyKey, resource_id
 from app.lookup import CompilationDep
@@ -16,7 +17,8 @@ from app.polling import cancellation, look_again
 from app.problems import refuse
 from app.routes.artifacts import ARTIFACT_PROBLEMS, DOWNLOAD, NOT_MODIFIED
 from app.service import Service, ServiceDep
-from app.subjects import is_job_id
+from app.shortened import hint, look_up
+from app.subjects import is_job_prefix
 from app.uploads import refuse_if_too_large
 from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.base import DEFAULT_TENANT, JobId
@@ -52,13 +54,22 @@ def _invocation(
     job: CompilationDep,
     invocation_id: Annotated[
         str,
-        Path(alias="invocation", description="The invocation's id.", examples=[documentation.INVOCATION.id]),
+        Path(
+            alias="invocation",
+            description="The invocation's id, or enough of its first characters (at least 4).",
+            examples=[documentation.INVOCATION.id],
+        ),
     ],
 ) -> Invocation:
-    found = service.store.invocations.get(invocation_id) if is_job_id(invocation_id) else None
+    invocations = service.store.invocations
+    starting = partial(invocations.starting, job.id)
+    found = None
+    if is_job_prefix(invocation_id):
+        found = look_up("invocation", invocation_id, invocations.get, starting)
     if found is None or found.compilation != job.id:
-        detail = f"Compilation {job.id} has no invocation '{invocation_id[:64]}'."
+        detail = f"Compilation {job.id} has no invocation '{invocation_id[:64]}'.{hint(invocation_id)}"
         raise refuse(ErrorCode.NOT_FOUND, detail)
+    add_log_fields(invocation=found.id)
     return found
 
 
@@ -74,6 +85,7 @@ InvocationDep = Annotated[Invocation, Depends(_invocation)]
     )
     | problems(
         ErrorCode.NOT_FOUND,
+        ErrorCode.ID_AMBIGUOUS,
         ErrorCode.STATE_CONFLICT,
         ErrorCode.IDEMPOTENCY_CONFLICT,
         ErrorCode.INPUTS_TOO_LARGE,
@@ -109,7 +121,7 @@ async def invoke_library(
     "",
     summary="List the invocations of a compilation, newest first",
     responses=documentation.answer(200, "A page of invocations.", documentation.INVOCATIONS)
-    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
+    | problems(*LOOKUP),
 )
 def list_invocations(
     service: ServiceDep,
@@ -123,8 +135,7 @@ def list_invocations(
 @router.get(
     "/{invocation}",
     summary="Read an invocation",
-    responses=documentation.answer(200, "The invocation.", documentation.INVOCATION)
-    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
+    responses=documentation.answer(200, "The invocation.", documentation.INVOCATION) | problems(*LOOKUP),
 )
 async def get_invocation(response: Response, invocation: InvocationDep) -> Invocation:
     """Its state; then times and outputs, or a problem."""
@@ -139,22 +150,24 @@ async def get_invocation(response: Response, invocation: InvocationDep) -> Invoc
     response_class=Response,
     responses=DOWNLOAD | ARTIFACT_PROBLEMS,
 )
-def get_outputs(service: ServiceDep, request: Request, invocation: InvocationDep) -> Response:
+def get_outputs(
+    service: ServiceDep, request: Request, job: CompilationDep, invocation: InvocationDep
+) -> Response:
     """An `.npz` file, with its digest as `ETag`. Takes `Range`, `If-Range` and `If-None-Match`."""
-    return artifact_response(service, request, _outputs(invocation))
+    return artifact_response(service, request, _outputs(invocation), job.file_stem)
 
 
 @router.head(
     "/{invocation}/outputs",
     summary="Read the outputs' size and digest",
     response_class=Response,
-    responses=documentation.described(200, "The headers of the download.")
-    | NOT_MODIFIED
-    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
+    responses=documentation.described(200, "The headers of the download.") | NOT_MODIFIED | problems(*LOOKUP),
 )
-def head_outputs(service: ServiceDep, request: Request, invocation: InvocationDep) -> Response:
+def head_outputs(
+    service: ServiceDep, request: Request, job: CompilationDep, invocation: InvocationDep
+) -> Response:
     """What `GET` would send, without the bytes."""
-    return artifact_response(service, request, _outputs(invocation))
+    return artifact_response(service, request, _outputs(invocation), job.file_stem)
 
 
 @router.post(
@@ -163,7 +176,7 @@ def head_outputs(service: ServiceDep, request: Request, invocation: InvocationDe
     summary="Cancel an invocation",
     responses=documentation.answer(200, "It is cancelled.", documentation.CANCELLED_INVOCATION)
     | documentation.answer(202, "It runs, and was asked to stop.", documentation.RUNNING_INVOCATION)
-    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID, ErrorCode.STATE_CONFLICT),
+    | problems(*LOOKUP, ErrorCode.STATE_CONFLICT),
 )
 def cancel_invocation(service: ServiceDep, response: Response, invocation: InvocationDep) -> Invocation:
     """A queued invocation is cancelled at once, a running one within a second or so."""

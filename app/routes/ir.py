@@ -5,20 +5,19 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Response
 
 from app import documentation
-from app.documentation import described, problems
+from app.documentation import LOOKUP, described, problems
 from app.downloads import CONTENT_SECURITY_POLICY
 from app.lookup import CompilationDep
 from app.service import ServiceDep
 from app.snapshots import named_step, read_listing, read_text
 from bessemer.contract.ir import IrListing
-from bessemer.contract.problem import ErrorCode
 
 router = APIRouter(prefix="/v1/compilations", tags=["artifacts"])
 
 HEADERS = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": CONTENT_SECURITY_POLICY}
 MEDIA_TYPE = "text/plain; charset=utf-8"
 PLAIN: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
-REFUSALS = problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID)
+REFUSALS = problems(*LOOKUP)
 
 StepNumber = Annotated[int, Path(ge=0, lt=1 << 31, description="A `step` of the list.", examples=[0])]
 

@@ -6,17 +6,35 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from app import documentation
-from app.documentation import problems
+from app.documentation import LOOKUP, problems
 from app.problems import refuse
 from app.service import Service, ServiceDep
+from app.shortened import look_up
 from app.uploads import receive_model, refuse_if_too_large
-from bessemer.contract.base import Digest
+from bessemer.contract.base import Digest, DigestPrefix
 from bessemer.contract.listing import ModelQuery
 from bessemer.contract.model import Model, ModelPage
+from bessemer.contract.names import Name
 from bessemer.contract.problem import ErrorCode
+from bessemer.telemetry.logs import add_log_fields
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
+UploadName = Annotated[
+    Name | None,
+    Query(
+        description="What people call the model; kept from its first upload that has one.", examples=["mlp"]
+    ),
+]
+PathPrefix = Annotated[
+    DigestPrefix,
+    Path(
+        alias="digest",
+        description="The file's SHA-256 in lower-case hexadecimal, or enough of its first "
+        "characters (at least 4).",
+        examples=[documentation.MODEL.digest],
+    ),
+]
 PathDigest = Annotated[
     Digest,
     Path(description="The file's SHA-256 in lower-case hexadecimal.", examples=[documentation.MODEL.digest]),
@@ -42,13 +60,19 @@ UPLOADED = {
     responses=UPLOADED | problems(*UPLOAD_PROBLEMS),
     openapi_extra=documentation.file_upload(MODEL_FILE, "mlp.pt2", "/v1/models/DIGEST", "PUT"),
 )
-async def put_model(service: ServiceDep, request: Request, response: Response, digest: PathDigest) -> Model:
+async def put_model(
+    service: ServiceDep,
+    request: Request,
+    response: Response,
+    digest: PathDigest,
+    name: UploadName = None,
+) -> Model:
     """Store a file whose SHA-256 is known; ask with `HEAD` first whether it is needed at all.
 
     Its state is `inspecting` until a worker has read its format and signature. A model that was rejected
     for a reason that need not come again, such as a lost worker, is inspected once more.
     """
-    return await _receive(service, request, response, digest)
+    return await _receive(service, request, response, digest, name)
 
 
 @router.post(
@@ -64,12 +88,14 @@ async def put_model(service: ServiceDep, request: Request, response: Response, d
     ),
     openapi_extra=documentation.file_upload(MODEL_FILE, "mlp.pt2", "/v1/models"),
 )
-async def post_model(service: ServiceDep, request: Request, response: Response) -> Model:
+async def post_model(
+    service: ServiceDep, request: Request, response: Response, name: UploadName = None
+) -> Model:
     """Store a file; the answer names its digest.
 
     Its state is `inspecting` until a worker has read its format and signature.
     """
-    return await _receive(service, request, response, None)
+    return await _receive(service, request, response, None, name)
 
 
 @router.get(
@@ -86,50 +112,52 @@ def list_models(service: ServiceDep, query: Annotated[ModelQuery, Query()]) -> M
 @router.get(
     "/{digest}",
     summary="Read a model's state and signature",
-    responses=documentation.answer(200, "The model.", documentation.MODEL)
-    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
+    responses=documentation.answer(200, "The model.", documentation.MODEL) | problems(*LOOKUP),
 )
-def get_model(service: ServiceDep, digest: PathDigest) -> Model:
+def get_model(service: ServiceDep, prefix: PathPrefix) -> Model:
     """The state is `inspecting`, then `ready` with what was found, or `rejected` with a problem."""
-    return _found(service, digest)
+    return _found(service, prefix)
 
 
 @router.head(
     "/{digest}",
     summary="Ask whether a model is there",
     response_class=Response,
-    responses=documentation.described(200, "It is there.")
-    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
+    responses=documentation.described(200, "It is there.") | problems(*LOOKUP),
 )
-def head_model(service: ServiceDep, digest: PathDigest) -> Response:
+def head_model(service: ServiceDep, prefix: PathPrefix) -> Response:
     """200 where the model need not be uploaded, else 404."""
-    return Response(_found(service, digest).model_dump_json(), media_type="application/json")
+    return Response(_found(service, prefix).model_dump_json(), media_type="application/json")
 
 
 @router.delete(
     "/{digest}",
     status_code=204,
     summary="Delete a model",
-    responses=documentation.described(204, "It is deleted.")
-    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID, ErrorCode.MODEL_IN_USE),
+    responses=documentation.described(204, "It is deleted.") | problems(*LOOKUP, ErrorCode.MODEL_IN_USE),
 )
-def delete_model(service: ServiceDep, digest: PathDigest) -> None:
+def delete_model(service: ServiceDep, prefix: PathPrefix) -> None:
     """Refused while a compilation that has not ended needs it; those that have ended stay as they are."""
+    digest = _found(service, prefix).digest
     if not service.store.removal.delete_model(digest):
         raise refuse(ErrorCode.NOT_FOUND, f"No model has the digest {digest}.")
 
 
-async def _receive(service: Service, request: Request, response: Response, expected: Digest | None) -> Model:
+async def _receive(
+    service: Service, request: Request, response: Response, expected: Digest | None, name: str | None
+) -> Model:
     refuse_if_too_large(request, service.settings.max_upload_bytes)
     async with aclosing(request.stream()) as chunks:
-        model, created = await receive_model(service, chunks, expected)
+        model, created = await receive_model(service, chunks, expected, name)
     response.status_code = 201 if created else 200
     response.headers["Location"] = f"/v1/models/{model.digest}"
     return model
 
 
-def _found(service: Service, digest: Digest) -> Model:
-    model = service.store.models.get(digest)
+def _found(service: Service, prefix: str) -> Model:
+    models = service.store.models
+    model = look_up("model", prefix, models.get, models.starting)
     if model is None:
-        raise refuse(ErrorCode.NOT_FOUND, f"No model has the digest {digest}.")
+        raise refuse(ErrorCode.NOT_FOUND, f"No model has the digest {prefix}.")
+    add_log_fields(model=model.digest)
     return model

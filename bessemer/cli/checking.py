@@ -9,6 +9,7 @@ from bessemer.cli.options import (
     InputsOption,
     LabelsOption,
     ModelArgument,
+    NameOption,
     NoWaitOption,
     TargetOption,
     read_draft,
@@ -39,6 +40,7 @@ def check(
     inputs: InputsOption = None,
     dimensions: DimensionsOption = None,
     options: FieldsOption = None,
+    name: NameOption = None,
     labels: LabelsOption = None,
     json: JsonOption = False,
     no_wait: NoWaitOption = False,
@@ -50,7 +52,7 @@ def check(
     """
     console = errors if json else results
     with connected(url) as client:
-        draft = read_draft(target, inputs, options, labels, dimensions).until(Stage.TRANSLATE)
+        draft = read_draft(target, inputs, options, labels, dimensions, name).until(Stage.TRANSLATE)
         if no_wait:
             client.require_worker(draft.request)
         job = submitted(client, model, draft, console)

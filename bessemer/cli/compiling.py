@@ -17,6 +17,7 @@ from bessemer.cli.options import (
     InputsOption,
     LabelsOption,
     ModelArgument,
+    NameOption,
     NoWaitOption,
     TargetOption,
     read_draft,
@@ -61,6 +62,7 @@ def compile_model(
     inputs: InputsOption = None,
     dimensions: DimensionsOption = None,
     options: FieldsOption = None,
+    name: NameOption = None,
     labels: LabelsOption = None,
     output: Annotated[
         Path | None,
@@ -82,7 +84,7 @@ def compile_model(
     """Compile a model for a target and wait for the verified library."""
     console = errors if json else results
     with connected(url) as client:
-        draft = read_draft(target, inputs, options, labels, dimensions)
+        draft = read_draft(target, inputs, options, labels, dimensions, name)
         if output is not None:
             _check_output(output, draft.request, force)
         if no_wait:

@@ -6,15 +6,16 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bessemer.cli.output import errors, tell
 from bessemer.client.exporting import Modules, save_module, torch_kind
 from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs, named_specs, ranges_of
-from bessemer.contract.base import is_digest
+from bessemer.contract.base import is_digest_prefix
 from bessemer.contract.dynamic import DimensionRange
+from bessemer.contract.names import as_name, name_of_file
 from bessemer.contract.tensor import InputSpec
 from bessemer.errors import BessemerError, ExportError, InvalidArgumentError
 
@@ -28,9 +29,13 @@ MODULE_WITH_INPUTS = "(module, {'x': (1, 784)})"
 
 @dataclass(frozen=True)
 class Made:
-    """A model's file or digest, and what the request must name: no inputs where the file has them."""
+    """A model's file or digest, and what the request must name: no inputs where the file has them.
+
+    ``name`` is what the model is called; a digest has no name here.
+    """
 
     source: Path | str
+    name: str | None = None
     inputs: tuple[InputSpec, ...] = ()
     dimensions: Mapping[str, DimensionRange] = field(default_factory=dict)
 
@@ -50,18 +55,28 @@ def model_at_hand(model: str, inputs: Inputs = (), dimensions: Dimensions = NO_D
     if is_entry(model):
         tell(errors, f"making the model of {model}")
         with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
-            yield make_model(model, Path(folder), inputs, dimensions)
+            made = make_model(model, Path(folder), inputs, dimensions)
+            yield replace(made, name=_entry_name(model))
         return
     if model.endswith(PYTHON):
         raise InvalidArgumentError(f"{model} is Python: name its function that makes the model, {model}:NAME")
-    uploaded = is_digest(model) and not Path(model).exists()
-    yield Made(model if uploaded else Path(model), named_specs(inputs), ranges_of(dimensions))
+    specs, ranges = named_specs(inputs), ranges_of(dimensions)
+    if is_digest_prefix(model) and not Path(model).exists():
+        yield Made(model, inputs=specs, dimensions=ranges)
+    else:
+        yield Made(Path(model), name_of_file(Path(model).name), specs, ranges)
 
 
 def is_entry(model: str) -> bool:
     """Whether a model is named as a function of a Python file, and not as a file."""
     file, colon, _ = model.rpartition(":")
     return bool(colon) and file.endswith(PYTHON) and not Path(model).exists()
+
+
+def _entry_name(entry: str) -> str | None:
+    """``net.export`` of ``models/net.py:export``."""
+    file, _, function = entry.rpartition(":")
+    return as_name(f"{Path(file).stem}.{function}")
 
 
 def make_model(entry: str, folder: Path, inputs: Inputs = (), dimensions: Dimensions = NO_DIMENSIONS) -> Made:
@@ -87,7 +102,8 @@ def make_model(entry: str, folder: Path, inputs: Inputs = (), dimensions: Dimens
             inputs, dimensions = own_inputs, {**own_dimensions, **dimensions}
         if torch_kind(model) is not None:
             return _saved(entry, model, folder, inputs, dimensions)
-        return Made(_file(entry, model, folder), named_specs(inputs), ranges_of(dimensions))
+        file = _file(entry, model, folder)
+        return Made(file, inputs=named_specs(inputs), dimensions=ranges_of(dimensions))
 
 
 def _saved(entry: str, module: Any, folder: Path, inputs: Inputs, dimensions: Dimensions) -> Made:
@@ -95,7 +111,7 @@ def _saved(entry: str, module: Any, folder: Path, inputs: Inputs, dimensions: Di
         ways = f"return it as {MODULE_WITH_INPUTS}, or name them with --input x=1x784"
         raise InvalidArgumentError(f"{entry} returned a module without its inputs: {ways}")
     exported = save_module(module, inputs, folder, dimensions)
-    return Made(exported.path, exported.inputs, ranges_of(dimensions))
+    return Made(exported.path, inputs=exported.inputs, dimensions=ranges_of(dimensions))
 
 
 def _file(entry: str, model: Any, folder: Path) -> Path:

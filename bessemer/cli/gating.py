@@ -78,6 +78,10 @@ def gate(
         list[str] | None,
         typer.Option("--option", metavar="KEY=VALUE", envvar=f"{PREFIX}_OPTIONS", help="As for compile."),
     ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", envvar=f"{PREFIX}_NAME", help="As for compile."),
+    ] = None,
     labels: Annotated[
         list[str] | None,
         typer.Option("--label", metavar="KEY=VALUE", envvar=f"{PREFIX}_LABELS", help="As for compile."),
@@ -133,7 +137,7 @@ def gate(
     bounds = Bounds(max_latency_ratio, max_library_bytes, max_regress_percent)
     files = GateFiles(report, summary, junit_file)
     with reporting(), files.telling_errors(model), Client(url) as client:
-        draft = read_draft(target, inputs, options, labels, dimensions)
+        draft = read_draft(target, inputs, options, labels, dimensions, name)
         _require_figures(draft.request, bounds)
         previous, notes = _read_report(compare)
         job = submitted(client, model, draft, results)

@@ -1,9 +1,9 @@
 """``bessemer show``, ``jobs``, ``logs``, ``cancel``, ``delete`` and ``download``."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -24,14 +24,22 @@ from bessemer.cli.output import (
     tell,
 )
 from bessemer.cli.views import compilation_lines
-from bessemer.contract.base import is_digest
+from bessemer.client import Client, Job
+from bessemer.contract.base import is_digest_prefix
 from bessemer.contract.job import Compilation, CompilationPage, JobState
+from bessemer.contract.labels import shown_labels
+from bessemer.contract.model import Model
+from bessemer.errors import InvalidArgumentError, NotFoundError
 
 __all__ = ["cancel", "delete", "download", "list_jobs", "logs", "show"]
 
-HEADINGS = ("id", "state", "stage", "target", "p50", "created")
+Found = TypeVar("Found")
 
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="A compilation's identifier.")]
+HEADINGS = ("id", "name", "state", "stage", "target", "p50", "created", "labels")
+
+IdArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="A compilation's id, or enough of its first characters.")
+]
 
 
 def show(
@@ -54,13 +62,17 @@ def show(
 
 def list_jobs(
     state: Annotated[JobState | None, typer.Option(help="Only those in this state.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this name.")] = None,
     labels: Annotated[
         list[str] | None,
         typer.Option(
             "--label", metavar="KEY=VALUE", help="Only those with this label; KEY alone takes any value."
         ),
     ] = None,
-    model: Annotated[str | None, typer.Option(metavar="DIGEST", help="Only those of this model.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="DIGEST", help="Only those of this model."),
+    ] = None,
     target: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only those for this preset or mcpu.")
     ] = None,
@@ -74,6 +86,7 @@ def list_jobs(
     with connected(url) as client:
         found = client.jobs(
             state,
+            name=name,
             labels=read_labels(labels or ()),
             model=model,
             target=target,
@@ -123,18 +136,51 @@ def logs(
 
 def delete(
     names: Annotated[
-        list[str], typer.Argument(metavar="ID|DIGEST...", help="Compilations that have ended; models.")
+        list[str],
+        typer.Argument(
+            metavar="ID|DIGEST...", help="Compilations that have ended, or models; ids may be shortened."
+        ),
     ],
     url: UrlOption = None,
 ) -> None:
     """Delete compilations with all that they made, or uploaded models."""
     with connected(url) as client:
         for name in names:
-            if is_digest(name):
-                client.delete_model(name)
+            found = _named(client, name)
+            if isinstance(found, Model):
+                client.delete_model(found.digest)
+                tell(results, f"{found.digest}: deleted")
             else:
-                client.job(name).delete()
-            tell(results, f"{name}: deleted")
+                found.delete()
+                tell(results, f"{found.id}: deleted")
+
+
+def _named(client: Client, name: str) -> Job | Model:
+    """What is to be deleted. A shortened id must be that of one compilation or of one model, not of both.
+
+    Raises:
+        InvalidArgumentError: it is that of both.
+        ProblemError: it is that of neither, or of several.
+    """
+    model = _unless_missing(client.model, name) if is_digest_prefix(name) else None
+    if model is not None and model.digest == name:
+        return model
+    if model is None:
+        return client.job(name)
+    job = _unless_missing(client.job, name)
+    if job is None:
+        return model
+    if job.id == name:
+        return job
+    both = f"compilation {job.id} and model {model.digest}"
+    raise InvalidArgumentError(f"'{name}' is the start of {both}: give more characters")
+
+
+def _unless_missing(find: Callable[[str], Found], name: str) -> Found | None:
+    try:
+        return find(name)
+    except NotFoundError:
+        return None
 
 
 def download(
@@ -143,7 +189,7 @@ def download(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="The bundle's folder, by default ID. Of an artifact its file, or a folder that is there.",
+            help="The bundle's folder, by default NAME-TARGET-ID. An artifact's file, or an existing folder.",
         ),
     ] = None,
     artifact: Annotated[
@@ -156,7 +202,7 @@ def download(
     with connected(url) as client:
         job = client.job(job_id)
         if artifact is None:
-            path = job.download(output or Path(job_id))
+            path = job.download(output or _folder(job.document))
         else:
             path = job.download_artifact(artifact, _file_of(artifact, output or Path()))
         if json:
@@ -164,6 +210,12 @@ def download(
             tell(errors, str(path))
             return
         tell(results, str(path))
+
+
+def _folder(document: Compilation) -> Path:
+    """A folder of this compilation's own: its name tells people, its id keeps it apart from others."""
+    stem = document.file_stem
+    return Path(document.id if stem is None else f"{stem}-{document.id[:8]}")
 
 
 def _file_of(artifact: str, output: Path) -> Path:
@@ -203,9 +255,11 @@ def _row(document: Compilation) -> tuple[str, ...]:
     latency = f"{document.figures.latency.p50_ms:.4g} ms" if document.figures else ""
     return (
         document.id,
+        document.name or f"({document.request.model[:12]})",
         document.state.value,
         _standing(document),
         document.target.name if document.target else "",
         latency,
         f"{document.created_at.astimezone():%Y-%m-%d %H:%M:%S}",
+        " ".join(shown_labels(document.request.labels)),
     )

@@ -10,7 +10,7 @@ import typer
 
 from bessemer.cli.entries import Made, model_at_hand
 from bessemer.cli.listing import AfterOption, BeforeOption, LimitOption, aware
-from bessemer.cli.options import ModelArgument
+from bessemer.cli.options import ModelArgument, NameOption
 from bessemer.cli.output import (
     JsonOption,
     UrlOption,
@@ -22,6 +22,7 @@ from bessemer.cli.output import (
     shown_bytes,
     tell,
 )
+from bessemer.cli.submitting import uploaded_model
 from bessemer.cli.views import upload_view
 from bessemer.cli.waiting import tell_missing_worker
 from bessemer.client import Client
@@ -39,11 +40,12 @@ from bessemer.errors import ModelRejectedError
 __all__ = ["inspect", "list_models", "targets"]
 
 WIDTH = 100
-HEADINGS = ("digest", "state", "format", "parameters", "size", "created")
+HEADINGS = ("digest", "name", "state", "format", "parameters", "size", "created")
 
 
 def list_models(
     state: Annotated[ModelState | None, typer.Option(help="Only those in this state.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this name.")] = None,
     model_format: Annotated[
         ModelFormat | None, typer.Option("--format", help="Only those of this format.")
     ] = None,
@@ -57,6 +59,7 @@ def list_models(
     with connected(url) as client:
         found = client.models(
             state,
+            name=name,
             format=model_format,
             created_after=aware(after),
             created_before=aware(before),
@@ -104,6 +107,7 @@ def _takers(target: PresetTarget, workers: WorkerList) -> str:
 
 def inspect(
     model: ModelArgument,
+    name: NameOption = None,
     json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:
@@ -111,7 +115,7 @@ def inspect(
     console = errors if json else results
     with connected(url) as client:
         with model_at_hand(model) as made, upload_view(console, Path(model).name) as progress:
-            found = _at_server(client, made, progress)
+            found = _at_server(client, made, name, progress)
         if found.state is ModelState.INSPECTING:
             tell_missing_worker(client, console)
         found = _inspected(client, found, json)
@@ -121,10 +125,10 @@ def inspect(
         tell(results, *_model_lines(found))
 
 
-def _at_server(client: Client, made: Made, progress: Progress) -> Model:
+def _at_server(client: Client, made: Made, name: str | None, progress: Progress) -> Model:
     if isinstance(made.source, str):
-        return client.model(made.source)
-    return client.upload(made.source, progress)
+        return uploaded_model(client, made.source)
+    return client.upload(made.source, progress, name=name or made.name)
 
 
 def _inspected(client: Client, model: Model, json: bool) -> Model:
@@ -140,6 +144,7 @@ def _row(model: Model) -> tuple[str, ...]:
     found = model.inspection
     return (
         model.digest,
+        model.name or "",
         model.state.value,
         found.format.value if found else "",
         str(found.signature.parameters) if found else "",
@@ -150,6 +155,8 @@ def _row(model: Model) -> tuple[str, ...]:
 
 def _model_lines(model: Model) -> Iterator[str]:
     yield f"model       {model.digest}"
+    if model.name:
+        yield f"name        {model.name}"
     yield f"size        {shown_bytes(model.size_bytes)}"
     if model.inspection is None:
         return

@@ -26,6 +26,7 @@ __all__ = [
     "NoWaitOption",
     "FieldsOption",
     "InputsOption",
+    "NameOption",
     "LabelsOption",
     "ModelArgument",
     "TargetOption",
@@ -35,7 +36,7 @@ __all__ = [
 ]
 
 MODEL_HELP = (
-    "A model file, an uploaded one's digest, or FILE.py:FUNCTION that returns one, "
+    "A model file, an uploaded one's digest or the start of it, or FILE.py:FUNCTION that returns one, "
     "or an nn.Module with its inputs."
 )
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
@@ -57,6 +58,11 @@ FieldsOption = Annotated[
     typer.Option("--option", metavar="KEY=VALUE", help="A field of the request, such as tune.trials=64."),
 ]
 
+NameOption = Annotated[
+    str | None,
+    typer.Option("--name", metavar="NAME", help="What to call it; by default the file's name."),
+]
+
 LabelsOption = Annotated[
     list[str] | None,
     typer.Option("--label", metavar="KEY=VALUE", help="What it is found by in `bessemer jobs`."),
@@ -70,7 +76,7 @@ DimensionsOption = Annotated[
 ]
 
 Value = TypeVar("Value")
-ARGUMENTS = frozenset({"model", "inputs", "dimensions"})
+ARGUMENTS = frozenset({"model", "name", "inputs", "dimensions"})
 ANY_MODEL = "0" * 64
 
 
@@ -108,6 +114,7 @@ def read_draft(
     options: Sequence[str] | None,
     labels: Sequence[str] | None = None,
     dimensions: Sequence[str] | None = None,
+    name: str | None = None,
 ) -> Draft:
     """Read what a command was given.
 
@@ -117,6 +124,7 @@ def read_draft(
         options: ``tune.trials=64`` or, where the last part is unique, ``trials=64``; ``kernels.linear=auto``.
         labels: ``team=vision`` each.
         dimensions: ``batch=1..64`` each.
+        name: of the compilation.
 
     Raises:
         InvalidArgumentError: a key is unknown or a value is not valid; the message names what is.
@@ -131,6 +139,8 @@ def read_draft(
     ranges = _read_dimensions(dimensions or ())
     if inputs and ranges:
         fields["dimensions"] = ranges
+    if name is not None:
+        fields["name"] = name
     if labels:
         fields["labels"] = {key: value or "" for key, value in read_labels(labels).items()}
     return Draft(_checked(fields), ranges)

@@ -8,8 +8,11 @@ from bessemer.cli.entries import Made, model_at_hand
 from bessemer.cli.options import Draft
 from bessemer.cli.views import upload_view
 from bessemer.client import Client, Job
+from bessemer.contract.base import is_digest
+from bessemer.contract.model import Model
+from bessemer.errors import InvalidArgumentError, NotFoundError
 
-__all__ = ["submitted"]
+__all__ = ["submitted", "uploaded_model"]
 
 
 def submitted(client: Client, model: str, draft: Draft, console: Console) -> Job:
@@ -17,7 +20,7 @@ def submitted(client: Client, model: str, draft: Draft, console: Console) -> Job
 
     Args:
         client: of the server.
-        model: a file, the digest of an uploaded model, or ``file.py:function``.
+        model: a file, the digest of an uploaded model or the start of it, or ``file.py:function``.
         draft: what the command line says of the request.
         console: shows the upload.
 
@@ -29,12 +32,29 @@ def submitted(client: Client, model: str, draft: Draft, console: Console) -> Job
     inputs = {spec.name: spec for spec in draft.request.inputs}
     with model_at_hand(model, inputs, draft.dimensions) as made:
         request = draft.with_inputs(made.inputs, made.dimensions)
-        digest = _uploaded(client, made, model, console)
+        if request.name is None and made.name is not None:
+            request = request.model_copy(update={"name": made.name})
+        digest = _uploaded(client, made, model, request.name, console)
     return client.post(request.model_copy(update={"model": digest}))
 
 
-def _uploaded(client: Client, made: Made, name: str, console: Console) -> str:
+def _uploaded(client: Client, made: Made, model: str, name: str | None, console: Console) -> str:
     if isinstance(made.source, str):
-        return made.source
-    with upload_view(console, Path(name).name) as progress:
-        return client.upload(made.source, progress).digest
+        return uploaded_model(client, made.source).digest
+    with upload_view(console, Path(model).name) as progress:
+        return client.upload(made.source, progress, name=made.name or name).digest
+
+
+def uploaded_model(client: Client, digest: str) -> Model:
+    """An uploaded model, by its digest or the start of it.
+
+    Raises:
+        InvalidArgumentError: there is no such model, and the text could have been a file's name.
+    """
+    try:
+        return client.model(digest)
+    except NotFoundError as error:
+        if is_digest(digest):
+            raise
+        detail = f"there is no file '{digest}', and no uploaded model has a digest that starts so"
+        raise InvalidArgumentError(detail) from error

@@ -18,6 +18,7 @@ from bessemer.cli.output import clean, shown_bytes, tell
 from bessemer.cli.timeline import Timeline, event_line, place_line, shown_progress
 from bessemer.client.sources import Progress as UploadProgress
 from bessemer.contract.job import Compilation, Event, EventType, Figures, JobState
+from bessemer.contract.labels import shown_labels
 from bessemer.contract.options import TuneOptions
 from bessemer.contract.queue import QueuePlace
 from bessemer.contract.report import Schedules, TuneVerdict
@@ -152,11 +153,11 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
     """A compilation for a person; its problem, if any, is left out."""
     target = compilation.target
     yield f"compilation {compilation.id}: {compilation.state}"
+    if compilation.name:
+        yield f"name        {compilation.name}"
     yield f"model       {compilation.request.model}"
     if compilation.request.labels:
-        yield "labels      " + ", ".join(
-            f"{key}={value}" for key, value in compilation.request.labels.items()
-        )
+        yield "labels      " + ", ".join(shown_labels(compilation.request.labels))
     if compilation.queue:
         yield f"queue       {compilation.queue.name}: {place_line(compilation.queue)}"
         yield f"            {compilation.queue.explanation}"

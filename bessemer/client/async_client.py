@@ -61,13 +61,25 @@ class AsyncClient:
         """As ``Client.close``."""
         await self._transport.close()
 
-    async def upload(self, model: str | os.PathLike[str] | bytes, progress: Progress | None = None) -> Model:
+    async def upload(
+        self,
+        model: str | os.PathLike[str] | bytes,
+        progress: Progress | None = None,
+        *,
+        name: str | None = None,
+    ) -> Model:
         """As ``Client.upload``."""
-        return await self._transport.run(submission.upload(model, progress))
+        return await self._transport.run(submission.upload(model, progress, name))
 
-    async def inspect(self, model: str | os.PathLike[str] | bytes, progress: Progress | None = None) -> Model:
+    async def inspect(
+        self,
+        model: str | os.PathLike[str] | bytes,
+        progress: Progress | None = None,
+        *,
+        name: str | None = None,
+    ) -> Model:
         """As ``Client.inspect``."""
-        return await self._transport.run(submission.inspect(model, progress))
+        return await self._transport.run(submission.inspect(model, progress, name))
 
     async def model(self, digest: str) -> Model:
         """As ``Client.model``."""
@@ -77,12 +89,13 @@ class AsyncClient:
         self,
         state: ModelState | None = None,
         *,
+        name: str | None = None,
         format: ModelFormat | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
     ) -> AsyncIterator[Model]:
         """As ``Client.models``."""
-        query = operations.make_model_query(state, format, created_after, created_before)
+        query = operations.make_model_query(state, name, format, created_after, created_before)
         while True:
             page = await self._transport.run(operations.model_page(query))
             for model in page.items:
@@ -111,6 +124,7 @@ class AsyncClient:
         benchmark: BenchmarkOptions | None = None,
         inspect: InspectOptions | None = None,
         stop_after: Stage | None = None,
+        name: str | None = None,
         labels: Mapping[str, str] | None = None,
         priority: int | None = None,
         timeout_seconds: float | None = None,
@@ -131,6 +145,7 @@ class AsyncClient:
             benchmark=benchmark,
             inspect=inspect,
             stop_after=stop_after,
+            name=name,
             labels=labels,
             priority=priority,
             timeout_seconds=timeout_seconds,
@@ -149,6 +164,7 @@ class AsyncClient:
         self,
         state: JobState | None = None,
         *,
+        name: str | None = None,
         labels: Mapping[str, str | None] = NO_LABELS,
         model: str | None = None,
         target: str | None = None,
@@ -156,7 +172,7 @@ class AsyncClient:
         created_before: datetime | None = None,
     ) -> AsyncIterator[AsyncJob]:
         """As ``Client.jobs``."""
-        query = operations.make_query(state, labels, model, target, created_after, created_before)
+        query = operations.make_query(state, name, labels, model, target, created_after, created_before)
         while True:
             page = await self._transport.run(operations.page(query))
             for document in page.items:

@@ -67,36 +67,55 @@ class Client:
         """Close the connections."""
         self._transport.close()
 
-    def upload(self, model: str | os.PathLike[str] | bytes, progress: Progress | None = None) -> Model:
+    def upload(
+        self,
+        model: str | os.PathLike[str] | bytes,
+        progress: Progress | None = None,
+        *,
+        name: str | None = None,
+    ) -> Model:
         """Upload a model unless the server has it.
 
         Args:
             model: a path, or the bytes of a file. A file is hashed first and streamed from disk.
             progress: told the bytes sent and the bytes in all.
+            name: what people call it; by default the file's name. A model keeps its first name.
 
         Raises:
-            InvalidArgumentError: the file cannot be read.
+            InvalidArgumentError: the file cannot be read, or the name is not valid.
             ProblemError: the server refused it.
         """
-        return self._transport.run(submission.upload(model, progress))
+        return self._transport.run(submission.upload(model, progress, name))
 
-    def inspect(self, model: str | os.PathLike[str] | bytes, progress: Progress | None = None) -> Model:
+    def inspect(
+        self,
+        model: str | os.PathLike[str] | bytes,
+        progress: Progress | None = None,
+        *,
+        name: str | None = None,
+    ) -> Model:
         """Upload a model unless the server has it (or name it by its digest), and wait for its inspection.
 
         Raises:
             ModelRejectedError: the inspection refused it.
             ProblemError: the server refused the upload, or does not know the digest.
         """
-        return self._transport.run(submission.inspect(model, progress))
+        return self._transport.run(submission.inspect(model, progress, name))
 
     def model(self, digest: str) -> Model:
-        """An uploaded model. Raises ``NotFoundError``."""
+        """An uploaded model, by its digest or the first characters of it.
+
+        Raises:
+            NotFoundError: there is none.
+            ConflictError: there are several.
+        """
         return self._transport.run(submission.get_model(digest))
 
     def models(
         self,
         state: ModelState | None = None,
         *,
+        name: str | None = None,
         format: ModelFormat | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
@@ -105,6 +124,7 @@ class Client:
 
         Args:
             state: where they are.
+            name: what they are called.
             format: what an inspection found them to be.
             created_after: uploaded after this moment, which knows its time zone.
             created_before: uploaded before this moment.
@@ -112,7 +132,7 @@ class Client:
         Raises:
             InvalidArgumentError: a value is not valid.
         """
-        query = operations.make_model_query(state, format, created_after, created_before)
+        query = operations.make_model_query(state, name, format, created_after, created_before)
         while True:
             page = self._transport.run(operations.model_page(query))
             yield from page.items
@@ -140,6 +160,7 @@ class Client:
         benchmark: BenchmarkOptions | None = None,
         inspect: InspectOptions | None = None,
         stop_after: Stage | None = None,
+        name: str | None = None,
         labels: Mapping[str, str] | None = None,
         priority: int | None = None,
         timeout_seconds: float | None = None,
@@ -165,6 +186,7 @@ class Client:
             benchmark: how long to measure, and against what.
             inspect: what of the work in between is kept.
             stop_after: the last stage to run; ``Stage.TRANSLATE`` says what would not compile.
+            name: what people call the compilation; by default the file's name, or the module's class.
             labels: what the job is found by in a list.
             priority: of two queued jobs the one of higher priority is taken first; 0 by default.
             timeout_seconds: of the job.
@@ -189,6 +211,7 @@ class Client:
             benchmark=benchmark,
             inspect=inspect,
             stop_after=stop_after,
+            name=name,
             labels=labels,
             priority=priority,
             timeout_seconds=timeout_seconds,
@@ -200,13 +223,19 @@ class Client:
         return Job(self._transport, self._transport.run(submission.post(request)))
 
     def job(self, job_id: str) -> Job:
-        """A job by its identifier. Raises ``NotFoundError``."""
+        """A job by its id or the first characters of it.
+
+        Raises:
+            NotFoundError: there is none.
+            ConflictError: there are several.
+        """
         return Job(self._transport, self._transport.run(operations.get_compilation(job_id)))
 
     def jobs(
         self,
         state: JobState | None = None,
         *,
+        name: str | None = None,
         labels: Mapping[str, str | None] = NO_LABELS,
         model: str | None = None,
         target: str | None = None,
@@ -217,8 +246,9 @@ class Client:
 
         Args:
             state: where they are.
+            name: what they are called.
             labels: which they have; None stands for any value.
-            model: the digest of their model.
+            model: the digest of their model, or the first characters of it.
             target: a preset's name, or an mcpu.
             created_after: submitted after this moment, which knows its time zone.
             created_before: submitted before this moment.
@@ -226,7 +256,7 @@ class Client:
         Raises:
             InvalidArgumentError: a value is not valid.
         """
-        query = operations.make_query(state, labels, model, target, created_after, created_before)
+        query = operations.make_query(state, name, labels, model, target, created_after, created_before)
         while True:
             page = self._transport.run(operations.page(query))
             yield from (Job(self._transport, document) for document in page.items)

@@ -6,6 +6,7 @@ torch is never imported for its own sake: an object of torch proves that the use
 import inspect
 import sys
 import threading
+from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -94,7 +95,7 @@ def _torch() -> Any:
 
 def _save_program(program: Module, inputs: Inputs, folder: Path) -> Exported:
     path = folder / "model.pt2"
-    _torch().export.save(program, str(path))
+    _save_exported(program, path)
     return Exported(path, named_specs(inputs, program.graph_signature.user_inputs))
 
 
@@ -125,7 +126,7 @@ def _export(module: Module, inputs: Inputs, ranges: Ranges, folder: Path) -> Exp
             {name: argument.example for name, argument in named.items()},
             dynamic_shapes=_dynamic_shapes(module, positional, named, ranges) if ranges else None,
         )
-        export.save(program, str(path))
+        _save_exported(program, path)
     if not ranges:
         return Exported(path, ())
     names = (*program.graph_signature.user_inputs[: len(positional)], *named)
@@ -133,6 +134,33 @@ def _export(module: Module, inputs: Inputs, ranges: Ranges, folder: Path) -> Exp
     return Exported(
         path, tuple(spec.model_copy(update={"name": name}) for name, spec in zip(names, specs, strict=True))
     )
+
+
+def _save_exported(program: Any, path: Path) -> None:
+    """Save a program. torch refuses named tuples that are not registered: register them, and try again."""
+    try:
+        _torch().export.save(program, str(path))
+    except NotImplementedError:
+        if not _register_named_tuples(program):
+            raise
+        _torch().export.save(program, str(path))
+
+
+def _register_named_tuples(program: Any) -> bool:
+    """Register the named tuples that a program takes or returns; false if all of them were."""
+    pytree, call = _torch().utils._pytree, program.call_spec
+    kinds = {*_named_tuples(call.in_spec), *_named_tuples(call.out_spec)}
+    missing = kinds - set(pytree.SUPPORTED_SERIALIZED_TYPES)
+    for kind in missing:
+        pytree._register_namedtuple(kind, serialized_type_name=f"{kind.__module__}.{kind.__qualname__}")
+    return bool(missing)
+
+
+def _named_tuples(structure: Any) -> Iterator[type]:
+    if structure.type is namedtuple:
+        yield structure.context
+    for child in structure.children():
+        yield from _named_tuples(child)
 
 
 @dataclass(frozen=True)

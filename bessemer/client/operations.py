@@ -78,6 +78,7 @@ def page(query: CompilationQuery) -> Flow[CompilationPage]:
 
 def make_query(
     state: JobState | None,
+    name: str | None,
     labels: Mapping[str, str | None],
     model: str | None,
     target: str | None,
@@ -91,6 +92,7 @@ def make_query(
     """
     given = {
         "state": state,
+        "name": name,
         "label": tuple(key if value is None else f"{key}={value}" for key, value in labels.items()),
         "model": model,
         "target": target,
@@ -124,6 +126,7 @@ def model_page(query: ModelQuery) -> Flow[ModelPage]:
 
 def make_model_query(
     state: ModelState | None,
+    name: str | None,
     model_format: ModelFormat | None,
     created_after: datetime | None,
     created_before: datetime | None,
@@ -135,6 +138,7 @@ def make_model_query(
     """
     given = {
         "state": state,
+        "name": name,
         "format": model_format,
         "created_after": created_after,
         "created_before": created_before,

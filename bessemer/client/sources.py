@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bessemer.contract.base import Digest
+from bessemer.contract.base import Digest, is_digest, is_digest_prefix
 from bessemer.errors import InvalidArgumentError
 
-__all__ = ["ModelSource", "Progress", "Source", "file_source", "memory_source"]
+__all__ = ["ModelSource", "Progress", "Source", "file_source", "is_shortened_digest", "memory_source"]
 
 ModelSource = str | os.PathLike[str] | bytes | object
 """A path, the bytes of a file, a digest, or an object of torch.
 
-A ``str`` of 64 hexadecimal digits is a digest, any other a path. Of torch: an ``nn.Module``, an
+A ``str`` of 64 hexadecimal digits is a digest, any other a path; if there is no such file, the first
+characters of a digest (at least 4) are a digest too. Of torch: an ``nn.Module``, an
 ``ExportedProgram``, a ``ScriptModule`` or an FX ``GraphModule``.
 """
 
@@ -40,6 +41,11 @@ class Source:
             sent += len(chunk)
             if progress:
                 progress(sent, self.size_bytes)
+
+
+def is_shortened_digest(model: ModelSource) -> bool:
+    """Whether it is the start of a digest rather than a path: there is no such file."""
+    return is_digest_prefix(model) and not is_digest(model) and not Path(model).exists()
 
 
 def file_source(path: str | os.PathLike[str]) -> Source:

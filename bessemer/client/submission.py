@@ -4,7 +4,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,8 +12,16 @@ from pydantic import ValidationError
 
 from bessemer.client.exporting import Exported, save_module, torch_kind
 from bessemer.client.inputs import Dimensions, Inputs, named_specs, ranges_of, validation_message
+from bessemer.client.naming import checked_name, name_of_model
 from bessemer.client.replies import parse
-from bessemer.client.sources import ModelSource, Progress, Source, file_source, memory_source
+from bessemer.client.sources import (
+    ModelSource,
+    Progress,
+    Source,
+    file_source,
+    is_shortened_digest,
+    memory_source,
+)
 from bessemer.client.steps import Call, Flow, Sleep, Work, exchange
 from bessemer.contract.base import Digest, is_digest
 from bessemer.contract.job import Compilation
@@ -57,6 +65,7 @@ class Submission:
     benchmark: BenchmarkOptions | None = None
     inspect: InspectOptions | None = None
     stop_after: Stage | None = None
+    name: str | None = None
     labels: Mapping[str, str] | None = None
     priority: int | None = None
     timeout_seconds: float | None = None
@@ -80,6 +89,7 @@ class Submission:
             "benchmark": self.benchmark,
             "inspect": self.inspect,
             "stop_after": self.stop_after,
+            "name": self.name or name_of_model(self.model),
             "labels": None if self.labels is None else dict(self.labels),
             "priority": self.priority,
             "timeout_seconds": self.timeout_seconds,
@@ -93,11 +103,14 @@ class Submission:
 
 def submit(submission: Submission, progress: Progress | None = None) -> Flow[Compilation]:
     """Upload what the server lacks, and ask for the compilation."""
+    if is_shortened_digest(submission.model):
+        found = yield from get_model(str(submission.model))
+        submission = replace(submission, model=found.digest)
     with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
         digest, source, inputs = yield Work(lambda: _prepare(submission, Path(folder)))
         request = submission.request(digest, inputs)
         if source is not None and not (yield from _has(digest)):
-            yield from _put(source, progress)
+            yield from _put(source, name_of_model(submission.model) or request.name, progress)
     return (yield from post(request))
 
 
@@ -110,24 +123,29 @@ def post(request: CompilationRequest) -> Flow[Compilation]:
     return parse(Compilation, reply.body)
 
 
-def upload(model: str | os.PathLike[str] | bytes, progress: Progress | None = None) -> Flow[Model]:
+def upload(
+    model: str | os.PathLike[str] | bytes, progress: Progress | None = None, name: str | None = None
+) -> Flow[Model]:
     """Upload a model unless the server has it; one that was rejected by bad luck is inspected again."""
+    name = checked_name(name) or name_of_model(model)
     source: Source = yield Work(lambda: _source(model))
     if (yield from _has(source.digest)):
         found = yield from get_model(source.digest)
         if found.state is not ModelState.REJECTED or found.defective:
             return found
-    return (yield from _put(source, progress))
+    return (yield from _put(source, name, progress))
 
 
-def inspect(model: str | os.PathLike[str] | bytes, progress: Progress | None = None) -> Flow[Model]:
+def inspect(
+    model: str | os.PathLike[str] | bytes, progress: Progress | None = None, name: str | None = None
+) -> Flow[Model]:
     """Upload a model unless the server has it (or take its digest), and wait for its inspection.
 
     Raises:
         ModelRejectedError: the inspection refused it.
     """
-    known = is_digest(model)
-    found = (yield from get_model(str(model))) if known else (yield from upload(model, progress))
+    known = is_digest(model) or is_shortened_digest(model)
+    found = (yield from get_model(str(model))) if known else (yield from upload(model, progress, name))
     while found.state is ModelState.INSPECTING:
         yield Sleep(INSPECTION_POLL_SECONDS)
         found = yield from get_model(found.digest)
@@ -169,11 +187,12 @@ def _has(digest: Digest) -> Flow[bool]:
     return reply.status != 404
 
 
-def _put(source: Source, progress: Progress | None) -> Flow[Model]:
+def _put(source: Source, name: str | None, progress: Progress | None) -> Flow[Model]:
     headers = {"Content-Type": "application/octet-stream", "Content-Length": str(source.size_bytes)}
     call = Call(
         "PUT",
         f"/v1/models/{source.digest}",
+        params={} if name is None else {"name": name},
         headers=headers,
         chunks=lambda: source.chunks(progress),
         read_timeout_seconds=UPLOAD_ANSWER_SECONDS,

@@ -33,8 +33,15 @@ class Document(BaseModel):
 DIGEST_PATTERN = r"^[0-9a-f]{64}$"
 JOB_ID_PATTERN = r"^[0-9a-z-]{8,64}$"
 
+MIN_PREFIX = 4
+JOB_PREFIX_PATTERN = rf"^[0-9a-z-]{{{MIN_PREFIX},64}}$"
+DIGEST_PREFIX_PATTERN = rf"^[0-9a-f]{{{MIN_PREFIX},64}}$"
+
 Digest = Annotated[str, StringConstraints(pattern=DIGEST_PATTERN)]
 """A SHA-256 in lower-case hexadecimal."""
+
+DigestPrefix = Annotated[str, StringConstraints(pattern=DIGEST_PREFIX_PATTERN)]
+"""A SHA-256, or its first characters."""
 
 Readable = Annotated[str, AfterValidator(lambda text: text.encode("utf-8", "replace").decode())]
 """Words of strangers, that can be written as UTF-8: halves of surrogate pairs become question marks."""
@@ -47,6 +54,11 @@ DEFAULT_TENANT = "default"
 def is_digest(value: object) -> TypeGuard[str]:
     """Whether it is a text that could be a ``Digest``."""
     return isinstance(value, str) and re.fullmatch(DIGEST_PATTERN, value) is not None
+
+
+def is_digest_prefix(value: object) -> TypeGuard[str]:
+    """Whether it is a text that could be the start of a ``Digest``."""
+    return isinstance(value, str) and re.fullmatch(DIGEST_PREFIX_PATTERN, value) is not None
 
 
 def now() -> datetime:

@@ -10,6 +10,7 @@ class ErrorCode(StrEnum):
     REQUEST_INVALID = "request-invalid"
     TARGET_UNSUPPORTED = "target-unsupported"
     NOT_FOUND = "not-found"
+    ID_AMBIGUOUS = "id-ambiguous"
     METHOD_NOT_ALLOWED = "method-not-allowed"
     HTTP_INVALID = "http-invalid"
     REQUEST_TOO_LARGE = "request-too-large"

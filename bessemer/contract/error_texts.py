@@ -24,6 +24,9 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         "Choose an x86-64 processor, or `host`: `bessemer targets` or `GET /v1/targets` lists the names.",
     ),
     ErrorCode.NOT_FOUND: ErrorText(404, "There is no such thing", "Check the address and the identifier."),
+    ErrorCode.ID_AMBIGUOUS: ErrorText(
+        409, "The shortened id is ambiguous", "Give more characters of the id."
+    ),
     ErrorCode.METHOD_NOT_ALLOWED: ErrorText(
         405, "The address does not take that method", "See the `Allow` header and `/docs`."
     ),

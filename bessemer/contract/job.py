@@ -7,13 +7,14 @@ from typing import Any
 from pydantic import Field
 
 from bessemer.contract.base import Digest, Document, JobId
+from bessemer.contract.names import Name, file_stem
 from bessemer.contract.problem import Problem
 from bessemer.contract.queue import QueuePlace
 from bessemer.contract.report import BaselineResult, Latency, StageTime, TuneVerdict
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import ResolvedTarget
+from bessemer.contract.target import ResolvedTarget, target_name
 
 
 class JobState(StrEnum):
@@ -121,6 +122,9 @@ class Compilation(Document):
     id: JobId = Field(
         description="Unique; used again only where it was deleted and its `Idempotency-Key` is sent again."
     )
+    name: Name | None = Field(
+        default=None, description="The request's `name`, or else the model's; null if neither has one."
+    )
     state: JobState = Field(description="`succeeded`, `failed` and `cancelled` are for good.")
     request: CompilationRequest = Field(description="What was asked for, every default filled in.")
     queue: QueuePlace | None = Field(
@@ -166,6 +170,12 @@ class Compilation(Document):
     finished_at: datetime | None = Field(
         default=None, description="When it succeeded, failed or was cancelled; null before."
     )
+
+    @property
+    def file_stem(self) -> str | None:
+        """The start of the names of its files: its name and its target; None if it has no name."""
+        target = self.target.name if self.target else target_name(self.request.target)
+        return None if self.name is None else file_stem(self.name, target)
 
 
 class CompilationPage(Document):

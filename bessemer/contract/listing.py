@@ -6,10 +6,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
-from bessemer.contract.base import Digest, Document
+from bessemer.contract.base import DigestPrefix, Document
 from bessemer.contract.job import JobState
 from bessemer.contract.labels import MAX_LABELS, LabelSelector
 from bessemer.contract.model import ModelFormat, ModelState
+from bessemer.contract.names import Name
 from bessemer.contract.target import Word
 
 MAX_PAGE = 200
@@ -80,9 +81,12 @@ class CompilationFilter(Filter):
         "several times: all must be there.",
         examples=[["team=vision", "nightly"]],
     )
-    model: Digest | None = Field(
+    name: Name | None = Field(
+        default=None, description="Only compilations of this name.", examples=["resnet50"]
+    )
+    model: DigestPrefix | None = Field(
         default=None,
-        description="Only compilations of this model.",
+        description="Only compilations of this model: its digest, or the first characters of it.",
         examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
     )
     target: Word | None = Field(
@@ -102,6 +106,7 @@ class ModelFilter(Filter):
     state: ModelState | None = Field(
         default=None, description="Only models in this state.", examples=["ready"]
     )
+    name: Name | None = Field(default=None, description="Only models of this name.", examples=["resnet50"])
     format: ModelFormat | None = Field(
         default=None,
         description="Only models in which an inspection found this format.",

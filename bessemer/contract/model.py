@@ -7,6 +7,7 @@ from pydantic import Field
 
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.dynamic import DynamicShapes
+from bessemer.contract.names import Name
 from bessemer.contract.problem import MODEL_DEFECTS, Problem
 from bessemer.contract.tensor import TensorSpec
 
@@ -52,7 +53,10 @@ class Inspection(Document):
 class Model(Document):
     """An uploaded model."""
 
-    digest: Digest = Field(description="The SHA-256 of its bytes, which is its name.")
+    digest: Digest = Field(description="The SHA-256 of its bytes, by which it is addressed.")
+    name: Name | None = Field(
+        default=None, description="From the first upload that had one; null if none had."
+    )
     size_bytes: int = Field(description="Of the file.")
     state: ModelState = Field(description="A compilation need not wait for `ready`.")
     inspection: Inspection | None = Field(default=None, description="What was found; null until `ready`.")

@@ -14,6 +14,7 @@ from pydantic import (
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.dynamic import MAX_DIMENSIONS, DimensionRange, check_names
 from bessemer.contract.labels import MAX_LABELS, LabelKey, LabelValue
+from bessemer.contract.names import Name
 from bessemer.contract.options import (
     BenchmarkOptions,
     InspectOptions,
@@ -117,6 +118,11 @@ class CompilationRequest(Document):
         default=None,
         description="The last stage to run: the compilation succeeds with what exists by then. "
         "`translate` is the preflight: the report says what would not compile. Null: all stages run.",
+    )
+    name: Name | None = Field(
+        default=None,
+        description="What people call it: up to 128 printable characters. Null: its model's name.",
+        examples=["resnet50"],
     )
     labels: dict[LabelKey, LabelValue] = Field(
         default={},

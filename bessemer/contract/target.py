@@ -112,6 +112,11 @@ PRESETS: tuple[Preset, ...] = (
 PRESETS_BY_NAME = {preset.name: preset for preset in PRESETS}
 
 
+def target_name(target: Target) -> str:
+    """What a target is found by: the preset's name, or the mcpu of an explicit one."""
+    return target.preset if isinstance(target, PresetTarget) else target.mcpu
+
+
 def resolve_target(target: Target, host_mcpu: str, host_cores: int) -> ResolvedTarget:
     """Make every choice that the request left open.
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from xml.etree import ElementTree
 
+from bessemer.contract.labels import shown_labels
 from bessemer.contract.problem import Problem
 from bessemer.gate.policy import Measure, Outcome, Verdict
 
@@ -67,7 +68,7 @@ def complaints(outcome: Outcome) -> tuple[str, ...]:
 def _lines(outcome: Outcome) -> Iterator[str]:
     document, sign = outcome.document, SIGNS.get(outcome.verdict, OTHER_SIGN)
     target = f" for {_escaped(document.target.name)}" if document.target else ""
-    yield f"## {sign} {_escaped(outcome.model)}{target}: {outcome.verdict}"
+    yield f"## {sign} {_escaped(document.name or outcome.model)}{target}: {outcome.verdict}"
     if document.problem is not None:
         yield from ("", *_problem_lines(document.problem))
     else:
@@ -78,7 +79,8 @@ def _lines(outcome: Outcome) -> Iterator[str]:
     if document.stages:
         shown = ", ".join(f"{stage.stage} {stage.seconds:.2f} s" for stage in document.stages)
         yield from ("", f"Stages: {shown}.")
-    yield from ("", f"Compilation `{document.id}`, model `{document.request.model[:12]}`.")
+    labels = "".join(f", {_escaped(label)}" for label in shown_labels(document.request.labels))
+    yield from ("", f"Compilation `{document.id}`, model `{document.request.model[:12]}`{labels}.")
 
 
 def _table(measures: tuple[Measure, ...]) -> Iterator[str]:

@@ -5,17 +5,17 @@ from collections.abc import Iterator
 import sqlalchemy as sa
 
 from bessemer.contract.listing import CompilationFilter, Filter, ModelFilter
-from bessemer.contract.request import CompilationRequest
-from bessemer.contract.target import PresetTarget
+from bessemer.store.prefixes import starts_with
 from bessemer.store.tables import JOBS, LABELS, MODELS
 
 
 def conditions(wanted: CompilationFilter) -> tuple[sa.ColumnElement[bool], ...]:
     """What a job's row must be to be listed."""
     state = wanted.state.value if wanted.state else None
-    equal = {"state": state, "model": wanted.model, "target_name": wanted.target}
+    equal = {"state": state, "name": wanted.name, "target_name": wanted.target}
     found = (JOBS.c[name] == value for name, value in equal.items() if value is not None)
-    return (*found, *_created(JOBS, wanted), *map(_labelled, wanted.label))
+    of_model = () if wanted.model is None else (starts_with(JOBS.c.model, wanted.model),)
+    return (*found, *of_model, *_created(JOBS, wanted), *map(_labelled, wanted.label))
 
 
 def model_conditions(wanted: ModelFilter) -> tuple[sa.ColumnElement[bool], ...]:
@@ -23,13 +23,8 @@ def model_conditions(wanted: ModelFilter) -> tuple[sa.ColumnElement[bool], ...]:
     state = () if wanted.state is None else (MODELS.c.state == wanted.state.value,)
     found_format = MODELS.c.inspection["format"].as_string()
     in_format = () if wanted.format is None else (found_format == wanted.format.value,)
-    return (*state, *in_format, *_created(MODELS, wanted))
-
-
-def target_name(request: CompilationRequest) -> str:
-    """What a target is found by: the preset's name, or the mcpu of an explicit one."""
-    target = request.target
-    return target.preset if isinstance(target, PresetTarget) else target.mcpu
+    named = () if wanted.name is None else (MODELS.c.name == wanted.name,)
+    return (*state, *named, *in_format, *_created(MODELS, wanted))
 
 
 def _created(table: sa.Table, wanted: Filter) -> Iterator[sa.ColumnElement[bool]]:

@@ -22,6 +22,7 @@ from bessemer.store.cancelling import (
 from bessemer.store.database import Database
 from bessemer.store.errors import FencedError, IdempotencyConflictError
 from bessemer.store.paging import read_page
+from bessemer.store.prefixes import starts_with
 from bessemer.store.queue import Task, TaskKind
 from bessemer.store.tables import INVOCATIONS
 from bessemer.store.transitions import counting_lost, going_on
@@ -91,6 +92,13 @@ class Invocations:
         with self._database.read() as connection:
             row = connection.execute(query).one_or_none()
         return None if row is None else _to_invocation(row)
+
+    def starting(self, compilation: JobId, prefix: str, limit: int) -> tuple[JobId, ...]:
+        """The ids of a compilation's invocations that start so, in order, at most ``limit``."""
+        named = sa.and_(INVOCATIONS.c.compilation == compilation, starts_with(INVOCATIONS.c.id, prefix))
+        query = sa.select(INVOCATIONS.c.id).where(named).order_by(INVOCATIONS.c.id).limit(limit)
+        with self._database.read() as connection:
+            return tuple(connection.execute(query).scalars())
 
     def page(self, compilation: JobId, limit: int, cursor: str | None = None) -> InvocationPage:
         """A compilation's invocations, newest first.

@@ -20,6 +20,7 @@ from bessemer.store.job_rows import (
     to_event,
 )
 from bessemer.store.paging import read_page
+from bessemer.store.prefixes import starts_with
 from bessemer.store.queue import Task, task_key
 from bessemer.store.tables import EVENTS, JOBS
 from bessemer.store.transitions import going_on
@@ -37,6 +38,12 @@ class JobReader:
         with self._database.read() as connection:
             row = connection.execute(sa.select(*SHOWN_COLUMNS).where(JOBS.c.id == job_id)).one_or_none()
         return None if row is None else to_compilation(row)
+
+    def starting(self, prefix: str, limit: int) -> tuple[JobId, ...]:
+        """The ids that start so, in order, at most ``limit``."""
+        query = sa.select(JOBS.c.id).where(starts_with(JOBS.c.id, prefix)).order_by(JOBS.c.id).limit(limit)
+        with self._database.read() as connection:
+            return tuple(connection.execute(query).scalars())
 
     def page(
         self, limit: int, cursor: str | None = None, wanted: CompilationFilter = EVERYTHING

@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bessemer.contract.base import DEFAULT_TENANT, JobId, now
+from bessemer.contract.base import DEFAULT_TENANT, Digest, JobId, now
 from bessemer.contract.capability import needs_of
 from bessemer.contract.job import (
     Artifact,
@@ -20,10 +20,9 @@ from bessemer.contract.report import StageTime
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import ResolvedTarget
+from bessemer.contract.target import ResolvedTarget, target_name
 from bessemer.store.cancelling import asked_to_stop, cancel_job, hold_worker, job_ended, unattended
 from bessemer.store.errors import FencedError, IdempotencyConflictError
-from bessemer.store.filters import target_name
 from bessemer.store.job_reading import JobReader
 from bessemer.store.job_rows import (
     owned,
@@ -31,7 +30,7 @@ from bessemer.store.job_rows import (
     update_with_event,
 )
 from bessemer.store.queue import job_kind
-from bessemer.store.tables import JOB_BLOBS, JOBS, LABELS
+from bessemer.store.tables import JOB_BLOBS, JOBS, LABELS, MODELS
 from bessemer.store.transitions import counting_lost, sources
 
 _FRESH_ATTEMPT: dict[str, Any] = {"stage": None, "progress": None, "sandbox": None, "stages": []}
@@ -238,8 +237,9 @@ class Jobs(JobReader):
             "attempt": 0,
             "last_seq": 1,
             "request": request.model_dump(mode="json"),
+            "name": request.name or _model_name(request.model, tenant),
             "model": request.model,
-            "target_name": target_name(request),
+            "target_name": target_name(request.target),
             "kind": job_kind(request).value,
             "priority": request.priority,
             "needs": None if needs is None else str(needs),
@@ -263,6 +263,11 @@ class Jobs(JobReader):
             return
         if row.tenant != tenant or CompilationRequest.read(row.request) != request:
             raise IdempotencyConflictError(job_id)
+
+
+def _model_name(digest: Digest, tenant: str) -> sa.ScalarSelect[Any]:
+    named = sa.and_(MODELS.c.tenant == tenant, MODELS.c.digest == digest)
+    return sa.select(MODELS.c.name).where(named).scalar_subquery()
 
 
 def _in_hand() -> sa.ColumnElement[bool]:

@@ -14,6 +14,7 @@ from bessemer.store.database import Database
 from bessemer.store.errors import FencedError
 from bessemer.store.filters import model_conditions
 from bessemer.store.paging import read_page
+from bessemer.store.prefixes import starts_with
 from bessemer.store.queue import Task, TaskKind
 from bessemer.store.tables import MODELS
 from bessemer.store.transitions import counting_lost
@@ -27,14 +28,17 @@ class Models:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, digest: Digest, size_bytes: int, tenant: str = DEFAULT_TENANT) -> Model:
-        """Insert a model that is to be inspected; one that is there is returned as it is.
+    def add(
+        self, digest: Digest, size_bytes: int, tenant: str = DEFAULT_TENANT, name: str | None = None
+    ) -> Model:
+        """Insert a model that is to be inspected; one that is there gets the name if it has none.
 
         One that somebody deletes in between is inserted again.
         """
         values = {
             "tenant": tenant,
             "digest": digest,
+            "name": name,
             "size_bytes": size_bytes,
             "state": ModelState.INSPECTING.value,
             "created_at": now(),
@@ -46,7 +50,7 @@ class Models:
                 with self._database.write() as connection:
                     connection.execute(sa.insert(MODELS).values(values))
             except sa.exc.IntegrityError:
-                self.touch(digest, tenant)  # somebody uploaded it before
+                self._upload_again(digest, tenant, name)
             model = self.get(digest, tenant)
         return model
 
@@ -77,6 +81,18 @@ class Models:
         statement = sa.update(MODELS).where(_is(digest, tenant)).values(used_at=now())
         with self._database.write() as connection:
             return connection.execute(statement).rowcount == 1
+
+    def starting(self, prefix: str, limit: int, tenant: str = DEFAULT_TENANT) -> tuple[Digest, ...]:
+        """The digests that start so, in order, at most ``limit``."""
+        named = sa.and_(MODELS.c.tenant == tenant, starts_with(MODELS.c.digest, prefix))
+        query = sa.select(MODELS.c.digest).where(named).order_by(MODELS.c.digest).limit(limit)
+        with self._database.read() as connection:
+            return tuple(connection.execute(query).scalars())
+
+    def _upload_again(self, digest: Digest, tenant: str, name: str | None) -> None:
+        values = {"used_at": now(), "name": sa.func.coalesce(MODELS.c.name, name)}
+        with self._database.write() as connection:
+            connection.execute(sa.update(MODELS).where(_is(digest, tenant)).values(values))
 
     def mark_enqueued(self, digest: Digest, tenant: str = DEFAULT_TENANT) -> None:
         """Note that the queue has the inspection."""

@@ -48,7 +48,7 @@ def test_capture_describes_open_sizes_and_runs_the_original_on_several(tmp_path:
     assert list(map(str, dynamic.dimensions)) == ["x_0 from 1 to 64", "x_1 from 1 to 2048"]
     shown = [(axis.tensor, axis.axis, str(axis)) for axis in (*dynamic.inputs, *dynamic.outputs)]
     assert ("y", 0, "x_0") in shown
-    assert ("output_1", 1, "2*x_1") in shown
+    assert ("twice", 1, "2*x_1") in shown
     shapes = [sample.references[1].shape for sample in captured.samples]
     assert shapes == [(1, 2, 8), (3, 6, 8), (11, 34, 8)]
 

@@ -93,7 +93,7 @@ def test_an_option_is_given_once() -> None:
 
 def test_every_field_of_a_request_can_be_set() -> None:
     top = {path.partition(".")[0] for path in option_paths()}
-    assert top == set(CompilationRequest.model_fields) - {"model", "inputs", "dimensions"}
+    assert top == set(CompilationRequest.model_fields) - {"model", "name", "inputs", "dimensions"}
 
 
 def test_a_dimension_has_its_range_beside_the_input_that_names_it() -> None:

@@ -105,3 +105,8 @@ def test_a_compilation_says_how_its_search_ended(verdict: TuneVerdict | None, li
     printed = shown(JobState.SUCCEEDED, figures=figures)
     start = next((index for index, line in enumerate(printed) if line.startswith("tuning ")), len(printed))
     assert [line[12:] for line in printed[start:]] == lines
+
+
+def test_name_and_labels_are_shown() -> None:
+    lines = shown(JobState.QUEUED, name="mlp")
+    assert lines[:2] == ["compilation 01234567: queued", "name        mlp"]

@@ -49,6 +49,17 @@ def test_figures_are_judged_by_bounds_and_by_what_was_before(
     assert outcome(report, previous, **bounds).verdict is verdict
 
 
+def test_a_summary_is_titled_by_name_and_has_the_labels() -> None:
+    job = a_job()
+    labels = {"team": "vision", "nightly": ""}
+    request = job.request.model_copy(update={"labels": labels})
+    named = job.model_copy(update={"name": "net<1>", "request": request})
+    lines = markdown(judge("models/net.pt2", named, a_report(), None, Bounds())).splitlines()
+    assert lines[0].startswith("## ✅ net\\<1\\> for znver4")
+    assert lines[-1].endswith(", team=vision, nightly.")
+    assert markdown(outcome(a_report())).startswith("## ✅ net.pt2 for znver4")
+
+
 @pytest.mark.parametrize(
     ("report", "previous", "said"),
     [

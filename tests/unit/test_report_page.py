@@ -247,3 +247,15 @@ def parse_command(line: str) -> CompilationRequest:
     inputs, dimensions, options = (named[name] for name in OPTIONS)
     draft = read_draft(target, inputs, options, dimensions=dimensions)
     return draft.request.model_copy(update={"model": MODEL})
+
+
+@pytest.mark.parametrize(
+    ("name", "title"), [("mlp", "mlp · Verified"), (HOSTILE, f"{HOSTILE} · Verified"), (None, "Verified")]
+)
+def test_the_page_is_titled_by_the_name(name: str | None, title: str) -> None:
+    report = rich_report()
+    named = report.model_copy(update={"request": report.request.model_copy(update={"name": name})})
+    page = Page(render(named))
+    assert title in page.words
+    assert f"{name or 'Compiled'} for znver4" in page.words
+    assert ("script" in page.tags, "img" in page.tags) == (False, False)

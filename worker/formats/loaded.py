@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
+from torch.utils._pytree import TreeSpec
 
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
@@ -52,6 +53,7 @@ class LoadedModel:
         export_open: with those open that the file itself leaves open; None where it leaves none.
         examples: the inputs that the file itself carries, if it does.
         parameters: elements in all parameters and buffers.
+        returns: the structure of what the model returns, where ``eager`` returns its leaves alone.
     """
 
     format: ModelFormat
@@ -61,6 +63,7 @@ class LoadedModel:
     examples: tuple[torch.Tensor, ...] | None
     parameters: int
     export_open: OwnExport | None = None
+    returns: TreeSpec | None = None
 
 
 def tensor_spec(name: str, tensor: torch.Tensor) -> TensorSpec:

@@ -31,11 +31,6 @@ def flatten_outputs(result: object) -> tuple[torch.Tensor, ...]:
     return tuple(leaves)
 
 
-def output_names(count: int) -> tuple[str, ...]:
-    """``output``, or ``output_0``, ``output_1``, … where there are several."""
-    return ("output",) if count == 1 else tuple(f"output_{index}" for index in range(count))
-
-
 class FlatModule(torch.nn.Module):
     """Calls a module and returns the flat tuple of its tensors."""
 

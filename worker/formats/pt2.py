@@ -14,6 +14,7 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError
 from worker.formats.archive import read_entry
+from worker.formats.containers import register_containers
 from worker.formats.kinds import refuse_kinds, refuse_signature_kind
 from worker.formats.loaded import (
     Argument,
@@ -40,7 +41,7 @@ def load(path: Path) -> LoadedModel:
         JobError: ``model-load-failed``, naming both schema versions where they differ.
     """
     try:
-        program = _read(path)
+        program = _read_with_containers(path)
     except Exception as error:
         raise load_failed(error, _version_hint(path)) from error
     return describe(program)
@@ -68,6 +69,7 @@ def describe(program: ExportedProgram) -> LoadedModel:
         arguments=arguments,
         examples=_examples(program, slots),
         parameters=count_elements([*program.state_dict.values(), *program.constants.values()]),
+        returns=program.call_spec.out_spec,
     )
 
 
@@ -103,6 +105,16 @@ def _flat_module(program: ExportedProgram) -> torch.fx.GraphModule:
     module.graph.set_codegen(torch.fx.graph.CodeGen())
     module.recompile()
     return module
+
+
+def _read_with_containers(path: Path) -> ExportedProgram:
+    try:
+        return _read(path)
+    except Exception:
+        entry = LEGACY_ENTRY if _is_legacy(path) else MODEL_ENTRY
+        if not register_containers(read_entry(path, entry, MAX_MODEL_BYTES) or b""):
+            raise
+        return _read(path)
 
 
 def _read(path: Path) -> ExportedProgram:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch.export.graph_signature import OutputKind
+from torch.utils import _pytree as pytree
 
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
@@ -34,7 +35,8 @@ from worker.formats.open_sizes import (
     sizes_of,
     specs_at,
 )
-from worker.formats.outputs import flatten_outputs, output_names
+from worker.formats.output_names import output_names
+from worker.formats.outputs import flatten_outputs
 from worker.formats.signature import match_inputs
 from worker.formats.sizes import data_limit_bytes, refuse_oversized
 from worker.formats.training import refuse_training
@@ -74,7 +76,7 @@ def capture_model(model: LoadedModel, upload: Upload) -> Captured:
     seed = request.verify.seed
     examples = _own_examples(model, specs)
     inputs = draw_inputs(specs, {}, seed) if examples is None else examples
-    outputs = _run(model, inputs)
+    outputs, names = _run_named(model, inputs)
     is_open = bool(request.dimensions) or (model.export_open is not None and not request.inputs)
     program = _export_as_asked(model, request, inputs, exported_sizes(sizes))
     limits = index_limits(program, specs)
@@ -82,7 +84,7 @@ def capture_model(model: LoadedModel, upload: Upload) -> Captured:
         inputs = draw_inputs(specs, limits, seed)
         outputs = _run(model, inputs)
     _check_repeatable(model, inputs, outputs)
-    output_specs = tuple(map(tensor_spec, output_names(len(outputs)), outputs))
+    output_specs = tuple(map(tensor_spec, names, outputs))
     given = names_by_place(request.inputs)
     dynamic = _describe_open(program, specs, output_specs, given) if is_open else DynamicShapes()
     return Captured(
@@ -155,6 +157,11 @@ def _own_examples(model: LoadedModel, specs: tuple[TensorSpec, ...]) -> Tensors 
 
 def _run(model: LoadedModel, inputs: Tensors) -> Tensors:
     """The original's outputs, from copies of the inputs."""
+    return _run_named(model, inputs)[0]
+
+
+def _run_named(model: LoadedModel, inputs: Tensors) -> tuple[Tensors, tuple[str, ...]]:
+    """The same with the name of each."""
     copies = tuple(tensor.clone() for tensor in inputs)
     try:
         with torch.inference_mode(), _torchscript_allowed():
@@ -166,7 +173,9 @@ def _run(model: LoadedModel, inputs: Tensors) -> Tensors:
     if changed:
         detail = f"the model writes into its input number {changed[0]}; it must clone it first"
         raise JobError(ErrorCode.MODEL_STATEFUL, detail)
-    return outputs
+    leaves, structure = pytree.tree_flatten(result)
+    names = output_names(model.returns or structure, [leaf is not None for leaf in leaves])
+    return outputs, names
 
 
 def _export(export: Callable[[], ExportedProgram], code: ErrorCode) -> ExportedProgram:

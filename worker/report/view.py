@@ -14,6 +14,9 @@ from worker.measure.profiles import agrees, total_ms
 from worker.report import charts, words
 from worker.statistics import largest
 
+ARGUMENTS = ("model", "name", "inputs", "dimensions")
+"""Fields of a request that the command line takes by themselves."""
+
 MAIN_BASELINE = "torch-eager"
 SHOWN_CURVES = 12
 OURS = "compiled library"
@@ -126,6 +129,7 @@ def command_lines(request: CompilationRequest) -> tuple[str, ...]:
     target = request.target
     parts = ["bessemer compile MODEL"]
     parts += [f"--target {shlex.quote(target.preset)}"] if isinstance(target, PresetTarget) else []
+    parts += [f"--name {shlex.quote(request.name)}"] if request.name else []
     parts += [f"--input {shlex.quote(str(spec))}" for spec in request.inputs]
     parts += [f"--dimension {shlex.quote(f'{name}={limits}')}" for name, limits in request.dimensions.items()]
     parts += [f"--option {shlex.quote(f'{name}={value}')}" for name, value in changed_options(request)]
@@ -135,7 +139,7 @@ def command_lines(request: CompilationRequest) -> tuple[str, ...]:
 def changed_options(request: CompilationRequest) -> tuple[tuple[str, str], ...]:
     """The options whose values are not the defaults, as (dotted name, value as the command line reads it)."""
     given: dict[str, Any] = request.model_dump(mode="json", exclude_defaults=True)
-    asked = {name: value for name, value in given.items() if name not in ("model", "inputs", "dimensions")}
+    asked = {name: value for name, value in given.items() if name not in ARGUMENTS}
     options = ((name, _option_text(value)) for name, value in _leaves(asked, ""))
     return tuple(option for option in options if option[0] != "target.preset")
 

@@ -97,7 +97,8 @@ class CompilationTask(Undertaking):
             return damage
         logs = self._bench.store.logs
         journal = CompilationJournal(self._jobs, job.id, attempt, self._hands.begin, logs.write)
-        work = CompileWork(request=job.request, measuring=self._bench.settings.measuring())
+        request = job.request.model_copy(update={"name": job.name})
+        work = CompileWork(request=request, measuring=self._bench.settings.measuring())
         timeout_seconds = job.request.timeout_seconds
         ending = await self._bench.run(job.id, self._slot, folder, work, journal, timeout_seconds, trace)
         return refuse_early_end(conclude(ending), job.request)

@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 from store_samples import DIGEST
 
+from bessemer.contract.listing import CompilationFilter
 from bessemer.contract.queue import TaskKind
 from bessemer.store.store import Store
 from bessemer.store.sweep import referenced
@@ -26,6 +27,9 @@ ASKED_OFTEN: dict[str, Callable[[Store], object]] = {
     "jobs that wait": lambda store: store.waiting.groups(),
     "jobs that ended last": lambda store: store.waiting.recent_seconds(TaskKind.COMPILE, 20),
     "the news of some jobs": lambda store: store.jobs.event_counts(["job-00000001", "job-00000002"]),
+    "a job by the start of its id": lambda store: store.jobs.starting("2c26", 6),
+    "a model by the start of its digest": lambda store: store.models.starting("2c26", 6),
+    "jobs of a name": lambda store: store.jobs.page(20, None, CompilationFilter(name="mlp")),
     "rows that refer to blobs": lambda store: referenced(store.database, {DIGEST}),
     "jobs and invocations past their time": lambda store: store.removal.expire_jobs(HOUR),
     "models past their time": lambda store: store.removal.expire_models(HOUR),

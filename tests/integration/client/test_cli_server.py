@@ -256,7 +256,7 @@ def test_models_are_listed(server: str, client: Client, stagehand: Stagehand, mo
     client.upload(model)
     stagehand.inspect(DIGEST)
     ran = bessemer(server, "models", "--state", "ready", "--format", "pt2")
-    assert re.search(rf"{DIGEST}  ready  pt2 +7 +{len(MODEL)} B", ran.stdout)
+    assert re.search(rf"{DIGEST}  model +ready  pt2 +7 +{len(MODEL)} B", ran.stdout)
 
 
 def test_workers_are_listed_with_what_they_run(server: str, stagehand: Stagehand) -> None:
@@ -443,3 +443,49 @@ def test_a_job_without_snapshots_says_what_to_ask_for(
     ran = bessemer(server, "ir", job.id)
     assert ran.returncode == 1
     assert "inspect.ir" in ran.stderr
+
+
+def test_jobs_are_named_and_their_ids_may_be_shortened(
+    server: str, client: Client, stagehand: Stagehand, model: Path, tmp_path: Path
+) -> None:
+    model.write_bytes(b"a model with a name")
+    options = ("--name", "nightly 7", "--label", "team=vision", "--detach")
+    job_id = bessemer(server, "compile", model, *options).stdout.strip()
+    plain_id = bessemer(server, "compile", model, "--detach").stdout.strip()
+    short, digest = job_id[:8], client.job(job_id).document.request.model
+    assert "name        nightly 7" in bessemer(server, "show", short).stdout
+    listed = bessemer(server, "jobs", "--name", "nightly 7").stdout.splitlines()
+    assert [re.split(r"  +", line)[:3] for line in listed] == [
+        ["id", "name", "state"],
+        [job_id, "nightly 7", "queued"],
+    ]
+    assert listed[1].endswith("  team=vision")
+    assert client.job(plain_id).document.name == client.model(digest[:8]).name == "model"
+    stagehand.succeed(job_id)
+    fetched = subprocess.run(
+        [sys.executable, "-m", "bessemer.cli", "download", short, "--url", server],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert fetched.stdout.strip() == f"nightly-7-host-{short}"
+    assert bessemer(server, "cancel", plain_id[:8]).stdout.startswith(plain_id)
+    again = bessemer(server, "compile", digest[:8], "--detach").stdout.strip()
+    assert client.job(again[:8]).document.name == "model"
+    client.job(again).cancel()
+    for name, gone in ((short, job_id), (plain_id[:8], plain_id), (again[:8], again), (digest[:8], digest)):
+        assert bessemer(server, "delete", name).stdout.strip() == f"{gone}: deleted"
+
+
+def test_a_file_that_is_not_there_is_told_from_a_digest(server: str) -> None:
+    ran = bessemer(server, "compile", "feedface")
+    assert ran.returncode == 2
+    assert "there is no file 'feedface', and no uploaded model" in ran.stderr
+
+
+def test_a_function_is_called_by_its_file_too(server: str, client: Client, entry: Path) -> None:
+    job_id = bessemer(server, "compile", f"{entry}:export", "--detach").stdout.strip()
+    assert client.job(job_id).document.name == "net.export"
+    client.job(job_id).cancel()

@@ -3,7 +3,7 @@
 import io
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import torch
 from bessemer.cli.entries import make_model
 from bessemer.client.exporting import save_module, torch_kind
 from bessemer.client.inputs import Inputs
+from bessemer.client.naming import name_of_model
 from bessemer.contract.tensor import DType, InputSpec
 from bessemer.errors import ExportError, InvalidArgumentError
 
@@ -24,6 +25,16 @@ class Net(torch.nn.Module):
 
     def forward(self, x: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
         return self.drop(self.linear(x)) + shift
+
+
+class Moments(NamedTuple):
+    mean: torch.Tensor
+    std: torch.Tensor
+
+
+class Statistics(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> Moments:
+        return Moments(x.mean(1), x.std(1))
 
 
 X, SHIFT = torch.randn(2, 4), torch.randn(3)
@@ -48,6 +59,11 @@ def test_a_module_is_exported_in_evaluation_mode(tmp_path: Path, inputs: Inputs)
     loaded = torch.export.load(str(exported.path)).module()
     torch.testing.assert_close(loaded(X, SHIFT), net.eval()(X, SHIFT))
     assert exported.inputs == ()
+
+
+def test_a_module_that_returns_a_named_tuple_is_saved_with_its_fields(tmp_path: Path) -> None:
+    exported = save_module(Statistics(), (X,), tmp_path)
+    assert torch.export.load(str(exported.path)).module()(X)._fields == ("mean", "std")
 
 
 def test_the_modules_own_modes_are_restored(tmp_path: Path) -> None:
@@ -229,3 +245,9 @@ def test_a_gates_own_inputs_and_dimensions_stand_before_the_functions(
     file.write_text(f"import torch\ndef export():\n    return torch.nn.Linear(4, 2), {returned}\n")
     made = make_model(f"{file}:export", tmp_path, inputs, {"rows": "1..8"})
     assert (list(map(str, made.inputs)), str(made.dimensions["rows"])) == (["input=rowsx4:float32"], "1..8")
+
+
+def test_a_module_is_called_by_its_class() -> None:
+    graph, script = torch.fx.symbolic_trace(Net().eval()), torch.jit.script(Net())
+    program = torch.export.export(Net(), (X, SHIFT))
+    assert [name_of_model(model) for model in (Net(), graph, script, program)] == ["Net", "Net", "Net", None]

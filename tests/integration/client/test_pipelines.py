@@ -101,7 +101,7 @@ def test_a_push_is_compared_with_the_last_that_passed_also_when_it_is_tried_agai
     assert run_action(pipeline, given, a_report(0.6), Event(run_id=2)) == 5
     assert run_action(pipeline, given, a_report(0.6), Event(run_id=2, run_attempt=2)) == 5
     summary = (pipeline.folder / "summary.md").read_text()
-    verdicts = re.findall(r"^## . net.pt2 for host: (\w+)$", summary, re.MULTILINE)
+    verdicts = re.findall(r"^## . net for host: (\w+)$", summary, re.MULTILINE)
     assert verdicts == ["passed", "slower", "slower"]
     assert "there is no earlier report" in summary
     assert list(pipeline.runner.caches.kept) == ["bessemer:nets/small:main:1-1"]

@@ -1,0 +1,42 @@
+"""Names that people give to models and compilations."""
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, StringConstraints
+
+MAX_NAME = 128
+MAX_STEM_BYTES = 120
+"""File systems allow 255 bytes for a whole name."""
+
+MODEL_SUFFIXES = (".pt2", ".pth", ".pt", ".ts", ".fx", ".bin")
+_SEPARATORS = re.compile(r"[/\\]")
+_UNSAFE_IN_FILES = re.compile(r'[/\\:*?"<>|\s%]+')
+
+
+def _printable(name: str) -> str:
+    if not name.isprintable() or name != name.strip():
+        raise ValueError("a name has printable characters, and no space at either end")
+    return name
+
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME), AfterValidator(_printable)]
+
+
+def name_of_file(path: str) -> str | None:
+    """A model's name from a path or a file's name: without folders, and without the suffix of a format."""
+    base = _SEPARATORS.split(path.strip())[-1]
+    suffix = next((suffix for suffix in MODEL_SUFFIXES if base.lower().endswith(suffix)), "")
+    return as_name(base[: len(base) - len(suffix)])
+
+
+def as_name(text: str) -> str | None:
+    """The text as a name, without what a name cannot have; None if nothing is left."""
+    printable = "".join(letter if letter.isprintable() else " " for letter in text)
+    return " ".join(printable.split())[:MAX_NAME].rstrip() or None
+
+
+def file_stem(name: str, target: str) -> str:
+    """The start of a file's name for a compilation: its name and its target."""
+    safe = _UNSAFE_IN_FILES.sub("-", name).strip(".-").encode()[:MAX_STEM_BYTES].decode(errors="ignore")
+    return f"{safe}-{_UNSAFE_IN_FILES.sub('-', target)}".lstrip("-")

@@ -1,0 +1,63 @@
+"""Names of models and compilations: what is one, where they come from, and what files are called by them."""
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from bessemer.client.naming import name_of_model
+from bessemer.contract.names import Name, file_stem, name_of_file
+
+NAME: TypeAdapter[str] = TypeAdapter(Name)
+
+
+@pytest.mark.parametrize("name", ["mlp", "résnet 50", "模型", "org/model:v2", "<b>", "n" * 128])
+def test_a_name_is_anything_that_can_be_printed(name: str) -> None:
+    assert NAME.validate_python(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", " mlp", "mlp ", "a\nb", "a\x00b", "\x1b[2J", "a\u202eb", "\ud800", "n" * 129]
+)
+def test_what_steers_a_terminal_or_hides_is_no_name(name: str) -> None:
+    with pytest.raises(ValidationError):
+        NAME.validate_python(name)
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("mlp.pt2", "mlp"),
+        ("models/net.v1.pt", "net.v1"),
+        ("C:\\models\\Net.PTH", "Net"),
+        ("resnet50", "resnet50"),
+        ("résnet 50.pt2", "résnet 50"),
+        ("../../etc/passwd", "passwd"),
+        ("a\x00b\x1b[2J\u202e.pt2", "a b [2J"),
+        ("n" * 300 + ".pt2", "n" * 128),
+        (".pt2", None),
+        ("", None),
+        ("folder/", None),
+    ],
+)
+def test_a_model_is_called_like_its_file(file: str, name: str | None) -> None:
+    assert name_of_file(file) == name
+    assert name is None or NAME.validate_python(name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "stem"),
+    [
+        ("mlp", "mlp-host"),
+        ("résnet 50", "résnet-50-host"),
+        ("../../etc/passwd", "etc-passwd-host"),
+        ('a"b<c>|d*', "a-b-c-d-host"),
+        (".hidden", "hidden-host"),
+        ("..", "host"),
+        ("模" * 128, "模" * 40 + "-host"),
+    ],
+)
+def test_a_download_is_called_by_name_and_target(name: str, stem: str) -> None:
+    assert file_stem(name, "host") == stem
+
+
+def test_bytes_and_digests_have_no_name_of_their_own() -> None:
+    assert [name_of_model(model) for model in (b"bytes", "0" * 64, "models/mlp.pt2")] == [None, None, "mlp"]
