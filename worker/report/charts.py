@@ -53,6 +53,7 @@ class LatencyRun:
     label: str
     latency: Latency
     steady: bool = True
+    threads: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,13 +88,14 @@ class SpreadChart:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar from ``start``, ``width`` wide, both in percent."""
+    """A bar from ``start``, ``width`` wide, both in percent; ``detail`` is left out where space is short."""
 
     label: str
     value: str
     start: float
     width: float
     strong: bool
+    detail: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def latency_chart(runs: Sequence[LatencyRun]) -> LatencyChart:
     return LatencyChart(
         rows=tuple(
             LatencyRow(
-                label=run.label,
+                label=f"{run.label}{run.threads}",
                 value=duration(run.latency.p50_ms),
                 note=_tail_note(run.latency),
                 p50=_place(run.latency.p50_ms, end),
@@ -173,7 +175,7 @@ def function_bars(functions: Iterable[FunctionTime], shown: int = SHOWN_FUNCTION
         bars.append((label, sum(part.milliseconds for part in rest), sum(part.share for part in rest), ""))
     longest = max((milliseconds for _, milliseconds, _, _ in bars), default=0)
     return tuple(
-        Bar(label, f"{speed}{duration(time)} · {percent(share)}", 0, _place(time, longest), index == 0)
+        Bar(label, f"{duration(time)} · {percent(share)}", 0, _place(time, longest), index == 0, speed)
         for index, (label, time, share, speed) in enumerate(bars)
     )
 

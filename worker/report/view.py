@@ -80,7 +80,9 @@ def make_view(report: Report) -> View:
     rows = [
         charts.LatencyRun(OURS, benchmark.latency, not benchmark.unsteady),
         *(
-            charts.LatencyRun(words.baseline_label(peer), peer.latency, peer.is_steady)
+            charts.LatencyRun(
+                words.baseline_name(peer.name), peer.latency, peer.is_steady, words.with_threads(peer)
+            )
             for peer in benchmark.baselines
         ),
     ]

@@ -77,8 +77,12 @@ def baseline_name(name: str) -> str:
 
 def baseline_label(baseline: BaselineResult) -> str:
     """A baseline's name with its number of threads."""
-    threads = "1 thread" if baseline.threads == 1 else f"{baseline.threads} threads"
-    return f"{baseline_name(baseline.name)}, {threads}"
+    return f"{baseline_name(baseline.name)}{with_threads(baseline)}"
+
+
+def with_threads(baseline: BaselineResult) -> str:
+    """A baseline's number of threads, as it follows its name."""
+    return ", 1 thread" if baseline.threads == 1 else f", {baseline.threads} threads"
 
 
 def sentence(text: str) -> str:
