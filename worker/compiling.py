@@ -116,6 +116,7 @@ def _figures(benchmarked: Benchmarked) -> Figures:
     comparisons = benchmarked.verified.comparisons
     return Figures(
         latency=result.latency,
+        unsteady=result.unsteady,
         baselines=result.baselines,
         library_bytes=result.library_bytes,
         peak_memory_bytes=result.peak_memory_bytes,

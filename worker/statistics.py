@@ -46,7 +46,7 @@ def largest(values: Iterable[float]) -> float:
 
 
 def latency(seconds: Sequence[float]) -> Latency:
-    """The distribution of single runs, in milliseconds.
+    """The distribution of single runs, in milliseconds; ``Latency`` drops percentiles of too few runs.
 
     The standard deviation is the population's (0 for one run).
 

@@ -59,6 +59,7 @@ __all__ = [
 
 CPU_DEVICE = 1
 POOLED_ALLOCATOR = 2
+RUNS_FOR_P90, RUNS_FOR_P99 = 20, 200
 WARM_UP_RUNS = 5
 SHOWN_ELEMENTS = 16
 SHOWN_NAMES = 3
@@ -201,21 +202,21 @@ class Latency:
     runs: int
     min_ms: float
     p50_ms: float
-    p90_ms: float
-    p99_ms: float
+    p90_ms: float | None
+    p99_ms: float | None
     mean_ms: float
     stddev_ms: float
 
     @classmethod
     def of(cls, times_ms: Sequence[float]) -> Latency:
-        """The distribution of at least one time."""
+        """The distribution of at least one time; p90 takes 20 runs, p99 takes 200."""
         p50, p90, p99 = (float(value) for value in np.percentile(times_ms, [50, 90, 99]))
         return cls(
             runs=len(times_ms),
             min_ms=float(np.min(times_ms)),
             p50_ms=p50,
-            p90_ms=p90,
-            p99_ms=p99,
+            p90_ms=p90 if len(times_ms) >= RUNS_FOR_P90 else None,
+            p99_ms=p99 if len(times_ms) >= RUNS_FOR_P99 else None,
             mean_ms=float(np.mean(times_ms)),
             stddev_ms=float(np.std(times_ms)),
         )
@@ -274,7 +275,8 @@ class Outcome:
         for entry in self.comparisons or ():
             yield f"{entry.name}: {entry.verdict} (largest absolute error {entry.max_absolute_error:.3g})"
         for name, value in asdict(self.latency).items() if self.latency else ():
-            yield f"{name:<10}{value if name == 'runs' else format(value, '.4f')}"
+            if value is not None:
+                yield f"{name:<10}{value if name == 'runs' else format(value, '.4f')}"
 
 
 class ParameterReader:

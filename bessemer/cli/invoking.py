@@ -10,6 +10,7 @@ import typer
 from bessemer.cli.cancelling import cancelled_if_interrupted
 from bessemer.cli.jobs import IdArgument
 from bessemer.cli.output import JsonOption, UrlOption, connected, errors, print_json, results, tell
+from bessemer.cli.views import shown_latency
 from bessemer.cli.waiting import tell_missing_worker
 from bessemer.client import Job
 from bessemer.client.invoking import Arrays
@@ -92,10 +93,6 @@ def _lines(invocation: Invocation, output: Path | None) -> Iterator[str]:
     for spec in invocation.outputs:
         yield f"output      {spec}"
     if invocation.latency is not None:
-        latency = invocation.latency
-        yield (
-            f"latency     p50 {latency.p50_ms:.4g} ms, p99 {latency.p99_ms:.4g} ms "
-            f"({latency.runs} runs, {invocation.threads} threads)"
-        )
+        yield f"latency     {shown_latency(invocation.latency, invocation.threads)}"
     if output is not None:
         yield f"outputs     {output}"

@@ -21,10 +21,10 @@ from bessemer.contract.job import Compilation, Event, EventType, Figures, JobSta
 from bessemer.contract.labels import shown_labels
 from bessemer.contract.options import TuneOptions
 from bessemer.contract.queue import QueuePlace
-from bessemer.contract.report import Schedules, TuneVerdict
+from bessemer.contract.report import BaselineResult, Latency, Schedules, TuneVerdict
 from bessemer.contract.stage import Stage
 
-__all__ = ["PlainStages", "StageView", "compilation_lines", "stage_view", "upload_view"]
+__all__ = ["PlainStages", "StageView", "compilation_lines", "shown_latency", "stage_view", "upload_view"]
 
 BAR_WIDTH = 24
 LONG_STAGE_SECONDS = 2.0
@@ -222,16 +222,30 @@ def _grounds(verdict: TuneVerdict) -> str:
     return ": no function was clearly faster with another"
 
 
+def shown_latency(latency: Latency, threads: int | None = None) -> str:
+    """The median and the farthest percentile that the number of runs allows."""
+    tails = (("p99", latency.p99_ms), ("p90", latency.p90_ms))
+    tail = next((f", {name} {value:.4g} ms" for name, value in tails if value is not None), "")
+    runs = "1 run" if latency.runs == 1 else f"{latency.runs} runs"
+    with_threads = "" if threads is None else f", {threads} thread{'' if threads == 1 else 's'}"
+    return f"p50 {latency.p50_ms:.4g} ms{tail} ({runs}{with_threads})"
+
+
+def _verdict(baseline: BaselineResult) -> str:
+    """The library beside a baseline; no ratio where that would not hold."""
+    if baseline.doubt:
+        return f"unsteady, so no comparison: {baseline.doubt}; measure again when the worker is idle"
+    spread = f"{baseline.ratio_p10:.2g} to {baseline.ratio_p90:.2g}"
+    return f"library / {baseline.name}: {baseline.ratio:.2g} (p10 to p90 of the rounds: {spread})"
+
+
 def _figure_lines(figures: Figures) -> Iterator[str]:
-    latency = figures.latency
-    yield f"latency     p50 {latency.p50_ms:.4g} ms, p99 {latency.p99_ms:.4g} ms ({latency.runs} runs)"
+    yield f"latency     {shown_latency(figures.latency)}"
+    if figures.unsteady:
+        yield f"            unsteady: {figures.unsteady}"
     for baseline in figures.baselines:
-        spread = f"{baseline.ratio_p10:.2g} to {baseline.ratio_p90:.2g}"
-        doubt = "" if baseline.is_steady else "; they differ too much: measure again when the worker is quiet"
-        yield (
-            f"{baseline.name:<11} p50 {baseline.latency.p50_ms:.4g} ms ({baseline.latency.runs} runs); "
-            f"library / {baseline.name}, round by round: {baseline.ratio:.2g} (p10 to p90: {spread}){doubt}"
-        )
+        yield f"{baseline.name:<11} {shown_latency(baseline.latency, baseline.threads)}"
+        yield f"            {_verdict(baseline)}"
     yield f"error       at most {figures.max_absolute_error:.3g} (absolute)"
     library, memory = shown_bytes(figures.library_bytes), shown_bytes(figures.peak_memory_bytes)
     yield f"library     {library}, at most {memory} of memory while it loads and runs"

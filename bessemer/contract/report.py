@@ -3,7 +3,7 @@
 from datetime import datetime
 from enum import StrEnum
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.dynamic import DynamicShapes
@@ -18,7 +18,11 @@ from bessemer.contract.target import ResolvedTarget
 from bessemer.contract.tensor import DType, TensorSpec
 
 STEADY_WITHIN = 4
-"""How often the slow rounds' ratio may hold the fast ones': beyond, other work disturbed the measuring."""
+"""How much larger the ratio of slow rounds may be than that of fast rounds before a baseline is unsteady."""
+
+RUNS_FOR_P90 = 20
+RUNS_FOR_P99 = 200
+"""With fewer runs, a percentile is little more than the slowest run: there is none."""
 
 
 class StageTime(Document):
@@ -51,32 +55,75 @@ class RewriteResult(Document):
 class Latency(Document):
     """The distribution of single runs, in milliseconds."""
 
-    runs: int = Field(description="How many were timed, each by itself.")
+    runs: int = Field(description="How many runs were timed, one by one.")
     min_ms: float = Field(description="The fastest.")
     p50_ms: float = Field(description="The median.")
-    p90_ms: float = Field(description="90th percentile, by linear interpolation between runs.")
-    p99_ms: float = Field(description="99th percentile, by linear interpolation between runs.")
+    p90_ms: float | None = Field(
+        default=None,
+        description="90th percentile, by linear interpolation between runs; null with fewer than "
+        f"{RUNS_FOR_P90} runs.",
+    )
+    p99_ms: float | None = Field(
+        default=None,
+        description="99th percentile, by linear interpolation between runs; null with fewer than "
+        f"{RUNS_FOR_P99} runs.",
+    )
     mean_ms: float = Field(description="The arithmetic mean: one interrupted run shows in it.")
     stddev_ms: float = Field(description="The population's standard deviation; 0 for one run.")
 
+    @field_validator("p90_ms", "p99_ms")
+    @classmethod
+    def _needs_runs(cls, value: float | None, info: ValidationInfo) -> float | None:
+        least = RUNS_FOR_P90 if info.field_name == "p90_ms" else RUNS_FOR_P99
+        return value if info.data.get("runs", 0) >= least else None
+
+
+class ThreadTrial(Document):
+    """How fast a baseline was with one number of threads."""
+
+    threads: int = Field(description="How many threads the baseline used.")
+    runs: int = Field(description="How many runs were timed.")
+    p50_ms: float = Field(description="The median of those runs.")
+    min_ms: float = Field(description="The fastest of those runs.")
+
 
 class BaselineResult(Document):
-    """A peer on the same inputs and threads, timed in alternation with the library."""
+    """A baseline on the same inputs, timed in alternation with the library."""
 
     name: str = Field(description="As the request's `benchmark.baselines` names it.")
-    threads: int = Field(description="With which the peer ran.")
-    latency: Latency = Field(description="Of the peer's runs.")
+    threads: int = Field(
+        description="How many threads it used: one or all of them, whichever was faster in `trials`."
+    )
+    latency: Latency = Field(description="Of the baseline's runs, in alternation with the library.")
     ratio: float = Field(
-        description="The library's median divided by the peer's, round by round; the median of that. "
-        "Below 1, the library wins."
+        description="The library's median divided by the baseline's, round by round; the median of that. "
+        "Below 1, the library is faster. It means nothing where `unsteady` says why."
     )
     ratio_p10: float = Field(description="10th percentile of the ratios, round by round.")
     ratio_p90: float = Field(description="90th percentile of the ratios, round by round.")
+    trials: tuple[ThreadTrial, ...] = Field(
+        default=(), description="The first look, with each number of threads; empty in older reports."
+    )
+    second_look_ms: float | None = Field(
+        default=None, description="The median when it was measured again at the end; null in older reports."
+    )
+    unsteady: str = Field(
+        default="",
+        description="Why the ratio is not to be relied on: the baseline or the library stalled, or took more "
+        "than 1.5 times as long at one look as at another. Empty where it was steady.",
+    )
+
+    @property
+    def doubt(self) -> str:
+        """Why the ratio makes no headline; empty where it holds."""
+        if self.unsteady or not self.ratio_p90 > STEADY_WITHIN * self.ratio_p10:
+            return self.unsteady
+        return f"its rounds range from {self.ratio_p10:.3g} to {self.ratio_p90:.3g}"
 
     @property
     def is_steady(self) -> bool:
-        """Whether most rounds agree so far that one ratio can stand for them."""
-        return not self.ratio_p90 > STEADY_WITHIN * self.ratio_p10
+        """Whether one ratio can stand for the comparison."""
+        return not self.doubt
 
 
 class FunctionTime(Document):
@@ -101,6 +148,11 @@ class BenchmarkResult(Document):
     """What was measured. Sizes in bytes."""
 
     latency: Latency = Field(description="Of the library, on the reference inputs.")
+    unsteady: str = Field(
+        default="",
+        description="Why the latency is not to be relied on: the library stalled, or took more than 1.5 "
+        "times as long at one look as at another. Empty where it was steady.",
+    )
     threads: int = Field(description="The target's cores, or as many of them as the worker had.")
     library_bytes: int = Field(description="Of `model.so`; runtime and separate parameters come on top.")
     peak_memory_bytes: int = Field(description="The most that loading and running it adds to a process.")

@@ -47,7 +47,8 @@ class Bounds:
 class Measure:
     """One figure, now and before, and what it may be.
 
-    ``verdict`` is that of a figure beyond its bound, and ``doubt`` why the figure may be another one.
+    ``verdict`` is that of a figure beyond its bound. ``doubt`` says why the figure does not hold: then no
+    bound on it can be judged, and it neither passes nor fails.
     """
 
     name: str
@@ -66,18 +67,23 @@ class Measure:
 
     @property
     def breaches(self) -> tuple[str, ...]:
-        """In words, what it is beyond."""
+        """In words, each bound that is broken or cannot be judged."""
         found, change = [], self.change_percent
+        if self.doubt and self._bounded:
+            return (f"{self.name} is inconclusive: {self.doubt}",)
         if self.most is not None and self.now > self.most:
-            found.append(
-                f"{self.name} is {self.shown(self.now)}, more than {self.shown(self.most)}{self.doubt}"
-            )
+            found.append(f"{self.name} is {self.shown(self.now)}, more than {self.shown(self.most)}")
         if self.most_percent is not None and change is not None and change > self.most_percent:
             found.append(
                 f"{self.name} is {self.shown(self.now)}, {change:.1f} % more than before "
-                f"({self.shown(self.before or 0)}); {self.most_percent:g} % are allowed{self.doubt}"
+                f"({self.shown(self.before or 0)}); {self.most_percent:g} % are allowed"
             )
         return tuple(found)
+
+    @property
+    def _bounded(self) -> bool:
+        """Whether there is a bound, and what it is compared with."""
+        return self.most is not None or (self.most_percent is not None and self.before is not None)
 
 
 @dataclass(frozen=True)
@@ -203,16 +209,12 @@ def _measures(
 
 
 def _doubt(now: BaselineResult | None, before: BaselineResult | None) -> str:
-    """Why a ratio beyond its bound shows nothing: the rounds of which it is the median differ too much."""
-    if now is not None and not now.is_steady:
-        return f"; but its rounds range {_range(now)}: measure again when the worker is quiet"
-    if before is not None and not before.is_steady:
-        return f"; but those before ranged {_range(before)}: compare with a report of a quiet worker"
+    """Why a ratio shows nothing, neither good nor bad; empty where it holds."""
+    if now is not None and now.doubt:
+        return f"{now.doubt}; measure again when the worker is idle"
+    if before is not None and before.doubt:
+        return f"in the earlier report, {before.doubt}; compare with a report from an idle worker"
     return ""
-
-
-def _range(baseline: BaselineResult) -> str:
-    return f"from {_plain(baseline.ratio_p10)} to {_plain(baseline.ratio_p90)}"
 
 
 def _eager(result: BenchmarkResult | None) -> BaselineResult | None:

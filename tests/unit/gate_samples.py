@@ -8,13 +8,17 @@ from tests.unit.report_samples import CREATED_AT, TARGET, baseline, comparison, 
 
 
 def a_report(
-    ratio: float | None = 0.5, library_bytes: int = 1_000_000, cores: int = 2, spread: float = 1.2
+    ratio: float | None = 0.5,
+    library_bytes: int = 1_000_000,
+    cores: int = 2,
+    spread: float = 1.2,
+    unsteady: str = "",
 ) -> Report:
     """A report with these figures; without a ratio, one without torch eager.
 
     In the slow rounds the ratio is ``spread`` times what it is in the fast ones.
     """
-    peers = () if ratio is None else (ranging(baseline("torch-eager", 1.0, ratio), spread),)
+    peers = () if ratio is None else (ranging(baseline("torch-eager", 1.0, ratio), spread, unsteady),)
     result = BenchmarkResult(
         latency=latency(ratio or 1.0),
         threads=cores,
@@ -29,10 +33,9 @@ def a_report(
     )
 
 
-def ranging(peer: BaselineResult, spread: float) -> BaselineResult:
-    return peer.model_copy(
-        update={"ratio_p10": peer.ratio / spread**0.5, "ratio_p90": peer.ratio * spread**0.5}
-    )
+def ranging(peer: BaselineResult, spread: float, unsteady: str) -> BaselineResult:
+    low, high = peer.ratio / spread**0.5, peer.ratio * spread**0.5
+    return peer.model_copy(update={"ratio_p10": low, "ratio_p90": high, "unsteady": unsteady})
 
 
 def a_job(problem: Problem | None = None) -> Compilation:

@@ -50,6 +50,20 @@ def test_the_distribution_is_that_of_numpy() -> None:
 
 
 @pytest.mark.parametrize(
+    ("runs", "known"), [(19, (False, False)), (20, (True, False)), (199, (True, False)), (200, (True, True))]
+)
+def test_percentiles_need_enough_runs(runs: int, known: tuple[bool, bool]) -> None:
+    latency = run.Latency.of([1.0] * runs)
+    assert (latency.p90_ms is not None, latency.p99_ms is not None) == known
+
+
+def test_a_percentile_that_is_not_known_is_not_printed() -> None:
+    few = run.Outcome(specs=(), outputs={}, threads=1, comparisons=None, latency=run.Latency.of([1.0] * 3))
+    assert [line.split()[0] for line in few.lines()] == ["runs", "min_ms", "p50_ms", "mean_ms", "stddev_ms"]
+    assert few.document()["p99_ms"] is None
+
+
+@pytest.mark.parametrize(
     ("dtype", "output", "reference", "mismatches"),
     [
         ("float32", [1.0, 2.0], [1.0, 2.00001], 0),

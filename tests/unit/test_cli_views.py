@@ -2,11 +2,11 @@
 
 import pytest
 
-from bessemer.cli.views import compilation_lines
+from bessemer.cli.views import compilation_lines, shown_latency
 from bessemer.contract.base import now
 from bessemer.contract.job import Compilation, Figures, JobState, Progress
 from bessemer.contract.options import SearchEnd, TuneOptions
-from bessemer.contract.report import Latency, Schedules, TuneVerdict
+from bessemer.contract.report import BaselineResult, Latency, Schedules, TuneVerdict
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
@@ -110,3 +110,42 @@ def test_a_compilation_says_how_its_search_ended(verdict: TuneVerdict | None, li
 def test_name_and_labels_are_shown() -> None:
     lines = shown(JobState.QUEUED, name="mlp")
     assert lines[:2] == ["compilation 01234567: queued", "name        mlp"]
+
+
+@pytest.mark.parametrize(
+    ("runs", "text"),
+    [
+        (1, "p50 2 ms (1 run, 1 thread)"),
+        (19, "p50 2 ms (19 runs, 1 thread)"),
+        (20, "p50 2 ms, p90 3 ms (20 runs, 1 thread)"),
+        (200, "p50 2 ms, p99 4 ms (200 runs, 1 thread)"),
+    ],
+)
+def test_a_latency_has_the_percentile_that_its_runs_allow(runs: int, text: str) -> None:
+    latency = Latency(runs=runs, min_ms=1, p50_ms=2, p90_ms=3, p99_ms=4, mean_ms=2, stddev_ms=0)
+    assert shown_latency(latency, 1) == text
+
+
+@pytest.mark.parametrize(
+    ("unsteady", "said"),
+    [
+        ("", "library / torch-eager: 0.0018 (p10 to p90 of the rounds: 0.0017 to 0.0019)"),
+        ("it stalled", "unsteady, so no comparison: it stalled; measure again when the worker is idle"),
+    ],
+)
+def test_an_unsteady_baseline_has_no_ratio(unsteady: str, said: str) -> None:
+    peer = BaselineResult(
+        name="torch-eager",
+        threads=2,
+        latency=LATENCY,
+        ratio=0.00176,
+        ratio_p10=0.0017,
+        ratio_p90=0.0019,
+        unsteady=unsteady,
+    )
+    figures = Figures(
+        latency=LATENCY, baselines=(peer,), library_bytes=1, peak_memory_bytes=1, max_absolute_error=0.0
+    )
+    printed = shown(JobState.SUCCEEDED, figures=figures)
+    start = next(index for index, line in enumerate(printed) if line.startswith("torch-eager"))
+    assert printed[start + 1].strip() == said

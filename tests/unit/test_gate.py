@@ -37,7 +37,11 @@ def outcome(report: Report | None, previous: Report | None = None, **bounds: flo
         (a_report(0.9), a_report(ratio=None), {"regress_percent": 10}, Verdict.PASSED),
         (a_report(0.9, spread=3.9), BEFORE, {"regress_percent": 10}, Verdict.SLOWER),
         (a_report(0.9, spread=4.1), BEFORE, {"regress_percent": 10}, Verdict.UNSTEADY),
-        (a_report(0.5, spread=9), BEFORE, {"regress_percent": 10}, Verdict.PASSED),
+        (a_report(0.5, spread=9), BEFORE, {"regress_percent": 10}, Verdict.UNSTEADY),
+        (a_report(0.5, spread=9), None, {"regress_percent": 10}, Verdict.PASSED),
+        (a_report(0.5, spread=9), None, {"latency_ratio": 1.0}, Verdict.UNSTEADY),
+        (a_report(0.5, unsteady="it stalled"), None, {"latency_ratio": 1.0}, Verdict.UNSTEADY),
+        (a_report(0.5, unsteady="it stalled"), None, {}, Verdict.PASSED),
         (a_report(0.9), a_report(0.5, spread=9), {"regress_percent": 10}, Verdict.UNSTEADY),
         (a_report(1.1, spread=9), None, {"latency_ratio": 1.0}, Verdict.UNSTEADY),
         (a_report(0.9, 2_000_000, spread=9), BEFORE, {"regress_percent": 10}, Verdict.LARGER),
@@ -66,15 +70,20 @@ def test_a_summary_is_titled_by_name_and_has_the_labels() -> None:
         (
             a_report(0.9, spread=9),
             BEFORE,
-            "but its rounds range from 0.3 to 2.7: measure again when the worker is quiet",
+            "is inconclusive: its rounds range from 0.3 to 2.7; measure again when the worker is idle",
         ),
         (
             a_report(0.9),
             a_report(0.5, spread=16),
-            "but those before ranged from 0.125 to 2: compare with a report of a quiet worker",
+            "in the earlier report, its rounds range from 0.125 to 2; compare with a report from",
+        ),
+        (
+            a_report(0.5, unsteady="torch eager stalled"),
+            BEFORE,
+            "is inconclusive: torch eager stalled; measure again when the worker is idle",
         ),
     ],
-    ids=["now", "before"],
+    ids=["now", "before", "stalled"],
 )
 def test_why_a_latency_is_no_verdict_is_told(report: Report, previous: Report, said: str) -> None:
     assert said in markdown(outcome(report, previous, regress_percent=10))

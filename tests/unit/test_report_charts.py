@@ -8,44 +8,52 @@ from report_samples import functions, latency, task
 from bessemer.contract.report import StageTime
 from bessemer.contract.stage import Stage
 from worker.report import charts
+from worker.report.charts import LatencyRun
 
 
 def test_bars_are_in_proportion_and_whiskers_lie_beyond_them() -> None:
-    ours, theirs = charts.latency_chart([("ours", latency(10)), ("theirs", latency(20))]).rows
+    ours, theirs = charts.latency_chart(
+        [LatencyRun("ours", latency(10)), LatencyRun("theirs", latency(20))]
+    ).rows
     assert theirs.p50 == pytest.approx(2 * ours.p50, abs=0.02)
+    assert ours.p90 is not None
+    assert ours.p99 is not None
     assert ours.p50 < ours.p90 < ours.p99 <= 100
     assert (ours.ours, theirs.ours) == (True, False)
 
 
 def test_one_stray_run_does_not_flatten_the_bars() -> None:
     stray = latency(10).model_copy(update={"p99_ms": 5000.0})
-    (row,) = charts.latency_chart([("ours", stray)]).rows
+    (row,) = charts.latency_chart([LatencyRun("ours", stray)]).rows
     assert row.cut
     assert row.p50 > 30
 
 
 def test_the_axis_starts_at_zero_and_has_round_marks() -> None:
-    chart = charts.latency_chart([("ours", latency(19.4))])
+    chart = charts.latency_chart([LatencyRun("ours", latency(19.4))])
     assert [tick.label for tick in chart.ticks] == ["0", "10.0 ms", "20.0 ms"]
 
 
 def test_spreads_share_the_place_of_the_median() -> None:
-    first, second = charts.spread_chart([("ours", latency(0.1)), ("theirs", latency(30, 0.3))]).rows
+    first, second = charts.spread_chart(
+        [LatencyRun("ours", latency(0.1)), LatencyRun("theirs", latency(30, 0.3))]
+    ).rows
     assert first.p50 == second.p50
     assert first.mean is not None
+    assert first.p90 is not None
+    assert first.p99 is not None
     assert first.minimum < first.p50 < first.mean < first.p90 < first.p99
 
 
 def test_a_mean_beyond_the_axis_is_not_drawn_at_its_end() -> None:
     stray = latency(10).model_copy(update={"mean_ms": 400.0, "p99_ms": 5000.0})
-    (row,) = charts.spread_chart([("ours", stray)]).rows
+    (row,) = charts.spread_chart([LatencyRun("ours", stray)]).rows
     assert row.mean is None
-    assert row.cut
 
 
 @pytest.mark.parametrize("p50", [0.0, math.nan, math.inf])
 def test_a_latency_that_is_no_time_still_draws(p50: float) -> None:
-    rows = [("ours", latency(p50)), ("theirs", latency(1))]
+    rows = [LatencyRun("ours", latency(p50)), LatencyRun("theirs", latency(1))]
     for row in charts.latency_chart(rows).rows:
         assert 0 <= row.p50 <= 100
     for spread in charts.spread_chart(rows).rows:
@@ -83,3 +91,12 @@ def test_a_workload_without_a_success_has_no_curve() -> None:
 def test_nothing_to_draw_gives_no_bars() -> None:
     assert charts.function_bars(()) == ()
     assert charts.stage_bars(()) == ()
+
+
+@pytest.mark.parametrize(("runs", "known"), [(19, (False, False)), (20, (True, False)), (200, (True, True))])
+def test_a_percentile_of_too_few_runs_is_not_drawn(runs: int, known: tuple[bool, bool]) -> None:
+    rows = [LatencyRun("ours", latency(10, runs=runs))]
+    (bar,) = charts.latency_chart(rows).rows
+    (band,) = charts.spread_chart(rows).rows
+    assert (bar.p90 is not None, bar.p99 is not None) == known
+    assert (band.p90 is not None, band.p99 is not None) == known

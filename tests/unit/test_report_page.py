@@ -6,7 +6,17 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 
 import pytest
-from report_samples import MODEL, TARGET, baseline, comparison, functions, minimal_report, rich_report, task
+from report_samples import (
+    MODEL,
+    TARGET,
+    baseline,
+    comparison,
+    functions,
+    latency,
+    minimal_report,
+    rich_report,
+    task,
+)
 
 from bessemer.cli.options import read_draft
 from bessemer.contract.dynamic import DimensionRange
@@ -55,10 +65,9 @@ class Page(HTMLParser):
 def test_a_page_says_with_how_many_threads_was_measured_where_the_target_has_more() -> None:
     report = rich_report()
     larger = report.target.model_copy(update={"cores": 64})
-    assert "for a target with" not in Page(render(report)).words
+    assert "64 cores" not in Page(render(report)).words
     page = Page(render(report.model_copy(update={"target": larger})))
-    assert "on 2 threads of" in page.words
-    assert ", for a target with 64 cores" in page.words
+    assert "compiled for znver4 with 64 cores, measured on 2 threads of" in page.words
 
 
 def hostile_report() -> Report:
@@ -115,8 +124,8 @@ def test_identifiers_are_unique_and_every_chart_has_a_title_and_a_description() 
 
 def test_the_verdict_comes_with_the_comparison_in_words() -> None:
     words = Page(render(rich_report())).words
-    assert "Verified against the original" in words
-    assert "Largest absolute error 1.20e-6, over 2 outputs" in words
+    assert "Verified against the original model" in words
+    assert "Largest absolute error 1.20e-6 over 2 outputs" in words
     assert "1.4× faster than torch eager" in words  # noqa: RUF001
     assert MODEL in words
 
@@ -144,7 +153,7 @@ def test_the_report_says_why_the_search_stopped(end: SearchEnd, words: str) -> N
 def test_a_library_that_was_not_verified_is_not_recommended() -> None:
     words = Page(render(rich_report().model_copy(update={"verified": False}))).words
     assert "Not verified" in words
-    assert "do not use this library" in words
+    assert "Do not use this library" in words
 
 
 def test_a_lost_layer_of_the_confinement_is_said() -> None:
@@ -158,7 +167,7 @@ def test_a_job_without_a_sandbox_is_said() -> None:
 def test_a_search_that_was_not_kept_is_said_with_both_latencies() -> None:
     words = Page(render(rich_report())).words
     assert "1.31 ms with the search's schedules and 1.27 ms with the default ones" in words
-    assert "the search was not kept" in words
+    assert "The library keeps the default schedules" in words
 
 
 def test_functions_that_no_family_knows_are_named() -> None:
@@ -169,7 +178,7 @@ def test_functions_that_no_family_knows_are_named() -> None:
 def test_what_was_left_to_kernel_libraries_is_told_with_both_times() -> None:
     words = Page(render(rich_report())).words
     assert "linear[1x784,784x128,128]2openblas21.0 µs24.0 µs" in words
-    assert "relu[1x128]1oursnot measurednot measured" in words
+    assert "relu[1x128]1own schedulenot measurednot measured" in words
     assert "Kernel libraries" not in Page(render(minimal_report())).words
 
 
@@ -180,9 +189,9 @@ def test_functions_that_do_not_add_up_to_the_median_run_are_told_apart_from_it()
         one.model_copy(update={"milliseconds": 10 * one.milliseconds}) for one in report.benchmark.functions
     )
     busy = report.benchmark.model_copy(update={"functions": slow})
-    assert "timed in runs of their own" not in Page(render(report)).words
+    assert "timed in separate runs" not in Page(render(report)).words
     words = Page(render(report.model_copy(update={"benchmark": busy}))).words
-    assert "together they take 204 ms, where the model's median run takes 19.4 ms" in words
+    assert "together they take 204 ms, while the model's median run takes 19.4 ms" in words
 
 
 def test_percentiles_stand_beside_the_runs_behind_them() -> None:
@@ -193,13 +202,64 @@ def test_percentiles_stand_beside_the_runs_behind_them() -> None:
 
 def test_torch_eager_is_the_headline_wherever_it_stands() -> None:
     headline = make_headline((baseline("onnxruntime", 1, 1.5), baseline("torch-eager", 2, 0.5)))
-    assert (headline.name, headline.wins) == ("torch eager", True)
+    assert (headline.words, headline.wins) == ("2.0× faster than torch eager", True)  # noqa: RUF001
 
 
-def test_rounds_that_differ_much_give_no_single_figure() -> None:
-    peer = baseline("torch-eager", 2, 0.01).model_copy(update={"ratio_p10": 0.001, "ratio_p90": 0.02})
+@pytest.mark.parametrize(
+    ("update", "why"),
+    [
+        ({"ratio_p10": 0.001, "ratio_p90": 0.02}, "Its rounds range from 0.001 to 0.02."),
+        (
+            {"unsteady": "torch eager took 0.3 ms at one look and 26 ms at another"},
+            "Torch eager took 0.3 ms at one look and 26 ms at another.",
+        ),
+    ],
+    ids=["rounds", "looks"],
+)
+def test_an_unsteady_baseline_makes_no_headline(update: dict[str, object], why: str) -> None:
+    peer = baseline("torch-eager", 26, 0.00176).model_copy(update=update)
     headline = make_headline((peer,))
-    assert (headline.words, headline.wins) == ("50.0× to 1,000× the speed of", False)  # noqa: RUF001
+    assert (headline.words, headline.wins) == ("Not compared with torch eager", False)
+    assert headline.details.startswith(why)
+    report = rich_report()
+    assert report.benchmark is not None
+    benchmark = report.benchmark.model_copy(update={"baselines": (peer,)})
+    words = Page(render(report.model_copy(update={"benchmark": benchmark}))).words
+    assert "568" not in words
+    assert "26.0 ms, unsteady" in words
+
+
+def test_the_page_leads_with_name_verdict_latency_and_where_the_time_goes() -> None:
+    html = render(rich_report())
+    order = ["<h1>", 'class="verdict"', 'aria-label="Latency"', "Where the time goes", ">Verification<"]
+    places = [html.index(part) for part in order]
+    assert places == sorted(places)
+    assert places[-1] < min(html.index(part) for part in (">How runs vary<", ">Stages<", ">Passes<"))
+    assert html.count("<h1>") == 1
+
+
+@pytest.mark.parametrize("folded", ["FoldBatchnormToConv2D", "attention"], ids=["pass", "idle-rewrite"])
+def test_passes_and_rewrites_that_did_nothing_are_folded_away(folded: str) -> None:
+    html = render(rich_report())
+    place = html.index(f">{folded}<")
+    assert html.rindex("<details>", 0, place) > html.rindex("</details>", 0, place)
+
+
+def test_a_rewrite_that_was_applied_is_shown() -> None:
+    html = render(rich_report())
+    place = html.index(">gelu_erf<")
+    assert html.rindex("<details>", 0, place) < html.rindex("</details>", 0, place)
+
+
+@pytest.mark.parametrize(
+    ("runs", "known"), [(3, (False, False)), (20, (True, False)), (200, (True, True))], ids=str
+)
+def test_a_percentile_of_too_few_runs_is_nowhere_on_the_page(runs: int, known: tuple[bool, bool]) -> None:
+    report = minimal_report()
+    assert report.benchmark is not None
+    few = report.benchmark.model_copy(update={"latency": latency(10.0, runs=runs)})
+    words = Page(render(report.model_copy(update={"benchmark": few}))).words
+    assert ("10.8 ms" in words, "13.2 ms" in words) == known
 
 
 @pytest.mark.parametrize(
@@ -250,12 +310,17 @@ def parse_command(line: str) -> CompilationRequest:
 
 
 @pytest.mark.parametrize(
-    ("name", "title"), [("mlp", "mlp · Verified"), (HOSTILE, f"{HOSTILE} · Verified"), (None, "Verified")]
+    ("name", "title"),
+    [
+        ("mlp", "mlp for znver4"),
+        (HOSTILE, f"{HOSTILE} for znver4"),
+        (None, "TorchScript 9f86d081 for znver4"),
+    ],
+    ids=["a name", "a hostile name", "no name"],
 )
 def test_the_page_is_titled_by_the_name(name: str | None, title: str) -> None:
     report = rich_report()
     named = report.model_copy(update={"request": report.request.model_copy(update={"name": name})})
     page = Page(render(named))
-    assert title in page.words
-    assert f"{name or 'Compiled'} for znver4" in page.words
+    assert f"{title} · Bessemer" in page.words
     assert ("script" in page.tags, "img" in page.tags) == (False, False)

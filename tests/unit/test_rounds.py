@@ -40,6 +40,11 @@ class Recorder:
         self.turns.append(f"{self.name} rests")
 
 
+def test_slow_runs_get_more_time_until_there_are_enough_rounds() -> None:
+    assert plan_rounds((0.05, 0.05), 0.0, 0.4, most_seconds=3.0) == Plan(ROUNDS, (1, 1))
+    assert plan_rounds((0.5, 0.5), 0.0, 0.4, most_seconds=4.0) == Plan(4, (1, 1))
+
+
 def test_sides_take_turns_and_rest_in_between() -> None:
     turns: list[str] = []
     sides = (Recorder("a", 0.01, turns), Recorder("b", 0.03, turns))

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from bessemer.contract.report import Latency
 from worker.statistics import largest, latency, percentile, round_ratios
 
 
@@ -42,6 +43,30 @@ def test_a_latency_is_in_milliseconds() -> None:
     assert found.p50_ms == pytest.approx(2)
     assert found.mean_ms == pytest.approx(2)
     assert found.stddev_ms == pytest.approx((2 / 3) ** 0.5)
+
+
+@pytest.mark.parametrize(
+    ("runs", "known"),
+    [
+        (1, (False, False)),
+        (19, (False, False)),
+        (20, (True, False)),
+        (199, (True, False)),
+        (200, (True, True)),
+    ],
+)
+def test_percentiles_need_enough_runs(runs: int, known: tuple[bool, bool]) -> None:
+    found = latency([0.001] * runs)
+
+    assert (found.p90_ms is not None, found.p99_ms is not None) == known
+
+
+def test_an_older_document_loses_a_percentile_of_too_few_runs() -> None:
+    older = {"runs": 3, "min_ms": 1, "p50_ms": 2, "p90_ms": 3, "p99_ms": 4, "mean_ms": 2, "stddev_ms": 1}
+
+    found = Latency.read(older)
+
+    assert (found.p50_ms, found.p90_ms, found.p99_ms) == (2, None, None)
 
 
 def test_one_run_has_no_deviation() -> None:

@@ -6,6 +6,7 @@ parallel region hangs the child at its next one.
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -27,6 +28,7 @@ from worker.candidates.requests import (
     MeasureOutcome,
     Opened,
     OpenLibrary,
+    OpenOriginal,
     Request,
 )
 from worker.candidates.timeouts import DEFAULT_TIMEOUTS, Timeouts
@@ -60,8 +62,8 @@ class CandidateServerLostError(JobError):
         super().__init__(code, f"the candidate server {how}")
 
 
-class Library(Protocol):
-    """A library, loaded in a process of its own that runs nothing else."""
+class Runner(Protocol):
+    """A library or the original model, loaded in a process of its own that runs nothing else."""
 
     def __enter__(self) -> Self: ...
 
@@ -70,17 +72,21 @@ class Library(Protocol):
     ) -> None: ...
 
     def run(self, inputs: Arrays) -> Arrays:
-        """Run ``main`` once on copies of the inputs and return its outputs, nested ones flattened.
+        """Run it once on copies of the inputs and return its outputs, nested ones flattened.
 
         Raises:
-            LibraryCrashedError: the process died or did not answer in time, or the library raised.
+            LibraryCrashedError: the process died or did not answer in time, or the library or model raised.
             JobError: ``child-killed``: somebody ended the process by SIGKILL.
         """
         ...
 
-    def time(self, runs: int) -> tuple[float, ...]:
-        """Seconds of each of ``runs`` single runs on the inputs of the last ``run``."""
+    def time(self, runs: int, most_seconds: float = math.inf) -> tuple[float, ...]:
+        """Seconds of each of ``runs`` single runs on the inputs of the last ``run``; see ``timed``."""
         ...
+
+
+class Library(Runner, Protocol):
+    """A library, loaded in a process of its own that runs nothing else."""
 
     def profile(self, runs: int) -> tuple[FunctionTime, ...]:
         """Time per function, its median over ``runs`` runs on the inputs of the last ``run``."""
@@ -104,6 +110,15 @@ class Candidates(Protocol):
 
         Raises:
             LibraryCrashedError: the library could not be loaded, or not in time.
+            JobError: ``child-killed``: somebody ended the process by SIGKILL.
+        """
+        ...
+
+    def open_original(self, path: Path, threads: int) -> Runner:
+        """Fork a process and load the model at ``path`` in it, to run with ``threads`` of torch's.
+
+        Raises:
+            LibraryCrashedError: the model could not be loaded, or not in time.
             JobError: ``child-killed``: somebody ended the process by SIGKILL.
         """
         ...
@@ -155,7 +170,14 @@ class CandidateClient:
         self, path: Path, threads: int, parameters: ParameterFile | None = None
     ) -> ServedLibrary:
         """See ``Candidates.open_library``."""
-        opened = self.ask(OpenLibrary(str(path), threads, self.timeouts.load_seconds, parameters))
+        return self._open(OpenLibrary(str(path), threads, self.timeouts.load_seconds, parameters))
+
+    def open_original(self, path: Path, threads: int) -> ServedLibrary:
+        """See ``Candidates.open_original``."""
+        return self._open(OpenOriginal(str(path), threads, self.timeouts.load_seconds))
+
+    def _open(self, request: OpenLibrary | OpenOriginal) -> ServedLibrary:
+        opened = self.ask(request)
         if isinstance(opened, Crashed):
             raise _loss(opened)
         assert isinstance(opened, Opened)
@@ -189,7 +211,7 @@ class CandidateClient:
 
 
 class ServedLibrary:
-    """A library in a process of the candidate server's."""
+    """A library or model in a process of the candidate server's."""
 
     def __init__(self, client: CandidateClient, handle: int) -> None:
         self._client = client
@@ -215,9 +237,9 @@ class ServedLibrary:
         self._run_seconds = time.perf_counter() - start
         return outputs
 
-    def time(self, runs: int) -> tuple[float, ...]:
+    def time(self, runs: int, most_seconds: float = math.inf) -> tuple[float, ...]:
         """See ``Library.time``."""
-        return self._ask(Time(runs), runs=WARM_UP_RUNS + runs)
+        return self._ask(Time(runs, most_seconds), runs=WARM_UP_RUNS + runs)
 
     def profile(self, runs: int) -> tuple[FunctionTime, ...]:
         """See ``Library.profile``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import time
 from collections import defaultdict
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bessemer.contract.report import FunctionTime
 from worker.candidates import wire
@@ -39,9 +40,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Time:
-    """Answer with the seconds of each of ``runs`` runs."""
+    """Answer with the seconds of each of ``runs`` runs, or of as many as ``most_seconds`` allows."""
 
     runs: int
+    most_seconds: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -73,34 +75,39 @@ class Raised:
 Command = Run | Time | Profile | PeakMemory
 
 
+class Served(Protocol):
+    """What a process of its own holds, and runs on command."""
+
+    def answer(self, command: Command) -> Any:
+        """Do what the command says, and return what it asks for."""
+        ...
+
+
+def serve(load: Callable[[], Served], reader: int, writer: int) -> None:
+    """Load, say so, and answer commands until they end; what raises is an answer too."""
+    try:
+        served = load()
+    except Exception as error:
+        wire.send(writer, Raised(short_message(error)))
+        return
+    wire.send(writer, Answer(None))
+    while True:
+        wire.send(writer, _answer(served, wire.receive(reader)))
+
+
 def library_work(path: Path, threads: int, parameters: ParameterFile | None = None) -> Work:
     """The work of a process that serves commands on the library at ``path``."""
 
     def work(reader: int, writer: int) -> None:
         use_threads(threads)
-        try:
-            library = LoadedLibrary(path, parameters)
-        except Exception as error:
-            wire.send(writer, Raised(short_message(error)))
-            return
-        wire.send(writer, Answer(None))
-        while True:
-            wire.send(writer, _answer(library, wire.receive(reader)))
+        serve(partial(LoadedLibrary, path, parameters), reader, writer)
 
     return work
 
 
-def _answer(library: LoadedLibrary, command: Command) -> Answer | Raised:
+def _answer(served: Served, command: Command) -> Answer | Raised:
     try:
-        match command:
-            case Run(inputs):
-                return Answer(library.run(inputs))
-            case Time(runs):
-                return Answer(library.time(runs))
-            case Profile(runs):
-                return Answer(library.profile(runs))
-            case PeakMemory():
-                return Answer(library.added_memory_bytes())
+        return Answer(served.answer(command))
     except Exception as error:
         return Raised(short_message(error))
 
@@ -120,14 +127,26 @@ class LoadedLibrary:
             self._main = _with_parameters(self._machine, self._main, parameters)
         self._arguments: tuple[Any, ...] = ()
 
+    def answer(self, command: Command) -> Any:
+        """See ``Served.answer``."""
+        match command:
+            case Run(inputs):
+                return self.run(inputs)
+            case Time(runs, most_seconds):
+                return self.time(runs, most_seconds)
+            case Profile(runs):
+                return self.profile(runs)
+            case PeakMemory():
+                return self.added_memory_bytes()
+
     def run(self, inputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
         """Run once on copies of ``inputs``; the outputs, nested ones flattened."""
         self._arguments = tuple(self._tvm.runtime.tensor(array) for array in inputs)
         return tuple(tensor.numpy() for tensor in _flat(self._main(*self._arguments)))
 
-    def time(self, runs: int) -> tuple[float, ...]:
-        """Seconds of each of ``runs`` runs, after a short warm-up."""
-        return timed(partial(self._main, *self._arguments), runs)
+    def time(self, runs: int, most_seconds: float = math.inf) -> tuple[float, ...]:
+        """See ``timed``."""
+        return timed(partial(self._main, *self._arguments), runs, most_seconds)
 
     def profile(self, runs: int) -> tuple[FunctionTime, ...]:
         """Time per function, its median over ``runs`` runs, largest first.

@@ -88,8 +88,17 @@ class OpenLibrary:
 
 
 @dataclass(frozen=True)
+class OpenOriginal:
+    """Load the original model in a process of its own, within ``seconds``, to run with ``threads``."""
+
+    path: str
+    threads: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class CallLibrary:
-    """Pass ``command`` on to the process of a library, which has ``seconds`` to answer."""
+    """Pass ``command`` on to the process of a library or model, which has ``seconds`` to answer."""
 
     handle: int
     command: Any
@@ -98,24 +107,24 @@ class CallLibrary:
 
 @dataclass(frozen=True)
 class CloseLibrary:
-    """End the process of a library."""
+    """End the process of a library or model."""
 
     handle: int
 
 
 @dataclass(frozen=True)
 class Opened:
-    """The library is loaded."""
+    """The library or model is loaded."""
 
     handle: int
 
 
 @dataclass(frozen=True)
 class Crashed:
-    """The process that ran a library is gone; ``signal`` is 0 where it raised, hung or left by itself."""
+    """The process is gone; ``signal`` is 0 where it raised, hung or ended by itself."""
 
     signal: int
     detail: str
 
 
-Request = BuildBatch | MeasureBatch | OpenLibrary | CallLibrary | CloseLibrary
+Request = BuildBatch | MeasureBatch | OpenLibrary | OpenOriginal | CallLibrary | CloseLibrary

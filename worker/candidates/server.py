@@ -5,8 +5,8 @@ other: several builders at once, one measuring process at a time. A candidate th
 a failed candidate; a library that does not answer in time is killed. When the job child's end of the pipe
 closes, the server ends, and the kernel ends what it forked.
 
-A library's process is stopped while nobody waits for it: the threads that TVM keeps looking for work would
-take a core from whatever is timed in the meantime, for as long as others keep that core busy.
+A process that runs a library or the original model is stopped between two commands: the idle threads of TVM
+and libgomp look for work for a while, and would take a core from the side that is timed next.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from worker.candidates.building import build_batch
 from worker.candidates.client import CandidateClient
 from worker.candidates.library import Answer, Raised, library_work
 from worker.candidates.measuring import measure_batch
-from worker.candidates.process import ForkedProcess, fork_process
+from worker.candidates.original import original_work
+from worker.candidates.process import ForkedProcess, Work, fork_process
 from worker.candidates.requests import (
     BuildBatch,
     CallLibrary,
@@ -32,6 +33,7 @@ from worker.candidates.requests import (
     MeasureBatch,
     Opened,
     OpenLibrary,
+    OpenOriginal,
     Request,
 )
 from worker.candidates.timeouts import DEFAULT_TIMEOUTS, Timeouts
@@ -84,18 +86,19 @@ class Server:
                 return build_batch(request, reader)
             case MeasureBatch():
                 return measure_batch(request, reader)
-            case OpenLibrary():
-                return self._open(request)
+            case OpenLibrary(path, threads, seconds, parameters):
+                return self._open(library_work(Path(path), threads, parameters), seconds)
+            case OpenOriginal(path, threads, seconds):
+                return self._open(original_work(Path(path), threads), seconds)
             case CallLibrary():
                 return self._call(request)
             case CloseLibrary(handle):
                 return self._close(handle)
 
-    def _open(self, request: OpenLibrary) -> Opened | Crashed:
+    def _open(self, work: Work, seconds: float) -> Opened | Crashed:
         handle = next(self._handles)
-        work = library_work(Path(request.path), request.threads, request.parameters)
         self._libraries[handle] = fork_process(work)
-        loaded = self._receive(handle, request.seconds)
+        loaded = self._receive(handle, seconds)
         match loaded:
             case Answer():
                 return Opened(handle)
@@ -107,7 +110,7 @@ class Server:
     def _call(self, request: CallLibrary) -> Answer | Raised | Crashed:
         handle = request.handle
         if handle not in self._libraries:
-            return Crashed(0, "the library's process is gone")
+            return Crashed(0, "the process is gone")
         process = self._libraries[handle]
         process.resume()
         try:
@@ -131,7 +134,7 @@ class Server:
 
     def _bury(self, handle: int) -> Crashed:
         number = self._libraries.pop(handle).close()
-        return Crashed(number, f"the library's process {describe_end(number)}")
+        return Crashed(number, f"the process {describe_end(number)}")
 
     def _close(self, handle: int) -> None:
         process = self._libraries.pop(handle, None)

@@ -2,9 +2,7 @@
 
 Both sides keep threads that spin for work after a parallel region: libgomp's for some 10 ms, TVM's for a
 quarter of a second. On a machine with no more cores than threads they would take a core from the other side.
-So a turn begins only when the side before it rests: the candidate server stops a library's process between
-two commands, and libgomp spins for some 2 ms (``GOMP_SPINCOUNT`` in the zygote's environment), which still
-bridges the gaps inside a model.
+So each side has a process of its own, and the candidate server stops that process between two commands.
 """
 
 from __future__ import annotations
@@ -19,9 +17,6 @@ MAX_RUNS = 500
 
 _SHORT_SECONDS = 0.002
 _SHORT_RUNS = 5
-_STEP_SECONDS = 0.001
-_BUSY_SHARE = 0.2
-_MAX_REST_SECONDS = 0.02
 
 
 class Plan(NamedTuple):
@@ -58,7 +53,9 @@ class Rounds(NamedTuple):
         return tuple(seconds for turn in self.sides[side] for seconds in turn)
 
 
-def plan_rounds(run_seconds: tuple[float, ...], rest_seconds: float, budget_seconds: float) -> Plan:
+def plan_rounds(
+    run_seconds: tuple[float, ...], rest_seconds: float, budget_seconds: float, most_seconds: float = 0.0
+) -> Plan:
     """Share a budget of time among sides that take turns.
 
     Each side gets the same time in a round, and at least one run. Where ``ROUNDS`` rounds do not fit, there
@@ -68,14 +65,21 @@ def plan_rounds(run_seconds: tuple[float, ...], rest_seconds: float, budget_seco
         run_seconds: of a single run, by side.
         rest_seconds: of all sides' rests in one round.
         budget_seconds: for all rounds together.
+        most_seconds: how long all rounds may take where single runs do not fit into the budget.
     """
     turn_seconds = (budget_seconds / ROUNDS - rest_seconds) / len(run_seconds)
     runs = tuple(min(max(int(turn_seconds / seconds), 1), MAX_RUNS) for seconds in run_seconds)
     round_seconds = rest_seconds + sum(n * seconds for n, seconds in zip(runs, run_seconds, strict=True))
-    return Plan(min(max(int(budget_seconds / round_seconds), MIN_ROUNDS), ROUNDS), runs)
+    fitting = int(max(budget_seconds, most_seconds) / round_seconds)
+    return Plan(min(max(fitting, MIN_ROUNDS), ROUNDS), runs)
 
 
-def alternate(sides: tuple[Side, ...], budget_seconds: float, advance: Callable[[int, int], None]) -> Rounds:
+def alternate(
+    sides: tuple[Side, ...],
+    budget_seconds: float,
+    advance: Callable[[int, int], None],
+    most_seconds: float = 0.0,
+) -> Rounds:
     """Time sides in turns: A B A B ….
 
     Args:
@@ -83,11 +87,13 @@ def alternate(sides: tuple[Side, ...], budget_seconds: float, advance: Callable[
         budget_seconds: for all rounds together, the first warm-up excluded; on a busy machine, where runs
             take longer than they first did, rounds are left out.
         advance: is told of finished rounds, and of how many there will be.
+        most_seconds: how long all rounds may take where ``ROUNDS`` rounds do not fit into the budget.
     """
     estimates = tuple(_estimate(side) for side in sides)
-    plan = plan_rounds(estimates, sum(side.rest_seconds for side in sides), budget_seconds)
+    rest_seconds = sum(side.rest_seconds for side in sides)
+    plan = plan_rounds(estimates, rest_seconds, budget_seconds, most_seconds)
     timed: tuple[list[tuple[float, ...]], ...] = tuple([] for _ in sides)
-    deadline = time.perf_counter() + budget_seconds
+    deadline = time.perf_counter() + max(budget_seconds, most_seconds)
     for done in range(plan.rounds):
         if done >= MIN_ROUNDS and time.perf_counter() > deadline:
             break
@@ -96,16 +102,6 @@ def alternate(sides: tuple[Side, ...], budget_seconds: float, advance: Callable[
             turns.append(side.time(runs))
             side.rest()
     return Rounds(tuple(tuple(turns) for turns in timed))
-
-
-def rest_of_this_process() -> None:
-    """Return when no thread of this process is busy, or after 20 ms."""
-    deadline = time.perf_counter() + _MAX_REST_SECONDS
-    while time.perf_counter() < deadline:
-        used = time.process_time()
-        time.sleep(_STEP_SECONDS)
-        if time.process_time() - used < _BUSY_SHARE * _STEP_SECONDS:
-            return
 
 
 def _estimate(side: Side) -> float:

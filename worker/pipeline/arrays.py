@@ -1,25 +1,5 @@
-"""Tensors as arrays and back, bfloat16 included."""
+"""Tensors as arrays and back, for the stages; see ``worker.tensors``."""
 
-from __future__ import annotations
+from worker.tensors import as_array, as_tensor
 
-from typing import Any
-
-import ml_dtypes
-import numpy as np
-import torch
-from numpy.typing import NDArray
-
-
-def as_array(tensor: torch.Tensor) -> NDArray[Any]:
-    """A tensor as a contiguous array of its own; bfloat16 as ``ml_dtypes.bfloat16``."""
-    plain = tensor.detach().cpu().contiguous().clone()
-    if plain.dtype == torch.bfloat16:
-        return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return plain.numpy()
-
-
-def as_tensor(array: NDArray[Any]) -> torch.Tensor:
-    """An array as a tensor of its own; ``ml_dtypes.bfloat16`` as bfloat16."""
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
-    return torch.from_numpy(array.copy())
+__all__ = ["as_array", "as_tensor"]

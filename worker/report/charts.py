@@ -30,16 +30,30 @@ class Tick:
 
 @dataclass(frozen=True)
 class LatencyRow:
-    """One bar with whiskers; positions in percent. ``cut``: p99 lies beyond the axis."""
+    """One bar with whiskers; positions in percent, None for a percentile of too few runs.
+
+    ``cut``: p99 lies beyond the axis.
+    """
 
     label: str
     value: str
     note: str
     p50: float
-    p90: float
-    p99: float
+    p90: float | None
+    p99: float | None
     cut: bool
     ours: bool
+    steady: bool
+
+
+@dataclass(frozen=True)
+class LatencyRun:
+    """What one side took, as the charts' rows say it."""
+
+    label: str
+    latency: Latency
+    steady: bool = True
+    threads: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,16 +66,15 @@ class LatencyChart:
 
 @dataclass(frozen=True)
 class SpreadRow:
-    """How single runs lie around their median; positions in percent, None beyond the axis."""
+    """How single runs lie around their median; positions in percent, None beyond the axis or unknown."""
 
     label: str
     value: str
     minimum: float
     p50: float
-    p90: float
-    p99: float
+    p90: float | None
+    p99: float | None
     mean: float | None
-    cut: bool
     ours: bool
 
 
@@ -75,13 +88,14 @@ class SpreadChart:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar from ``start``, ``width`` wide, both in percent."""
+    """A bar from ``start``, ``width`` wide, both in percent; ``detail`` is left out where space is short."""
 
     label: str
     value: str
     start: float
     width: float
     strong: bool
+    detail: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,55 +109,55 @@ class Curve:
     best: str
 
 
-def latency_chart(rows: Sequence[tuple[str, Latency]]) -> LatencyChart:
+def latency_chart(runs: Sequence[LatencyRun]) -> LatencyChart:
     """Bars of p50 with whiskers to p90 and p99; the first row is the library's."""
-    longest_p90 = max(latency.p90_ms for _, latency in rows)
-    longest = min(max(latency.p99_ms for _, latency in rows), longest_p90 * TAIL_LIMIT)
+    longest_p90 = max(_first(run.latency.p90_ms, run.latency.p50_ms) for run in runs)
+    longest = min(max(_tail_ms(run.latency) for run in runs), longest_p90 * TAIL_LIMIT)
     ticks, end = _axis(longest)
     return LatencyChart(
         rows=tuple(
             LatencyRow(
-                label=label,
-                value=duration(latency.p50_ms),
-                note=_tail_note(latency),
-                p50=_place(latency.p50_ms, end),
-                p90=_place(latency.p90_ms, end),
-                p99=_place(latency.p99_ms, end),
-                cut=latency.p99_ms > end,
+                label=f"{run.label}{run.threads}",
+                value=duration(run.latency.p50_ms),
+                note=_tail_note(run.latency),
+                p50=_place(run.latency.p50_ms, end),
+                p90=_place_of(run.latency.p90_ms, end),
+                p99=_place_of(run.latency.p99_ms, end),
+                cut=_tail_ms(run.latency) > end,
                 ours=index == 0,
+                steady=run.steady,
             )
-            for index, (label, latency) in enumerate(rows)
+            for index, run in enumerate(runs)
         ),
         ticks=tuple(Tick(_place(value, end), duration(value) if value else "0") for value in ticks),
     )
 
 
-def spread_chart(rows: Sequence[tuple[str, Latency]]) -> SpreadChart:
+def spread_chart(runs: Sequence[LatencyRun]) -> SpreadChart:
     """Minimum, median, p90, p99 and mean of each row, in multiples of its own median."""
-    scaled = [(label, latency, max(latency.p50_ms, 1e-9)) for label, latency in rows]
+    scaled = [(run, run.latency, max(run.latency.p50_ms, 1e-9)) for run in runs]
     low = min(min(latency.min_ms / median for _, latency, median in scaled), 0.95)
-    high = max(latency.p90_ms / median for _, latency, median in scaled) * 1.15
+    high = max(_first(latency.p90_ms, latency.p50_ms) / median for _, latency, median in scaled) * 1.15
     high = max(
-        high, min(max(latency.p99_ms / median for _, latency, median in scaled) * 1.02, TAIL_LIMIT), 1.1
+        high, min(max(_tail_ms(latency) / median for _, latency, median in scaled) * 1.02, TAIL_LIMIT), 1.1
     )
 
-    def place(value_ms: float, median_ms: float) -> float:
-        return _place(value_ms / median_ms - low, high - low)
+    def place(value_ms: float | None, median_ms: float) -> float | None:
+        return None if value_ms is None else _place(value_ms / median_ms - low, high - low)
 
     return SpreadChart(
         rows=tuple(
             SpreadRow(
-                label=label,
-                value=f"{duration(latency.min_ms)} to {duration(latency.p99_ms)}",
-                minimum=place(latency.min_ms, median),
-                p50=place(median, median),
+                label=run.label,
+                value=f"{duration(latency.min_ms)} to {_tail_label(latency)}",
+                minimum=_place(latency.min_ms / median - low, high - low),
+                p50=_place(1 - low, high - low),
                 p90=place(latency.p90_ms, median),
                 p99=place(latency.p99_ms, median),
                 mean=place(latency.mean_ms, median) if latency.mean_ms / median <= high else None,
-                cut=latency.p99_ms / median > high,
                 ours=index == 0,
             )
-            for index, (label, latency, median) in enumerate(scaled)
+            for index, (run, latency, median) in enumerate(scaled)
         ),
         ticks=tuple(
             Tick(_place(value - low, high - low), f"{value:.2f}{TIMES}") for value in _steps(low, high)
@@ -161,7 +175,7 @@ def function_bars(functions: Iterable[FunctionTime], shown: int = SHOWN_FUNCTION
         bars.append((label, sum(part.milliseconds for part in rest), sum(part.share for part in rest), ""))
     longest = max((milliseconds for _, milliseconds, _, _ in bars), default=0)
     return tuple(
-        Bar(label, f"{speed}{duration(time)} · {percent(share)}", 0, _place(time, longest), index == 0)
+        Bar(label, f"{duration(time)} · {percent(share)}", 0, _place(time, longest), index == 0, speed)
         for index, (label, time, share, speed) in enumerate(bars)
     )
 
@@ -199,9 +213,36 @@ def tuning_curve(task: TuneTask) -> Curve | None:
 
 
 def _tail_note(latency: Latency) -> str:
-    """The tail with the runs behind it: the p99 of three runs is their longest."""
+    """The percentiles that the number of runs allows, with that number."""
     runs = "1 run" if latency.runs == 1 else f"{count(latency.runs)} runs"
-    return f"p90 {duration(latency.p90_ms)} · p99 {duration(latency.p99_ms)} of {runs}"
+    tail = [
+        f"{name} {duration(value)}"
+        for name, value in (("p90", latency.p90_ms), ("p99", latency.p99_ms))
+        if value is not None
+    ]
+    return f"{' · '.join(tail)} of {runs}" if tail else runs
+
+
+def _tail_label(latency: Latency) -> str:
+    """The farthest percentile that the number of runs allows; else the median."""
+    if latency.p99_ms is not None:
+        return f"{duration(latency.p99_ms)} (p99)"
+    if latency.p90_ms is not None:
+        return f"{duration(latency.p90_ms)} (p90)"
+    return f"{duration(latency.p50_ms)} (median)"
+
+
+def _tail_ms(latency: Latency) -> float:
+    return _first(latency.p99_ms, latency.p90_ms, latency.p50_ms)
+
+
+def _first(*values: float | None) -> float:
+    """The first value that is known."""
+    return next(value for value in values if value is not None)
+
+
+def _place_of(value: float | None, whole: float) -> float | None:
+    return None if value is None else _place(value, whole)
 
 
 def _speed(function: FunctionTime) -> str:

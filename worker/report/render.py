@@ -31,6 +31,7 @@ def _environment() -> Environment:
         "element": words.element,
         "shape": shown_shape,
         "baseline": words.baseline_name,
+        "label": words.baseline_label,
         "ratio": words.ratio_words,
         "decision": decision,
         "fate": fate,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from bessemer.contract.model import ModelFormat
 from bessemer.contract.report import BaselineResult, PassTime, Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import PresetTarget
@@ -20,6 +21,11 @@ ARGUMENTS = ("model", "name", "inputs", "dimensions")
 MAIN_BASELINE = "torch-eager"
 SHOWN_CURVES = 12
 OURS = "compiled library"
+FORMATS = {
+    ModelFormat.PT2: "Exported program",
+    ModelFormat.TORCHSCRIPT: "TorchScript",
+    ModelFormat.FX: "FX graph",
+}
 
 
 @dataclass(frozen=True)
@@ -33,13 +39,11 @@ class Phase:
 
 @dataclass(frozen=True)
 class Headline:
-    """The library beside the baseline that a reader asks for first."""
+    """The library beside the baseline that matters most; no ratio where that does not hold."""
 
     baseline: BaselineResult | None
-    name: str
     words: str
-    range: str
-    steady: bool
+    details: str
     wins: bool
 
 
@@ -48,6 +52,8 @@ class View:
     """Everything that the template reads."""
 
     report: Report
+    name: str
+    format: str
     max_error: float
     headline: Headline
     latency: charts.LatencyChart
@@ -59,6 +65,7 @@ class View:
     total_seconds: float
     curves: tuple[charts.Curve, ...]
     phases: tuple[Phase, ...]
+    passes_seconds: float
     operators: tuple[tuple[str, int], ...]
     reproduce: tuple[str, ...]
     request_json: str
@@ -74,13 +81,20 @@ def make_view(report: Report) -> View:
     if benchmark is None or tune is None:
         raise ValueError(f"the compilation stopped after {report.stopped_after}")
     rows = [
-        (OURS, benchmark.latency),
-        *((words.baseline_name(peer.name), peer.latency) for peer in benchmark.baselines),
+        charts.LatencyRun(OURS, benchmark.latency, not benchmark.unsteady),
+        *(
+            charts.LatencyRun(
+                words.baseline_name(peer.name), peer.latency, peer.is_steady, words.with_threads(peer)
+            )
+            for peer in benchmark.baselines
+        ),
     ]
     tasks = sorted(tune.tasks, key=lambda task: -(task.best_ms or 0) * task.weight)
     curves = (charts.tuning_curve(task) for task in tasks)
     return View(
         report=report,
+        name=model_name(report),
+        format=FORMATS[report.model_format],
         max_error=largest(comparison.max_absolute_error for comparison in report.comparisons),
         headline=make_headline(benchmark.baselines),
         latency=charts.latency_chart(rows),
@@ -92,27 +106,35 @@ def make_view(report: Report) -> View:
         total_seconds=sum(stage.seconds for stage in report.stages),
         curves=tuple(curve for curve in curves if curve)[:SHOWN_CURVES],
         phases=group_passes(report.passes),
+        passes_seconds=sum(entry.seconds for entry in report.passes),
         operators=tuple(sorted(report.operators.items(), key=lambda item: (-item[1], item[0]))),
         reproduce=command_lines(report.request),
         request_json=json.dumps(report.request.model_dump(mode="json"), indent=2),
     )
 
 
+def model_name(report: Report) -> str:
+    """What the page calls the model: its name, or its format and the start of its digest."""
+    return report.request.name or f"{FORMATS[report.model_format]} {report.model[:8]}"
+
+
 def make_headline(baselines: tuple[BaselineResult, ...]) -> Headline:
     """Beside torch eager where it was measured, else beside the first baseline."""
     ordered = sorted(baselines, key=lambda peer: peer.name != MAIN_BASELINE)
     if not ordered:
-        return Headline(None, "", "", "", steady=True, wins=False)
-    peer, spread = ordered[0], words.ratio_range(ordered[0])
-    steady = peer.is_steady or not spread
-    return Headline(
-        baseline=peer,
-        name=words.baseline_name(peer.name),
-        words=words.ratio_words(peer.ratio) if steady else f"{spread} the speed of",
-        range=spread,
-        steady=steady,
-        wins=steady and peer.ratio < 1 - words.SAME_WITHIN,
-    )
+        return Headline(None, "", "", wins=False)
+    peer = ordered[0]
+    name = words.baseline_name(peer.name)
+    if peer.doubt:
+        reason = words.sentence(peer.doubt)
+        details = f"{reason} Other work on the machine does this: measure again when it is idle."
+        return Headline(peer, f"Not compared with {name}", details, wins=False)
+    threads = "1 thread" if peer.threads == 1 else f"{peer.threads} threads"
+    beside = f"On the same inputs, {name} takes {words.duration(peer.latency.p50_ms)} with {threads}."
+    spread = words.ratio_range(peer)
+    most = f" In four rounds of five, the library was {spread} as fast." if spread else ""
+    wins = peer.ratio < 1 - words.SAME_WITHIN
+    return Headline(peer, f"{words.ratio_words(peer.ratio)} {name}", beside + most, wins)
 
 
 def group_passes(passes: tuple[PassTime, ...]) -> tuple[Phase, ...]:

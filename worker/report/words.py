@@ -9,8 +9,6 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 SAME_WITHIN = 0.03
 """A ratio this close to 1 is called equal: repeated runs on one machine differ by as much."""
 
-"""Rounds whose ratios differ by more are of a machine that did other work: their median says little."""
-
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _COUNT_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BASELINE_NAMES = {"torch-eager": "torch eager", "torch-compile": "torch.compile"}
@@ -75,6 +73,21 @@ def percent(share: float) -> str:
 def baseline_name(name: str) -> str:
     """A baseline's name as it is spoken."""
     return _BASELINE_NAMES.get(name, name)
+
+
+def baseline_label(baseline: BaselineResult) -> str:
+    """A baseline's name with its number of threads."""
+    return f"{baseline_name(baseline.name)}{with_threads(baseline)}"
+
+
+def with_threads(baseline: BaselineResult) -> str:
+    """A baseline's number of threads, as it follows its name."""
+    return ", 1 thread" if baseline.threads == 1 else f", {baseline.threads} threads"
+
+
+def sentence(text: str) -> str:
+    """A clause as a sentence."""
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def ratio_words(ratio: float) -> str:
