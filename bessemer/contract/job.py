@@ -84,7 +84,7 @@ LOG = "log.txt"
 
 
 REFERENCE = "reference.npz"
-"""The artifact of the reference: arrays ``inputs/NAME`` and ``outputs/NAME``; bfloat16 as its bits in uint16."""
+"""The artifact with the arrays ``inputs/NAME`` and ``outputs/NAME``; bfloat16 as its bits in uint16."""
 
 
 class Artifact(Document):
