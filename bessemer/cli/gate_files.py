@@ -68,7 +68,7 @@ class GateFiles:
         """Write why there is no verdict; where even that fails, say so on standard error."""
         reason = REASONS.get(status, NO_VERDICT)
         said = (*lines, *((HELP,) if status is ExitStatus.USAGE else ()))
-        annotate("error", model, (" ".join((reason, *said)),))
+        annotate("error", model, (f"{reason}: {' '.join(said)}",))
         try:
             self._write(markdown_refusal(model, reason, said), junit_refusal(model, reason, said))
         except OSError as error:

@@ -233,12 +233,22 @@ class Base:
 
 
 def _wait(job: Job, queue_timeout: float | None) -> None:
-    with cancelled_if_interrupted(job.id, job.cancel):
-        try:
+    """Wait for the end of a job, and cancel it where that never comes.
+
+    Raises:
+        NotTakenError: no worker took it.
+        KeyboardInterrupt: the gate was interrupted; its notes say how far the job was.
+    """
+    try:
+        with cancelled_if_interrupted(job.id, job.cancel):
             watch(job, results, Patience(queue_timeout).check)
-        except NotTakenError:
-            ask_to_cancel(job.id, job.cancel)
-            raise
+    except NotTakenError:
+        ask_to_cancel(job.id, job.cancel)
+        raise
+    except KeyboardInterrupt as interruption:
+        if job.document.stage:
+            interruption.add_note(f"it was in stage {job.document.stage}")
+        raise
 
 
 def _judged(model: str, job: Job, base: Base, bounds: Bounds) -> Outcome:
