@@ -143,8 +143,6 @@ def gate(
             metavar="FILE.npz",
             envvar=f"{PREFIX}_GOLDEN",
             help="Compare outputs with this file's: arrays inputs/NAME and outputs/NAME.",
-            exists=True,
-            dir_okay=False,
         ),
     ] = None,
     compare: Annotated[

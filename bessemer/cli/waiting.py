@@ -45,7 +45,8 @@ class Patience:
                 )
             return
         if time.monotonic() - self.began >= self.seconds:
-            missing = f"it waits for {place.waiting_for}" if place.waiting_for else place.explanation
+            turn = f"it is number {place.position} in the queue; workers that can take it: {place.workers}"
+            missing = f"it waits for {place.waiting_for}" if place.waiting_for else turn
             raise NotTakenError(
                 f"no worker took this compilation within {self.seconds:g} s: {missing}\n"
                 "→ Give it a longer --queue-timeout, or start more workers."

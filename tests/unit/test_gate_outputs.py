@@ -48,7 +48,7 @@ def bits(values: list[float]) -> Array:
         (np.array([1, 2, 3, 4]), np.array([1, 2, 3, 400]), 25),
         (np.array([True, False]), np.array([True, True]), 50),
         (np.array([1, 2], np.int8), np.array([1, 2], np.uint8), 0),
-        (LONG, np.where(LONG < LONG[-1], LONG, 0), 100),
+        (LONG, LONG % LONG[-1], 100),
         (np.float32(2), np.float32(1), 50),
         (np.zeros((0, 4), np.float32), np.zeros((0, 4), np.float32), 0),
     ],
