@@ -11,25 +11,32 @@ __all__ = ["ask_to_cancel", "cancelled_if_interrupted"]
 
 @contextmanager
 def cancelled_if_interrupted(name: str, cancel: Callable[[], object]) -> Iterator[None]:
-    """Cancel what the block waits for when it is interrupted: nobody else has a use for it.
+    """Cancel what the block waits for when it is interrupted: no other program uses its result.
 
     Raises:
-        KeyboardInterrupt: the block was interrupted.
+        KeyboardInterrupt: the block was interrupted; its notes say what became of the cancellation.
     """
     try:
         yield
-    except KeyboardInterrupt:
-        ask_to_cancel(name, cancel)
+    except KeyboardInterrupt as interruption:
+        for line in ask_to_cancel(name, cancel):
+            interruption.add_note(line)
         raise
 
 
-def ask_to_cancel(name: str, cancel: Callable[[], object]) -> None:
-    """Cancel it and say so, or why it could not be; nothing is said of what has ended meanwhile."""
+def ask_to_cancel(name: str, cancel: Callable[[], object]) -> tuple[str, ...]:
+    """Cancel it, and say so or why that failed; say nothing where it had already ended.
+
+    Returns:
+        The lines that were printed.
+    """
     try:
         cancel()
     except ConflictError:
-        return
+        return ()
     except BessemerError as error:
-        tell(errors, f"{name} was not cancelled:", *error_lines(error))
-        return
-    tell(errors, f"asked to cancel {name}")
+        said = (f"{name} was not cancelled:", *error_lines(error))
+    else:
+        said = (f"asked to cancel {name}",)
+    tell(errors, *said)
+    return said

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -41,6 +42,7 @@ from bessemer.cli.timeline import place_line
 from bessemer.cli.views import StageView, compilation_lines, stage_view
 from bessemer.client import Job
 from bessemer.contract.job import Compilation, JobState
+from bessemer.contract.queue import QueuePlace
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.errors import (
@@ -131,12 +133,18 @@ def follow(job: Job, console: Console) -> None:
         raise typer.Exit(interruption_status(interruption)) from None
 
 
-def watch(job: Job, console: Console) -> None:
-    """Show a job's stages until it has ended, however it does."""
+def watch(job: Job, console: Console, while_queued: Callable[[QueuePlace], object] | None = None) -> None:
+    """Show a job's stages until it has ended, however it does.
+
+    Args:
+        job: to watch.
+        console: shows the stages.
+        while_queued: told the job's place in the queue, again and again; what it raises ends the watching.
+    """
     tell(console, first_line(job.document))
     told = missing_worker(job.document)
     with suppress(CompilationFailedError, CompilationCancelledError), stage_view(console, told) as view:
-        _wait_in_queue(job, view)
+        _wait_in_queue(job, view, while_queued)
         job.wait(on_event=view.tell)
 
 
@@ -152,12 +160,14 @@ def missing_worker(compilation: Compilation) -> str | None:
     return compilation.queue.waiting_for if compilation.queue else None
 
 
-def _wait_in_queue(job: Job, view: StageView) -> None:
+def _wait_in_queue(job: Job, view: StageView, while_queued: Callable[[QueuePlace], object] | None) -> None:
     """Show where a job stands until it no longer is queued; one that is taken at once stands nowhere."""
     pause_seconds = FIRST_PAUSE_SECONDS
     while job.state is JobState.QUEUED:
         time.sleep(pause_seconds)
         place = job.refresh().document.queue
+        if place is not None and while_queued is not None:
+            while_queued(place)
         if place is not None and pause_seconds > SOON_SECONDS:
             view.wait(place)
         pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)

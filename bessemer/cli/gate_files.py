@@ -1,20 +1,34 @@
 """What ``bessemer gate`` leaves for the pipeline's page: a report, a summary, a JUnit report."""
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bessemer.cli.output import ExitStatus, error_lines, errors, exit_status, tell
+from bessemer.cli.output import (
+    ExitStatus,
+    error_lines,
+    errors,
+    exit_status,
+    interruption_status,
+    results,
+    tell,
+)
 from bessemer.cli.request_command import RequestCommand
 from bessemer.errors import BessemerError
 from bessemer.gate.policy import Outcome
-from bessemer.gate.summary import junit, junit_refusal, markdown, markdown_refusal
+from bessemer.gate.summary import annotation, junit, junit_refusal, markdown, markdown_refusal
 
-__all__ = ["GateCommand", "GateFiles"]
+__all__ = ["GateCommand", "GateFiles", "annotate"]
 
-REASONS = {ExitStatus.USAGE: "refused", ExitStatus.UNREACHABLE: "no answer from a Bessemer server"}
+REASONS = {
+    ExitStatus.USAGE: "refused",
+    ExitStatus.UNREACHABLE: "no answer from a Bessemer server",
+    ExitStatus.INTERRUPTED: "interrupted",
+    ExitStatus.TERMINATED: "interrupted",
+}
 NO_VERDICT = "no verdict"
 HELP = "  → `bessemer gate --help` says what each option takes."
 UNNAMED = "the model"
@@ -45,11 +59,16 @@ class GateFiles:
         except OSError as error:
             self.refuse(model, ExitStatus.FAILED, (f"error: {error}",))
             raise
+        except KeyboardInterrupt as interruption:
+            said = ("interrupted before there was a verdict", *getattr(interruption, "__notes__", ()))
+            self.refuse(model, interruption_status(interruption), said)
+            raise
 
     def refuse(self, model: str, status: ExitStatus, lines: Iterable[str]) -> None:
         """Write why there is no verdict; where even that fails, say so on standard error."""
         reason = REASONS.get(status, NO_VERDICT)
         said = (*lines, *((HELP,) if status is ExitStatus.USAGE else ()))
+        annotate("error", model, (f"{reason}: {' '.join(said)}",))
         try:
             self._write(markdown_refusal(model, reason, said), junit_refusal(model, reason, said))
         except OSError as error:
@@ -61,6 +80,12 @@ class GateFiles:
                 file.write(section)
         if self.junit is not None:
             _prepared(self.junit).write_text(suite)
+
+
+def annotate(level: str, model: str, texts: Iterable[str]) -> None:
+    """On a GitHub runner, print lines that GitHub shows beside the run and on its pull request."""
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        tell(results, *(annotation(level, model, text) for text in texts))
 
 
 class GateCommand(RequestCommand):

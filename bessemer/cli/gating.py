@@ -1,15 +1,17 @@
 """``bessemer gate``: a pipeline's step that fails where a model gets slower, larger or wrong."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from pydantic import ValidationError
 
-from bessemer.cli.cancelling import cancelled_if_interrupted
+from bessemer.cli.cancelling import ask_to_cancel, cancelled_if_interrupted
 from bessemer.cli.compiling import watch
-from bessemer.cli.gate_files import GateFiles
-from bessemer.cli.options import MODEL_HELP, read_draft
+from bessemer.cli.gate_files import GateFiles, annotate
+from bessemer.cli.gate_outputs import Expected, keep_reference, reference_of
+from bessemer.cli.options import MODEL_HELP, read_bytes, read_draft
 from bessemer.cli.output import (
     ExitStatus,
     UrlOption,
@@ -21,13 +23,14 @@ from bessemer.cli.output import (
     tell,
 )
 from bessemer.cli.submitting import submitted
-from bessemer.client import Client
+from bessemer.cli.waiting import NotTakenError, Patience
+from bessemer.client import Client, Job
 from bessemer.contract.job import JobState
 from bessemer.contract.options import Baseline
 from bessemer.contract.report import Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.errors import InvalidArgumentError
-from bessemer.gate.policy import Bounds, Outcome, Verdict, judge
+from bessemer.gate.policy import WARN_OUTPUT_PERCENT, Bounds, Measure, Outcome, Verdict, judge
 from bessemer.gate.summary import complaints
 
 __all__ = ["STATUSES", "gate"]
@@ -88,17 +91,62 @@ def gate(
     ] = None,
     max_latency_ratio: Annotated[
         float | None,
-        typer.Option(min=0, envvar=f"{PREFIX}_MAX_LATENCY_RATIO", help="Latency, torch eager's being 1."),
+        typer.Option(
+            min=0,
+            envvar=f"{PREFIX}_MAX_LATENCY_RATIO",
+            help="Maximum latency relative to torch eager.",
+        ),
     ] = None,
-    max_library_bytes: Annotated[
-        int | None, typer.Option(min=0, envvar=f"{PREFIX}_MAX_LIBRARY_BYTES", help="Size of model.so.")
+    max_latency_ms: Annotated[
+        float | None,
+        typer.Option(
+            min=0, envvar=f"{PREFIX}_MAX_LATENCY_MS", help="Maximum latency: the median, in milliseconds."
+        ),
+    ] = None,
+    max_memory: Annotated[
+        int | None,
+        typer.Option(
+            parser=read_bytes,
+            metavar="SIZE",
+            envvar=f"{PREFIX}_MAX_MEMORY",
+            help="Maximum memory that loading and running the library takes: 64MB, 64MiB, or bytes.",
+        ),
+    ] = None,
+    max_size: Annotated[
+        int | None,
+        typer.Option(
+            "--max-size",
+            "--max-library-bytes",
+            parser=read_bytes,
+            metavar="SIZE",
+            envvar=[f"{PREFIX}_MAX_SIZE", f"{PREFIX}_MAX_LIBRARY_BYTES"],
+            help="Maximum size of model.so: 2MB, 2MiB, or bytes.",
+        ),
     ] = None,
     max_regress_percent: Annotated[
         float | None,
         typer.Option(
             min=0,
             envvar=f"{PREFIX}_MAX_REGRESS_PERCENT",
-            help="How much larger than in the report of --compare the latency ratio and the size may be.",
+            help="How much latency (ratio and milliseconds), memory and size may grow from --compare.",
+        ),
+    ] = None,
+    max_output_change: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="PERCENT",
+            envvar=f"{PREFIX}_MAX_OUTPUT_CHANGE",
+            help="How much the outputs may change on the inputs of --compare, or of --golden "
+            f"(there {WARN_OUTPUT_PERCENT:g} by default).",
+        ),
+    ] = None,
+    golden: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.npz",
+            envvar=f"{PREFIX}_GOLDEN",
+            help="Compare outputs with this file's: arrays inputs/NAME and outputs/NAME.",
         ),
     ] = None,
     compare: Annotated[
@@ -106,12 +154,17 @@ def gate(
         typer.Option(
             metavar="REPORT.json",
             envvar=f"{PREFIX}_COMPARE",
-            help="An earlier report. Where it does not exist, nothing is compared, and the summary says so.",
+            help="The base: an earlier --report, with the .npz beside it. Where there is none, nothing is "
+            "compared, and the summary warns of that.",
         ),
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="REPORT.json", envvar=f"{PREFIX}_REPORT", help="Write this run's report there."),
+        typer.Option(
+            metavar="REPORT.json",
+            envvar=f"{PREFIX}_REPORT",
+            help="Write this run's report there, and its inputs and outputs beside it as .npz.",
+        ),
     ] = None,
     summary: Annotated[
         Path | None,
@@ -131,25 +184,81 @@ def gate(
             metavar="DIR", envvar=f"{PREFIX}_OUTPUT", help="Unpack the bundle there.", file_okay=False
         ),
     ] = None,
+    queue_timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            metavar="SECONDS",
+            envvar=f"{PREFIX}_QUEUE_TIMEOUT",
+            help="Fail unless a worker takes the compilation within this time. By default the gate waits for "
+            "busy workers, and fails at once where no live worker can take it.",
+        ),
+    ] = None,
     url: UrlOption = None,
 ) -> None:
     """Compile a model; the status: wrong (4), slower (5), larger (6), too unsteady to say (7)."""
-    bounds = Bounds(max_latency_ratio, max_library_bytes, max_regress_percent)
+    if max_output_change is None and golden is not None:
+        max_output_change = WARN_OUTPUT_PERCENT
+    bounds = Bounds(
+        max_latency_ratio, max_latency_ms, max_size, max_memory, max_regress_percent, max_output_change
+    )
     files = GateFiles(report, summary, junit_file)
     with reporting(), files.telling_errors(model), Client(url) as client:
         draft = read_draft(target, inputs, options, labels, dimensions, name)
         _require_figures(draft.request, bounds)
-        previous, notes = _read_report(compare)
+        base = _read_base(compare, golden)
         job = submitted(client, model, draft, results)
-        with cancelled_if_interrupted(job.id, job.cancel):
-            watch(job, results)
-        found = job.report() if job.state is JobState.SUCCEEDED else None
-        outcome = judge(model, job.document, found, previous, bounds, notes)
+        _wait(job, queue_timeout)
+        outcome = _judged(model, job, base, bounds)
+        if report is not None and job.state is JobState.SUCCEEDED:
+            keep_reference(job, report)
         files.write(outcome)
         if output is not None and job.state is JobState.SUCCEEDED:
             job.download(output)
         _tell(outcome)
     raise typer.Exit(STATUSES[outcome.verdict])
+
+
+@dataclass(frozen=True)
+class Base:
+    """What a model is compared with.
+
+    Attributes:
+        report: of the base; None without one.
+        expected: inputs and outputs; None without any.
+        notes: why either is missing.
+    """
+
+    report: Report | None
+    expected: Expected | None
+    notes: tuple[str, ...]
+
+
+def _wait(job: Job, queue_timeout: float | None) -> None:
+    """Wait for the end of a job, and cancel it where that never comes.
+
+    Raises:
+        NotTakenError: no worker took it.
+        KeyboardInterrupt: the gate was interrupted; its notes say how far the job was.
+    """
+    try:
+        with cancelled_if_interrupted(job.id, job.cancel):
+            watch(job, results, Patience(queue_timeout).check)
+    except NotTakenError:
+        ask_to_cancel(job.id, job.cancel)
+        raise
+    except KeyboardInterrupt as interruption:
+        if job.document.stage:
+            interruption.add_note(f"it was in stage {job.document.stage}")
+        raise
+
+
+def _judged(model: str, job: Job, base: Base, bounds: Bounds) -> Outcome:
+    if job.state is not JobState.SUCCEEDED:
+        return judge(model, job.document, None, None, bounds, base.notes)
+    outputs, notes = base.expected.compare(job) if base.expected else (None, ())
+    notes = (*base.notes, *notes)
+    return judge(model, job.document, job.report(), base.report, bounds, notes, outputs)
 
 
 def _require_figures(request: CompilationRequest, bounds: Bounds) -> None:
@@ -165,26 +274,50 @@ def _require_figures(request: CompilationRequest, bounds: Bounds) -> None:
         raise InvalidArgumentError(f"latency is judged by {Baseline.TORCH_EAGER}: name it in the baselines")
 
 
+def _read_base(compare: Path | None, golden: Path | None) -> Base:
+    """Read what the model is compared with. A branch's first run has no base.
+
+    Raises:
+        InvalidArgumentError: the golden file cannot be used.
+    """
+    report, notes = _read_report(compare)
+    if golden is not None:
+        expected = Expected(golden, is_golden=True)
+        expected.check()
+        return Base(report, expected, notes)
+    if compare is None or report is None:
+        return Base(report, None, notes)
+    path = reference_of(compare)
+    if not path.exists():
+        return Base(report, None, (f"there is no {path} beside the base: the outputs were not compared",))
+    return Base(report, Expected(path, is_golden=False), notes)
+
+
 def _read_report(path: Path | None) -> tuple[Report | None, tuple[str, ...]]:
-    """An earlier report; without one, why. A branch's first run has none, and a new release may read none."""
+    """The base's report; without one, why. A new release may be unable to read an old one."""
     if path is None:
         return None, ()
     if not path.exists():
-        return None, (f"there is no earlier report at {path}: nothing was compared",)
+        return None, (f"there is no base at {path}: nothing was compared",)
     try:
         return Report.read_json(path.read_bytes()), ()
     except ValidationError as error:
         return None, (
-            f"{path} is no report of this release ({error.errors()[0]['msg']}): nothing was compared",
+            f"{path} is not a report of this release ({error.errors()[0]['msg']}): nothing was compared",
         )
 
 
 def _tell(outcome: Outcome) -> None:
-    for measure in outcome.measures:
-        change = measure.change_percent
-        compared = "" if change is None else f" ({change:+.1f} %)"
-        tell(results, f"{measure.name}: {measure.shown(measure.now)}{compared}")
+    tell(results, *(_line(measure) for measure in outcome.measures if measure.now is not None))
     if outcome.document.problem is not None:
         show_lines(errors, problem_lines(outcome.document.problem))
-        return
-    tell(errors, *outcome.notes, *complaints(outcome))
+    else:
+        tell(errors, *(f"warning: {text}" for text in outcome.warnings), *complaints(outcome))
+    annotate("warning", outcome.model, outcome.warnings)
+    annotate("error", outcome.model, complaints(outcome))
+
+
+def _line(measure: Measure) -> str:
+    change = measure.change_percent
+    compared = "" if change is None else f" ({change:+.1f} %)"
+    return f"{measure.name}: {measure.shown(measure.now or 0)}{compared}"

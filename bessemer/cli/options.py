@@ -1,6 +1,7 @@
 """Reads ``--option tune.trials=64`` into the fields of a request."""
 
 import difflib
+import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ __all__ = [
     "ModelArgument",
     "TargetOption",
     "option_paths",
+    "read_bytes",
     "read_draft",
     "read_labels",
 ]
@@ -76,6 +78,7 @@ DimensionsOption = Annotated[
 ]
 
 Value = TypeVar("Value")
+_SIZE = re.compile(r"(?P<number>\d+(\.\d+)?) ?((?P<unit>[KMGT]I?)?B)?", re.ASCII | re.IGNORECASE)
 ARGUMENTS = frozenset({"model", "name", "inputs", "dimensions"})
 ANY_MODEL = "0" * 64
 
@@ -157,6 +160,21 @@ def read_labels(labels: Sequence[str]) -> dict[str, str | None]:
     """``team=vision`` each, or ``team`` for any value."""
     split = (label.partition("=") for label in labels)
     return {key: value if equals else None for key, equals, value in split}
+
+
+def read_bytes(text: str) -> int:
+    """Read a size: ``64MiB``, ``64MB``, or bytes.
+
+    Raises:
+        typer.BadParameter: the text is not a size.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise typer.BadParameter(f"'{text}' is not a size such as 64MB, 1.5GiB or 2000000")
+    unit = (match["unit"] or "").upper()
+    power = "KMGT".index(unit[0]) + 1 if unit else 0
+    size: float = float(match["number"]) * (1024 if "I" in unit else 1000) ** power
+    return round(size)
 
 
 def option_paths() -> dict[str, FieldInfo]:

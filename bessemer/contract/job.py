@@ -86,6 +86,10 @@ LOG = "log.txt"
 """The artifact of what a job printed: the supervisor makes it."""
 
 
+REFERENCE = "reference.npz"
+"""The artifact with the arrays ``inputs/NAME`` and ``outputs/NAME``; bfloat16 as its bits in uint16."""
+
+
 class Artifact(Document):
     """A file that a compilation made."""
 

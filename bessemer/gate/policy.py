@@ -1,17 +1,20 @@
 """The policy of a gate: pure functions from reports and bounds to verdicts.
 
-Workers differ in speed, and so does one from hour to hour. So latency is judged by its ratio to torch eager,
-which was measured in alternation with the library, on the same machine and inputs; milliseconds are shown.
+Workers differ in speed, and one worker's speed differs from hour to hour. The most reliable figure is the
+ratio to torch eager, which was measured in alternation with the library. But a model that does more work
+keeps its ratio, so milliseconds are judged too where both reports come from the same kind of machine.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isinf
 
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.options import Baseline
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.report import BaselineResult, BenchmarkResult, Report
+from bessemer.contract.report import BaselineResult, BenchmarkResult, Latency, Report
+from bessemer.gate.outputs import OutputChange
 
 
 class Verdict(StrEnum):
@@ -26,6 +29,13 @@ class Verdict(StrEnum):
 
 
 WRONG_CODES = frozenset({ErrorCode.VERIFY_MISMATCH, ErrorCode.VERIFY_CRASHED})
+REGRESS = "--max-regress-percent"
+OUTPUT_CHANGE = "--max-output-change"
+WARN_PERCENT = 10.0
+"""A figure that grows by more than this is warned of where no bound covers the change."""
+
+WARN_OUTPUT_PERCENT = 1.0
+"""The same for outputs. Rounding stays far below it, and new weights do not."""
 
 
 @dataclass(frozen=True)
@@ -33,57 +43,127 @@ class Bounds:
     """What a pipeline allows; None allows anything.
 
     Attributes:
-        latency_ratio: the library's latency divided by torch eager's.
-        library_bytes: the library's size.
-        regress_percent: how much more than before either of them may be.
+        latency_ratio: of the library's latency to torch eager's.
+        latency_ms: of the library's median run.
+        library_bytes: of ``model.so``.
+        memory_bytes: of the memory that loading and running the library takes.
+        regress_percent: how much each of these may grow, compared with the base.
+        output_percent: how much an output may change on the inputs of the base.
     """
 
     latency_ratio: float | None = None
+    latency_ms: float | None = None
     library_bytes: int | None = None
+    memory_bytes: int | None = None
     regress_percent: float | None = None
+    output_percent: float | None = None
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The most that a figure, or its change in percent, may be.
+
+    Attributes:
+        option: which sets it.
+        most: None allows anything.
+        doubt: why a figure beyond the bound proves nothing; empty where it does prove something.
+    """
+
+    option: str
+    most: float | None
+    doubt: str = ""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One figure, now and before, and what it may be.
+    """One figure, now and in the base, and its bounds.
 
-    ``verdict`` is that of a figure beyond its bound. ``doubt`` says why the figure does not hold: then no
-    bound on it can be judged, and it neither passes nor fails.
+    Attributes:
+        name: for people.
+        shown: formats the figure.
+        now: None where only the change is known.
+        before: the base's; None where there is none to compare with.
+        change_percent: None where there is nothing to compare with.
+        bound: on ``now``; None where the compilation itself has judged it.
+        change_bound: on ``change_percent``; None where no option bounds it.
+        warn_percent: a larger change is warned of where no bound covers it.
+        verdict: where a bound is broken without doubt.
+        detail: what changed, in words, where the figures do not say it.
+        unsteady: why the figure does not hold: no bound on it can be judged, so it neither passes nor fails.
     """
 
     name: str
-    now: float
-    before: float | None
     shown: Callable[[float], str]
-    most: float | None = None
-    most_percent: float | None = None
-    verdict: Verdict = Verdict.PASSED
-    doubt: str = ""
+    now: float | None
+    before: float | None
+    change_percent: float | None
+    bound: Bound | None
+    change_bound: Bound | None
+    verdict: Verdict
+    warn_percent: float = WARN_PERCENT
+    detail: str = ""
+    unsteady: str = ""
 
     @property
-    def change_percent(self) -> float | None:
-        """How much more than before; None where there is nothing to compare with."""
-        return None if not self.before else 100.0 * (self.now / self.before - 1.0)
+    def is_beyond(self) -> bool:
+        """Whether the figure is beyond its bound."""
+        return (
+            self.now is not None
+            and self.bound is not None
+            and self.bound.most is not None
+            and self.now > self.bound.most
+        )
 
     @property
-    def breaches(self) -> tuple[str, ...]:
-        """In words, each bound that is broken or cannot be judged."""
-        found, change = [], self.change_percent
-        if self.doubt and self._bounded:
-            return (f"{self.name} is inconclusive: {self.doubt}",)
-        if self.most is not None and self.now > self.most:
-            found.append(f"{self.name} is {self.shown(self.now)}, more than {self.shown(self.most)}")
-        if self.most_percent is not None and change is not None and change > self.most_percent:
-            found.append(
-                f"{self.name} is {self.shown(self.now)}, {change:.1f} % more than before "
-                f"({self.shown(self.before or 0)}); {self.most_percent:g} % are allowed"
-            )
-        return tuple(found)
+    def has_changed(self) -> bool:
+        """Whether the change is beyond its bound, or beyond the threshold of warnings where it has none."""
+        if self.change_percent is None or self.change_bound is None:
+            return False
+        most = self.change_bound.most
+        return self.change_percent > (self.warn_percent if most is None else most)
 
     @property
-    def _bounded(self) -> bool:
-        """Whether there is a bound, and what it is compared with."""
-        return self.most is not None or (self.most_percent is not None and self.before is not None)
+    def breaches(self) -> tuple[tuple[Verdict, str], ...]:
+        """Every bound that is broken, or that an unsteady figure leaves open."""
+        if self.unsteady:
+            inconclusive = (Verdict.UNSTEADY, f"{self.name} is inconclusive: {self.unsteady}")
+            return (inconclusive,) if self._has_bound else ()
+        found = []
+        if self.is_beyond and self.bound is not None:
+            said = f"{self.name} is {self.shown(self.now or 0)}, {self.bound.option} allows "
+            found.append((self.bound, f"{said}{self.shown(self.bound.most or 0)}"))
+        if self.has_changed and self.change_bound is not None and self.change_bound.most is not None:
+            allowed = f"{self.change_bound.option} allows {shown_percent(self.change_bound.most)}"
+            found.append((self.change_bound, f"{self.change}; {allowed}"))
+        return tuple(
+            (Verdict.UNSTEADY if bound.doubt else self.verdict, text + bound.doubt) for bound, text in found
+        )
+
+    @property
+    def warning(self) -> str | None:
+        """A large change that no bound covers."""
+        if not self.has_changed or self.change_bound is None or self.change_bound.most is not None:
+            return None
+        doubt = f"; but {self.unsteady}" if self.unsteady else self.change_bound.doubt
+        return f"{self.change}{doubt}; no bound covers this ({self.change_bound.option})"
+
+    @property
+    def change(self) -> str:
+        """What changed, in words."""
+        if isinf(self.change_percent or 0):
+            return f"{self.name} do not match: {self.detail}"
+        percent = shown_percent(self.change_percent or 0)
+        if self.detail:
+            return f"{self.name} changed by {percent}: {self.detail}"
+        was = f"the base's {self.shown(self.before or 0)}"
+        return f"{self.name} is {self.shown(self.now or 0)}, {percent} more than {was}"
+
+    @property
+    def _has_bound(self) -> bool:
+        """Whether a bound is given, and what it is compared with."""
+        is_bounded = self.bound is not None and self.bound.most is not None
+        may_change = self.change_bound is not None and self.change_bound.most is not None
+        return is_bounded or (may_change and self.change_percent is not None)
 
 
 @dataclass(frozen=True)
@@ -107,7 +187,12 @@ class Outcome:
     @property
     def breaches(self) -> tuple[tuple[Verdict, str], ...]:
         """Every bound that is broken."""
-        return tuple((measure.verdict, text) for measure in self.measures for text in measure.breaches)
+        return tuple(breach for measure in self.measures for breach in measure.breaches)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was not compared, and every large change that no bound covers."""
+        return (*self.notes, *(measure.warning for measure in self.measures if measure.warning))
 
     @property
     def verdict(self) -> Verdict:
@@ -126,95 +211,200 @@ def judge(
     previous: Report | None,
     bounds: Bounds,
     notes: tuple[str, ...] = (),
+    outputs: OutputChange | None = None,
 ) -> Outcome:
-    """Compare a compilation with an earlier one's report, and with what is allowed.
+    """Compare a compilation with a base's report, and with what is allowed.
 
     Args:
         model: what the pipeline calls it.
         document: the compilation, at its end.
         report: None where it failed.
-        previous: what it is compared with, if anything.
+        previous: the base's report, if there is one.
         bounds: what is allowed.
         notes: what is known already of what cannot be compared.
+        outputs: how far the outputs lie from those expected; None where they were not compared.
     """
     if report is None or report.benchmark is None:
         return Outcome(model, document, report, (), notes)
     difference = None if previous is None else _difference(report, previous)
-    before = None if previous is None or difference else previous.benchmark
-    measures = _measures(report, report.benchmark, before, bounds)
-    found = difference or _without_ratio(report.benchmark, before)
-    return Outcome(model, document, report, measures, (*notes, *((found,) if found else ())))
+    base = None if difference else previous
+    measures = (*_measures(report, report.benchmark, base, bounds), _output_measure(outputs, bounds))
+    found = (*notes, *((difference,) if difference else _gaps(report, report.benchmark, base)))
+    return Outcome(
+        model, document, report, (*measures, _error(report)), (*found, *_unjudged(measures, found))
+    )
+
+
+def shown_percent(value: float) -> str:
+    """A change for people."""
+    if isinf(value):
+        return "∞ %"
+    return f"{value:.1f} %" if abs(value) >= 1 or not value else f"{value:.2g} %"
 
 
 def _difference(report: Report, previous: Report) -> str | None:
-    """Why two reports cannot be compared."""
+    """Why no figure of two reports can be compared."""
     if previous.benchmark is None:
-        return "the earlier report has no benchmark: nothing was compared"
-    now, before = _conditions(report), _conditions(previous)
+        return "the base's report has no benchmark: its figures were not compared"
+    now, before = _target(report), _target(previous)
     if now != before:
-        return f"the earlier report is of {before}, this one of {now}: nothing was compared"
+        return f"the base is for {before}, this library for {now}: their figures were not compared"
     return None
 
 
-def _without_ratio(now: BenchmarkResult, before: BenchmarkResult | None) -> str | None:
-    """Why the latency, alone of all figures, cannot be compared."""
-    if before is None or (_eager(now) and _eager(before)):
-        return None
-    which = "this report" if _eager(before) else "the earlier report"
-    return f"{which} has no latency beside torch eager: the latency was not compared"
+def _gaps(report: Report, now: BenchmarkResult, previous: Report | None) -> tuple[str, ...]:
+    """Why the ratio, or the milliseconds, cannot be compared."""
+    if previous is None or previous.benchmark is None:
+        return ()
+    found = []
+    if (_eager(now) is None) != (_eager(previous.benchmark) is None):
+        which = "the base's report" if _eager(now) else "this report"
+        found.append(f"{which} has no latency beside torch eager: the ratio was not compared")
+    machines = _machine(report, now), _machine(previous, previous.benchmark)
+    if machines[0] != machines[1]:
+        found.append(
+            f"the base was measured on {machines[1]}, this library on {machines[0]}: "
+            "the latency in milliseconds was not compared"
+        )
+    return tuple(found)
 
 
-def _conditions(report: Report) -> str:
+def _unjudged(measures: tuple[Measure, ...], notes: tuple[str, ...]) -> tuple[str, ...]:
+    """The bounds on changes that were given but judged nothing, where no note says so already."""
+    bounds = [measure.change_bound for measure in measures if measure.change_percent is None]
+    options = dict.fromkeys(bound.option for bound in bounds if bound and bound.most is not None)
+    return () if notes else tuple(f"{option} judged nothing: there is no base" for option in options)
+
+
+def _target(report: Report) -> str:
     target = report.target
-    return f"{target.mcpu} with {target.cores} cores"
+    return f"{' '.join((target.mcpu, *target.features))} with {target.cores} cores"
+
+
+def _machine(report: Report, result: BenchmarkResult) -> str:
+    return f"{report.processor} with {result.threads} threads"
 
 
 def _measures(
-    report: Report, now: BenchmarkResult, before: BenchmarkResult | None, bounds: Bounds
+    report: Report, now: BenchmarkResult, previous: Report | None, bounds: Bounds
 ) -> tuple[Measure, ...]:
-    eager, eager_before = _eager(now), _eager(before)
-    doubt = _doubt(eager, eager_before)
-    error = max((part.max_absolute_error for part in report.comparisons), default=0.0)
-    ratio = (
-        ()
-        if eager is None
-        else (
-            Measure(
-                "latency / torch eager",
-                eager.ratio,
-                eager_before.ratio if eager_before else None,
-                _plain,
-                bounds.latency_ratio,
-                bounds.regress_percent,
-                Verdict.UNSTEADY if doubt else Verdict.SLOWER,
-                doubt,
-            ),
-        )
-    )
+    before = previous.benchmark if previous else None
+    size, memory = (before.library_bytes, before.peak_memory_bytes) if before else (None, None)
+    growth = Bound(REGRESS, bounds.regress_percent)
     return (
-        *ratio,
-        Measure("latency p50", now.latency.p50_ms, before.latency.p50_ms if before else None, _milliseconds),
-        Measure(
-            "library",
-            now.library_bytes,
-            before.library_bytes if before else None,
-            _bytes,
-            bounds.library_bytes,
-            bounds.regress_percent,
-            Verdict.LARGER,
+        *_ratio(now, before, bounds),
+        _latency(report, now, previous, bounds),
+        _size("library", now.library_bytes, size, Bound("--max-size", bounds.library_bytes), growth),
+        _size(
+            "peak memory", now.peak_memory_bytes, memory, Bound("--max-memory", bounds.memory_bytes), growth
         ),
-        Measure("peak memory", now.peak_memory_bytes, before.peak_memory_bytes if before else None, _bytes),
-        Measure("largest error (absolute)", error, None, _plain),
     )
 
 
-def _doubt(now: BaselineResult | None, before: BaselineResult | None) -> str:
+def _ratio(now: BenchmarkResult, before: BenchmarkResult | None, bounds: Bounds) -> tuple[Measure, ...]:
+    eager, eager_before = _eager(now), _eager(before)
+    if eager is None:
+        return ()
+    ratio_before = eager_before.ratio if eager_before else None
+    return (
+        Measure(
+            "latency / torch eager",
+            _plain,
+            eager.ratio,
+            ratio_before,
+            _growth(eager.ratio, ratio_before),
+            Bound("--max-latency-ratio", bounds.latency_ratio),
+            Bound(REGRESS, bounds.regress_percent),
+            Verdict.SLOWER,
+            unsteady=_ratio_doubt(eager, eager_before),
+        ),
+    )
+
+
+def _latency(report: Report, now: BenchmarkResult, previous: Report | None, bounds: Bounds) -> Measure:
+    before = previous.benchmark if previous else None
+    if previous is None or before is None or _machine(report, now) != _machine(previous, before):
+        p50_before, doubt = None, ""
+    else:
+        most = WARN_PERCENT if bounds.regress_percent is None else bounds.regress_percent
+        p50_before = before.latency.p50_ms
+        doubt = _fastest_doubt(now.latency, before.latency, most) or _machine_doubt(report, previous)
+    is_doubtful = bounds.latency_ms is not None and now.latency.min_ms <= bounds.latency_ms
+    return Measure(
+        "latency p50",
+        _milliseconds,
+        now.latency.p50_ms,
+        p50_before,
+        _growth(now.latency.p50_ms, p50_before),
+        Bound("--max-latency-ms", bounds.latency_ms, _fastest(now.latency) if is_doubtful else ""),
+        Bound(REGRESS, bounds.regress_percent, doubt),
+        Verdict.SLOWER,
+    )
+
+
+def _size(name: str, now: int, before: int | None, bound: Bound, change_bound: Bound) -> Measure:
+    return Measure(name, _bytes, now, before, _growth(now, before), bound, change_bound, Verdict.LARGER)
+
+
+def _output_measure(outputs: OutputChange | None, bounds: Bounds) -> Measure:
+    return Measure(
+        "outputs",
+        _plain,
+        None,
+        None,
+        outputs.percent if outputs else None,
+        None,
+        Bound(OUTPUT_CHANGE, bounds.output_percent),
+        Verdict.WRONG,
+        WARN_OUTPUT_PERCENT,
+        outputs.detail if outputs else "",
+    )
+
+
+def _error(report: Report) -> Measure:
+    error = max((part.max_absolute_error for part in report.comparisons), default=0.0)
+    return Measure("largest error (absolute)", _plain, error, None, None, None, None, Verdict.WRONG)
+
+
+def _growth(now: float, before: float | None) -> float | None:
+    """How much more than before, in percent."""
+    return None if not before else 100.0 * (now / before - 1.0)
+
+
+def _ratio_doubt(now: BaselineResult, before: BaselineResult | None) -> str:
     """Why a ratio shows nothing, neither good nor bad; empty where it holds."""
-    if now is not None and now.doubt:
+    if now.doubt:
         return f"{now.doubt}; measure again when the worker is idle"
     if before is not None and before.doubt:
-        return f"in the earlier report, {before.doubt}; compare with a report from an idle worker"
+        return f"in the base's report, {before.doubt}; compare with a report from an idle worker"
     return ""
+
+
+def _fastest_doubt(now: Latency, before: Latency, most_percent: float) -> str:
+    """Why slower runs prove nothing: the fastest did not slow down, so other work slowed the rest."""
+    growth = _growth(now.min_ms, before.min_ms)
+    return _fastest(now) if growth is not None and growth <= most_percent else ""
+
+
+def _fastest(latency: Latency) -> str:
+    return (
+        f"; but its fastest run took {_milliseconds(latency.min_ms)}: measure again when the worker is quiet"
+    )
+
+
+def _machine_doubt(report: Report, previous: Report) -> str:
+    """Why slower runs prove nothing: the model does the same work, and torch eager slowed down as much."""
+    eager, eager_before = _eager(report.benchmark), _eager(previous.benchmark)
+    if eager is None or eager_before is None or _work(report) != _work(previous):
+        return ""
+    growth = _growth(eager.latency.p50_ms, eager_before.latency.p50_ms)
+    if growth is None or eager.ratio > eager_before.ratio:
+        return ""
+    return f"; but torch eager took {growth:.1f} % more on the same operators: the worker was slower"
+
+
+def _work(report: Report) -> tuple[object, ...]:
+    return report.operators, report.model_parameters, report.inputs
 
 
 def _eager(result: BenchmarkResult | None) -> BaselineResult | None:

@@ -1,15 +1,15 @@
 """What a gate found, for people: Markdown for the pipeline's page, JUnit for its list of tests."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from xml.etree import ElementTree
 
 from bessemer.contract.labels import shown_labels
 from bessemer.contract.problem import Problem
-from bessemer.gate.policy import Measure, Outcome, Verdict
+from bessemer.gate.policy import Bound, Measure, Outcome, Verdict, shown_percent
 
-SIGNS = {Verdict.PASSED: "✅"}
-OTHER_SIGN = "❌"
+PASSED_SIGN, WARNING_SIGN, OTHER_SIGN = "✅", "⚠️", "❌"
+NO_BOUND = "no bound"
 MAX_PLACES = 20
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -34,8 +34,10 @@ def junit(outcome: Outcome) -> str:
     """A suite with one case, which GitLab shows among the tests of a merge request."""
     seconds = sum(stage.seconds for stage in outcome.document.stages)
     if not _is_bad(outcome):
-        return _suite(outcome.model, seconds, None, "", ())
-    return _suite(outcome.model, seconds, "failure", outcome.verdict.value, complaints(outcome))
+        return _suite(outcome.model, seconds, None, "", (), outcome.warnings)
+    return _suite(
+        outcome.model, seconds, "failure", outcome.verdict.value, complaints(outcome), outcome.warnings
+    )
 
 
 def junit_refusal(model: str, reason: str, lines: Iterable[str]) -> str:
@@ -43,7 +45,14 @@ def junit_refusal(model: str, reason: str, lines: Iterable[str]) -> str:
     return _suite(model, 0.0, "error", reason, lines)
 
 
-def _suite(model: str, seconds: float, kind: str | None, message: str, lines: Iterable[str]) -> str:
+def _suite(
+    model: str,
+    seconds: float,
+    kind: str | None,
+    message: str,
+    lines: Iterable[str],
+    warnings: Iterable[str] = (),
+) -> str:
     """A suite with one case; ``kind`` is how it went bad, ``failure`` or ``error``."""
     counts = {f"{name}s": str(int(name == kind)) for name in ("failure", "error")}
     suite = ElementTree.Element("testsuite", {"name": "bessemer", "tests": "1", **counts})
@@ -52,7 +61,15 @@ def _suite(model: str, seconds: float, kind: str | None, message: str, lines: It
     )
     if kind is not None:
         ElementTree.SubElement(case, kind, message=message).text = _in_xml("\n".join(lines))
+    if said := "\n".join(f"warning: {text}" for text in warnings):
+        ElementTree.SubElement(case, "system-out").text = _in_xml(said)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def annotation(level: str, model: str, text: str) -> str:
+    """A line that GitHub shows as an annotation; ``level`` is ``warning`` or ``error``."""
+    escaped = f"{model}: {text}".replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return f"::{level} title=Bessemer gate::{escaped}"
 
 
 def complaints(outcome: Outcome) -> tuple[str, ...]:
@@ -66,13 +83,16 @@ def complaints(outcome: Outcome) -> tuple[str, ...]:
 
 
 def _lines(outcome: Outcome) -> Iterator[str]:
-    document, sign = outcome.document, SIGNS.get(outcome.verdict, OTHER_SIGN)
+    document = outcome.document
     target = f" for {_escaped(document.target.name)}" if document.target else ""
-    yield f"## {sign} {_escaped(document.name or outcome.model)}{target}: {outcome.verdict}"
+    yield f"## {_sign(outcome)} {_escaped(document.name or outcome.model)}{target}: {_shown_verdict(outcome)}"
     if document.problem is not None:
         yield from ("", *_problem_lines(document.problem))
     else:
-        said = (*(f"**{_escaped(text)}**" for text in complaints(outcome)), *map(_escaped, outcome.notes))
+        said = (
+            *(f"{OTHER_SIGN} **{_escaped(text)}**" for text in complaints(outcome)),
+            *(f"{WARNING_SIGN} {_escaped(text)}" for text in outcome.warnings),
+        )
         yield from ("", *(f"- {text}" for text in said)) if said else ()
     if outcome.measures:
         yield from _table(outcome.measures)
@@ -84,22 +104,50 @@ def _lines(outcome: Outcome) -> Iterator[str]:
 
 
 def _table(measures: tuple[Measure, ...]) -> Iterator[str]:
-    yield from ("", "| | now | before | change | allowed |", "|---|---|---|---|---|")
+    yield from ("", "| | now | at most | base | change | at most |", "|---|---|---|---|---|---|")
     for measure in measures:
-        before = "" if measure.before is None else measure.shown(measure.before)
-        change = "" if measure.change_percent is None else f"{measure.change_percent:+.1f} %"
-        mark = f" {OTHER_SIGN}" if measure.breaches else ""
-        now = f"{measure.shown(measure.now)}{mark}"
-        yield f"| {measure.name} | {now} | {before} | {change} | {_allowed(measure)} |"
+        yield f"| {measure.name} | {_now(measure)} | {_before(measure)} |"
 
 
-def _allowed(measure: Measure) -> str:
-    parts = []
-    if measure.most is not None:
-        parts.append(f"at most {measure.shown(measure.most)}")
-    if measure.most_percent is not None:
-        parts.append(f"+{measure.most_percent:g} %")
-    return ", ".join(parts)
+def _now(measure: Measure) -> str:
+    """The cells of a figure and of its bound."""
+    if measure.now is None:
+        return " | "
+    if measure.bound is None:
+        return f"{measure.shown(measure.now)} | within its tolerance (`verify`)"
+    mark = f" {OTHER_SIGN}" if measure.is_beyond else ""
+    return f"{measure.shown(measure.now)}{mark} | {_allowed(measure.bound, measure.shown)}"
+
+
+def _before(measure: Measure) -> str:
+    """The cells of the base's figure, of the change, and of the bound on the change."""
+    bound = measure.change_bound
+    if bound is None:
+        return " |  | "
+    before = "" if measure.before is None else measure.shown(measure.before)
+    if measure.change_percent is None:
+        return f"{before} | not compared | {_allowed(bound, shown_percent)}"
+    mark = f" {WARNING_SIGN if bound.most is None else OTHER_SIGN}" if measure.has_changed else ""
+    sign = "+" if measure.now is not None and measure.change_percent >= 0 else ""
+    change = f"{sign}{shown_percent(measure.change_percent)}{mark}"
+    return f"{before} | {change} | {_allowed(bound, shown_percent)}"
+
+
+def _allowed(bound: Bound, shown: Callable[[float], str]) -> str:
+    return NO_BOUND if bound.most is None else f"{shown(bound.most)} (`{bound.option}`)"
+
+
+def _sign(outcome: Outcome) -> str:
+    if _is_bad(outcome):
+        return OTHER_SIGN
+    return WARNING_SIGN if outcome.warnings else PASSED_SIGN
+
+
+def _shown_verdict(outcome: Outcome) -> str:
+    count = len(outcome.warnings)
+    if _is_bad(outcome) or not count:
+        return outcome.verdict
+    return f"{outcome.verdict} with {count} warning{'s' if count > 1 else ''}"
 
 
 def _problem_lines(problem: Problem) -> Iterator[str]:

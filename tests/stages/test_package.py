@@ -141,6 +141,16 @@ def test_the_bundle_holds_every_part(plain: Packed, tmp_path: Path) -> None:
     }
 
 
+def test_the_reference_is_one_file_of_inputs_and_outputs(plain: Packed, tmp_path: Path) -> None:
+    folder = unpack(plain.output / "bundle.tar.zst", tmp_path)
+    with np.load(plain.output / "reference.npz") as reference:
+        for kind in ("inputs", "outputs"):
+            with np.load(folder / "reference" / f"{kind}.npz") as parts:
+                assert len(parts.files) > 0
+                for name in parts.files:
+                    np.testing.assert_array_equal(reference[f"{kind}/{name}"], parts[name])
+
+
 def test_the_checksums_cover_every_file_and_hold(plain: Packed, tmp_path: Path) -> None:
     folder = unpack(plain.output / "bundle.tar.zst", tmp_path)
     paths = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}

@@ -13,23 +13,36 @@ def a_report(
     cores: int = 2,
     spread: float = 1.2,
     unsteady: str = "",
+    p50_ms: float = 2.0,
+    min_ms: float | None = None,
+    memory_bytes: int = 48_000_000,
+    processor: str = "AMD EPYC 9R14",
+    matmuls: int = 0,
 ) -> Report:
     """A report with these figures; without a ratio, one without torch eager.
 
     In the slow rounds the ratio is ``spread`` times what it is in the fast ones.
     """
-    peers = () if ratio is None else (ranging(baseline("torch-eager", 1.0, ratio), spread, unsteady),)
+    peers = (
+        () if ratio is None else (ranging(baseline("torch-eager", p50_ms / ratio, ratio), spread, unsteady),)
+    )
+    runs = latency(p50_ms)
     result = BenchmarkResult(
-        latency=latency(ratio or 1.0),
+        latency=runs.model_copy(update={"min_ms": runs.min_ms if min_ms is None else min_ms}),
         threads=cores,
         library_bytes=library_bytes,
-        peak_memory_bytes=48 << 20,
+        peak_memory_bytes=memory_bytes,
         baselines=peers,
         functions=(),
     )
-    target = TARGET.model_copy(update={"cores": cores})
     return minimal_report().model_copy(
-        update={"benchmark": result, "target": target, "comparisons": (comparison(),)}
+        update={
+            "benchmark": result,
+            "target": TARGET.model_copy(update={"cores": cores}),
+            "comparisons": (comparison(),),
+            "processor": processor,
+            "operators": {"matmul": matmuls} if matmuls else {},
+        }
     )
 
 

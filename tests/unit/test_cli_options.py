@@ -1,10 +1,11 @@
 """Options of the command line as fields of a request."""
 
 import pytest
+from typer import BadParameter
 from typer.testing import CliRunner
 
 from bessemer.cli.application import application
-from bessemer.cli.options import option_paths, read_draft
+from bessemer.cli.options import option_paths, read_bytes, read_draft
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.tensor import parse_input_spec
@@ -142,3 +143,26 @@ def test_a_draft_keeps_what_was_given_and_no_more() -> None:
         "labels": {"team": "vision"},
         "priority": -3,
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        ("2000000", 2_000_000),
+        ("0", 0),
+        ("7B", 7),
+        ("1kB", 1000),
+        ("64MB", 64_000_000),
+        ("64 MiB", 64 << 20),
+        ("1.5gib", 3 << 29),
+        ("2TB", 2 * 10**12),
+    ],
+)
+def test_a_size_is_bytes_or_has_a_unit(text: str, size_bytes: int) -> None:
+    assert read_bytes(text) == size_bytes
+
+
+@pytest.mark.parametrize("text", ["", "lots", "-1", "1 M", "1iB", "MB", "1e6", "٣MB"])
+def test_a_text_that_is_not_a_size_is_refused(text: str) -> None:
+    with pytest.raises(BadParameter, match="is not a size such as 64MB"):
+        read_bytes(text)

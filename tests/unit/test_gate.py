@@ -1,5 +1,6 @@
 """A gate's policy, and what it tells."""
 
+from math import inf
 from xml.etree import ElementTree
 
 import pytest
@@ -7,11 +8,14 @@ import pytest
 from bessemer.cli.gating import STATUSES
 from bessemer.contract.problem import ErrorCode, SourcePlace, make_problem
 from bessemer.contract.report import Report
+from bessemer.gate.outputs import OutputChange
 from bessemer.gate.policy import Bounds, Outcome, Verdict, judge
-from bessemer.gate.summary import junit, markdown
+from bessemer.gate.summary import annotation, junit, markdown
 from tests.unit.gate_samples import a_job, a_report
 
 BEFORE = a_report(ratio=0.5, library_bytes=1_000_000)
+FOUR_TIMES = a_report(ratio=0.5, p50_ms=8, matmuls=4)
+"""The model run four times in ``forward``: torch takes four times as long too."""
 
 
 def outcome(report: Report | None, previous: Report | None = None, **bounds: float) -> Outcome:
@@ -45,9 +49,20 @@ def outcome(report: Report | None, previous: Report | None = None, **bounds: flo
         (a_report(0.9), a_report(0.5, spread=9), {"regress_percent": 10}, Verdict.UNSTEADY),
         (a_report(1.1, spread=9), None, {"latency_ratio": 1.0}, Verdict.UNSTEADY),
         (a_report(0.9, 2_000_000, spread=9), BEFORE, {"regress_percent": 10}, Verdict.LARGER),
+        (a_report(p50_ms=2.1), None, {"latency_ms": 2.1}, Verdict.PASSED),
+        (a_report(p50_ms=2.2), None, {"latency_ms": 2.0}, Verdict.SLOWER),
+        (a_report(p50_ms=2.2, min_ms=1.9), None, {"latency_ms": 2.0}, Verdict.UNSTEADY),
+        (a_report(memory_bytes=900), None, {"memory_bytes": 900}, Verdict.PASSED),
+        (a_report(memory_bytes=901), None, {"memory_bytes": 900}, Verdict.LARGER),
+        (a_report(memory_bytes=122_000_000), BEFORE, {"regress_percent": 10}, Verdict.LARGER),
+        (FOUR_TIMES, BEFORE, {"regress_percent": 10}, Verdict.SLOWER),
+        (FOUR_TIMES, a_report(processor="AMD EPYC 7B13"), {"regress_percent": 10}, Verdict.PASSED),
+        (a_report(p50_ms=8, min_ms=2.0, matmuls=4), BEFORE, {"regress_percent": 10}, Verdict.UNSTEADY),
+        (a_report(p50_ms=8), BEFORE, {"regress_percent": 10}, Verdict.UNSTEADY),
+        (a_report(p50_ms=1), BEFORE, {"regress_percent": 0}, Verdict.PASSED),
     ],
 )
-def test_figures_are_judged_by_bounds_and_by_what_was_before(
+def test_figures_are_judged_by_bounds_and_by_the_base(
     report: Report, previous: Report | None, bounds: dict[str, float], verdict: Verdict
 ) -> None:
     assert outcome(report, previous, **bounds).verdict is verdict
@@ -75,15 +90,25 @@ def test_a_summary_is_titled_by_name_and_has_the_labels() -> None:
         (
             a_report(0.9),
             a_report(0.5, spread=16),
-            "in the earlier report, its rounds range from 0.125 to 2; compare with a report from",
+            "in the base's report, its rounds range from 0.125 to 2; compare with a report from",
         ),
         (
             a_report(0.5, unsteady="torch eager stalled"),
             BEFORE,
             "is inconclusive: torch eager stalled; measure again when the worker is idle",
         ),
+        (
+            a_report(p50_ms=8, min_ms=2.0, matmuls=4),
+            BEFORE,
+            "but its fastest run took 2 ms: measure again when the worker is quiet",
+        ),
+        (
+            a_report(p50_ms=8),
+            BEFORE,
+            "but torch eager took 300.0 % more on the same operators: the worker was slower",
+        ),
     ],
-    ids=["now", "before", "stalled"],
+    ids=["now", "base", "stalled", "fastest", "worker"],
 )
 def test_why_a_latency_is_no_verdict_is_told(report: Report, previous: Report, said: str) -> None:
     assert said in markdown(outcome(report, previous, regress_percent=10))
@@ -109,38 +134,144 @@ def test_every_verdict_has_a_status_of_its_own() -> None:
     assert len(set(STATUSES.values())) == len(Verdict)
 
 
-def test_a_report_for_another_machine_is_not_compared_and_that_is_said() -> None:
-    found = outcome(a_report(0.9), a_report(cores=4), regress_percent=10)
-    assert [measure.before for measure in found.measures] == [None] * len(found.measures)
-    assert "of znver4 with 4 cores, this one of znver4 with 2 cores" in found.notes[0]
+@pytest.mark.parametrize(
+    ("now", "before", "names", "note"),
+    [
+        (
+            a_report(0.9),
+            a_report(cores=4),
+            set(),
+            "the base is for znver4 +avx512vnni with 4 cores, this library for znver4 +avx512vnni with "
+            "2 cores: their figures were not compared",
+        ),
+        (
+            FOUR_TIMES,
+            a_report(processor="AMD EPYC 7B13"),
+            {"latency / torch eager", "library", "peak memory"},
+            "the base was measured on AMD EPYC 7B13 with 2 threads, this library on AMD EPYC 9R14 with "
+            "2 threads: the latency in milliseconds was not compared",
+        ),
+        (
+            a_report(0.9),
+            a_report(ratio=None),
+            {"latency p50", "library", "peak memory"},
+            "the base's report has no latency beside torch eager: the ratio was not compared",
+        ),
+        (
+            a_report(ratio=None),
+            BEFORE,
+            {"latency p50", "library", "peak memory"},
+            "this report has no latency beside torch eager: the ratio was not compared",
+        ),
+        (
+            a_report(),
+            BEFORE.model_copy(update={"benchmark": None}),
+            set(),
+            "the base's report has no benchmark: its figures were not compared",
+        ),
+    ],
+    ids=["target", "processor", "base-without-torch", "without-torch", "without-benchmark"],
+)
+def test_what_cannot_be_compared_is_warned_of_and_the_rest_is_compared(
+    now: Report, before: Report, names: set[str], note: str
+) -> None:
+    found = outcome(now, before, regress_percent=1000)
+    assert {measure.name for measure in found.measures if measure.change_percent is not None} == names
+    assert found.warnings == (note,)
+    assert f"- ⚠️ {note}" in markdown(found)
+
+
+@pytest.mark.parametrize("option", ["regress_percent", "output_percent"])
+def test_a_bound_on_changes_without_a_base_is_warned_of(option: str) -> None:
+    found = outcome(a_report(), **{option: 10})
+    (warning,) = found.warnings
+    assert warning.endswith("judged nothing: there is no base")
+    assert markdown(found).startswith("## ⚠️ net.pt2 for znver4: passed with 1 warning\n")
 
 
 @pytest.mark.parametrize(
-    ("now", "before", "which"),
+    ("report", "warned"),
     [
-        (a_report(0.9), a_report(ratio=None), "the earlier report"),
-        (a_report(ratio=None), BEFORE, "this report"),
+        (a_report(), []),
+        (FOUR_TIMES, ["latency p50 is 8 ms, 300.0 % more than the base's 2 ms"]),
+        (
+            a_report(memory_bytes=122_000_000),
+            ["peak memory is 122,000,000 bytes, 154.2 % more than the base's 48,000,000 bytes"],
+        ),
+        (
+            a_report(0.6, library_bytes=1_200_000),
+            [
+                "latency / torch eager is 0.6, 20.0 % more than the base's 0.5",
+                "library is 1,200,000 bytes, 20.0 % more than the base's 1,000,000 bytes",
+            ],
+        ),
+        (a_report(0.54, library_bytes=1_090_000, p50_ms=2.1), []),
+        (a_report(0.1, library_bytes=1000, p50_ms=0.5), []),
+    ],
+    ids=["same", "four-times", "memory", "ratio-and-size", "little", "better"],
+)
+def test_a_large_change_that_no_bound_covers_is_a_warning(report: Report, warned: list[str]) -> None:
+    found = outcome(report, BEFORE)
+    assert found.verdict is Verdict.PASSED
+    assert found.warnings == tuple(f"{text}; no bound covers this (--max-regress-percent)" for text in warned)
+    assert markdown(found).startswith("## ⚠️" if warned else "## ✅ net.pt2 for znver4: passed\n")
+    case = ElementTree.fromstring(junit(found))
+    assert [text.text for text in case.iter("system-out")] == (
+        ["\n".join(f"warning: {text}" for text in found.warnings)] if warned else []
+    )
+
+
+def test_an_absolute_bound_does_not_cover_a_change() -> None:
+    assert len(outcome(FOUR_TIMES, BEFORE, latency_ms=100).warnings) == 1
+
+
+@pytest.mark.parametrize(
+    ("percent", "bounds", "verdict", "warnings"),
+    [
+        (0.9, {}, Verdict.PASSED, 0),
+        (100.0, {}, Verdict.PASSED, 1),
+        (100.0, {"output_percent": 100}, Verdict.PASSED, 0),
+        (100.0, {"output_percent": 99}, Verdict.WRONG, 0),
+        (inf, {"output_percent": 1e9}, Verdict.WRONG, 0),
     ],
 )
-def test_a_latency_that_cannot_be_compared_is_said_and_the_size_still_is(
-    now: Report, before: Report, which: str
+def test_outputs_that_change_are_warned_of_and_are_wrong_beyond_a_bound(
+    percent: float, bounds: dict[str, float], verdict: Verdict, warnings: int
 ) -> None:
-    found = outcome(now, before, regress_percent=10)
-    note = f"{which} has no latency beside torch eager: the latency was not compared"
-    assert found.notes == (note,)
-    assert f"- {note}" in markdown(found)
-    assert [measure.before for measure in found.measures if measure.name == "library"] == [1_000_000]
+    change = OutputChange(percent, "output 'y' differs by up to 3; its largest value was 3")
+    found = judge("net.pt2", a_job(), a_report(), BEFORE, Bounds(**bounds), (), change)  # type: ignore[arg-type]
+    assert (found.verdict, len(found.warnings)) == (verdict, warnings)
 
 
-def test_the_summary_shows_what_broke_and_every_figure_beside_what_was_before() -> None:
-    text = markdown(outcome(a_report(0.6, 1_000_000), BEFORE, latency_ratio=1.0, regress_percent=10))
+def test_the_summary_says_of_every_figure_by_which_bound_it_was_judged() -> None:
+    change = OutputChange(100.0, "output 'y' differs by up to 3; its largest value was 3")
+    bounds = Bounds(latency_ratio=1.0, memory_bytes=64_000_000, regress_percent=10)
+    now = a_report(0.6, memory_bytes=122_000_000)
+    text = markdown(judge("net.pt2", a_job(), now, BEFORE, bounds, (), change))
     assert text.startswith("## ❌ net.pt2 for znver4: slower\n")
-    assert (
-        "- **slower: latency / torch eager is 0.6, 20.0 % more than before (0.5); 10 % are allowed**" in text
+    said = (
+        "latency / torch eager is 0.6, 20.0 % more than the base's 0.5; --max-regress-percent allows 10.0 %"
     )
-    assert "| latency / torch eager | 0.6 ❌ | 0.5 | +20.0 % | at most 1, +10 % |" in text
-    assert "| library | 1,000,000 bytes | 1,000,000 bytes | +0.0 % | +10 % |" in text
+    assert f"- ❌ **slower: {said}**" in text
+    assert "- ⚠️ outputs changed by 100.0 %: output 'y' differs by up to 3" in text
+    growth = "10.0 % (`--max-regress-percent`)"
+    assert text[text.index("| |") : text.index("\n\nStages")].splitlines() == [
+        "| | now | at most | base | change | at most |",
+        "|---|---|---|---|---|---|",
+        f"| latency / torch eager | 0.6 | 1 (`--max-latency-ratio`) | 0.5 | +20.0 % ❌ | {growth} |",
+        f"| latency p50 | 2 ms | no bound | 2 ms | +0.0 % | {growth} |",
+        f"| library | 1,000,000 bytes | no bound | 1,000,000 bytes | +0.0 % | {growth} |",
+        "| peak memory | 122,000,000 bytes ❌ | 64,000,000 bytes (`--max-memory`) | 48,000,000 bytes | "
+        f"+154.2 % ❌ | {growth} |",
+        "| outputs |  |  |  | 100.0 % ⚠️ | no bound |",
+        "| largest error (absolute) | 3.6e-07 | within its tolerance (`verify`) |  |  |  |",
+    ]
     assert "Stages: capture 0.25 s, tune 2.00 s." in text
+
+
+def test_an_annotation_is_one_line_with_its_percent_signs_escaped() -> None:
+    line = annotation("warning", "net.pt2", "20 % more\nthan before")
+    assert line == "::warning title=Bessemer gate::net.pt2: 20 %25 more%0Athan before"
 
 
 def test_the_summary_of_a_failure_has_its_places_and_its_advice() -> None:

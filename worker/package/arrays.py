@@ -11,7 +11,7 @@ import numpy as np
 from bessemer.contract.tensor import TensorSpec
 
 if TYPE_CHECKING:
-    from worker.pipeline.types import Arrays
+    from worker.pipeline.types import Arrays, Captured
 
 
 def write_arrays(path: Path, specs: tuple[TensorSpec, ...], arrays: Arrays) -> None:
@@ -23,9 +23,20 @@ def write_arrays(path: Path, specs: tuple[TensorSpec, ...], arrays: Arrays) -> N
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for spec, array in zip(specs, arrays, strict=True):
-            with archive.open(zipfile.ZipInfo(f"{spec.name}.npy"), "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, _storable(array), allow_pickle=False)
+        _add(archive, "", specs, arrays)
+
+
+def write_reference(path: Path, captured: Captured) -> None:
+    """Write inputs and outputs into one ``.npz``, as ``inputs/NAME`` and ``outputs/NAME``."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        _add(archive, "inputs/", captured.input_specs, captured.inputs)
+        _add(archive, "outputs/", captured.output_specs, captured.references)
+
+
+def _add(archive: zipfile.ZipFile, folder: str, specs: tuple[TensorSpec, ...], arrays: Arrays) -> None:
+    for spec, array in zip(specs, arrays, strict=True):
+        with archive.open(zipfile.ZipInfo(f"{folder}{spec.name}.npy"), "w", force_zip64=True) as member:
+            np.lib.format.write_array(member, _storable(array), allow_pickle=False)
 
 
 def _storable(array: np.ndarray) -> np.ndarray:

@@ -23,13 +23,14 @@ from bessemer.bundle.manifest import (
     RUNNER,
 )
 from bessemer.contract.base import Document, now
+from bessemer.contract.job import REFERENCE
 from bessemer.contract.problem import ErrorCode
 from worker.errors import failure_of
 from worker.kernels.kernel import SharedLibrary
 from worker.kernels.linking import bundle_paths, kernels_among, libraries_of
 from worker.machine import remember
 from worker.package.archive import checksums, describe, write_archive
-from worker.package.arrays import write_arrays
+from worker.package.arrays import write_arrays, write_reference
 from worker.package.document import make_manifest, make_report
 from worker.package.licenses import license_sources
 from worker.package.linkage import check_linkage
@@ -38,8 +39,8 @@ from worker.package.runtime import runtime_sources
 from worker.pipeline.types import Benchmarked, Built, Packaged, Workshop
 from worker.report.render import render
 
-ARTIFACTS = (ARCHIVE, LIBRARY, MANIFEST, REPORT, REPORT_PAGE, RUNNER, CHECKSUMS)
-"""What is offered one by one; the runtime, the licenses and the references come in the archive only."""
+ARTIFACTS = (ARCHIVE, LIBRARY, MANIFEST, REPORT, REPORT_PAGE, RUNNER, CHECKSUMS, REFERENCE)
+"""The files to download one by one. The archive adds the runtime and the licenses, and lacks the last."""
 
 _RUNNER_SOURCE = Path(bessemer.bundle.__path__[0]) / RUNNER
 
@@ -122,6 +123,7 @@ def _write_references(benchmarked: Benchmarked, folder: Path) -> tuple[str, ...]
     captured = benchmarked.captured
     write_arrays(folder / REFERENCE_INPUTS, captured.input_specs, captured.inputs)
     write_arrays(folder / REFERENCE_OUTPUTS, captured.output_specs, captured.references)
+    write_reference(folder / REFERENCE, captured)
     return REFERENCE_INPUTS, REFERENCE_OUTPUTS
 
 

@@ -33,17 +33,17 @@ class Event:
 class Caches:
     """The caches of a repository: each is written once, and found by its key or, the newest, by a prefix."""
 
-    kept: dict[str, bytes] = field(default_factory=dict)
+    kept: dict[str, dict[Path, bytes]] = field(default_factory=dict)
 
-    def save(self, key: str, path: Path) -> None:
+    def save(self, key: str, paths: list[Path]) -> None:
         assert "," not in key and len(key) <= LONGEST_KEY and key not in self.kept, key
-        self.kept[key] = path.read_bytes()
+        self.kept[key] = {path: path.read_bytes() for path in paths if path.exists()}
 
-    def restore(self, prefixes: list[str], path: Path) -> None:
+    def restore(self, prefixes: list[str]) -> None:
         found = [key for prefix in prefixes for key in reversed(self.kept) if key.startswith(prefix)]
-        if found:
+        for path, content in self.kept[found[0]].items() if found else ():
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(self.kept[found[0]])
+            path.write_bytes(content)
 
 
 def environment(folder: Path, variables: dict[str, str]) -> dict[str, str]:
@@ -106,12 +106,11 @@ class Runner:
 
     def _use_caches(self, step: dict[str, Any], context: dict[str, str]) -> None:
         given = {name: evaluated(text, context) for name, text in step["with"].items()}
-        path = self.folder / given["path"]
         if step["uses"].startswith("actions/cache/save@"):
-            self.caches.save(given["key"], path)
+            self.caches.save(given["key"], [self.folder / path for path in given["path"].split()])
         else:
             assert step["uses"].startswith("actions/cache/restore@")
-            self.caches.restore([given["key"], *given["restore-keys"].split()], path)
+            self.caches.restore([given["key"], *given["restore-keys"].split()])
 
 
 def inputs(given: dict[str, str]) -> dict[str, str]:

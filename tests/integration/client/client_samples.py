@@ -15,6 +15,7 @@ from bessemer.contract.model import Inspection, ModelFormat, ModelState, Signatu
 from bessemer.contract.problem import ErrorCode, SourcePlace, make_problem
 from bessemer.contract.report import BaselineResult, Latency, StageTime
 from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxStatus
+from bessemer.contract.service import Worker
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget, resolve_target
 from bessemer.contract.tensor import TensorSpec
@@ -87,6 +88,26 @@ class Stagehand:
 
     store: Store
     folder: Path
+
+    def appear(self) -> None:
+        """Be alive, so that jobs wait for their turn and not for a worker."""
+        self.store.workers.beat(
+            Worker(
+                id="w1",
+                host="build-1",
+                processor="EPYC",
+                mcpu="znver4",
+                cores=2,
+                versions={"torch": "2.13.0"},
+                sandbox=SANDBOX,
+                seen_at=now(),
+            )
+        )
+
+    def leave(self) -> None:
+        """Be gone."""
+        with self.store.workers.leaving("w1", self.store.workers.beats()["w1"]) as gone:
+            assert gone
 
     def inspect(self, digest: str) -> None:
         """Find the model to be a ``.pt2``, unless that is known already."""

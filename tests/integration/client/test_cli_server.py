@@ -164,8 +164,10 @@ def test_what_is_interrupted_leaves_the_job_to_its_user_and_cancels_that_of_a_pi
     state: JobState,
 ) -> None:
     before = next(client.jobs(JobState.QUEUED), None)
+    summary = model.with_name("summary.md")
+    own = ("--queue-timeout", "600", "--summary", str(summary)) if command == "gate" else ()
     process = subprocess.Popen(
-        [*INTERRUPTIBLE, sys.executable, "-m", "bessemer.cli", command, str(model), "--url", server],
+        [*INTERRUPTIBLE, sys.executable, "-m", "bessemer.cli", command, str(model), "--url", server, *own],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -181,6 +183,10 @@ def test_what_is_interrupted_leaves_the_job_to_its_user_and_cancels_that_of_a_pi
     assert process.returncode == status
     assert says.format(job_id) in errors
     assert client.job(job_id).state is state
+    if command == "gate":
+        told = summary.read_text()
+        assert told.startswith(f"## ❌ {model}: interrupted\n".replace("_", "\\_"))
+        assert says.format(job_id) in told
 
 
 @pytest.mark.parametrize(("end", "status"), [("succeed", 0), ("fail", 1)])

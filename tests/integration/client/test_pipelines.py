@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,10 +73,12 @@ def install(folder: Path, program: str) -> None:
 
 
 @pytest.fixture
-def pipeline(tmp_path: Path, server: str, client: Client, stagehand: Stagehand) -> Pipeline:
+def pipeline(tmp_path: Path, server: str, client: Client, stagehand: Stagehand) -> Iterator[Pipeline]:
     install(tmp_path, f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m bessemer.cli "$@"\n')
     (tmp_path / "net.pt2").write_bytes(MODEL)
-    return Pipeline(tmp_path, server, client, stagehand, Runner(tmp_path))
+    stagehand.appear()
+    yield Pipeline(tmp_path, server, client, stagehand, Runner(tmp_path))
+    stagehand.leave()
 
 
 def run_action(pipeline: Pipeline, given: dict[str, str], ending: Report | None, event: Event = PUSH) -> int:
@@ -101,15 +104,20 @@ def test_a_push_is_compared_with_the_last_that_passed_also_when_it_is_tried_agai
     assert run_action(pipeline, given, a_report(0.6), Event(run_id=2)) == 5
     assert run_action(pipeline, given, a_report(0.6), Event(run_id=2, run_attempt=2)) == 5
     summary = (pipeline.folder / "summary.md").read_text()
-    verdicts = re.findall(r"^## . net for host: (\w+)$", summary, re.MULTILINE)
-    assert verdicts == ["passed", "slower", "slower"]
-    assert "there is no earlier report" in summary
+    verdicts = re.findall(r"^## (.+) net for host: (.+)$", summary, re.MULTILINE)
+    assert verdicts == [("⚠️", "passed with 1 warning"), ("❌", "slower"), ("❌", "slower")]
+    assert "there is no base at .bessemer/base/nets/small.json: nothing was compared" in summary
     assert list(pipeline.runner.caches.kept) == ["bessemer:nets/small:main:1-1"]
 
 
 GATE = """#!/bin/sh
-cp "$BESSEMER_GATE_COMPARE" compared 2>/dev/null || echo nothing > compared
-mkdir -p .bessemer/new && echo "$BESSEMER_GATE_TARGET" > "$BESSEMER_GATE_REPORT"
+for end in json npz; do
+  cat "${BESSEMER_GATE_COMPARE%json}$end" 2>/dev/null || echo "no $end"
+done > compared
+mkdir -p .bessemer/new
+for end in json npz; do
+  echo "$BESSEMER_GATE_TARGET $end" > "${BESSEMER_GATE_REPORT%json}$end"
+done
 """
 
 
@@ -135,7 +143,7 @@ def test_a_run_is_compared_with_its_branch_or_with_the_default_one(
     for run_id, branch in enumerate(("main", "release-1", "a,b"), 2):
         assert runner.run({"target": branch}, Event(ref_name=branch, run_id=run_id)) == 0
     assert runner.run({}, event) == 0
-    assert (tmp_path / "compared").read_text() == f"{found}\n"
+    assert (tmp_path / "compared").read_text() == f"{found} json\n{found} npz\n"
     assert len(runner.caches.kept) == 3 + (event.event_name != "pull_request")
 
 
@@ -143,7 +151,7 @@ def test_what_an_earlier_run_has_left_in_the_checkout_is_not_compared_with(tmp_p
     install(tmp_path, GATE)
     for _ in range(2):
         assert Runner(tmp_path).run({}, PUSH) == 0
-    assert (tmp_path / "compared").read_text() == "nothing\n"
+    assert (tmp_path / "compared").read_text() == "no json\nno npz\n"
 
 
 @pytest.mark.parametrize(
@@ -151,8 +159,11 @@ def test_what_an_earlier_run_has_left_in_the_checkout_is_not_compared_with(tmp_p
     [
         (None, {}, 4),
         (a_report(library_bytes=2000), {"max-library-bytes": "1000"}, 6),
+        (a_report(library_bytes=2000), {"max-size": "1kB", "max-library-bytes": "3000"}, 6),
+        (a_report(p50_ms=2), {"max-latency-ms": "1.5"}, 5),
+        (a_report(memory_bytes=3 << 20), {"max-memory": "2MiB"}, 6),
     ],
-    ids=["wrong", "larger"],
+    ids=["wrong", "larger", "size", "milliseconds", "memory"],
 )
 def test_the_status_says_what_got_worse(
     pipeline: Pipeline, ending: Report | None, bounds: dict[str, str], status: int
@@ -186,6 +197,50 @@ def test_a_cancelled_run_of_the_action_cancels_its_compilation(pipeline: Pipelin
     assert pipeline.client.job(job_id).state is JobState.CANCELLED
 
 
+@pytest.mark.parametrize(
+    ("arguments", "has_worker", "words"),
+    [
+        ((), False, "it waits for a live worker: none has been heard of lately"),
+        (("--queue-timeout", "1"), False, "within 1 s: it waits for a live worker"),
+        (
+            ("--queue-timeout", "1"),
+            True,
+            "within 1 s: it is number 1 in the queue; workers that can take it: 1",
+        ),
+    ],
+    ids=["at-once", "absent", "busy"],
+)
+def test_a_gate_that_no_worker_takes_says_what_is_missing_and_cancels(
+    tmp_path: Path,
+    server: str,
+    client: Client,
+    stagehand: Stagehand,
+    arguments: tuple[str, ...],
+    has_worker: bool,
+    words: str,
+) -> None:
+    (tmp_path / "net.pt2").write_bytes(MODEL)
+    if has_worker:
+        stagehand.appear()
+    ran = subprocess.run(
+        [sys.executable, "-m", "bessemer.cli", "gate", "net.pt2", "--summary", "summary.md", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "BESSEMER_URL": server, "GITHUB_ACTIONS": "true"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    if has_worker:
+        stagehand.leave()
+    assert ran.returncode == 1
+    assert words in ran.stderr
+    summary = (tmp_path / "summary.md").read_text()
+    assert summary.startswith("## ❌ net.pt2: no verdict\n") and words in summary
+    assert "::error title=Bessemer gate::net.pt2: no verdict: error: no " in ran.stdout
+    assert next(client.jobs()).state is JobState.CANCELLED
+
+
 def test_the_action_installs_the_client_of_its_own_checkout() -> None:
     (script,) = (step["run"] for step in steps() if INSTALLS in step.get("run", ""))
     folder = re.search(r'"\$GITHUB_ACTION_PATH/([./]+)"', script)
@@ -215,11 +270,25 @@ def test_the_gitlab_template_leaves_summary_junit_and_report_and_keeps_those_tha
     left = [*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]]
     assert all((pipeline.folder / path).is_file() for path in left)
     assert (pipeline.folder / ".bessemer" / "summary.md").read_text().count("## ") == 1
-    cached = [path for cache in job["cache"] for path in cache["paths"]]
+    cached = [path for cache in job["cache"] for path in cache["paths"] if path.endswith(".json")]
     kept = [Report.model_validate_json((pipeline.folder / path).read_bytes()) for path in cached]
     assert kept == [a_report(0.5)] * 2
     assert sh(pipeline.folder, "\n".join(before), given) == 0
     assert [path for path in left if (pipeline.folder / path).exists()] == []
+
+
+def test_the_gitlab_template_keeps_inputs_and_outputs_beside_the_report(tmp_path: Path) -> None:
+    install(tmp_path, GATE)
+    job = yaml.safe_load(TEMPLATE.read_text())[".bessemer-gate"]
+    given = {**job["variables"], **job["rules"][0]["variables"], "BESSEMER_GATE_TARGET": "host"}
+    before = [line for line in job["before_script"] if INSTALLS not in line]
+    for compared in ("no json\nno npz\n", "host json\nhost npz\n"):
+        assert sh(tmp_path, "\n".join([*before, *job["script"]]), given) == 0
+        assert (tmp_path / "compared").read_text() == compared
+    cached = [path for cache in job["cache"] for path in cache["paths"]]
+    assert {path: (tmp_path / path).read_text() for path in cached} == {
+        path: f"host {path.rpartition('.')[2]}\n" for path in cached
+    }
 
 
 def test_the_default_branch_in_gitlab_unpacks_nothing_that_a_merge_request_can_write() -> None:
@@ -233,7 +302,8 @@ def test_the_default_branch_in_gitlab_unpacks_nothing_that_a_merge_request_can_w
         assert default_branch[policy] == ("push" if shared else "pull-push")
         assert merge_request[policy] == "pull"
         compared = merge_request if shared else default_branch
-        assert cache["paths"] == [compared["BESSEMER_GATE_COMPARE"]]
+        base = compared["BESSEMER_GATE_COMPARE"]
+        assert cache["paths"] == [base, base.replace(".json", ".npz")]
 
 
 @pytest.mark.parametrize(
@@ -252,11 +322,24 @@ def test_the_default_branch_in_gitlab_unpacks_nothing_that_a_merge_request_can_w
             "net.pt2: refused",
             "Invalid value for '--max-latency-ratio'",
         ),
+        ("net.pt2 --max-memory lots", 2, "net.pt2: refused", "'lots' is not a size such as 64MB"),
+        ("net.pt2 --golden none.npz", 2, "net.pt2: refused", "none.npz cannot be read as an .npz file"),
+        ("net.pt2 --golden net.pt2", 2, "net.pt2: refused", "net.pt2 cannot be read as an .npz file"),
         ("net.pt2 --no-such", 2, "net.pt2: refused", "No such option: --no-such"),
         ("--no-such net.pt2", 2, "the model: refused", "No such option: --no-such"),
         ("net.pt2", 3, "net.pt2: no answer from a Bessemer server", "name one with --url"),
     ],
-    ids=["stopping", "baselines", "number", "option", "option-first", "unreachable"],
+    ids=[
+        "stopping",
+        "baselines",
+        "number",
+        "size",
+        "golden",
+        "golden-damaged",
+        "option",
+        "option-first",
+        "unreachable",
+    ],
 )
 def test_a_gate_without_a_verdict_says_why_in_its_summary_and_uploads_nothing(
     tmp_path: Path, arguments: str, status: int, heading: str, words: str

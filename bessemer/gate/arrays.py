@@ -1,0 +1,160 @@
+"""Reads NumPy archives without NumPy: a pipeline installs only the client, which does not need it."""
+
+import ast
+import re
+import shutil
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import IO
+
+MAGIC = b"\x93NUMPY"
+MAX_HEADER_BYTES = 1 << 16
+CHUNK_ELEMENTS = 1 << 16
+BFLOAT16 = "<u2"
+"""No output has unsigned 16-bit integers: such an array holds the bits of bfloat16."""
+
+FORMATS = {
+    "<f2": "e",
+    "<f4": "f",
+    "<f8": "d",
+    "|i1": "b",
+    "<i2": "h",
+    "<i4": "i",
+    "<i8": "q",
+    "|u1": "B",
+    "|b1": "?",
+    BFLOAT16: "H",
+}
+"""How ``struct`` reads an element of each dtype."""
+
+
+class ArraysError(ValueError):
+    """A file is not an archive of arrays that this module reads; the message says why."""
+
+
+@dataclass(frozen=True)
+class Array:
+    """One array of an archive, read in pieces.
+
+    Attributes:
+        archive: the open archive.
+        member: the array's file in it.
+    """
+
+    archive: zipfile.ZipFile
+    member: str
+
+    def header(self) -> "Header":
+        """Read the dtype and the shape."""
+        with self.archive.open(self.member) as file:
+            return _read_header(file, self.member)
+
+    def chunks(self) -> Iterator[tuple[float, ...]]:
+        """Read the elements in C order."""
+        with self.archive.open(self.member) as file:
+            header = _read_header(file, self.member)
+            left = prod(header.shape)
+            while left > 0:
+                count = min(left, CHUNK_ELEMENTS)
+                yield header.unpack(_exactly(file, count * header.item_bytes, self.member))
+                left -= count
+
+
+@dataclass(frozen=True)
+class Header:
+    """What an array says of itself."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the elements are floating-point numbers."""
+        return FORMATS[self.dtype] in "efd" or self.dtype == BFLOAT16
+
+    @property
+    def item_bytes(self) -> int:
+        """The size of an element."""
+        return struct.calcsize(FORMATS[self.dtype])
+
+    def unpack(self, data: bytes) -> tuple[float, ...]:
+        """The elements that some bytes hold."""
+        if self.dtype != BFLOAT16:
+            return struct.unpack(f"<{len(data) // self.item_bytes}{FORMATS[self.dtype]}", data)
+        widened = bytearray(2 * len(data))
+        widened[2::4], widened[3::4] = data[0::2], data[1::2]
+        return struct.unpack(f"<{len(data) // 2}f", widened)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open an archive.
+
+    Raises:
+        ArraysError: the file cannot be read.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise ArraysError(f"{path} cannot be read as an .npz file: {error}") from error
+
+
+def arrays_of(archive: zipfile.ZipFile, folder: str) -> dict[str, Array]:
+    """The arrays whose names start with ``folder``, without it."""
+    pattern = re.compile(rf"{re.escape(folder)}(?P<name>[^/]+)\.npy")
+    matches = filter(None, map(pattern.fullmatch, archive.namelist()))
+    return {match["name"]: Array(archive, match[0]) for match in matches}
+
+
+def copy_arrays(source: Path, folder: str, target: Path) -> None:
+    """Copy the arrays of a folder into an archive of their own.
+
+    Raises:
+        ArraysError: ``source`` cannot be read, or has no such arrays.
+    """
+    with reading(source) as archive, zipfile.ZipFile(target, "w") as copy:
+        found = arrays_of(archive, folder)
+        if not found:
+            raise ArraysError(f"{source} has no array whose name starts with '{folder}'")
+        for name, array in found.items():
+            with archive.open(array.member) as old, copy.open(f"{name}.npy", "w", force_zip64=True) as new:
+                shutil.copyfileobj(old, new)
+
+
+def _read_header(file: IO[bytes], member: str) -> Header:
+    start = _exactly(file, len(MAGIC) + 2, member)
+    if not start.startswith(MAGIC):
+        raise ArraysError(f"{member} is not a .npy file")
+    size_format = "<H" if start[-2] == 1 else "<I"
+    (size,) = struct.unpack(size_format, _exactly(file, struct.calcsize(size_format), member))
+    if size > MAX_HEADER_BYTES:
+        raise ArraysError(f"{member} has a header of {size} bytes")
+    return _parse_header(_exactly(file, size, member), member)
+
+
+def _parse_header(text: bytes, member: str) -> Header:
+    try:
+        fields = ast.literal_eval(text.decode("latin-1").strip())
+        dtype, in_fortran_order = fields["descr"], fields["fortran_order"]
+        shape = tuple(int(size) for size in fields["shape"])
+    except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError) as error:
+        raise ArraysError(f"{member} has a header that cannot be read: {error}") from error
+    if not isinstance(dtype, str) or dtype not in FORMATS:
+        raise ArraysError(f"{member} has the dtype {str(dtype)[:64]!r}; known: {', '.join(FORMATS)}")
+    if in_fortran_order and len(shape) > 1:
+        raise ArraysError(f"{member} is in Fortran order: save `numpy.ascontiguousarray` of it")
+    return Header(dtype, shape)
+
+
+def _exactly(file: IO[bytes], size: int, member: str) -> bytes:
+    data = file.read(size)
+    if len(data) != size:
+        raise ArraysError(f"{member} ends too early")
+    return data

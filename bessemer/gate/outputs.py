@@ -1,0 +1,99 @@
+"""How far the outputs of a library lie from those expected on the same inputs."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import inf, isfinite, isnan
+from operator import ne, sub
+from pathlib import Path
+
+from bessemer.gate.arrays import Array, ArraysError, Header, arrays_of, reading
+
+INPUTS, OUTPUTS = "inputs/", "outputs/"
+"""What the names of the arrays in a reference start with."""
+
+
+@dataclass(frozen=True)
+class OutputChange:
+    """The output that changed most.
+
+    Attributes:
+        percent: of a float output, the largest difference of an element divided by the largest magnitude
+            expected; of any other, the share of elements that differ. Infinite where the two cannot be
+            compared.
+        detail: what differs, in words.
+    """
+
+    percent: float
+    detail: str
+
+
+def compare_outputs(reference: Path, found: Path) -> OutputChange:
+    """Compare the outputs of a library with those of a reference.
+
+    Args:
+        reference: a ``reference.npz``.
+        found: the outputs of an invocation on the reference's inputs.
+
+    Raises:
+        ArraysError: a file cannot be read; or names or shapes differ, so that nothing can be compared.
+    """
+    with reading(reference) as expected_archive, reading(found) as found_archive:
+        expected, given = arrays_of(expected_archive, OUTPUTS), arrays_of(found_archive, "")
+        if not expected:
+            raise ArraysError(f"{reference} has no array whose name starts with '{OUTPUTS}'")
+        if expected.keys() != given.keys():
+            raise ArraysError(f"the outputs are {_listed(given)}, those expected {_listed(expected)}")
+        changes = [_change(name, expected[name], given[name]) for name in expected]
+    return max(changes, key=lambda change: change.percent)
+
+
+def _change(name: str, expected: Array, found: Array) -> OutputChange:
+    headers = expected.header(), found.header()
+    if headers[0].shape != headers[1].shape:
+        raise ArraysError(
+            f"output '{name}' has the shape {_shape(headers[1])}, the one expected {_shape(headers[0])}"
+        )
+    if all(header.is_float for header in headers):
+        return _float_change(name, expected, found)
+    return _exact_change(name, expected, found)
+
+
+def _float_change(name: str, expected: Array, found: Array) -> OutputChange:
+    difference = scale = 0.0
+    for before, now in zip(expected.chunks(), found.chunks(), strict=True):
+        difference = max(difference, _largest_difference(before, now))
+        scale = max(scale, max(map(abs, filter(isfinite, before)), default=0.0))
+    percent = 100.0 * difference / scale if scale else inf if difference else 0.0
+    detail = f"output '{name}' differs by up to {difference:.3g}; its largest value was {scale:.3g}"
+    return OutputChange(percent, detail)
+
+
+def _exact_change(name: str, expected: Array, found: Array) -> OutputChange:
+    count = total = 0
+    for before, now in zip(expected.chunks(), found.chunks(), strict=True):
+        total += len(before)
+        count += sum(map(ne, before, now))
+    percent = 100.0 * count / total if total else 0.0
+    return OutputChange(percent, f"output '{name}' differs in {count} of {total} elements")
+
+
+def _largest_difference(before: tuple[float, ...], now: tuple[float, ...]) -> float:
+    if all(map(isfinite, before)) and all(map(isfinite, now)):
+        differences: Iterator[float] = map(sub, before, now)
+        return max(map(abs, differences))
+    return max(map(_difference, before, now))
+
+
+def _difference(before: float, now: float) -> float:
+    """Two NaN agree, and so do two equal infinities."""
+    if before == now or (isnan(before) and isnan(now)):
+        return 0.0
+    return abs(before - now) if isfinite(before) and isfinite(now) else inf
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def _shape(header: Header) -> str:
+    return "x".join(map(str, header.shape)) or "scalar"

@@ -1,0 +1,129 @@
+"""A pipeline's gate against a whole service: the base's inputs run through a new library."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+
+
+class Net(torch.nn.Module):
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = torch.nn.Linear(width, 64), torch.nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.relu(self.first(x)))
+
+
+class FourTimes(Net):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        runs = [super(FourTimes, self).forward(factor * x) for factor in (1, 2, 3, 4)]
+        return torch.stack(runs).sum(0)
+
+
+def with_zeros() -> Net:
+    net = Net()
+    for parameter in net.parameters():
+        parameter.data.zero_()
+    return net
+
+
+MODELS: dict[str, tuple[Callable[[], Net], int]] = {
+    "base": (Net, 32),
+    "four": (FourTimes, 32),
+    "zeros": (with_zeros, 32),
+    "wider": (lambda: Net(48), 48),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(service: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models, and what a gate has left of the base."""
+    folder = tmp_path_factory.mktemp("gate")
+    for name, (make, width) in MODELS.items():
+        program = torch.export.export(make().eval(), (torch.zeros(2, width),))
+        torch.export.save(program, folder / f"{name}.pt2")
+    ran = gate(service, folder, "base", "--report", "reports/base.json")
+    assert ran.returncode == 0, ran.stderr
+    assert "warning" not in ran.stderr
+    return folder
+
+
+def gate(service: str, folder: Path, model: str, *options: str) -> subprocess.CompletedProcess[str]:
+    quick = ("--option", "benchmark.seconds=0.1", "--option", "benchmark.baselines=")
+    return subprocess.run(
+        [sys.executable, "-m", "bessemer.cli", "gate", f"{model}.pt2", *quick, *options],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "BESSEMER_URL": service},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+COMPARE = ("--compare", "reports/base.json")
+GOLDEN = ("--golden", "reports/base.npz")
+INPUTS_DIFFER = "The inputs do not fit the model: input 'x' has the shape (2, 32), expected (2, 48)"
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "status", "said"),
+    [
+        ("zeros", COMPARE, 0, "warning: outputs changed by 100.0 %"),
+        ("zeros", (*COMPARE, "--max-output-change", "99"), 4, "wrong: outputs changed by 100.0 %"),
+        ("zeros", GOLDEN, 4, "wrong: outputs changed by 100.0 %"),
+        ("four", COMPARE, 0, "warning: outputs changed by "),
+        ("four", ("--max-latency-ms", "0"), 5, "slower: latency p50 is "),
+        ("base", ("--max-memory", "1kB", "--max-size", "1kB"), 6, "larger: peak memory is "),
+        ("wider", COMPARE, 0, f"warning: the outputs were not compared with the base's: {INPUTS_DIFFER}"),
+        ("wider", GOLDEN, 4, f"wrong: outputs do not match: {INPUTS_DIFFER}"),
+    ],
+)
+def test_a_change_is_caught_by_a_bound_and_warned_of_without_one(
+    service: str, folder: Path, model: str, options: tuple[str, ...], status: int, said: str
+) -> None:
+    ran = gate(service, folder, model, *options)
+    assert ran.returncode == status, ran.stderr
+    assert [line.startswith(said) for line in ran.stderr.splitlines()].count(True) == 1, ran.stderr
+
+
+def test_the_base_itself_changes_no_output(service: str, folder: Path) -> None:
+    ran = gate(service, folder, "base", *COMPARE, "--max-output-change", "0.01", "--summary", "summary.md")
+    assert ran.returncode == 0, ran.stderr
+    (row,) = (line for line in (folder / "summary.md").read_text().splitlines() if "| outputs |" in line)
+    assert row.endswith("| 0.01 % (`--max-output-change`) |") and "not compared" not in row
+
+
+def test_a_golden_file_is_made_with_numpy(service: str, folder: Path) -> None:
+    x = np.random.default_rng(3).standard_normal((2, 32)).astype(np.float32)
+    y = Net().eval()(torch.from_numpy(x)).detach().numpy()
+    np.savez(folder / "golden.npz", **{"inputs/x": x, "outputs/output": y})  # type: ignore[arg-type]
+    for model, status in (("base", 0), ("zeros", 4)):
+        ran = gate(service, folder, model, "--golden", "golden.npz")
+        assert ran.returncode == status, ran.stderr
+
+
+def test_a_base_without_its_inputs_is_warned_of(service: str, folder: Path) -> None:
+    (folder / "alone.json").write_bytes((folder / "reports" / "base.json").read_bytes())
+    ran = gate(service, folder, "base", "--compare", "alone.json")
+    assert ran.returncode == 0
+    assert "warning: there is no alone.npz beside the base: the outputs were not compared" in ran.stderr
+
+
+def test_a_target_that_no_worker_takes_fails_at_once(service: str, folder: Path) -> None:
+    ran = gate(
+        service, folder, "base", "--option", "target.mcpu=sapphirerapids", "--option", "target.features=+kl"
+    )
+    assert ran.returncode == 1
+    assert (
+        "error: no live worker can take this compilation: it waits for a worker whose processor runs"
+        in ran.stderr
+    )

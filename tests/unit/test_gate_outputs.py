@@ -1,0 +1,127 @@
+"""How far outputs lie from those expected, read from NumPy archives without NumPy."""
+
+import io
+import zipfile
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from bessemer.gate.arrays import CHUNK_ELEMENTS, ArraysError, copy_arrays
+from bessemer.gate.outputs import compare_outputs
+
+Array = np.ndarray[Any, Any]
+FLOATS = np.array([[0.5, -2.0], [1.0, 0.0]], np.float32)
+LONG = np.arange(2 * CHUNK_ELEMENTS + 3, dtype=np.float32)
+
+
+def saved(folder: Path, expected: dict[str, Array], found: dict[str, Array]) -> tuple[Path, Path]:
+    reference, outputs = folder / "reference.npz", folder / "outputs.npz"
+    np.savez(reference, **{f"outputs/{name}": array for name, array in expected.items()})  # type: ignore[arg-type]
+    np.savez_compressed(outputs, **found)  # type: ignore[arg-type]
+    return reference, outputs
+
+
+def bits(values: list[float]) -> Array:
+    """bfloat16 as invocations and bundles keep it."""
+    return np.array(values, ml_dtypes.bfloat16).view(np.uint16)
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "percent"),
+    [
+        (FLOATS, FLOATS, 0),
+        (FLOATS, FLOATS * 0, 100),
+        (FLOATS, -FLOATS, 200),
+        (FLOATS, FLOATS + np.float32(0.5), 25),
+        (FLOATS.astype(np.float16), FLOATS.astype(np.float64), 0),
+        (bits([1.0, -4.0]), bits([2.0, -4.0]), 25),
+        (bits([1.0, -4.0]), np.array([1.0, -4.0], np.float32), 0),
+        (FLOATS * 0, FLOATS * 0, 0),
+        (FLOATS * 0, FLOATS, inf),
+        (np.float32([np.nan, np.inf, 2]), np.float32([np.nan, np.inf, 1]), 50),
+        (np.float32([1, 2]), np.float32([1, np.nan]), inf),
+        (np.float32([np.inf, 2]), np.float32([-np.inf, 2]), inf),
+        (np.array([1, 2, 3, 4]), np.array([1, 2, 3, 400]), 25),
+        (np.array([True, False]), np.array([True, True]), 50),
+        (np.array([1, 2], np.int8), np.array([1, 2], np.uint8), 0),
+        (LONG, LONG % LONG[-1], 100),
+        (np.float32(2), np.float32(1), 50),
+        (np.zeros((0, 4), np.float32), np.zeros((0, 4), np.float32), 0),
+    ],
+)
+def test_the_change_is_relative_to_the_largest_value_or_the_share_of_elements(
+    tmp_path: Path, expected: Array, found: Array, percent: float
+) -> None:
+    change = compare_outputs(*saved(tmp_path, {"y": np.asarray(expected)}, {"y": np.asarray(found)}))
+    assert change.percent == pytest.approx(percent)
+
+
+def test_the_output_that_changed_most_is_named(tmp_path: Path) -> None:
+    expected, found = {"a": FLOATS, "b": FLOATS}, {"b": 2 * FLOATS, "a": FLOATS}
+    assert compare_outputs(*saved(tmp_path, expected, found)).detail == (
+        "output 'b' differs by up to 2; its largest value was 2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "said"),
+    [
+        ({"y": FLOATS}, {"y": FLOATS[0]}, "output 'y' has the shape 2, the one expected 2x2"),
+        ({"y": FLOATS}, {"z": FLOATS}, "the outputs are z, those expected y"),
+        ({}, {"y": FLOATS}, "has no array whose name starts with 'outputs/'"),
+        ({"y": np.asfortranarray(FLOATS)}, {"y": FLOATS}, "in Fortran order"),
+        ({"y": FLOATS.astype(np.complex64)}, {"y": FLOATS}, "the dtype '<c8'"),
+    ],
+)
+def test_outputs_that_cannot_be_compared_say_why(
+    tmp_path: Path, expected: dict[str, Array], found: dict[str, Array], said: str
+) -> None:
+    with pytest.raises(ArraysError) as raised:
+        compare_outputs(*saved(tmp_path, expected, found))
+    assert said in str(raised.value)
+
+
+def packed(*members: tuple[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in members:
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+def npy(header: bytes, data: bytes = b"") -> bytes:
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data
+
+
+SCALAR = b"{'descr': '<f4', 'fortran_order': False, 'shape': ()}"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"nothing", "cannot be read as an .npz file"),
+        (packed(("outputs/y.npy", b"nonsense")), "is not a .npy file"),
+        (packed(("outputs/y.npy", npy(SCALAR, b"12"))), "ends too early"),
+        (packed(("outputs/y.npy", npy(b"{}"))), "has a header that cannot be read"),
+        (packed(("outputs/y.npy", npy(b"(" * 200))), "has a header that cannot be read"),
+        (packed(("outputs/y.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\xff")), "a header of 4294967295 bytes"),
+    ],
+)
+def test_a_file_that_is_damaged_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+    _, found = saved(tmp_path, {}, {"y": np.float32(1)})
+    (tmp_path / "reference.npz").write_bytes(content)
+    with pytest.raises(ArraysError) as raised:
+        compare_outputs(tmp_path / "reference.npz", found)
+    assert said in str(raised.value)
+
+
+def test_the_inputs_of_a_reference_become_a_file_of_their_own(tmp_path: Path) -> None:
+    np.savez(tmp_path / "reference.npz", **{"inputs/x.1": FLOATS, "outputs/y": FLOATS})  # type: ignore[arg-type]
+    copy_arrays(tmp_path / "reference.npz", "inputs/", tmp_path / "inputs.npz")
+    with np.load(tmp_path / "inputs.npz") as inputs:
+        assert inputs.files == ["x.1"]
+        np.testing.assert_array_equal(inputs["x.1"], FLOATS)
