@@ -35,7 +35,7 @@ from bessemer.cli.output import (
 )
 from bessemer.cli.preflight import show_preflight
 from bessemer.cli.submitting import submitted
-from bessemer.cli.views import StageView, compilation_lines, stage_view
+from bessemer.cli.views import StageView, compilation_lines, other_method_lines, stage_view
 from bessemer.client import Job
 from bessemer.contract.job import JobState
 from bessemer.contract.stage import Stage
@@ -145,9 +145,12 @@ def _finish(job: Job, console: Console, output: Path | None, json: bool) -> None
         tell(console, *compilation_lines(job.document))
     if job.document.problem:
         show_lines(errors, problem_lines(job.document.problem))
+    preflight = job.document.request.stop_after is Stage.TRANSLATE
+    if job.state is JobState.SUCCEEDED and not json and not preflight:
+        tell(console, *other_method_lines(job.report().other_methods))
     if output is not None and job.state is JobState.SUCCEEDED:
         tell(console, f"bundle      {output}")
     if job.state is not JobState.SUCCEEDED:
         raise typer.Exit(ExitStatus.FAILED)
-    if job.document.request.stop_after is Stage.TRANSLATE:
+    if preflight:
         show_preflight(job.report(), quiet=json)

@@ -22,7 +22,14 @@ from bessemer.contract.queue import QueuePlace
 from bessemer.contract.report import Schedules, TuneVerdict
 from bessemer.contract.stage import Stage
 
-__all__ = ["PlainStages", "StageView", "compilation_lines", "stage_view", "upload_view"]
+__all__ = [
+    "PlainStages",
+    "StageView",
+    "compilation_lines",
+    "other_method_lines",
+    "stage_view",
+    "upload_view",
+]
 
 BAR_WIDTH = 24
 LONG_STAGE_SECONDS = 2.0
@@ -137,6 +144,15 @@ class PlainStages:
             return True
         began_at = self._stage_began_at
         return began_at is not None and (event.at - began_at).total_seconds() >= LONG_STAGE_SECONDS
+
+
+def other_method_lines(methods: tuple[str, ...]) -> Iterator[str]:
+    """A note on the methods of a script module that are not compiled by themselves."""
+    if methods:
+        yield (
+            f"methods     {', '.join(methods)}: only forward is compiled; for another, script a module whose "
+            "forward calls it"
+        )
 
 
 def compilation_lines(compilation: Compilation) -> Iterator[str]:

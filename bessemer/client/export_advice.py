@@ -21,16 +21,16 @@ FORWARD = "forward"
 MAX_NAMES = 5
 
 FLOAT_MODEL = (
-    "compile the float model that they were made from (`quantize_dynamic` returns a copy: what you gave it is "
-    "still float)"
+    "compile the float model that they were made from (`quantize_dynamic` returns a copy: what you gave it "
+    "is still float)"
 )
 FLOAT_WEIGHTS = (
     "export it before you call `quantize_`, or first put `nn.Parameter(weight.dequantize())` in the place of "
     "each quantized weight"
 )
 UNSCRIPTED = (
-    "into which torch cannot look: put the modules that they were scripted from in their place, or script the "
-    "whole model with `torch.jit.script`"
+    "into which torch cannot look: put the modules that they were scripted from in their place, or script "
+    "the whole model with `torch.jit.script`"
 )
 
 
