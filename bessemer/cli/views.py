@@ -8,7 +8,7 @@ from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
@@ -35,14 +35,22 @@ BAR_WIDTH = 24
 LONG_STAGE_SECONDS = 2.0
 
 
+class _SpeedColumn(ProgressColumn):
+    """Bytes per second, in the units of every other size."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{shown_bytes(int(speed))}/s", style="progress.data.speed")
+
+
 @contextmanager
 def upload_view(console: Console, name: str) -> Iterator[UploadProgress]:
     """A progress bar that appears with the first byte sent; nothing where the server has the model."""
     bar = Progress(
         TextColumn("uploading {task.description}"),
         BarColumn(BAR_WIDTH),
-        DownloadColumn(),
-        TransferSpeedColumn(),
+        DownloadColumn(binary_units=True),
+        _SpeedColumn(),
         console=console,
         disable=not console.is_terminal,
     )

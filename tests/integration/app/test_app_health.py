@@ -77,6 +77,7 @@ async def test_the_presets_are_listed(api: AsyncClient) -> None:
     assert [item["name"] for item in items] == [preset.name for preset in PRESETS]
 
 
-async def test_the_front_page_leads_to_the_documentation(api: AsyncClient) -> None:
-    response = await api.get("/")
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_the_front_page_leads_to_the_documentation(api: AsyncClient, method: str) -> None:
+    response = await api.request(method, "/")
     assert (response.status_code, response.headers["Location"]) == (307, "/docs")
