@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from bessemer.bundle.manifest import REPORT
 from bessemer.cli.cancelling import ask_to_cancel
 from bessemer.cli.interrupts import TerminatedError
 from bessemer.cli.options import (
@@ -146,7 +147,7 @@ def _finish(job: Job, console: Console, output: Path | None, json: bool) -> None
     if job.document.problem:
         show_lines(errors, problem_lines(job.document.problem))
     preflight = job.document.request.stop_after is Stage.TRANSLATE
-    if job.state is JobState.SUCCEEDED and not json and not preflight:
+    if not json and not preflight and any(file.name == REPORT for file in job.document.artifacts):
         tell(console, *other_method_lines(job.report().other_methods))
     if output is not None and job.state is JobState.SUCCEEDED:
         tell(console, f"bundle      {output}")

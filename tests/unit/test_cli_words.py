@@ -15,7 +15,7 @@ from bessemer.cli.output import ExitStatus, clean, error_lines, exit_status, pro
 from bessemer.cli.preflight import preflight_lines
 from bessemer.cli.snapshots import step_lines
 from bessemer.cli.timeline import Timeline, event_line, place_line
-from bessemer.cli.views import PlainStages
+from bessemer.cli.views import PlainStages, other_method_lines
 from bessemer.cli.workers import worker_rows
 from bessemer.contract.base import now
 from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText
@@ -295,6 +295,12 @@ def test_a_preflight_shows_what_is_unsupported_first() -> None:
         "aten.i0.default      1                 UNSUPPORTED",
         "aten.linear.default  12     1,083,600",
     ]
+
+
+def test_methods_that_are_not_compiled_are_noted() -> None:
+    (line,) = other_method_lines(("decode", "encode"))
+    assert line.startswith("methods     decode, encode: only forward is compiled")
+    assert list(other_method_lines(())) == []
 
 
 def test_snapshots_are_a_table_that_says_what_changed_nothing() -> None:

@@ -77,6 +77,12 @@ async def test_the_presets_are_listed(api: AsyncClient) -> None:
     assert [item["name"] for item in items] == [preset.name for preset in PRESETS]
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"])
+async def test_head_is_answered_where_get_is(api: AsyncClient, path: str) -> None:
+    response = await api.head(path)
+    assert (response.status_code, response.content) == (200, b"")
+
+
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 async def test_the_front_page_leads_to_the_documentation(api: AsyncClient, method: str) -> None:
     response = await api.request(method, "/")
