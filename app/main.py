@@ -96,7 +96,7 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
         metrics,
     ):
         app.include_router(module.router)
-    app.add_api_route("/", _root, include_in_schema=False)
+    app.add_api_route("/", _root, methods=["GET", "HEAD"], include_in_schema=False)
     documentation.install(app)
     reference.install(app)
     return app

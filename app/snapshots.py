@@ -12,6 +12,7 @@ from app.problems import RefusalError, refuse
 from app.service import Service
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS, MAX_INDEX_BYTES, IrListing, IrStep, IrText
 from bessemer.contract.job import Artifact, Compilation
+from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.problem import ErrorCode
 
 MAX_WINDOW_BYTES = 1 << 23
@@ -35,16 +36,22 @@ def read_listing(service: Service, job: Compilation) -> IrListing:
         raise _unreadable(job) from error
 
 
-def named_step(job: Compilation, listing: IrListing, step: int) -> IrStep:
-    """The step of that number.
+def named_step(job: Compilation, listing: IrListing, step: str) -> IrStep:
+    """The step with that number, or else with that name.
 
     Raises:
-        RefusalError: 404 where there is none.
+        RefusalError: 404 where there is none, or where several have the name.
     """
-    for entry in listing.items:
-        if entry.step == step:
-            return entry
-    detail = f"Compilation {job.id} has no step {step}: it has {len(listing.items)}, from 0."
+    found = [entry for entry in listing.items if str(entry.step) == step]
+    found = found or [entry for entry in listing.items if entry.name == step]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        numbers = ", ".join(str(entry.step) for entry in found)
+        detail = f"Compilation {job.id} has several steps named {step}: name one by its number, {numbers}."
+    else:
+        near = did_you_mean(step, (entry.name for entry in listing.items))
+        detail = f"Compilation {job.id} has no step {step}: it has {len(listing.items)}, from 0{near}"
     raise refuse(ErrorCode.NOT_FOUND, detail)
 
 

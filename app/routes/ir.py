@@ -19,7 +19,15 @@ MEDIA_TYPE = "text/plain; charset=utf-8"
 PLAIN: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
 REFUSALS = problems(*LOOKUP)
 
-StepNumber = Annotated[int, Path(ge=0, lt=1 << 31, description="A `step` of the list.", examples=[0])]
+StepName = Annotated[
+    str,
+    Path(
+        min_length=1,
+        max_length=200,
+        description="The `step` of an entry of the list, or its `name` where only one entry has that name.",
+        examples=["FuseTIR"],
+    ),
+]
 
 
 @router.get(
@@ -41,7 +49,7 @@ def list_ir(service: ServiceDep, job: CompilationDep) -> IrListing:
     response_class=Response,
     responses=described(200, "TVMScript, without the elements of constants.", PLAIN) | REFUSALS,
 )
-def get_ir(service: ServiceDep, job: CompilationDep, step: StepNumber) -> Response:
+def get_ir(service: ServiceDep, job: CompilationDep, step: StepName) -> Response:
     """The module after a step, as TVMScript."""
     entry = named_step(job, read_listing(service, job), step)
     return Response(read_text(service, job, entry.text), headers=HEADERS, media_type=MEDIA_TYPE)
@@ -54,7 +62,7 @@ def get_ir(service: ServiceDep, job: CompilationDep, step: StepNumber) -> Respon
     responses=described(200, "A unified diff from the step before; empty where nothing changed.", PLAIN)
     | REFUSALS,
 )
-def get_ir_diff(service: ServiceDep, job: CompilationDep, step: StepNumber) -> Response:
+def get_ir_diff(service: ServiceDep, job: CompilationDep, step: StepName) -> Response:
     """What the step changed, as a unified diff."""
     entry = named_step(job, read_listing(service, job), step)
     return Response(read_text(service, job, entry.diff), headers=HEADERS, media_type=MEDIA_TYPE)

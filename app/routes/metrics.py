@@ -18,6 +18,7 @@ router = APIRouter(tags=["health"])
     responses=problems()
     | described(200, "Every metric.", {CONTENT_TYPE_LATEST: {"schema": {"type": "string"}}}),
 )
+@router.head("/metrics", include_in_schema=False)
 async def read_metrics(service: ServiceDep) -> Response:
     """Requests, queues, compilations, workers, and what is kept.
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from bessemer.bundle.manifest import REPORT
 from bessemer.cli.cancelling import ask_to_cancel
 from bessemer.cli.interrupts import TerminatedError
 from bessemer.cli.options import (
@@ -39,7 +40,7 @@ from bessemer.cli.output import (
 from bessemer.cli.preflight import show_preflight
 from bessemer.cli.submitting import submitted
 from bessemer.cli.timeline import place_line
-from bessemer.cli.views import StageView, compilation_lines, stage_view
+from bessemer.cli.views import StageView, compilation_lines, other_method_lines, stage_view
 from bessemer.client import Job
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.queue import QueuePlace
@@ -199,9 +200,12 @@ def _finish(job: Job, console: Console, output: Path | None, json: bool) -> None
         tell(console, *compilation_lines(job.document))
     if job.document.problem:
         show_lines(errors, problem_lines(job.document.problem))
+    preflight = job.document.request.stop_after is Stage.TRANSLATE
+    if not json and not preflight and any(file.name == REPORT for file in job.document.artifacts):
+        tell(console, *other_method_lines(job.report().other_methods))
     if output is not None and job.state is JobState.SUCCEEDED:
         tell(console, f"bundle      {output}")
     if job.state is not JobState.SUCCEEDED:
         raise typer.Exit(ExitStatus.FAILED)
-    if job.document.request.stop_after is Stage.TRANSLATE:
+    if preflight:
         show_preflight(job.report(), quiet=json)

@@ -23,7 +23,7 @@ from bessemer.cli.output import (
     tell,
 )
 from bessemer.cli.submitting import uploaded_model
-from bessemer.cli.views import upload_view
+from bessemer.cli.views import other_method_lines, upload_view
 from bessemer.cli.waiting import tell_missing_worker
 from bessemer.client import Client
 from bessemer.client.sources import Progress
@@ -166,5 +166,6 @@ def _model_lines(model: Model) -> Iterator[str]:
     yield f"parameters  {signature.parameters}"
     for name in signature.input_names:
         yield f"input       {known.get(name, f'{name}=(shape unknown: give --input)')}"
+    yield from other_method_lines(model.inspection.other_methods)
     for dimension in signature.dynamic.dimensions:
         yield f"dynamic     {dimension}"

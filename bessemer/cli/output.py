@@ -163,10 +163,10 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def shown_bytes(count: int) -> str:
-    """A size as a person reads it: ``1.4 MB``."""
+    """A size as a person reads it: ``1.4 MiB``. The report has the same units."""
     size, unit = float(count), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if size < 1000:
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
             break
-        size, unit = size / 1000, larger
+        size, unit = size / 1024, larger
     return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"

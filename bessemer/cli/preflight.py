@@ -14,6 +14,7 @@ from bessemer.cli.output import (
     shown_bytes,
     tell,
 )
+from bessemer.cli.views import other_method_lines
 from bessemer.contract.preflight import OperatorUse, Preflight
 from bessemer.contract.report import Report
 
@@ -32,7 +33,7 @@ def show_preflight(report: Report, quiet: bool) -> None:
     if found is None:
         return
     if not quiet:
-        tell(results, *preflight_lines(found))
+        tell(results, *preflight_lines(found), *other_method_lines(report.other_methods))
     for problem in found.problems:
         show_lines(errors, problem_lines(problem))
     if not found.compiles:

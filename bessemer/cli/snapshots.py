@@ -17,7 +17,9 @@ HEADINGS = ("step", "stage", "phase", "pass", "ms", "functions", "kernels", "ope
 
 def ir(
     job_id: IdArgument,
-    step: Annotated[int | None, typer.Argument(metavar="STEP", help="A number of the list.")] = None,
+    step: Annotated[
+        str | None, typer.Argument(metavar="STEP", help="A step's number or name, from the list.")
+    ] = None,
     diff: Annotated[bool, typer.Option("--diff", help="What the step changed, not all of it.")] = False,
     json: JsonOption = False,
     url: UrlOption = None,
@@ -29,7 +31,7 @@ def ir(
     with connected(url) as client:
         if step is None:
             if diff:
-                raise InvalidArgumentError("--diff is of one step: name it")
+                raise InvalidArgumentError("--diff needs a step: bessemer ir ID STEP --diff")
             _list(client.job(job_id).ir(), json)
             return
         if json:

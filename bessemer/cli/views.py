@@ -8,7 +8,7 @@ from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
@@ -24,10 +24,26 @@ from bessemer.contract.queue import QueuePlace
 from bessemer.contract.report import BaselineResult, Latency, Schedules, TuneVerdict
 from bessemer.contract.stage import Stage
 
-__all__ = ["PlainStages", "StageView", "compilation_lines", "shown_latency", "stage_view", "upload_view"]
+__all__ = [
+    "PlainStages",
+    "StageView",
+    "compilation_lines",
+    "other_method_lines",
+    "shown_latency",
+    "stage_view",
+    "upload_view",
+]
 
 BAR_WIDTH = 24
 LONG_STAGE_SECONDS = 2.0
+
+
+class _SpeedColumn(ProgressColumn):
+    """Bytes per second, in the units of every other size."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{shown_bytes(int(speed))}/s", style="progress.data.speed")
 
 
 @contextmanager
@@ -36,8 +52,8 @@ def upload_view(console: Console, name: str) -> Iterator[UploadProgress]:
     bar = Progress(
         TextColumn("uploading {task.description}"),
         BarColumn(BAR_WIDTH),
-        DownloadColumn(),
-        TransferSpeedColumn(),
+        DownloadColumn(binary_units=True),
+        _SpeedColumn(),
         console=console,
         disable=not console.is_terminal,
     )
@@ -147,6 +163,15 @@ class PlainStages:
             return True
         began_at = self._stage_began_at
         return began_at is not None and (event.at - began_at).total_seconds() >= LONG_STAGE_SECONDS
+
+
+def other_method_lines(methods: tuple[str, ...]) -> Iterator[str]:
+    """A note on the methods of a script module that are not compiled by themselves."""
+    if methods:
+        yield (
+            f"methods     {', '.join(methods)}: only forward is compiled; for another, script a module whose "
+            "forward calls it"
+        )
 
 
 def compilation_lines(compilation: Compilation) -> Iterator[str]:

@@ -83,11 +83,11 @@ class AsyncJob(JobView):
         """As ``Job.ir``."""
         return await self._transport.run(operations.get_ir(self.id))
 
-    async def ir_text(self, step: int) -> str:
+    async def ir_text(self, step: int | str) -> str:
         """As ``Job.ir_text``."""
         return await self._transport.run(operations.get_ir_text(self.id, step, diff=False))
 
-    async def ir_diff(self, step: int) -> str:
+    async def ir_diff(self, step: int | str) -> str:
         """As ``Job.ir_diff``."""
         return await self._transport.run(operations.get_ir_text(self.id, step, diff=True))
 

@@ -3,6 +3,7 @@
 import io
 import logging
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
@@ -15,6 +16,9 @@ __all__ = ["said_by_torch", "torch_kept_quiet"]
 
 BESSEMER = Path(bessemer.__file__).parent
 HINTS = ("\nFor more information, run with TORCH_LOGS", "\n\nThe error above occurred when calling")
+STANDARD_LIBRARY = f"{sysconfig.get_path('stdlib')}/"
+PACKAGES = "/site-packages/"
+"""Below the standard library where Python is installed without a virtual environment."""
 TORCH = "torch"
 GRAPH = "partial_fx_graph"
 """The attribute of an error that torch prints to standard error besides raising it."""
@@ -71,8 +75,16 @@ def _is_torch(name: str) -> bool:
     return name.partition(".")[0] == TORCH
 
 
+def _is_of_python(file: str) -> bool:
+    return file.startswith(STANDARD_LIBRARY) and PACKAGES not in file
+
+
 def _place(error: BaseException, torch_folder: Path) -> str:
     installed = (f"{BESSEMER}/", f"{torch_folder}/", "<")
     frames = traceback.extract_tb(error.__traceback__)
-    authors = [frame for frame in frames if not frame.filename.startswith(installed)]
+    authors = [
+        frame
+        for frame in frames
+        if not frame.filename.startswith(installed) and not _is_of_python(frame.filename)
+    ]
     return f" ({Path(authors[-1].filename).name}:{authors[-1].lineno})" if authors else ""

@@ -7,12 +7,13 @@ import inspect
 import sys
 import threading
 from collections import namedtuple
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bessemer.client.export_advice import advice_on_export, methods_but_forward
 from bessemer.client.export_failures import said_by_torch, torch_kept_quiet
 from bessemer.client.inputs import (
     NO_DIMENSIONS,
@@ -37,9 +38,13 @@ Modules = {
     "torch.fx.graph_module.GraphModule": "graph",
     "torch.nn.modules.module.Module": "module",
 }
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 SEED = 0
 LEAST_OPEN = 2
 """``torch.export`` takes 0 and 1 for sizes that cannot be open."""
+
+WRAP = "Bessemer compiles `forward`, so give it a module whose `forward` calls the method that you want"
 
 TORCH = threading.Lock()
 """torch keeps the state of an export in globals: one at a time in a process."""
@@ -86,7 +91,9 @@ def save_module(
         raise
     except Exception as error:
         said = said_by_torch(error, Path(_torch().__file__).parent)
-        raise ExportError(f"torch could not export {type(module).__name__}: {said}") from error
+        advice = advice_on_export(module, error)
+        why = f"{advice}.\ntorch's own message: {said}" if advice else said
+        raise ExportError(f"torch could not export {type(module).__name__}: {why}") from error
 
 
 def _torch() -> Any:
@@ -101,6 +108,9 @@ def _save_program(program: Module, inputs: Inputs, folder: Path) -> Exported:
 
 def _save_script(module: Module, inputs: Inputs, folder: Path) -> Exported:
     path = folder / "model.pt"
+    if not hasattr(module, "forward"):
+        methods = ", ".join(map(repr, methods_but_forward(module))) or "no public method"
+        raise InvalidArgumentError(f"the script module has {methods}, but no 'forward': {WRAP}")
     names = [argument.name for argument in module.forward.schema.arguments[1:]]
     _torch().jit.save(module, str(path))
     return Exported(path, named_specs(inputs, names))
@@ -116,6 +126,8 @@ def _save_graph(module: Module, inputs: Inputs, folder: Path) -> Exported:
 def _export(module: Module, inputs: Inputs, ranges: Ranges, folder: Path) -> Exported:
     if not inputs:
         raise InvalidArgumentError("an nn.Module needs inputs to be exported: inputs={'x': (1, 784)}")
+    if getattr(module.forward, "__name__", "") == "_forward_unimplemented":
+        raise InvalidArgumentError(f"{type(module).__name__} has no method 'forward': {WRAP}")
     path = folder / "model.pt2"
     positional, named = _arranged(module, inputs, _arguments(inputs, ranges))
     export = _torch().export
@@ -193,7 +205,10 @@ def _arranged(
     """Arguments as ``forward`` takes them: by position where that is possible."""
     parameters = inspect.signature(module.forward).parameters
     variadic = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters.values())
-    if variadic or not isinstance(inputs, Mapping):
+    if variadic:
+        return tuple(arguments.values()), {}
+    if not isinstance(inputs, Mapping):
+        _check_count(len(arguments), parameters)
         return tuple(arguments.values()), {}
     _check_names(arguments, parameters)
     leading = list(parameters)[: len(arguments)]
@@ -224,6 +239,28 @@ def _check_names(names: Mapping[str, Any], parameters: Mapping[str, inspect.Para
     if unknown and not open_ended:
         takes = ", ".join(parameters) or "nothing"
         raise InvalidArgumentError(f"forward takes no '{unknown[0]}'; it takes {takes}")
+    _check_complete(names, parameters)
+
+
+def _check_count(count: int, parameters: Mapping[str, inspect.Parameter]) -> None:
+    positional = [name for name, entry in parameters.items() if entry.kind in POSITIONAL]
+    if count > len(positional):
+        takes = ", ".join(parameters) or "nothing"
+        raise InvalidArgumentError(f"forward takes {len(positional)} inputs ({takes}), but {count} are given")
+    _check_complete(positional[:count], parameters)
+
+
+def _check_complete(given: Iterable[str], parameters: Mapping[str, inspect.Parameter]) -> None:
+    missing = [
+        name
+        for name, entry in parameters.items()
+        if entry.default is entry.empty and entry.kind not in VARIADIC and name not in set(given)
+    ]
+    if missing:
+        listed = ", ".join(map(repr, missing))
+        raise InvalidArgumentError(
+            f"forward takes {', '.join(parameters)}, but {listed} is not among the inputs"
+        )
 
 
 def _example(spec: TensorSpec, value: InputValue) -> Any:

@@ -98,12 +98,20 @@ class Job(JobView):
         """
         return self._transport.run(operations.get_ir(self.id))
 
-    def ir_text(self, step: int) -> str:
-        """The module after a step, as TVMScript. Raises as ``ir``."""
+    def ir_text(self, step: int | str) -> str:
+        """The module after a step, as TVMScript. Raises as ``ir``.
+
+        Args:
+            step: its number, or its name where only one step has that name.
+        """
         return self._transport.run(operations.get_ir_text(self.id, step, diff=False))
 
-    def ir_diff(self, step: int) -> str:
-        """What a step changed, as a unified diff. Raises as ``ir``."""
+    def ir_diff(self, step: int | str) -> str:
+        """What a step changed, as a unified diff. Raises as ``ir``.
+
+        Args:
+            step: its number, or its name where only one step has that name.
+        """
         return self._transport.run(operations.get_ir_text(self.id, step, diff=True))
 
     def download(self, directory: str | os.PathLike[str]) -> Path:

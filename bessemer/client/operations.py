@@ -229,9 +229,9 @@ def get_ir(job_id: str) -> Flow[IrListing]:
     return parse(IrListing, reply.body)
 
 
-def get_ir_text(job_id: str, step: int, diff: bool) -> Flow[str]:
+def get_ir_text(job_id: str, step: int | str, diff: bool) -> Flow[str]:
     """The module after a step, or what the step changed."""
-    path = f"{compilation_path(job_id)}/ir/{step}" + ("/diff" if diff else "")
+    path = f"{compilation_path(job_id)}/ir/{quote(str(step), safe='')}" + ("/diff" if diff else "")
     reply = yield from exchange(Call("GET", path))
     return reply.body.decode(errors="replace")
 

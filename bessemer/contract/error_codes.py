@@ -32,6 +32,7 @@ class ErrorCode(StrEnum):
     MODEL_UNSAFE_ARCHIVE = "model-unsafe-archive"
     MODEL_LOAD_FAILED = "model-load-failed"
     MODEL_LEAF_UNAVAILABLE = "model-leaf-unavailable"
+    MODEL_FORWARD_MISSING = "model-forward-missing"
     MODEL_SIGNATURE_UNSUPPORTED = "model-signature-unsupported"
     MODEL_TENSORS_UNSUPPORTED = "model-tensors-unsupported"
     MODEL_STATEFUL = "model-stateful"

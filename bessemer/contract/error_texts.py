@@ -87,12 +87,18 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.MODEL_LOAD_FAILED: ErrorText(
         422,
         "torch could not load the model",
-        "Save it again on the CPU, with the torch version that the worker names.",
+        "Save it again on the CPU, with the torch version that the worker names, and without classes of "
+        "packages that the worker does not have.",
     ),
     ErrorCode.MODEL_LEAF_UNAVAILABLE: ErrorText(
         422,
         "The FX graph calls modules whose classes are not here",
         "Export the model with `torch.export.export` and `torch.export.save` instead.",
+    ),
+    ErrorCode.MODEL_FORWARD_MISSING: ErrorText(
+        422,
+        "The script module has no method `forward`",
+        "Bessemer compiles `forward`: script a module whose `forward` calls the method that you want.",
     ),
     ErrorCode.MODEL_SIGNATURE_UNSUPPORTED: ErrorText(
         422,
@@ -103,12 +109,14 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         422,
         "The model has tensors of a kind that is not compiled",
         "Use dense tensors with elements, of float16 to float64, bfloat16, int8 to int64, uint8 or bool; "
-        "complex numbers as `torch.view_as_real` gives them, quantized models before their quantization.",
+        "complex numbers as `torch.view_as_real` gives them. In place of a quantized model, compile the "
+        "float model that it was made from.",
     ),
     ErrorCode.MODEL_STATEFUL: ErrorText(
         422,
-        "A run of the model changes something, or differs from the run before",
-        "Call `eval()` and save it again; it may draw no random numbers and write into no input or buffer.",
+        "The model is stateful or nondeterministic",
+        "Call `eval()` before you save the model. Make state and random numbers inputs of `forward`, return "
+        "the new state as an output, and clone an input before you write into it.",
     ),
     ErrorCode.MODEL_RAISED: ErrorText(
         422, "The model raised an error when it ran", "Run it in torch on inputs of these shapes and dtypes."

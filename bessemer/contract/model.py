@@ -48,6 +48,11 @@ class Inspection(Document):
 
     format: ModelFormat = Field(description="Found from the bytes.")
     signature: Signature = Field(description="As far as the file tells it.")
+    other_methods: tuple[str, ...] = Field(
+        default=(),
+        description="Methods of a script module besides `forward`, which are compiled only where `forward` "
+        "calls them.",
+    )
 
 
 class Model(Document):

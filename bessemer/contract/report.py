@@ -293,6 +293,11 @@ class Report(Document):
     model: Digest = Field(description="The SHA-256 of the uploaded model.")
     model_format: ModelFormat = Field(description="Found from the model's bytes.")
     model_parameters: int = Field(description="Elements in all parameters and buffers.")
+    other_methods: tuple[str, ...] = Field(
+        default=(),
+        description="Methods of a script module besides `forward`, which are compiled only where `forward` "
+        "calls them.",
+    )
     request: CompilationRequest = Field(description="What was asked for, every default filled in.")
     target: ResolvedTarget = Field(description="What the library was compiled for.")
     inputs: tuple[TensorSpec, ...] = Field(description="In the order of the model's arguments.")

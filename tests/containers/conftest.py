@@ -52,7 +52,7 @@ def images(figures: list[str]) -> tuple[str, ...]:
     if "IMAGES_BUILT" not in os.environ:
         environment = {**os.environ, "BESSEMER_VERSION": VERSION}
         subprocess.run([ROOT / "ci" / "containers" / "build"], check=True, env=environment)
-    figures.extend(f"{image}: {int(inspect('image', image)['Size']) / 1e6:.0f} MB" for image in IMAGES)
+    figures.extend(f"{image}: {int(inspect('image', image)['Size']) / 2**20:.0f} MiB" for image in IMAGES)
     return IMAGES
 
 

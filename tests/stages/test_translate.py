@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.ao.quantization.fx._decomposed  # defines the operators of quantized_decomposed
 from stage_samples import Function, Perceptron, capture_module, make_workshop
 from torch import nn
 
@@ -78,9 +79,13 @@ def test_an_operator_that_is_called_twice_at_one_place_is_reported_once(workshop
         (lambda _, x: x + torch.rand(3), r"aten\.rand\.default draws random numbers: .*eval\(\)"),
         (lambda _, x: x + torch.randn_like(x), r"aten\.randn_like\.default draws random numbers"),
         (lambda _, x: nn.functional.dropout(x, 0.5, training=True), r"draws random numbers"),
+        (
+            lambda _, x: torch.ops.quantized_decomposed.quantize_per_tensor(x, 1.0, 0, 0, 255, torch.uint8),
+            r"quantize_per_tensor\.default computes with quantized values: compile the float model",
+        ),
         (lambda _, x: torch.unique(x), r"aten\._unique2\.default has a result whose size depends on data: "),
     ],
-    ids=["rand", "randn_like", "dropout", "unique"],
+    ids=["rand", "randn_like", "dropout", "quantized", "unique"],
 )
 def test_what_no_rule_can_translate_comes_with_advice_in_place_of_a_rule(
     workshop: Workshop, body: Callable[..., torch.Tensor], advice: str

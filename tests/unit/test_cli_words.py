@@ -15,7 +15,7 @@ from bessemer.cli.output import ExitStatus, clean, error_lines, exit_status, pro
 from bessemer.cli.preflight import preflight_lines
 from bessemer.cli.snapshots import step_lines
 from bessemer.cli.timeline import Timeline, event_line, place_line
-from bessemer.cli.views import PlainStages
+from bessemer.cli.views import PlainStages, other_method_lines
 from bessemer.cli.workers import worker_rows
 from bessemer.contract.base import now
 from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText
@@ -69,6 +69,14 @@ def event(kind: EventType, **data: object) -> Event:
 def plain_stages(printed: io.StringIO) -> PlainStages:
     """As on a plain file, whatever FORCE_COLOR and COLUMNS say."""
     return PlainStages(Console(file=printed, force_terminal=False, width=80))
+
+
+@pytest.mark.parametrize("module", ["bessemer", "bessemer.cli"])
+def test_the_package_runs_as_the_command(module: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", module, "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "Usage: bessemer [OPTIONS] COMMAND" in ran.stdout
 
 
 @pytest.mark.parametrize("module", ["bessemer", "bessemer.client", "bessemer.cli.application"])
@@ -149,7 +157,7 @@ def test_a_value_that_is_none_of_the_choices_is_told_without_the_checkers_words(
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (1400, "1.4 kB"), (2_500_000, "2.5 MB"), (10**16, "10000.0 TB")],
+    [(0, "0 B"), (1023, "1023 B"), (1400, "1.4 KiB"), (5 << 19, "2.5 MiB"), (10_000 << 40, "10000.0 TiB")],
 )
 def test_sizes_are_read_by_people(count: int, text: str) -> None:
     assert shown_bytes(count) == text
@@ -280,13 +288,19 @@ def test_a_preflight_shows_what_is_unsupported_first() -> None:
     )
     assert list(preflight_lines(found)) == [
         "translates  no",
-        "parameters  542,230 (2.2 MB)",
+        "parameters  542,230 (2.1 MiB)",
         "work        1,083,600 floating-point operations in products and convolutions",
-        "activations 173.1 kB at most, before fusion",
+        "activations 169.0 KiB at most, before fusion",
         "operator             calls  flops",
         "aten.i0.default      1                 UNSUPPORTED",
         "aten.linear.default  12     1,083,600",
     ]
+
+
+def test_methods_that_are_not_compiled_are_noted() -> None:
+    (line,) = other_method_lines(("decode", "encode"))
+    assert line.startswith("methods     decode, encode: only forward is compiled")
+    assert list(other_method_lines(())) == []
 
 
 def test_snapshots_are_a_table_that_says_what_changed_nothing() -> None:

@@ -21,6 +21,7 @@ from bessemer.store.settings import StoreSettings
 from bessemer.telemetry.logs import LogFields
 
 ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def test_the_generated_pages_are_up_to_date() -> None:
@@ -94,9 +95,17 @@ def test_the_table_of_log_fields_has_every_field_and_no_other() -> None:
     assert named == {*LogFields.__annotations__, "time", "level", "logger", "message", "exc_info"}
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_sizes_are_in_binary_units(page: Path) -> None:
+    assert re.findall(r"\d ?[kKMGT]B\b", page.read_text()) == []
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    links = set(re.findall(r"\]\(docs/(\w+\.md)", (ROOT / "README.md").read_text()))
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} - links == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []

@@ -47,11 +47,11 @@ def test_a_dynamic_axis_takes_another_size() -> None:
     [
         ((X, Y), named("x"), "no input 'y'"),
         ((X,), named("x", "y"), "'y' is missing"),
-        ((Y,), named("x"), "no input 'y'; 'x' is missing"),
+        ((Y,), named("x"), "no input 'y'; forward's input 'x' is missing"),
         ((tensor("x=1x4"),), (Argument("x", X),), "another size in axis 1"),
         ((tensor("x=3"),), (Argument("x", X),), "has rank 2, not 1"),
         ((tensor("x=1x3:int64"),), (Argument("x", X),), "is float32, not int64"),
-        ((Y,), (Argument("x", required=False), Argument("y", required=False)), "without those before it"),
+        ((Y,), (Argument("x", required=False), Argument("y", required=False)), "one before it is not"),
     ],
 )
 def test_inputs_that_do_not_fit_are_listed_with_what_is_expected(

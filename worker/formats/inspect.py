@@ -18,6 +18,7 @@ def inspect_model(path: Path) -> Inspection:
     model = load_model(path)
     return Inspection(
         format=model.format,
+        other_methods=model.other_methods,
         signature=Signature(
             inputs=_known_inputs(model.arguments),
             input_names=tuple(argument.name for argument in model.arguments),

@@ -17,13 +17,35 @@ _DEVICE_HINT = (
     "it names a CUDA device, which this worker does not have: move the model and its inputs to the CPU "
     "(`.cpu()`) before you export or trace it: "
 )
-_QUANTIZED_MODULES = "torch.ao.nn.quantized"
+_QUANTIZED_MODULES = ("torch.ao.nn.quantized", "__torch__.torch.ao.nn.quantized")
 _PACKED = "_packed_params"
+_TORCHAO = "torchao"
+_FLOAT_MODEL = (
+    "compile the float model that they were made from (`quantize_dynamic` returns a copy: what you gave it "
+    "is still float)"
+)
+_FLOAT_WEIGHTS = (
+    "the model holds torchao's quantized tensors: export it before you call `quantize_`, or first put "
+    "`nn.Parameter(weight.dequantize())` in the place of each quantized weight"
+)
 
 
 def device_hint(message: str) -> str:
     """What to say before a message of torch that means a device which is not here; else nothing."""
     return _DEVICE_HINT if any(sign in message for sign in _NO_DEVICE) else ""
+
+
+def package_hint(error: Exception) -> str:
+    """What to say where a model needs a Python package that is not installed here; else nothing."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return ""
+    package = error.name.partition(".")[0]
+    if package == _TORCHAO:
+        return f"{_FLOAT_WEIGHTS}: "
+    return (
+        f"the file needs the package '{package}', which this worker does not have: save the model without "
+        "that package's classes, or ask the operator to install it (docs/containers.md): "
+    )
 
 
 def refuse_kinds(tensors: Iterable[Named]) -> None:
@@ -51,9 +73,13 @@ def refuse_quantized_modules(modules: Iterable[tuple[str, torch.nn.Module]]) -> 
     Raises:
         JobError: ``model-tensors-unsupported`` with all of them.
     """
-    found = [name or "the model itself" for name, module in modules if _is_quantized(module)]
+    found: list[str] = []
+    for name, module in modules:
+        inside = any(name.startswith(f"{outer}.") for outer in found)
+        if _is_quantized(module) and not inside:
+            found.append(name or "the model itself")
     if found:
-        detail = f"quantized modules: {', '.join(found)}; compile the float model that they were made from"
+        detail = f"quantized modules: {', '.join(found)}; {_FLOAT_MODEL}"
         places = tuple(SourcePlace(module_path=name) for name in found)
         raise JobError(ErrorCode.MODEL_TENSORS_UNSUPPORTED, detail, places)
 
@@ -84,6 +110,7 @@ def _kind(tensor: object) -> str:
 
 
 def _is_quantized(module: torch.nn.Module) -> bool:
-    return type(module).__module__.startswith(_QUANTIZED_MODULES) or (
-        isinstance(module, torch.jit.ScriptModule) and hasattr(module, _PACKED)
-    )
+    if isinstance(module, torch.jit.ScriptModule):
+        name = module._c._type().qualified_name()
+        return bool(name.startswith(_QUANTIZED_MODULES)) or hasattr(module, _PACKED)
+    return type(module).__module__.startswith(_QUANTIZED_MODULES)

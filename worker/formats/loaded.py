@@ -12,7 +12,7 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import DType, TensorSpec
 from worker.errors import JobError, failure_of, short_message
-from worker.formats.kinds import device_hint, refuse_signature_kind
+from worker.formats.kinds import device_hint, package_hint, refuse_signature_kind
 from worker.formats.open_sizes import OpenAxis
 from worker.formats.outputs import OpenSizes
 from worker.torchscript.attributes import memory_of
@@ -54,6 +54,7 @@ class LoadedModel:
         examples: the inputs that the file itself carries, if it does.
         parameters: elements in all parameters and buffers.
         returns: the structure of what the model returns, where ``eager`` returns its leaves alone.
+        other_methods: the methods besides ``forward``, which are not compiled by themselves.
     """
 
     format: ModelFormat
@@ -64,6 +65,7 @@ class LoadedModel:
     parameters: int
     export_open: OwnExport | None = None
     returns: TreeSpec | None = None
+    other_methods: tuple[str, ...] = ()
 
 
 def tensor_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
@@ -95,4 +97,5 @@ def count_elements(tensors: Iterable[object]) -> int:
 def load_failed(error: Exception, hint: str = "") -> JobError:
     """``model-load-failed`` with the short of torch's message."""
     message = short_message(error)
-    return failure_of(ErrorCode.MODEL_LOAD_FAILED, error, f"{hint}{device_hint(message)}{message}")
+    said = f"{hint}{device_hint(message)}{package_hint(error)}{message}"
+    return failure_of(ErrorCode.MODEL_LOAD_FAILED, error, said)

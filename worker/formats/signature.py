@@ -50,9 +50,9 @@ def _own_inputs(arguments: tuple[Argument, ...]) -> tuple[TensorSpec, ...]:
 def _name_problem(unknown: list[str], absent: list[str]) -> str:
     problems = [
         f"the model has no input {', '.join(map(repr, unknown))}" if unknown else "",
-        f"{', '.join(map(repr, absent))} is missing" if absent else "",
+        f"forward's input {', '.join(map(repr, absent))} is missing" if absent else "",
     ]
-    return "; ".join(filter(None, problems)) or "an optional input is given without those before it"
+    return "; ".join(filter(None, problems)) or "an optional input is given, but one before it is not"
 
 
 def _shape_problem(given: TensorSpec, argument: Argument) -> str | None:

@@ -15,23 +15,26 @@ from worker.formats.loaded import Argument, LoadedModel, count_elements, load_fa
 from worker.formats.traced_inputs import read_traced_inputs
 from worker.torchscript.convert import convert_script
 
+FORWARD = "forward"
+
 
 def load(path: Path) -> LoadedModel:
     """Load a script module.
 
     Raises:
-        JobError: ``model-load-failed`` with torch's message, ``model-signature-unsupported`` where an input
-            is no tensor, or ``model-tensors-unsupported``.
+        JobError: ``model-load-failed`` with torch's message, ``model-forward-missing`` with the methods that
+            there are, ``model-signature-unsupported`` where an input is not a tensor, or
+            ``model-tensors-unsupported``.
     """
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*torch.jit", category=DeprecationWarning)
             script = torch.jit.load(path, map_location="cpu")
-            schema = _forward_schema(script)
     except Exception as error:
         raise load_failed(error) from error
-    _check_types(schema)
     refuse_quantized_modules(script.named_modules())
+    schema = _forward_schema(script)
+    _check_types(schema)
     refuse_kinds((*script.named_parameters(), *script.named_buffers()))
     traced = read_traced_inputs(path, [argument.name for argument in schema.arguments[1:]])
     return LoadedModel(
@@ -44,13 +47,20 @@ def load(path: Path) -> LoadedModel:
         ),
         examples=None,
         parameters=count_elements([*script.parameters(), *script.buffers()]),
+        other_methods=tuple(name for name in _public_methods(script) if name != FORWARD),
     )
 
 
 def _forward_schema(script: torch.jit.ScriptModule) -> torch.FunctionSchema:
-    if not hasattr(script, "forward"):
-        raise TypeError("the script module has no single method 'forward'; script a module that calls it")
+    methods = _public_methods(script)
+    if FORWARD not in methods:
+        listed = ", ".join(map(repr, methods)) or "no public method"
+        raise JobError(ErrorCode.MODEL_FORWARD_MISSING, f"the script module has {listed}, but no 'forward'")
     return script.forward.schema
+
+
+def _public_methods(script: torch.jit.ScriptModule) -> tuple[str, ...]:
+    return tuple(sorted(name for name in script._c._method_names() if not name.startswith("_")))
 
 
 def _check_types(schema: torch.FunctionSchema) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from bessemer.contract.problem import ErrorCode
+from bessemer.contract.problem import ErrorCode, SourcePlace
 from worker.errors import JobError
 from worker.places import place_of
 
@@ -42,10 +43,18 @@ _DROPOUTS = frozenset(
 )
 
 
-def refuse_training(program: ExportedProgram) -> None:
+# the classes of the submodules that contain them
+_MODULES = ("Dropout", "AlphaDropout", "FeatureAlphaDropout", "BatchNorm", "GRU", "LSTM", "RNN")
+
+
+def refuse_training(program: ExportedProgram, model: object = None) -> None:
     """Refuse what only training does: batch norms by the batch's own statistics, dropouts that drop.
 
     Two runs show a dropout only most of the time: of few elements both may drop the same.
+
+    Args:
+        program: the model, exported.
+        model: the model itself. A script module names its submodules; its program does not.
 
     Raises:
         JobError: ``model-stateful`` with all of them.
@@ -55,7 +64,17 @@ def refuse_training(program: ExportedProgram) -> None:
         places = tuple(map(place_of, trains))
         detail = f"the model is in training mode: {places[0]} {next(iter(trains.values()))}"
         more = f", and {len(places) - 1} more" if len(places) > 1 else ""
-        raise JobError(ErrorCode.MODEL_STATEFUL, f"{detail}{more}", places)
+        modules = tuple(_modules_in_training(model))
+        named = f"; submodules in training mode: {', '.join(modules)}" if modules else ""
+        at_modules = tuple(SourcePlace(module_path=name) for name in modules)
+        raise JobError(ErrorCode.MODEL_STATEFUL, f"{detail}{more}{named}", (*places, *at_modules))
+
+
+def _modules_in_training(model: object) -> Iterator[str]:
+    if isinstance(model, torch.jit.ScriptModule):
+        for name, module in model.named_modules():
+            if name and module.training and str(module.original_name).startswith(_MODULES):
+                yield name
 
 
 def _training(node: Node) -> str:

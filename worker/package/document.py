@@ -57,6 +57,7 @@ def make_report(
         model=captured.upload.request.model,
         model_format=captured.format,
         model_parameters=captured.parameters,
+        other_methods=captured.other_methods,
         request=captured.upload.request,
         target=captured.upload.target,
         inputs=captured.input_specs,

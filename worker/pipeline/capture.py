@@ -37,8 +37,10 @@ from worker.formats.open_sizes import (
 )
 from worker.formats.output_names import output_names
 from worker.formats.outputs import flatten_outputs
+from worker.formats.packing import packing_refusal
 from worker.formats.signature import match_inputs
 from worker.formats.sizes import data_limit_bytes, refuse_oversized
+from worker.formats.stateful import runs_differ
 from worker.formats.training import refuse_training
 from worker.pipeline.arrays import as_array
 from worker.pipeline.types import Captured, Sample, Upload, Workshop
@@ -79,11 +81,12 @@ def capture_model(model: LoadedModel, upload: Upload) -> Captured:
     outputs, names = _run_named(model, inputs)
     is_open = bool(request.dimensions) or (model.export_open is not None and not request.inputs)
     program = _export_as_asked(model, request, inputs, exported_sizes(sizes))
+    refuse_training(program, model.eager)
     limits = index_limits(program, specs)
     if limits and examples is None:
         inputs = draw_inputs(specs, limits, seed)
         outputs = _run(model, inputs)
-    _check_repeatable(model, inputs, outputs)
+    _check_repeatable(model, program, inputs, outputs)
     output_specs = tuple(map(tensor_spec, names, outputs))
     given = names_by_place(request.inputs)
     dynamic = _describe_open(program, specs, output_specs, given) if is_open else DynamicShapes()
@@ -99,6 +102,7 @@ def capture_model(model: LoadedModel, upload: Upload) -> Captured:
         parameters=model.parameters,
         dynamic=dynamic,
         samples=_samples(model, specs, dynamic, limits, seed),
+        other_methods=model.other_methods,
     )
 
 
@@ -110,11 +114,11 @@ def _export_as_asked(
         chosen = match_inputs(tuple(spec.at(sizes) for spec in request.inputs), model.arguments)
         dims = torch_dimensions(request.inputs, request.dimensions, (spec.name for spec in chosen))
         examples = draw_inputs(chosen, {}, request.verify.seed)
-        return _export(lambda: model.export(examples, dims), ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED)
+        return _export(model, lambda: model.export(examples, dims), ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED)
     if model.export_open is not None and not request.inputs:
         own = model.export_open
-        return _export(lambda: own(inputs), ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED)
-    return _export(lambda: model.export(inputs, None), ErrorCode.CAPTURE_FAILED)
+        return _export(model, lambda: own(inputs), ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED)
+    return _export(model, lambda: model.export(inputs, None), ErrorCode.CAPTURE_FAILED)
 
 
 def _describe_open(
@@ -167,7 +171,7 @@ def _run_named(model: LoadedModel, inputs: Tensors) -> tuple[Tensors, tuple[str,
         with torch.inference_mode(), _torchscript_allowed():
             result = model.eager(*copies)
     except Exception as error:
-        raise model_raised(error, model.eager, inputs) from error
+        raise packing_refusal(model.eager) or model_raised(error, model.eager, inputs) from error
     outputs = tuple(tensor.clone() for tensor in flatten_outputs(result))
     changed = [index for index, copy in enumerate(copies) if not _identical(copy, inputs[index])]
     if changed:
@@ -178,7 +182,7 @@ def _run_named(model: LoadedModel, inputs: Tensors) -> tuple[Tensors, tuple[str,
     return outputs, names
 
 
-def _export(export: Callable[[], ExportedProgram], code: ErrorCode) -> ExportedProgram:
+def _export(model: LoadedModel, export: Callable[[], ExportedProgram], code: ErrorCode) -> ExportedProgram:
     """Export; ``code`` where torch refuses."""
     try:
         with torch.no_grad(), _torchscript_allowed():
@@ -186,7 +190,8 @@ def _export(export: Callable[[], ExportedProgram], code: ErrorCode) -> ExportedP
     except ScriptConversionError as error:
         places = () if error.step is None else (error.step.place(),)
         detail = ": ".join((str(error), *map(str, places)))
-        raise failure_of(ErrorCode.CAPTURE_FAILED, error, detail, places) from error
+        failure = failure_of(ErrorCode.CAPTURE_FAILED, error, detail, places)
+        raise packing_refusal(model.eager) or failure from error
     except JobError:
         raise
     except Exception as error:
@@ -194,19 +199,15 @@ def _export(export: Callable[[], ExportedProgram], code: ErrorCode) -> ExportedP
     for spec in program.graph_signature.output_specs:
         if spec.kind == OutputKind.USER_INPUT_MUTATION:
             raise JobError(ErrorCode.MODEL_STATEFUL, f"the model writes into its input '{spec.target}'")
-    refuse_training(program)
     return program
 
 
-def _check_repeatable(model: LoadedModel, inputs: Tensors, outputs: Tensors) -> None:
+def _check_repeatable(
+    model: LoadedModel, program: ExportedProgram, inputs: Tensors, outputs: Tensors
+) -> None:
     again = _run(model, inputs)
-    if len(again) == len(outputs) and all(map(_close, outputs, again)):
-        return
-    raise JobError(
-        ErrorCode.MODEL_STATEFUL,
-        "two runs of the model on the same inputs differ: it draws random numbers, keeps state, or is in "
-        "training mode",
-    )
+    if len(again) != len(outputs) or not all(map(_close, outputs, again)):
+        raise runs_differ(model.eager, program)
 
 
 def _close(left: torch.Tensor, right: torch.Tensor) -> bool:

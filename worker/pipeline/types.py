@@ -100,6 +100,7 @@ class Captured:
     parameters: int
     dynamic: DynamicShapes = field(default_factory=DynamicShapes)
     samples: tuple[Sample, ...] = ()
+    other_methods: tuple[str, ...] = ()
 
     @property
     def example(self) -> Sample:

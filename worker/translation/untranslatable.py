@@ -15,6 +15,9 @@ OF_DATA = (
     "(nonzero_static, topk, bincount by one_hot and sum, output_size of repeat_interleave)"
 )
 
+QUANTIZED = "computes with quantized values: compile the float model, before its quantization"
+QUANTIZED_NAMESPACES = frozenset({"quantized", "quantized_decomposed", "torchao"})
+
 
 class UntranslatableError(Exception):
     """A rule knows the operator, but not with these arguments.
@@ -32,6 +35,8 @@ class UntranslatableError(Exception):
 
 def advice_on(node: Node) -> str | None:
     """What an operator does that no rule can do, and what to do instead; None where a rule could."""
+    if getattr(node.target, "namespace", None) in QUANTIZED_NAMESPACES:
+        return QUANTIZED
     tags = getattr(node.target, "tags", ())
     if torch.Tag.nondeterministic_seeded in tags:
         return RANDOM

@@ -78,6 +78,13 @@ async def test_presets_and_processors_are_listed(api: AsyncClient) -> None:
     assert "skylake-avx512" in targets.processors["x86-64-v4"]
 
 
-async def test_the_front_page_leads_to_the_documentation(api: AsyncClient) -> None:
-    response = await api.get("/")
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"])
+async def test_head_is_answered_where_get_is(api: AsyncClient, path: str) -> None:
+    response = await api.head(path)
+    assert (response.status_code, response.content) == (200, b"")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_the_front_page_leads_to_the_documentation(api: AsyncClient, method: str) -> None:
+    response = await api.request(method, "/")
     assert (response.status_code, response.headers["Location"]) == (307, "/docs")

@@ -55,9 +55,32 @@ async def test_a_job_that_failed_has_its_snapshots(
     assert (await api.get(f"{address}/0/diff")).content == b""
 
 
+async def test_a_step_is_found_by_its_name(api: AsyncClient, played: PlayedWorker, model: str) -> None:
+    address = await failed_job(api, played, {"items": [step(0, name="translate"), step(1, name="gelu.erf")]})
+    assert (await api.get(f"{address}/translate")).content == TEXTS[0]
+    assert (await api.get(f"{address}/gelu.erf")).content == TEXTS[1]
+    assert (await api.get(f"{address}/gelu.erf/diff")).content == DIFF
+    missing = await api.get(f"{address}/transalte")
+    assert missing.json()["detail"].endswith("did you mean 'translate'?")
+
+
+async def test_a_name_of_several_steps_is_answered_with_their_numbers(
+    api: AsyncClient, played: PlayedWorker, model: str
+) -> None:
+    response = await api.get(await failed_job(api, played, LISTING) + "/FoldConstant")
+    assert response.status_code == 404
+    assert "several steps named FoldConstant" in response.json()["detail"]
+    assert "0, 1" in response.json()["detail"]
+
+
 @pytest.mark.parametrize(
     ("path", "status", "code"),
-    [("/2", 404, "not-found"), ("/-1", 422, "request-invalid"), ("/x/diff", 422, "request-invalid")],
+    [
+        ("/2", 404, "not-found"),
+        ("/-1", 404, "not-found"),
+        ("/x/diff", 404, "not-found"),
+        (f"/{'x' * 201}", 422, "request-invalid"),
+    ],
 )
 async def test_a_step_that_is_none_is_refused(
     api: AsyncClient, played: PlayedWorker, model: str, path: str, status: int, code: str

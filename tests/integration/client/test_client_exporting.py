@@ -2,6 +2,7 @@
 
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,7 +83,14 @@ def test_integer_inputs_are_exported_below_every_embedding(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("inputs", "says"),
-    [((), "needs inputs"), ({"y": (2, 4)}, "it takes x, shift"), ({"x": None}, "'x'")],
+    [
+        ((), "needs inputs"),
+        ({"y": (2, 4)}, "it takes x, shift"),
+        ({"x": None}, "'x'"),
+        ({"x": (2, 4)}, "forward takes x, shift, but 'shift' is not among the inputs"),
+        ((X,), "forward takes x, shift, but 'shift' is not among the inputs"),
+        ((X, SHIFT, X), r"forward takes 2 inputs \(x, shift\), but 3 are given"),
+    ],
 )
 def test_inputs_that_do_not_fit_are_named(tmp_path: Path, inputs: Inputs, says: str) -> None:
     with pytest.raises(InvalidArgumentError, match=says):
@@ -135,6 +143,97 @@ def test_the_line_that_cannot_be_exported_is_told_and_torch_prints_nothing(
         save_module(net, {"x": shape}, tmp_path)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr().err == ""
+
+
+class Doubling(torch.nn.Module):
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) * 2
+
+
+class Sizing(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if x.size(0) > 1 else x * 2
+
+
+class Packing(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = torch.nn.LSTM(4, 4, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        lengths = torch.tensor([2])
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x.unsqueeze(0), lengths, batch_first=True)
+        return self.lstm(packed)[1][0]
+
+
+def quantized() -> torch.nn.Module:
+    linear = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
+    return torch.ao.quantization.quantize_dynamic(linear, {torch.nn.Linear}, dtype=torch.qint8)
+
+
+def of_torchao() -> torch.nn.Module:
+    """As torchao leaves a module: a parameter of a class of its own, which cannot be exported."""
+    kind = type("Int8Tensor", (torch.nn.Parameter,), {"__module__": "torchao.quantization"})
+    net = Sizing()
+    net.weight = kind(torch.ones(2))
+    return Doubling(torch.nn.Sequential(net, Branching()))
+
+
+ADVICE = {
+    "a scripted submodule": (
+        lambda: Doubling(torch.jit.script(Sizing())),
+        "script modules as submodules ('inner'), into which torch cannot look: put",
+    ),
+    "a scripted submodule in a graph": (
+        lambda: torch.fx.symbolic_trace(Doubling(torch.jit.script(Sizing()))),
+        "script modules as submodules, into which torch cannot look: put",
+    ),
+    "packed sequences": (Packing, "and select each sequence's last step with gather at lengths - 1"),
+    "modules of quantize_dynamic": (quantized, "quantized submodules ('0'): compile the float model"),
+    "tensors of torchao": (
+        of_torchao,
+        "torchao's quantized tensors ('inner.0.weight'): export it before you call `quantize_`",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("make", "says"), ADVICE.values(), ids=ADVICE)
+def test_what_torch_is_known_not_to_export_comes_with_advice(
+    tmp_path: Path, make: Callable[[], torch.nn.Module], says: str
+) -> None:
+    with pytest.raises(ExportError) as caught:
+        save_module(make(), (X,), tmp_path)
+    said, torchs = str(caught.value).splitlines()
+    assert says in said
+    assert torchs.startswith("torch's own message: ")
+
+
+class WithoutForward(torch.nn.Module):
+    @torch.jit.export
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (WithoutForward, "WithoutForward has no method 'forward'"),
+        (lambda: torch.jit.script(WithoutForward()), "the script module has 'encode', but no 'forward'"),
+    ],
+    ids=["a module", "a script"],
+)
+def test_a_model_without_forward_is_refused_with_what_to_do(
+    tmp_path: Path, make: Callable[[], torch.nn.Module], says: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=says) as caught:
+        save_module(make(), {"x": (2, 4)}, tmp_path)
+    assert "give it a module whose `forward` calls the method" in str(caught.value)
 
 
 class Kinds(torch.nn.Module):

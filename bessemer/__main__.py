@@ -1,0 +1,5 @@
+"""``python -m bessemer``."""
+
+from bessemer.cli import main
+
+main()

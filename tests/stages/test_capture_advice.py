@@ -1,0 +1,305 @@
+"""A refusal names the cause in the model and its line, and says what to do instead."""
+
+import io
+import sys
+import types
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from capture_samples import capture_file
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from bessemer.contract.problem import ErrorCode
+from worker.errors import JobError
+from worker.formats.inspect import inspect_model
+
+X = torch.randn(2, 4)
+
+
+def line_of(text: str) -> int:
+    """The line of this file that ends with a text."""
+    lines = Path(__file__).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.endswith(text))
+
+
+class Within(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) * 2
+
+
+class Assigning(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.state = self.state * 0.9 + x.mean(0)  # assigns
+        return x + self.state
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1  # counts
+        return x + self.calls
+
+
+class Accumulating(nn.Module):
+    state: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.zeros(2, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.state[:1].add_(x[:1])  # accumulates
+        return x + self.state
+
+
+class Adding(nn.Module):
+    state: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.zeros(2, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.state.add_(x)
+
+
+class Drawing(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        noise = torch.randn_like(x)  # draws
+        return x + noise
+
+
+def scripted(module: nn.Module, path: Path) -> Path:
+    torch.jit.save(torch.jit.script(module), path)
+    return path
+
+
+def traced(module: nn.Module, path: Path) -> Path:
+    torch.jit.save(torch.jit.trace(module, X, check_trace=False), path)
+    return path
+
+
+def exported(module: nn.Module, path: Path) -> Path:
+    torch.export.save(torch.export.export(module, (X,)), path)
+    return path
+
+
+def graph(module: nn.Module, path: Path) -> Path:
+    torch.save(torch.fx.symbolic_trace(module), path)
+    return path
+
+
+def refusal(path: Path, *inputs: str) -> JobError:
+    with pytest.raises(JobError) as caught:
+        capture_file(path, *inputs)
+    return caught.value
+
+
+STATEFUL: dict[str, tuple[nn.Module, Callable[[nn.Module, Path], Path], str, str]] = {
+    "a script that assigns a buffer": (Assigning(), scripted, "'inner.state'", "# assigns"),
+    "a script that assigns a number": (Counting(), scripted, "'inner.calls'", "# counts"),
+    "a script that writes a buffer in place": (Accumulating(), scripted, "'inner.state'", "# accumulates"),
+    "a trace that writes a buffer in place": (Accumulating(), traced, "'inner.state'", "# accumulates"),
+    "a program that writes a buffer in place": (Accumulating(), exported, "'inner.state'", "# accumulates"),
+    "a graph that writes a buffer in place": (Adding(), graph, "'inner.state'", ""),
+}
+
+
+@pytest.mark.parametrize(("module", "save", "state", "line"), STATEFUL.values(), ids=STATEFUL)
+def test_state_is_named_with_the_line_that_changes_it(
+    tmp_path: Path,
+    module: nn.Module,
+    save: Callable[[nn.Module, Path], Path],
+    state: str,
+    line: str,
+) -> None:
+    error = refusal(save(Within(module.eval()).eval(), tmp_path / "model"), "x=2x4")
+    assert error.code is ErrorCode.MODEL_STATEFUL
+    assert f"forward changes {state}" in error.detail
+    assert "take the state as an input and return its new value" in error.detail
+    assert error.places[0].module_path == state.strip("'")
+    assert error.places[0].line == (line_of(line) if line else None)
+
+
+@pytest.mark.parametrize("save", [scripted, traced, exported])
+def test_a_random_operator_is_named_with_its_line(
+    tmp_path: Path, save: Callable[[nn.Module, Path], Path]
+) -> None:
+    error = refusal(save(Within(Drawing()).eval(), tmp_path / "model"), "x=2x4")
+    assert error.code is ErrorCode.MODEL_STATEFUL
+    assert "draws random numbers: take the random numbers as an input" in error.detail
+    (place,) = error.places
+    assert (place.operator, place.line) == ("aten.randn_like.default", line_of("# draws"))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("save", [scripted, traced])
+def test_a_submodule_in_training_mode_is_named(
+    tmp_path: Path, save: Callable[[nn.Module, Path], Path]
+) -> None:
+    module = Within(nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.BatchNorm1d(4))).train()
+    error = refusal(save(module, tmp_path / "model"), "x=2x4")
+    assert error.code is ErrorCode.MODEL_STATEFUL
+    assert error.detail.endswith("submodules in training mode: inner.1, inner.2")
+
+
+class Packing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 4, batch_first=True)
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return pad_packed_sequence(self.lstm(packed)[0], batch_first=True)[0]
+
+
+class PackingAlways(Packing):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        packed = pack_padded_sequence(x, torch.tensor([3, 2]), batch_first=True)
+        return self.lstm(packed)[1][0]
+
+
+def packing_script(path: Path) -> tuple[str, ...]:
+    scripted(Packing(), path)
+    return "x=2x3x4", "lengths=2:int64"
+
+
+def packing_trace(path: Path) -> tuple[str, ...]:
+    inputs = (torch.randn(2, 3, 4), torch.tensor([3, 2]))
+    torch.jit.save(torch.jit.trace(Packing(), inputs), path)
+    return ()
+
+
+def packing_by_constants(path: Path) -> tuple[str, ...]:
+    with warnings.catch_warnings(action="ignore"):
+        torch.jit.save(torch.jit.trace(PackingAlways(), torch.randn(2, 3, 4)), path)
+    return ()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("save", [packing_script, packing_trace, packing_by_constants])
+def test_a_script_that_packs_sequences_is_told_to_pad_them(
+    tmp_path: Path, save: Callable[[Path], tuple[str, ...]]
+) -> None:
+    inputs = save(tmp_path / "model")
+    error = refusal(tmp_path / "model", *inputs)
+    assert error.code is ErrorCode.CAPTURE_FAILED
+    assert "gather at lengths - 1" in error.detail
+    assert error.places[0].operator == "aten::_pack_padded_sequence"
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.lstm(x)[0]
+
+
+def quantized(module: nn.Module, kind: type[nn.Module]) -> nn.Module:
+    with warnings.catch_warnings(action="ignore"):
+        return torch.ao.quantization.quantize_dynamic(module.eval(), {kind}, dtype=torch.qint8)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("save", [scripted, traced, graph])
+def test_a_dynamically_quantized_model_names_its_modules_once(
+    tmp_path: Path, save: Callable[[nn.Module, Path], Path]
+) -> None:
+    module = quantized(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)), nn.Linear)
+    error = refusal(save(module, tmp_path / "model"))
+    assert error.code is ErrorCode.MODEL_TENSORS_UNSUPPORTED
+    assert error.detail.startswith("quantized modules: 0, 2; compile the float model")
+    assert [place.module_path for place in error.places] == ["0", "2"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_dynamically_quantized_recurrent_layer_is_named(tmp_path: Path) -> None:
+    error = refusal(scripted(quantized(Recurrent(), nn.LSTM), tmp_path / "model"), "x=3x2x4")
+    assert error.code is ErrorCode.MODEL_TENSORS_UNSUPPORTED
+    assert error.detail.startswith("quantized modules: lstm;")
+
+
+@pytest.mark.parametrize(
+    ("package", "says"),
+    [
+        ("torchao", "export it before you call `quantize_`"),
+        ("users_own", "the file needs the package 'users_own'"),
+    ],
+)
+def test_a_program_that_needs_a_package_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, says: str
+) -> None:
+    module, pickled = types.ModuleType(package), io.BytesIO()
+    exec("class Tensor: pass", module.__dict__)
+    monkeypatch.setitem(sys.modules, package, module)
+    torch.save(((module.Tensor(),), {}), pickled)
+    monkeypatch.delitem(sys.modules, package)
+    exported(nn.Linear(4, 4), tmp_path / "float")
+    with zipfile.ZipFile(tmp_path / "float") as old, zipfile.ZipFile(tmp_path / "model", "w") as new:
+        for entry in old.infolist():
+            samples = "/sample_inputs/" in entry.filename
+            new.writestr(entry.filename, pickled.getvalue() if samples else old.read(entry))
+
+    error = refusal(tmp_path / "model")
+
+    assert error.code is ErrorCode.MODEL_LOAD_FAILED
+    assert says in error.detail
+    assert f"No module named '{package}'" in error.detail
+
+
+class WithMethods(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    @torch.jit.export
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x)
+
+    @torch.jit.export
+    def decode(self, x: torch.Tensor) -> torch.Tensor:
+        return self._activated(self.linear(x))
+
+    def _activated(self, x: torch.Tensor) -> torch.Tensor:
+        return x.relu()
+
+
+class WithForward(WithMethods):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.decode(self.encode(x))
+
+
+def test_a_script_without_forward_lists_the_methods_that_it_has(tmp_path: Path) -> None:
+    error = refusal(scripted(WithMethods(), tmp_path / "model"), "x=2x4")
+    assert error.code is ErrorCode.MODEL_FORWARD_MISSING
+    assert error.detail == "the script module has 'decode', 'encode', but no 'forward'"
+
+
+def test_the_methods_besides_forward_are_found(tmp_path: Path) -> None:
+    path = scripted(WithForward(), tmp_path / "model")
+    assert inspect_model(path).other_methods == ("decode", "encode")
+    assert capture_file(path, "x=2x4").other_methods == ("decode", "encode")
+
+
+def test_a_missing_input_is_named_as_one_of_forward(tmp_path: Path) -> None:
+    error = refusal(scripted(Packing(), tmp_path / "model"), "x=2x3x4")
+    assert error.code is ErrorCode.INPUTS_MISMATCH
+    assert error.detail.startswith("forward's input 'lengths' is missing; expected x, lengths")
