@@ -109,7 +109,7 @@ def gate(
             parser=read_bytes,
             metavar="SIZE",
             envvar=f"{PREFIX}_MAX_MEMORY",
-            help="Maximum memory that loading and running the library takes: 64MB, 64MiB, or bytes.",
+            help="Maximum memory that loading and running the library takes: 64MiB, or bytes.",
         ),
     ] = None,
     max_size: Annotated[
@@ -120,7 +120,7 @@ def gate(
             parser=read_bytes,
             metavar="SIZE",
             envvar=[f"{PREFIX}_MAX_SIZE", f"{PREFIX}_MAX_LIBRARY_BYTES"],
-            help="Maximum size of model.so: 2MB, 2MiB, or bytes.",
+            help="Maximum size of model.so: 2MiB, or bytes.",
         ),
     ] = None,
     max_regress_percent: Annotated[

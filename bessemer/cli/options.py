@@ -170,7 +170,7 @@ def read_bytes(text: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise typer.BadParameter(f"'{text}' is not a size such as 64MB, 1.5GiB or 2000000")
+        raise typer.BadParameter(f"'{text}' is not a size such as 64MiB, 1.5GiB or 2000000")
     unit = (match["unit"] or "").upper()
     power = "KMGT".index(unit[0]) + 1 if unit else 0
     size: float = float(match["number"]) * (1024 if "I" in unit else 1000) ** power

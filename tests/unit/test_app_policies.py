@@ -68,7 +68,7 @@ def test_of_several_forms_only_the_probable_one_is_reported(target: object, expe
     [
         ({"target": {"preset": "host", "mcpu": "znver4"}}, "target.mcpu", "another form"),
         ({"target": 5}, "target", "expected a JSON object"),
-        ({"target": "nope\n"}, "target.preset", "a name of letters"),
+        ({"target": "nope\n"}, "target", "unknown target"),
         ({"labels": []}, "labels", "expected a JSON object"),
         ({"labels": {"Team": "x"}}, "labels.Team.[key]", "lower-case letters"),
         ({"labels": {f"l{number}": "" for number in range(33)}}, "labels", "32 entries at most"),

@@ -164,5 +164,5 @@ def test_a_size_is_bytes_or_has_a_unit(text: str, size_bytes: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "lots", "-1", "1 M", "1iB", "MB", "1e6", "٣MB"])
 def test_a_text_that_is_not_a_size_is_refused(text: str) -> None:
-    with pytest.raises(BadParameter, match="is not a size such as 64MB"):
+    with pytest.raises(BadParameter, match="is not a size such as 64MiB"):
         read_bytes(text)

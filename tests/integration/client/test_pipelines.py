@@ -322,7 +322,7 @@ def test_the_default_branch_in_gitlab_unpacks_nothing_that_a_merge_request_can_w
             "net.pt2: refused",
             "Invalid value for '--max-latency-ratio'",
         ),
-        ("net.pt2 --max-memory lots", 2, "net.pt2: refused", "'lots' is not a size such as 64MB"),
+        ("net.pt2 --max-memory lots", 2, "net.pt2: refused", "'lots' is not a size such as 64MiB"),
         ("net.pt2 --golden none.npz", 2, "net.pt2: refused", "none.npz cannot be read as an .npz file"),
         ("net.pt2 --golden net.pt2", 2, "net.pt2: refused", "net.pt2 cannot be read as an .npz file"),
         ("net.pt2 --no-such", 2, "net.pt2: refused", "No such option: --no-such"),
