@@ -183,6 +183,12 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.BUILD_FAILED: ErrorText(
         422, "No machine code could be made", "Check the target's mcpu, triple and features."
     ),
+    ErrorCode.FUNCTION_TOO_SLOW: ErrorText(
+        422,
+        "One function of the model takes too long to compile",
+        "Rewrite the operators that `places` lists, for instance as several smaller ones; or allow the job "
+        "more time with `timeout_seconds`, up to the worker's BESSEMER_LIMIT_WALL_SECONDS. Please report it.",
+    ),
     ErrorCode.TARGET_NOT_RUNNABLE: ErrorText(
         422,
         "The worker's processor cannot run code for this target, so it cannot be verified",

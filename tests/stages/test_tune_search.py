@@ -244,7 +244,7 @@ def contest(candidates: Any, scratch: Path) -> Verdict:
     upload = SimpleNamespace(target=HOST, threads=HOST.cores)
     captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
     module = schedule_rest(two_layers(), tvm_target(HOST))
-    entrants = Entrants(module, module, tvm_target(HOST), captured)
+    entrants = Entrants(module, module, module, tvm_target(HOST), captured)
     return hold_contest(entrants, make_workshop(candidates, scratch, Told()), seconds=0.05)
 
 

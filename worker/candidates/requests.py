@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bessemer.contract.problem import ErrorCode
+
 if TYPE_CHECKING:
     from worker.package.parameters import ParameterFile
 
@@ -32,6 +34,49 @@ class BuildOutcome:
 
     library: str | None
     error: str | None
+
+
+@dataclass(frozen=True)
+class CompileFunction:
+    """A function to compile to an object file.
+
+    Attributes:
+        name: the function's.
+        payload: the pickle of (IRModule, Target), opened by the compiler only.
+        path: the object to write.
+        with_sources: leave LLVM IR and assembly beside it.
+        seconds: of processor time that it may take.
+    """
+
+    name: str
+    payload: bytes
+    path: str
+    with_sources: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
+class CompileBatch:
+    """Compile functions, ``workers`` at a time."""
+
+    functions: tuple[CompileFunction, ...]
+    workers: int
+
+
+@dataclass(frozen=True)
+class CompileOutcome:
+    """How the compilation of a function ended: well, by a failure, or at the end of its time."""
+
+    failure: tuple[ErrorCode, str] | None = None
+    is_late: bool = False
+
+
+@dataclass(frozen=True)
+class Compiling:
+    """How far a batch is: how many functions are done, and which are being compiled, longest first."""
+
+    done: int
+    running: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -118,4 +163,4 @@ class Crashed:
     detail: str
 
 
-Request = BuildBatch | MeasureBatch | OpenLibrary | CallLibrary | CloseLibrary
+Request = BuildBatch | CompileBatch | MeasureBatch | OpenLibrary | CallLibrary | CloseLibrary

@@ -87,7 +87,7 @@ def _measure(verified: Verified, workshop: Workshop, captured: Captured) -> Benc
             library_bytes=path.stat().st_size,
             peak_memory_bytes=library.peak_memory_bytes(),
             baselines=tuple(_baseline(name, rounds, side) for side, name in enumerate(options.baselines, 1)),
-            functions=count_products(functions, verified.built.tuned.optimized.module),
+            functions=count_products(functions, verified.built.module),
         )
 
 

@@ -12,6 +12,7 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import SourcePlace
 from bessemer.contract.report import (
     BenchmarkResult,
+    FunctionSplit,
     KernelChoice,
     OutputComparison,
     PassTime,
@@ -46,7 +47,10 @@ Advance = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Workshop:
-    """What stages work with besides their input: folders, processes, and ways to report what they did."""
+    """What stages work with besides their input: folders, processes, and ways to report what they did.
+
+    ``left_seconds`` says how much wall clock the job has left.
+    """
 
     scratch: Path
     output: Path
@@ -54,6 +58,7 @@ class Workshop:
     advance: Advance
     sandbox: SandboxStatus
     finished_stages: Callable[[], tuple[StageTime, ...]]
+    left_seconds: Callable[[], float]
     recorder: Recorder = NO_RECORDER
 
 
@@ -151,11 +156,17 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Built:
-    """A shared library on disk, linked for the target. ``imports`` are the runtime functions it calls."""
+    """A shared library on disk, linked for the target. ``imports`` are the runtime functions it calls.
+
+    ``module`` has the library's functions before they were scheduled; those that took too long to compile
+    are split.
+    """
 
     tuned: Tuned
     library: Path
     imports: frozenset[str]
+    module: tvm.IRModule
+    splits: tuple[FunctionSplit, ...] = ()
 
     @property
     def captured(self) -> Captured:

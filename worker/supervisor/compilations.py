@@ -1,6 +1,7 @@
 """The supervisor's part in compilations and preflights: their order, their journal, and what they leave."""
 
 from functools import partial
+from math import inf
 
 from bessemer.contract.job import Compilation
 from bessemer.contract.problem import ErrorCode, Problem
@@ -97,8 +98,12 @@ class CompilationTask(Undertaking):
             return damage
         logs = self._bench.store.logs
         journal = CompilationJournal(self._jobs, job.id, attempt, self._hands.begin, logs.write)
-        work = CompileWork(request=job.request, measuring=self._bench.settings.measuring())
-        timeout_seconds = job.request.timeout_seconds
+        settings, timeout_seconds = self._bench.settings, job.request.timeout_seconds
+        work = CompileWork(
+            request=job.request,
+            measuring=settings.measuring(),
+            seconds=min(timeout_seconds or inf, settings.limit_wall_seconds),
+        )
         ending = await self._bench.run(job.id, self._slot, folder, work, journal, timeout_seconds, trace)
         return refuse_early_end(conclude(ending), job.request)
 
