@@ -233,12 +233,13 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.LIMIT_WALL_CLOCK: ErrorText(
         422,
         "The job ran longer than this worker allows",
-        "Ask for fewer trials, or raise BESSEMER_LIMIT_WALL_SECONDS.",
+        "Give the stage that is named less to do, or raise BESSEMER_LIMIT_WALL_SECONDS on the worker.",
     ),
     ErrorCode.TIMEOUT: ErrorText(
         422,
         "The job ran longer than its request allows",
-        "See whether the model ends in torch; ask for fewer trials or a longer `timeout_seconds`.",
+        "See whether the model ends in torch; give the stage that is named less to do, or allow more time "
+        "with `timeout_seconds`.",
     ),
     ErrorCode.CHILD_CRASHED: ErrorText(
         422,

@@ -143,6 +143,7 @@ def make_workshop(candidates: Any, scratch: Path, told: Told) -> Workshop:
         advance=told.advance,
         sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
         finished_stages=tuple,
+        left_seconds=lambda: 1800.0,
     )
 
 

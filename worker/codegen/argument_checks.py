@@ -50,6 +50,13 @@ def skip_needless_checks(module: tvm.IRModule, _context: tvm.transform.PassConte
     return changed
 
 
+def bindings_of(module: tvm.IRModule) -> Iterator[relax.Binding]:
+    """All bindings of a module's functions of Relax, those of branches included."""
+    for function in module.functions.values():
+        if isinstance(function, relax.Function):
+            yield from _bindings(function.body)
+
+
 def _trusting_functions(module: tvm.IRModule) -> set[str]:
     trusting: set[str] = set()
     doubting: set[str] = set()

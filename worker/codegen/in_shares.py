@@ -21,12 +21,17 @@ Lower = Callable[[tvm.IRModule, tvm.target.Target], tvm.IRModule]
 
 
 class FunctionTooSlowError(JobError):
-    """A function that cannot be split took longer to compile than it may."""
+    """A function that cannot be split took longer to compile than it may.
 
-    def __init__(self, function: str, seconds: float) -> None:
-        detail = f"function {function} was given {seconds:.0f} s of processor time, and has no parts"
+    Attributes:
+        whole: the model's function that it is, or is a part of.
+    """
+
+    def __init__(self, function: str, whole: str, seconds: float) -> None:
+        which = function if function == whole else f"{function}, a part of {whole},"
+        detail = f"function {which} did not compile in {seconds:.0f} s of processor time"
         super().__init__(ErrorCode.FUNCTION_TOO_SLOW, detail)
-        self.function = function
+        self.whole = whole
 
 
 @dataclass(frozen=True)
@@ -119,11 +124,15 @@ class _Work:
 
     def _pieces(self, name: str, seconds: float) -> Pieces | None:
         if self._steps(name) == 1:
-            raise FunctionTooSlowError(name, seconds)
+            raise FunctionTooSlowError(name, self._whole_of(name), seconds)
         pieces = pieces_of(name, self.plain)
         if pieces is None:
             self.whole.add(name)
         return pieces
+
+    def _whole_of(self, name: str) -> str:
+        """The function that another is a part of; itself where it is none."""
+        return next((split.name for split in self.splits if name in split.parts), name)
 
     def _schedule(self, function: tirx.PrimFunc) -> tirx.PrimFunc:
         return default_schedule(function, self.compiler.target)

@@ -9,10 +9,12 @@ import tvm_ffi
 from tvm import relax
 
 from bessemer.bundle.manifest import LIBRARY
-from bessemer.contract.problem import ErrorCode
+from bessemer.contract.problem import ErrorCode, SourcePlace
 from worker.codegen.compiler import Compiler
 from worker.codegen.executable import build_in_shares
+from worker.codegen.in_shares import FunctionTooSlowError
 from worker.errors import JobError
+from worker.pipeline.origin import places_of
 from worker.pipeline.types import Built, Tuned, Workshop
 from worker.snapshots.machine_code import join_sources
 from worker.targets import tvm_target
@@ -44,7 +46,10 @@ def build(tuned: Tuned, workshop: Workshop) -> Built:
         left_seconds=workshop.left_seconds,
         advance=workshop.advance,
     )
-    linked = build_in_shares(tuned.module, tuned.optimized.module, library, compiler)
+    try:
+        linked = build_in_shares(tuned.module, tuned.optimized.module, library, compiler)
+    except FunctionTooSlowError as error:
+        raise JobError(error.code, error.detail, _places(error.whole, tuned)) from error
     if with_sources:
         join_sources(objects, workshop.output)
     return Built(
@@ -52,8 +57,14 @@ def build(tuned: Tuned, workshop: Workshop) -> Built:
         library=library,
         imports=imported_functions(linked.executable, linked.module),
         module=linked.plain,
-        splits=linked.splits,
+        splits=tuple(
+            split.model_copy(update={"places": _places(split.name, tuned)}) for split in linked.splits
+        ),
     )
+
+
+def _places(function: str, tuned: Tuned) -> tuple[SourcePlace, ...]:
+    return places_of(function, tuned.optimized.module, tuned.optimized.nodes)
 
 
 def imported_functions(executable: relax.VMExecutable, module: tvm.IRModule) -> frozenset[str]:

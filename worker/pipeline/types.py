@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
     import tvm
+    from torch.fx import Node
 
     from worker.candidates.client import Candidates
     from worker.package.parameters import ParameterFile
@@ -116,7 +117,8 @@ class Captured:
 class Translated:
     """The model in Relax. ``main`` takes the inputs in their order, then the parameters that are separate.
 
-    ``places`` says where in the user's model a variable of ``main`` comes from, by its name.
+    ``places`` says where in the user's model a variable of ``main`` comes from, by its name; ``nodes``
+    are those of the exported program.
     """
 
     captured: Captured
@@ -124,11 +126,15 @@ class Translated:
     operators: dict[str, int]
     places: Mapping[str, SourcePlace] = field(default_factory=dict)
     parameters: ParameterFile | None = None
+    nodes: Mapping[str, Node] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Optimized:
-    """The module legalized and fused: ``main`` calls primitive TensorIR functions only."""
+    """The module legalized and fused: ``main`` calls primitive TensorIR functions only.
+
+    ``nodes`` of the exported program are known by the names of the variables that they became.
+    """
 
     captured: Captured
     operators: dict[str, int]
@@ -137,6 +143,7 @@ class Optimized:
     rewrites: tuple[RewriteResult, ...] = ()
     parameters: ParameterFile | None = None
     kernels: tuple[KernelChoice, ...] = ()
+    nodes: Mapping[str, Node] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

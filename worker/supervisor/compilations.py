@@ -18,6 +18,7 @@ from worker.supervisor.collect import collect, collect_left
 from worker.supervisor.ending import as_problem, conclude, refuse_early_end
 from worker.supervisor.hands import Hands
 from worker.supervisor.journal import CompilationJournal
+from worker.supervisor.remedies import with_remedy
 from worker.supervisor.retry import unless_lost
 from worker.supervisor.tracing import JobTrace, traced_job
 from worker.supervisor.workbench import SLOTS, Workbench
@@ -105,7 +106,8 @@ class CompilationTask(Undertaking):
             seconds=min(timeout_seconds or inf, settings.limit_wall_seconds),
         )
         ending = await self._bench.run(job.id, self._slot, folder, work, journal, timeout_seconds, trace)
-        return refuse_early_end(conclude(ending), job.request)
+        result = refuse_early_end(conclude(ending), job.request)
+        return with_remedy(result, job.request) if isinstance(result, Problem) else result
 
     def _write(self, attempt: int, folder: JobFolder, result: Message | Problem) -> Problem | None:
         """Write how the job ended, and return the problem, if there is one."""

@@ -1,0 +1,136 @@
+"""A function that takes too long to compile is split into its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from stage_samples import Function, capture_module, make_workshop, optimized
+from torch import nn
+
+from bessemer.contract.problem import ErrorCode
+from worker.candidates.client import CandidateClient
+from worker.candidates.requests import CompileBatch, CompileFunction
+from worker.candidates.server import fork_server
+from worker.errors import JobError
+from worker.pipeline.build import build
+from worker.pipeline.tune import tune
+from worker.pipeline.types import Built, Workshop
+from worker.pipeline.verify import verify
+
+AT_ONCE = 0.001
+
+
+class Hurried:
+    """A candidate server that gives some functions hardly any time."""
+
+    def __init__(self, server: CandidateClient, is_hurried: Callable[[str], bool]) -> None:
+        self._server = server
+        self._is_hurried = is_hurried
+        self.ordered: list[tuple[str, ...]] = []
+
+    def compile_many(self, batch: CompileBatch, told: Any) -> Any:
+        self.ordered.append(tuple(function.name for function in batch.functions))
+        return self._server.compile_many(
+            replace(batch, functions=tuple(map(self._hurry, batch.functions))), told
+        )
+
+    def _hurry(self, function: CompileFunction) -> CompileFunction:
+        return replace(function, seconds=AT_ONCE) if self._is_hurried(function.name) else function
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Any:
+    with fork_server(tmp_path) as candidates:
+        yield candidates
+
+
+def whole(name: str) -> bool:
+    return name.startswith("fused") and "_part" not in name
+
+
+def hurried(server: CandidateClient, folder: Path, is_hurried: Callable[[str], bool]) -> Workshop:
+    return make_workshop(folder, Hurried(server, is_hurried))
+
+
+def built(workshop: Workshop, module: nn.Module, *inputs: torch.Tensor, **request: Any) -> Built:
+    captured = capture_module(module, *inputs, **request)
+    return build(tune(optimized(captured, workshop), workshop), workshop)
+
+
+MODELS: dict[str, tuple[nn.Module, torch.Tensor]] = {
+    "chain": (Function(lambda _, x: torch.tanh(x).exp().transpose(0, 1)[1:] * 2), torch.randn(4, 6)),
+    "several outputs": (
+        Function(lambda _, x: torch.split(torch.sigmoid(x.squeeze(0)) + 1, 2, dim=-1)),
+        torch.randn(1, 3, 6),
+    ),
+    "reduction": (
+        Function(lambda self, x: torch.relu(self.linear(x)) + 1, linear=nn.Linear(6, 5)),
+        torch.randn(4, 6),
+    ),
+    "called twice": (
+        Function(lambda _, x: (torch.tanh(x).exp() * 2).cumsum(0).tanh().exp() * 2),
+        torch.randn(4, 6),
+    ),
+}
+
+
+@pytest.mark.parametrize(("module", "x"), MODELS.values(), ids=MODELS)
+def test_a_function_that_exceeds_its_share_is_split_and_the_library_is_right(
+    server: CandidateClient, tmp_path: Path, module: nn.Module, x: torch.Tensor
+) -> None:
+    workshop = hurried(server, tmp_path, whole)
+    library = built(workshop, module, x)
+    assert library.splits
+    names = {str(variable.name_hint) for variable in library.module.get_global_vars()}
+    for split in library.splits:
+        assert split.name not in names
+        assert set(split.parts) <= names
+        assert len(split.parts) > 1
+    assert verify(library, workshop).comparisons
+
+
+def test_what_was_compiled_before_a_split_is_kept(server: CandidateClient, tmp_path: Path) -> None:
+    candidates = Hurried(server, whole)
+    workshop = make_workshop(tmp_path, candidates)
+    module = Function(lambda self, x: torch.tanh(self.pool(x)).exp(), pool=nn.MaxPool1d(2))
+    built(workshop, module, torch.randn(1, 2, 8))
+    first, *later = candidates.ordered
+    assert later
+    again = [name for names in later for name in names if name in first and not whole(name)]
+    assert again == []
+
+
+def test_a_split_function_is_named_with_the_operators_that_it_comes_from(
+    server: CandidateClient, tmp_path: Path
+) -> None:
+    module = Function(lambda _, x: torch.sort(torch.tanh(x).exp() * 2)[0])
+    library = built(hurried(server, tmp_path, whole), module, torch.randn(4, 6))
+    (split,) = library.splits
+    assert [place.operator for place in split.places] == [
+        "aten.tanh.default",
+        "aten.exp.default",
+        "aten.mul.Tensor",
+    ]
+    assert {place.file for place in split.places} == {__file__}
+
+
+def test_a_part_that_exceeds_its_share_too_ends_the_job_with_its_name_and_places(
+    server: CandidateClient, tmp_path: Path
+) -> None:
+    module = Function(lambda _, x: torch.sort(torch.tanh(x).exp() * 2)[0])
+    with pytest.raises(JobError, match=r"_part\d*, a part of fused") as caught:
+        built(hurried(server, tmp_path, lambda name: name.startswith("fused")), module, torch.randn(4, 6))
+    assert caught.value.code is ErrorCode.FUNCTION_TOO_SLOW
+    assert "aten.exp.default" in {place.operator for place in caught.value.places}
+
+
+def test_a_function_with_open_sizes_is_split(server: CandidateClient, tmp_path: Path) -> None:
+    from test_dynamic_shapes import TARGET as _  # noqa: F401
