@@ -85,6 +85,7 @@ class Compilers:
             self._tell(self._news())
             self._await()
             self._hand_out()
+        self._tell(self._news())
         return tuple(self._outcomes[index] for index in range(len(self._batch.functions)))
 
     def close(self) -> None:
