@@ -12,9 +12,10 @@ from worker.codegen.shares import LEAST_SECONDS, MOST_SECONDS, last_share_second
         (1800.0, 15, 1000, 13.5),
         (1800.0, 5, 10, MOST_SECONDS),
         (60.0, 5, 10, 15.0),
-        (-1.0, 5, 10, LEAST_SECONDS),
+        (12.0, 5, 100, 6.0),
+        (-1.0, 5, 10, 1.0),
     ],
-    ids=["small", "in proportion", "large", "short job", "no time left"],
+    ids=["small", "in proportion", "large", "short job", "very short job", "no time left"],
 )
 def test_a_function_has_time_in_proportion_to_its_steps_within_bounds(
     left_seconds: float, steps: int, all_steps: int, expected: float
@@ -24,4 +25,4 @@ def test_a_function_has_time_in_proportion_to_its_steps_within_bounds(
 
 def test_a_function_that_cannot_be_split_has_half_of_what_is_left() -> None:
     assert last_share_seconds(1000.0) == 500.0
-    assert last_share_seconds(1.0) == LEAST_SECONDS
+    assert last_share_seconds(0.0) == 1.0

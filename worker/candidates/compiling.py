@@ -95,7 +95,8 @@ class Compilers:
 
     def _news(self) -> Compiling:
         running = tuple(self._batch.functions[index].name for index in self._running)
-        return Compiling(len(self._outcomes), running)
+        done = sum(not outcome.is_late for outcome in self._outcomes.values())
+        return Compiling(done, running)
 
     def _hand_out(self) -> None:
         while self._waiting and len(self._running) < self._batch.workers:

@@ -20,9 +20,9 @@ def share_seconds(left_seconds: float, steps: int, all_steps: int) -> float:
         all_steps: of all functions together.
     """
     fair = _PART_OF_JOB * left_seconds * steps / all_steps
-    return min(max(fair, LEAST_SECONDS), MOST_SECONDS)
+    return min(max(fair, LEAST_SECONDS), MOST_SECONDS, last_share_seconds(left_seconds))
 
 
 def last_share_seconds(left_seconds: float) -> float:
     """The share of a function that cannot be split: it ends before the job does, and says why."""
-    return max(_PART_OF_JOB * left_seconds, LEAST_SECONDS)
+    return max(_PART_OF_JOB * left_seconds, 1.0)

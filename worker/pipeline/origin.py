@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import tvm
+from torch._ops import OpOverload
 from tvm import relax
 
 from bessemer.contract.problem import SourcePlace
@@ -24,7 +25,8 @@ def places_of(function: str, module: tvm.IRModule, nodes: Mapping[str, Node]) ->
     """The operators that a function computes, with their places, in the model's order.
 
     Fusion names the parameters of a function after the variables that it reads. Between those of the
-    function and those of the functions that read its results lie the operators that it computes.
+    function and those of the functions that read its results lie the operators that it computes. Where no
+    function reads them, they are taken for the model's outputs.
 
     Args:
         function: its name.
@@ -46,20 +48,29 @@ def places_of(function: str, module: tvm.IRModule, nodes: Mapping[str, Node]) ->
                 results.add(binding.var)
     passed = {nodes[name] for name in read.values() if name in nodes}
     ends = [nodes[name] for value, name in read.items() if value in results and name in nodes]
+    program = list(next(iter(nodes.values())).graph.nodes) if nodes else []
+    if results and not ends:
+        ends = [node for node in _returned(program) if node not in passed]
     found = {node for end in ends for node in _between(passed, end)}
-    ordered = (node for end in ends[:1] for node in end.graph.nodes if node in found)
-    return tuple(dict.fromkeys(map(place_of, ordered)))[:MAX_PLACES]
+    return tuple(dict.fromkeys(place_of(node) for node in program if node in found))[:MAX_PLACES]
+
+
+def _returned(program: list[Node]) -> list[Node]:
+    return [value for node in program if node.op == "output" for value in node.all_input_nodes]
 
 
 def _between(passed: set[Node], end: Node) -> set[Node]:
     """The nodes that lead to one, back to those whose values are passed between functions."""
     found: set[Node] = set()
+    seen: set[Node] = set()
     waiting = [end]
     while waiting:
         node = waiting.pop()
-        if node.op != "call_function" or node in found or (node in passed and node is not end):
+        if node.op != "call_function" or node in seen or (node in passed and node is not end):
             continue
-        found.add(node)
+        if isinstance(node.target, OpOverload):
+            found.add(node)
+        seen.add(node)
         waiting.extend(node.all_input_nodes)
     return found
 
