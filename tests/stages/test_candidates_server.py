@@ -4,6 +4,7 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from worker.candidates.requests import (
 )
 from worker.candidates.server import fork_server
 from worker.candidates.timeouts import Timeouts
+from worker.codegen.objects import write_object
 from worker.errors import JobError
 from worker.targets import host_mcpu
 
@@ -305,9 +307,9 @@ def test_a_linker_that_somebody_kills_is_no_fault_of_the_model(
 
 
 def compiled(path: Path, seconds: float) -> CompileFunction:
-    return CompileFunction(
-        name=path.stem, payload=payload_of(doubles), path=str(path), with_sources=False, seconds=seconds
-    )
+    module = tvm.IRModule({"main": doubles.with_attr("global_symbol", "main")})
+    call = partial(write_object, module, tvm.target.Target(TARGET), path)
+    return CompileFunction(path.stem, pickle.dumps(call), seconds)
 
 
 def test_a_function_that_takes_too_long_is_ended_and_the_others_are_compiled(

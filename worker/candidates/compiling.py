@@ -10,7 +10,6 @@ import pickle
 import signal
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 
 from bessemer.contract.problem import ErrorCode
 from worker.candidates import wire
@@ -55,11 +54,8 @@ def compile_functions(reader: int, writer: int) -> None:
 
 def compile_function(function: CompileFunction) -> tuple[ErrorCode, str] | None:
     """Write a function's object; what it fails with, if it does."""
-    from worker.codegen.objects import write_object
-
     try:
-        module, target = pickle.loads(function.payload)
-        write_object(module, target, Path(function.path), function.with_sources)
+        pickle.loads(function.payload)()
     except Exception as error:
         failed = failure_of(ErrorCode.BUILD_FAILED, error)
         return failed.code, failed.detail

@@ -42,16 +42,12 @@ class CompileFunction:
 
     Attributes:
         name: the function's.
-        payload: the pickle of (IRModule, Target), opened by the compiler only.
-        path: the object to write.
-        with_sources: leave LLVM IR and assembly beside it.
+        payload: the pickle of a call without arguments that writes the object, opened by the compiler only.
         seconds: of processor time that it may take.
     """
 
     name: str
     payload: bytes
-    path: str
-    with_sources: bool
     seconds: float
 
 

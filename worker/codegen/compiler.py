@@ -6,6 +6,7 @@ import os
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -17,6 +18,7 @@ from tvm_ffi import structural_equal
 
 from worker.candidates.compiling import compile_function
 from worker.candidates.requests import CompileBatch, CompileFunction, CompileOutcome, Compiling
+from worker.codegen.objects import write_object
 from worker.errors import JobError
 
 
@@ -92,7 +94,10 @@ class Objects:
         Raises:
             JobError: ``build-failed``: a function cannot be compiled.
         """
-        orders = tuple(self._order(name, function, shares[name]) for name, function in functions.items())
+        paths = {name: self._compiler.objects / f"kernel{next(self._numbers):04}.o" for name in functions}
+        orders = tuple(
+            self._order(name, function, paths[name], shares[name]) for name, function in functions.items()
+        )
         batch = CompileBatch(orders, workers=len(os.sched_getaffinity(0)))
         before = len(self._compiled)
 
@@ -102,7 +107,7 @@ class Objects:
 
         outcomes = self._compiler.compile_many(batch, told)
         for order, outcome in zip(orders, outcomes, strict=True):
-            self._take(order, functions[order.name], outcome)
+            self._take(order.name, functions[order.name], paths[order.name], outcome)
         return tuple(order.name for order in orders if order.name not in self._compiled)
 
     def modules(self, module: tvm.IRModule) -> list[tvm.runtime.Module]:
@@ -117,27 +122,22 @@ class Objects:
     def _has(self, name: str, function: tirx.PrimFunc) -> bool:
         return name in self._compiled and structural_equal(self._compiled[name][0], function)
 
-    def _take(self, order: CompileFunction, function: tirx.PrimFunc, outcome: CompileOutcome) -> None:
+    def _take(self, name: str, function: tirx.PrimFunc, path: Path, outcome: CompileOutcome) -> None:
         if outcome.failure is not None:
             code, detail = outcome.failure
-            raise JobError(code, f"function {order.name}: {detail}")
-        outdated = self._compiled.pop(order.name, None)
+            raise JobError(code, f"function {name}: {detail}")
+        outdated = self._compiled.pop(name, None)
         if outdated is not None:
             _forget(outdated[1])
         if outcome.is_late:
-            _forget(Path(order.path))
+            _forget(path)
         else:
-            self._compiled[order.name] = (function, Path(order.path))
+            self._compiled[name] = (function, path)
 
-    def _order(self, name: str, function: tirx.PrimFunc, seconds: float) -> CompileFunction:
-        module = tvm.IRModule({name: function})
-        return CompileFunction(
-            name=name,
-            payload=pickle.dumps((module, self._compiler.target)),
-            path=str(self._compiler.objects / f"kernel{next(self._numbers):04}.o"),
-            with_sources=self._compiler.with_sources,
-            seconds=seconds,
-        )
+    def _order(self, name: str, function: tirx.PrimFunc, path: Path, seconds: float) -> CompileFunction:
+        module, compiler = tvm.IRModule({name: function}), self._compiler
+        call = partial(write_object, module, compiler.target, path, compiler.with_sources)
+        return CompileFunction(name, pickle.dumps(call), seconds)
 
 
 def _forget(path: Path) -> None:

@@ -26,7 +26,7 @@ def places_of(function: str, module: tvm.IRModule, nodes: Mapping[str, Node]) ->
 
     Fusion names the parameters of a function after the variables that it reads. Between those of the
     function and those of the functions that read its results lie the operators that it computes. Where no
-    function reads them, they are taken for the model's outputs.
+    name tells, these are the operators from there to the model's outputs, so that none is left out.
 
     Args:
         function: its name.
