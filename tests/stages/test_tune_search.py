@@ -223,6 +223,9 @@ class CrashesWithSchedules:
             raise LibraryCrashedError(6, "was ended by SIGABRT")
         return self.client.open_library(path, threads, parameters)
 
+    def compile_many(self, batch: Any, told: Any) -> Any:
+        return self.client.compile_many(batch, told)
+
 
 @pytest.mark.parametrize(
     ("crashing", "kept"),
