@@ -16,7 +16,7 @@ from tvm import tirx
 
 from bessemer.contract.problem import ErrorCode
 from worker.candidates.client import CandidateClient
-from worker.candidates.requests import CompileBatch, CompileFunction
+from worker.candidates.requests import CompileBatch, CompileFunctions
 from worker.candidates.server import fork_server
 from worker.errors import JobError
 from worker.pipeline.build import build
@@ -36,13 +36,11 @@ class Hurried:
         self.ordered: list[tuple[str, ...]] = []
 
     def compile_many(self, batch: CompileBatch, told: Any) -> Any:
-        self.ordered.append(tuple(function.name for function in batch.functions))
-        return self._server.compile_many(
-            replace(batch, functions=tuple(map(self._hurry, batch.functions))), told
-        )
+        self.ordered.append(tuple(name for group in batch.groups for name in group.names))
+        return self._server.compile_many(replace(batch, groups=tuple(map(self._hurry, batch.groups))), told)
 
-    def _hurry(self, function: CompileFunction) -> CompileFunction:
-        return replace(function, seconds=AT_ONCE) if self._is_hurried(function.name) else function
+    def _hurry(self, group: CompileFunctions) -> CompileFunctions:
+        return replace(group, seconds=AT_ONCE) if any(map(self._is_hurried, group.names)) else group
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._server, name)
@@ -161,3 +159,22 @@ def test_build_says_which_function_of_how_many_is_compiled(server: CandidateClie
     assert {total for _, total, _ in told} == {len(functions)}
     assert sorted({done for done, _, _ in told}) == list(range(len(functions) + 1))
     assert {name for *_, name in told} <= names | {""}
+
+
+def test_of_a_late_group_only_the_late_function_is_split(server: CandidateClient, tmp_path: Path) -> None:
+    def body(self: Any, x: torch.Tensor) -> torch.Tensor:
+        for size in range(1, 40):
+            x = (
+                torch.tanh(self.pool(x[:, : 2 * (60 - size)]).repeat(1, 2)).exp()
+                if size == 9
+                else x.cumsum(1)[:, 1:]
+            )
+        return x
+
+    candidates = Hurried(server, lambda name: "tanh" in name and "_part" not in name)
+    workshop = make_workshop(tmp_path, candidates)
+    library = built(workshop, Function(body, pool=nn.AvgPool1d(2)), torch.randn(2, 120))
+    assert len(candidates.ordered[0]) >= 64
+    assert all("tanh" in split.name for split in library.splits)
+    assert len(library.splits) == 1
+    assert verify(library, workshop).comparisons

@@ -25,7 +25,7 @@ from worker.candidates.requests import (
     BuildCandidate,
     BuildOutcome,
     CompileBatch,
-    CompileFunction,
+    CompileFunctions,
     CompileOutcome,
     Compiling,
     Evaluation,
@@ -306,10 +306,10 @@ def test_a_linker_that_somebody_kills_is_no_fault_of_the_model(
     assert caught.value.code is ErrorCode.CHILD_KILLED
 
 
-def compiled(path: Path, seconds: float) -> CompileFunction:
+def compiled(path: Path, seconds: float) -> CompileFunctions:
     module = tvm.IRModule({"main": doubles.with_attr("global_symbol", "main")})
     call = partial(write_object, module, tvm.target.Target(TARGET), path)
-    return CompileFunction(path.stem, pickle.dumps(call), seconds)
+    return CompileFunctions((path.stem,), pickle.dumps(call), seconds)
 
 
 def test_a_function_that_takes_too_long_is_ended_and_the_others_are_compiled(

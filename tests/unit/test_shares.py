@@ -2,7 +2,7 @@
 
 import pytest
 
-from worker.codegen.shares import LEAST_SECONDS, MOST_SECONDS, last_share_seconds, share_seconds
+from worker.codegen.shares import LEAST_SECONDS, MOST_SECONDS, group_size, last_share_seconds, share_seconds
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,8 @@ def test_a_function_has_time_in_proportion_to_its_steps_within_bounds(
 def test_a_function_that_cannot_be_split_has_half_of_what_is_left() -> None:
     assert last_share_seconds(1000.0) == 500.0
     assert last_share_seconds(0.0) == 1.0
+
+
+@pytest.mark.parametrize(("functions", "size"), [(1, 1), (32, 1), (64, 2), (200, 6), (1000, 8)])
+def test_many_functions_are_compiled_in_groups(functions: int, size: int) -> None:
+    assert group_size(functions) == size

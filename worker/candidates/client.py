@@ -122,10 +122,10 @@ class Candidates(Protocol):
     def compile_many(
         self, batch: CompileBatch, told: Callable[[Compiling], None]
     ) -> tuple[CompileOutcome, ...]:
-        """Compile functions, several at once; one that fails is an outcome, never an exception.
+        """Compile groups of functions, several at once; one that fails is an outcome, never an exception.
 
         Args:
-            batch: the functions.
+            batch: the groups.
             told: how far the batch is, whenever that changes and about once a second.
         """
         ...

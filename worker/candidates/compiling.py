@@ -1,7 +1,7 @@
-"""Compilers: forked processes that compile one function after the other, and can be ended at any of them.
+"""Compilers: forked processes that compile one group of functions after the other, and can be ended in any.
 
-A pass of TVM or LLVM cannot be interrupted. A function that takes more processor time than it may is ended by
-the kernel, together with its process; the next function gets a new one.
+A pass of TVM or LLVM cannot be interrupted. A group that takes more processor time than it may is ended by
+the kernel, together with its process; the next group gets a new one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from bessemer.contract.problem import ErrorCode
 from worker.candidates import wire
 from worker.candidates.process import ForkedProcess, fork_process, wait_any
-from worker.candidates.requests import CompileBatch, CompileFunction, CompileOutcome, Compiling
+from worker.candidates.requests import CompileBatch, CompileFunctions, CompileOutcome, Compiling
 from worker.errors import failure_of
 from worker.signals import signal_name
 
@@ -22,15 +22,15 @@ from worker.signals import signal_name
 def compile_batch(
     batch: CompileBatch, parent: int, tell: Callable[[Compiling], None]
 ) -> tuple[CompileOutcome, ...]:
-    """Compile every function, ``batch.workers`` at a time.
+    """Compile every group, ``batch.workers`` at a time.
 
     Args:
-        batch: the functions.
+        batch: the groups.
         parent: the descriptor that ends when the job child is gone.
         tell: told how far the batch is, whenever that changes.
 
     Returns:
-        One outcome per function, in their order.
+        One outcome per group, in their order.
 
     Raises:
         EOFError: the job child is gone.
@@ -45,17 +45,17 @@ def compile_batch(
 def compile_functions(reader: int, writer: int) -> None:
     """Compile what comes, in this process, until nothing more comes."""
     while True:
-        function: CompileFunction = wire.receive(reader)
-        signal.setitimer(signal.ITIMER_PROF, function.seconds)
-        failure = compile_function(function)
+        group: CompileFunctions = wire.receive(reader)
+        signal.setitimer(signal.ITIMER_PROF, group.seconds)
+        failure = write_functions(group)
         signal.setitimer(signal.ITIMER_PROF, 0)
         wire.send(writer, CompileOutcome(failure))
 
 
-def compile_function(function: CompileFunction) -> tuple[ErrorCode, str] | None:
-    """Write a function's object; what it fails with, if it does."""
+def write_functions(group: CompileFunctions) -> tuple[ErrorCode, str] | None:
+    """Write the object of a group; what that fails with, if it does."""
     try:
-        pickle.loads(function.payload)()
+        pickle.loads(group.payload)()
     except Exception as error:
         failed = failure_of(ErrorCode.BUILD_FAILED, error)
         return failed.code, failed.detail
@@ -69,20 +69,20 @@ class Compilers:
         self._batch = batch
         self._parent = parent
         self._tell = tell
-        self._waiting = deque(range(len(batch.functions)))
+        self._waiting = deque(range(len(batch.groups)))
         self._outcomes: dict[int, CompileOutcome] = {}
         self._idle: list[ForkedProcess] = []
         self._running: dict[int, ForkedProcess] = {}
 
     def run(self) -> tuple[CompileOutcome, ...]:
-        """Hand out functions until each has its outcome."""
+        """Hand out groups until each has its outcome."""
         self._hand_out()
         while self._running:
             self._tell(self._news())
             self._await()
             self._hand_out()
         self._tell(self._news())
-        return tuple(self._outcomes[index] for index in range(len(self._batch.functions)))
+        return tuple(self._outcomes[index] for index in range(len(self._batch.groups)))
 
     def close(self) -> None:
         """End the processes."""
@@ -90,8 +90,10 @@ class Compilers:
             process.kill()
 
     def _news(self) -> Compiling:
-        running = tuple(self._batch.functions[index].name for index in self._running)
-        done = sum(not outcome.is_late for outcome in self._outcomes.values())
+        groups = self._batch.groups
+        running = tuple(name for index in self._running for name in groups[index].names)
+        well = [index for index, outcome in self._outcomes.items() if outcome == CompileOutcome()]
+        done = sum(len(groups[index].names) for index in well)
         return Compiling(done, running)
 
     def _hand_out(self) -> None:
@@ -99,7 +101,7 @@ class Compilers:
             process = self._idle.pop() if self._idle else fork_process(compile_functions)
             index = self._waiting.popleft()
             self._running[index] = process
-            process.send(self._batch.functions[index])
+            process.send(self._batch.groups[index])
 
     def _await(self) -> None:
         readers = {process.reader: index for index, process in self._running.items()}

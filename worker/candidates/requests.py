@@ -37,31 +37,31 @@ class BuildOutcome:
 
 
 @dataclass(frozen=True)
-class CompileFunction:
-    """A function to compile to an object file.
+class CompileFunctions:
+    """Functions to compile to one object file.
 
     Attributes:
-        name: the function's.
+        names: the functions'.
         payload: the pickle of a call without arguments that writes the object, opened by the compiler only.
-        seconds: of processor time that it may take.
+        seconds: of processor time that they may take.
     """
 
-    name: str
+    names: tuple[str, ...]
     payload: bytes
     seconds: float
 
 
 @dataclass(frozen=True)
 class CompileBatch:
-    """Compile functions, ``workers`` at a time."""
+    """Compile groups of functions, ``workers`` groups at a time."""
 
-    functions: tuple[CompileFunction, ...]
+    groups: tuple[CompileFunctions, ...]
     workers: int
 
 
 @dataclass(frozen=True)
 class CompileOutcome:
-    """How the compilation of a function ended: well, by a failure, or at the end of its time."""
+    """How the compilation of a group ended: well, by a failure, or at the end of its time."""
 
     failure: tuple[ErrorCode, str] | None = None
     is_late: bool = False
@@ -69,7 +69,7 @@ class CompileOutcome:
 
 @dataclass(frozen=True)
 class Compiling:
-    """How far a batch is: how many functions are done, and which are being compiled, longest first."""
+    """How far a batch is: how many functions are compiled, and which are being compiled, longest first."""
 
     done: int
     running: tuple[str, ...]

@@ -72,6 +72,8 @@ def _read_binding(
     binding: relax.Binding, own: set[relax.Var], trusting: set[str], doubting: set[str]
 ) -> None:
     call = getattr(binding, "value", None)
+    if isinstance(call, relax.Var) and call in own:
+        own.add(binding.var)
     if not isinstance(call, relax.Call):
         return
     if call.op == _CALL_KERNEL:

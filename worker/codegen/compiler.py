@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from math import inf
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import tvm
 from tvm import tirx
 from tvm_ffi import structural_equal
 
-from worker.candidates.compiling import compile_function
-from worker.candidates.requests import CompileBatch, CompileFunction, CompileOutcome, Compiling
+from worker.candidates.compiling import write_functions
+from worker.candidates.requests import CompileBatch, CompileFunctions, CompileOutcome, Compiling
 from worker.codegen.objects import write_object
+from worker.codegen.shares import group_size
 from worker.errors import JobError
 
 
@@ -32,10 +33,10 @@ class CompileMany(Protocol):
 
 def compile_here(batch: CompileBatch, told: Callable[[Compiling], None]) -> tuple[CompileOutcome, ...]:
     """Compile a batch in this process, where a function may take any time."""
-    outcomes = []
-    for index, function in enumerate(batch.functions):
-        told(Compiling(index, (function.name,)))
-        outcomes.append(CompileOutcome(compile_function(function)))
+    outcomes: list[CompileOutcome] = []
+    for group in batch.groups:
+        told(Compiling(len(outcomes), group.names))
+        outcomes.append(CompileOutcome(write_functions(group)))
     return tuple(outcomes)
 
 
@@ -69,75 +70,108 @@ class Compiler:
 
 
 class Objects:
-    """The compiled functions of one module, by name. A function that has changed is compiled again."""
+    """The compiled functions of one module. A function that has changed is compiled again.
+
+    Small functions are compiled in groups, since an object of its own takes longer than a small function. A
+    group that is late, or fails, is compiled again function by function.
+    """
 
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
         self._numbers = count()
-        self._compiled: dict[str, tuple[tirx.PrimFunc, Path]] = {}
+        self._compiled: dict[str, _CompiledFunction] = {}
+        self._alone: set[str] = set()
 
     def missing(self, module: tvm.IRModule) -> dict[str, tirx.PrimFunc]:
-        """The TensorIR functions of a module that are not compiled."""
+        """The TensorIR functions of a module that are not compiled, or have changed since."""
         functions = {
             str(variable.name_hint): function
             for variable, function in module.functions_items()
             if isinstance(function, tirx.PrimFunc)
         }
-        return {name: function for name, function in functions.items() if not self._has(name, function)}
+        outdated = {
+            compiled.path
+            for name, compiled in self._compiled.items()
+            if name not in functions or not _is_same(compiled.function, functions[name])
+        }
+        for path in outdated:
+            _forget(path)
+        self._compiled = {
+            name: compiled for name, compiled in self._compiled.items() if compiled.path not in outdated
+        }
+        return {name: function for name, function in functions.items() if name not in self._compiled}
 
     def compile(self, functions: Mapping[str, tirx.PrimFunc], shares: Mapping[str, float]) -> tuple[str, ...]:
         """Compile functions, each within its share in seconds of processor time.
 
         Returns:
-            The names of those that took longer.
+            The names of those that took longer. Others may be missing still.
 
         Raises:
             JobError: ``build-failed``: a function cannot be compiled.
         """
-        paths = {name: self._compiler.objects / f"kernel{next(self._numbers):04}.o" for name in functions}
+        groups = self._grouped(tuple(functions))
+        paths = [self._compiler.objects / f"kernels{next(self._numbers):04}.o" for _ in groups]
         orders = tuple(
-            self._order(name, function, paths[name], shares[name]) for name, function in functions.items()
+            self._order({name: functions[name] for name in names}, path, min(shares[name] for name in names))
+            for names, path in zip(groups, paths, strict=True)
         )
-        batch = CompileBatch(orders, workers=len(os.sched_getaffinity(0)))
+        outcomes = self._compiler.compile_many(
+            CompileBatch(orders, workers=len(os.sched_getaffinity(0))), self._teller(len(functions))
+        )
+        late: list[str] = []
+        for names, path, outcome in zip(groups, paths, outcomes, strict=True):
+            if outcome == CompileOutcome():
+                self._compiled |= {name: _CompiledFunction(functions[name], path) for name in names}
+            else:
+                late += self._not_compiled(names, path, outcome)
+        return tuple(late)
+
+    def modules(self) -> list[tvm.runtime.Module]:
+        """The objects, to be linked."""
+        names: dict[Path, list[str]] = {}
+        for name, compiled in self._compiled.items():
+            names.setdefault(compiled.path, []).append(name)
+        return [tvm.runtime.load_static_library(str(path), named) for path, named in names.items()]
+
+    def _grouped(self, names: Sequence[str]) -> list[tuple[str, ...]]:
+        size = group_size(len(names))
+        together = [name for name in names if name not in self._alone]
+        alone = [(name,) for name in names if name in self._alone]
+        return [*alone, *(tuple(together[i : i + size]) for i in range(0, len(together), size))]
+
+    def _order(self, functions: dict[str, tirx.PrimFunc], path: Path, seconds: float) -> CompileFunctions:
+        module, compiler = tvm.IRModule(functions), self._compiler
+        call = partial(write_object, module, compiler.target, path, compiler.with_sources)
+        return CompileFunctions(tuple(functions), pickle.dumps(call), seconds)
+
+    def _teller(self, count: int) -> Callable[[Compiling], None]:
         before = len(self._compiled)
 
         def told(news: Compiling) -> None:
-            running = news.running[0] if news.running else ""
-            self._compiler.advance(before + news.done, before + len(orders), running)
+            self._compiler.advance(before + news.done, before + count, next(iter(news.running), ""))
 
-        outcomes = self._compiler.compile_many(batch, told)
-        for order, outcome in zip(orders, outcomes, strict=True):
-            self._take(order.name, functions[order.name], paths[order.name], outcome)
-        return tuple(order.name for order in orders if order.name not in self._compiled)
+        return told
 
-    def modules(self, module: tvm.IRModule) -> list[tvm.runtime.Module]:
-        """The objects of a module's functions, to be linked."""
-        named = {str(variable.name_hint) for variable in module.functions}
-        return [
-            tvm.runtime.load_static_library(str(path), [name])
-            for name, (_, path) in self._compiled.items()
-            if name in named
-        ]
-
-    def _has(self, name: str, function: tirx.PrimFunc) -> bool:
-        return name in self._compiled and structural_equal(self._compiled[name][0], function)
-
-    def _take(self, name: str, function: tirx.PrimFunc, path: Path, outcome: CompileOutcome) -> None:
+    def _not_compiled(self, names: tuple[str, ...], path: Path, outcome: CompileOutcome) -> tuple[str, ...]:
+        """The name of the function that is late; none where it is to be found out in a group."""
+        _forget(path)
+        if len(names) > 1:
+            self._alone.update(names)
+            return ()
         if outcome.failure is not None:
             code, detail = outcome.failure
-            raise JobError(code, f"function {name}: {detail}")
-        outdated = self._compiled.pop(name, None)
-        if outdated is not None:
-            _forget(outdated[1])
-        if outcome.is_late:
-            _forget(path)
-        else:
-            self._compiled[name] = (function, path)
+            raise JobError(code, f"function {names[0]}: {detail}")
+        return names
 
-    def _order(self, name: str, function: tirx.PrimFunc, path: Path, seconds: float) -> CompileFunction:
-        module, compiler = tvm.IRModule({name: function}), self._compiler
-        call = partial(write_object, module, compiler.target, path, compiler.with_sources)
-        return CompileFunction(name, pickle.dumps(call), seconds)
+
+class _CompiledFunction(NamedTuple):
+    function: tirx.PrimFunc
+    path: Path
+
+
+def _is_same(function: tirx.PrimFunc, other: tirx.PrimFunc) -> bool:
+    return bool(function.same_as(other)) or structural_equal(function, other)
 
 
 def _forget(path: Path) -> None:

@@ -68,16 +68,14 @@ def compile_in_shares(
         JobError: ``build-failed``, or ``function-too-slow``: a function that cannot be split took too long.
     """
     work = _Work(module, plain, compiler)
-    while True:
-        lowered = lower(work.module, compiler.target)
-        missing = work.objects.missing(lowered)
+    lowered = lower(work.module, compiler.target)
+    while missing := work.objects.missing(lowered):
         shares = work.shares(missing)
-        late = work.objects.compile(missing, shares) if missing else ()
-        if not late:
-            return Compiled(
-                work.module, work.plain, lowered, work.objects.modules(lowered), tuple(work.splits)
-            )
-        work.split({name: shares[name] for name in late})
+        late = work.objects.compile(missing, shares)
+        if late:
+            work.split({name: shares[name] for name in late})
+            lowered = lower(work.module, compiler.target)
+    return Compiled(work.module, work.plain, lowered, work.objects.modules(), tuple(work.splits))
 
 
 @dataclass
@@ -97,7 +95,12 @@ class _Work:
     def shares(self, functions: Mapping[str, tirx.PrimFunc]) -> dict[str, float]:
         """Seconds of processor time for each function."""
         left = self.compiler.left_seconds()
-        steps = {name: self._steps(name) for name in functions}
+        plain = {str(variable.name_hint): function for variable, function in self.plain.functions_items()}
+        steps = {
+            name: steps_of(plain[name]) if name in plain and name not in self.whole else 1
+            for name in functions
+        }
+        self.whole |= {name for name, own in steps.items() if own == 1}
         all_steps = sum(steps.values())
         return {
             name: share_seconds(left, own, all_steps) if own > 1 else last_share_seconds(left)
@@ -117,13 +120,8 @@ class _Work:
         self.module, parts = split_functions(self.module, scheduled)
         self.splits += [FunctionSplit(name=name, seconds=late[name], parts=parts[name]) for name in found]
 
-    def _steps(self, name: str) -> int:
-        if name in self.whole or not _contains(self.plain, name):
-            return 1
-        return steps_of(self.plain[name])
-
     def _pieces(self, name: str, seconds: float) -> Pieces | None:
-        if self._steps(name) == 1:
+        if name in self.whole:
             raise FunctionTooSlowError(name, self._whole_of(name), seconds)
         pieces = pieces_of(name, self.plain)
         if pieces is None:
@@ -136,7 +134,3 @@ class _Work:
 
     def _schedule(self, function: tirx.PrimFunc) -> tirx.PrimFunc:
         return default_schedule(function, self.compiler.target)
-
-
-def _contains(module: tvm.IRModule, name: str) -> bool:
-    return any(variable.name_hint == name for variable in module.get_global_vars())

@@ -1,4 +1,4 @@
-"""One TensorIR function as an object file."""
+"""TensorIR functions as an object file."""
 
 from __future__ import annotations
 

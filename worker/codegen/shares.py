@@ -10,6 +10,9 @@ MOST_SECONDS = 20.0
 
 _PART_OF_JOB = 0.5
 
+_LEAST_GROUPS = 32
+_LARGEST_GROUP = 8
+
 
 def share_seconds(left_seconds: float, steps: int, all_steps: int) -> float:
     """The share of a function that can be split: in proportion to its steps, within bounds.
@@ -26,3 +29,8 @@ def share_seconds(left_seconds: float, steps: int, all_steps: int) -> float:
 def last_share_seconds(left_seconds: float) -> float:
     """The share of a function that cannot be split: it ends before the job does, and says why."""
     return max(_PART_OF_JOB * left_seconds, 1.0)
+
+
+def group_size(functions: int) -> int:
+    """How many functions to compile at a time, so that there are enough groups to say how far it is."""
+    return min(_LARGEST_GROUP, max(1, functions // _LEAST_GROUPS))
