@@ -2,7 +2,14 @@
 
 import pytest
 
-from worker.codegen.shares import LEAST_SECONDS, MOST_SECONDS, group_size, last_share_seconds, share_seconds
+from worker.codegen.shares import (
+    LEAST_SECONDS,
+    MOST_SECONDS,
+    group_seconds,
+    group_size,
+    last_share_seconds,
+    share_seconds,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,3 +38,10 @@ def test_a_function_that_cannot_be_split_has_half_of_what_is_left() -> None:
 @pytest.mark.parametrize(("functions", "size"), [(1, 1), (32, 1), (64, 2), (200, 6), (1000, 8)])
 def test_many_functions_are_compiled_in_groups(functions: int, size: int) -> None:
     assert group_size(functions) == size
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"), [((900.0,), 900.0), ((15.0, 900.0), 15.0), ((900.0, 900.0), MOST_SECONDS)]
+)
+def test_a_group_does_not_wait_for_its_slowest_function(shares: tuple[float, ...], expected: float) -> None:
+    assert group_seconds(shares) == expected

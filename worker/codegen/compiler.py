@@ -19,7 +19,7 @@ from tvm_ffi import structural_equal
 from worker.candidates.compiling import write_functions
 from worker.candidates.requests import CompileBatch, CompileFunctions, CompileOutcome, Compiling
 from worker.codegen.objects import write_object
-from worker.codegen.shares import group_size
+from worker.codegen.shares import group_seconds, group_size
 from worker.errors import JobError
 
 
@@ -113,7 +113,11 @@ class Objects:
         groups = self._grouped(tuple(functions))
         paths = [self._compiler.objects / f"kernels{next(self._numbers):04}.o" for _ in groups]
         orders = tuple(
-            self._order({name: functions[name] for name in names}, path, min(shares[name] for name in names))
+            self._order(
+                {name: functions[name] for name in names},
+                path,
+                group_seconds(tuple(shares[name] for name in names)),
+            )
             for names, path in zip(groups, paths, strict=True)
         )
         outcomes = self._compiler.compile_many(

@@ -34,3 +34,8 @@ def last_share_seconds(left_seconds: float) -> float:
 def group_size(functions: int) -> int:
     """How many functions to compile at a time, so that there are enough groups to say how far it is."""
     return min(_LARGEST_GROUP, max(1, functions // _LEAST_GROUPS))
+
+
+def group_seconds(shares: tuple[float, ...]) -> float:
+    """The time of functions that are compiled together: short, since each gets its own share if it is late."""
+    return shares[0] if len(shares) == 1 else min(*shares, MOST_SECONDS)
