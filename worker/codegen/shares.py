@@ -37,5 +37,5 @@ def group_size(functions: int) -> int:
 
 
 def group_seconds(shares: tuple[float, ...]) -> float:
-    """The time of functions that are compiled together: short, since each gets its own share if it is late."""
+    """The time of functions that are compiled together: short, for each gets its own share if it is late."""
     return shares[0] if len(shares) == 1 else min(*shares, MOST_SECONDS)
