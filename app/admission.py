@@ -1,11 +1,14 @@
 """Whether a model can be compiled as a request wants. Pure: the answer depends on the documents alone."""
 
+from collections.abc import Sequence
 from itertools import zip_longest
 
 from bessemer.contract.dynamic import EXPORT_OPEN
 from bessemer.contract.model import Inspection, Model, ModelFormat, Signature
 from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_problem
+from bessemer.contract.queue import QueueName
 from bessemer.contract.request import CompilationRequest
+from bessemer.contract.service import Worker
 from bessemer.contract.tensor import InputSpec, TensorSpec
 
 REJECTED_STATUS = 422
@@ -29,6 +32,25 @@ def refusal(request: CompilationRequest, model: Model | None) -> Problem | None:
     return _inputs_refusal(request.inputs, model.inspection.signature) or _names_refusal(
         request.inputs, model.inspection
     )
+
+
+def time_refusal(search_seconds: float, workers: Sequence[Worker]) -> Problem | None:
+    """Why no live worker has time for a search, or None where one may have.
+
+    Args:
+        search_seconds: what the search may take.
+        workers: those that are alive.
+    """
+    limits = [worker.limit_seconds for worker in workers if QueueName.COMPILE in worker.queues]
+    known = [limit for limit in limits if limit is not None]
+    if not known or len(known) < len(limits) or search_seconds < max(known):
+        return None
+    message = (
+        f"the search may take {search_seconds:g} s, but the service ends every compilation after "
+        f"{max(known):g} s: ask for less, or raise BESSEMER_LIMIT_WALL_SECONDS on a worker"
+    )
+    error = FieldError(field="tune.seconds", message=message)
+    return make_problem(ErrorCode.REQUEST_INVALID, f"tune.seconds: {message}", errors=(error,))
 
 
 def _names_refusal(inputs: tuple[InputSpec, ...], inspection: Inspection) -> Problem | None:

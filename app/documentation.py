@@ -126,6 +126,7 @@ WORKERS = WorkerList(
             processor="AMD EPYC 9R14",
             mcpu="znver4",
             cores=8,
+            limit_seconds=1800.0,
             versions={"bessemer": "0.1.0", "torch": "2.13.0", "apache-tvm": "0.27.0.post1"},
             sandbox=SandboxStatus(mode=SandboxMode.REQUIRED, layers=()),
             running=(

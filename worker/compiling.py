@@ -57,7 +57,7 @@ def compile_model(
     """
     if not isinstance(order.work, CompileWork):
         raise TypeError(f"{order.work.kind} is no compilation")
-    request = order.work.request
+    request, seconds = order.work.request, order.work.seconds
     target = resolve_target(request.target, host_mcpu, order.cores)
     refuse_unrunnable(target)
     check_names(request, target)
@@ -75,6 +75,7 @@ def compile_model(
             advance=teller.advance,
             sandbox=sandbox,
             finished_stages=lambda: teller.finished,
+            left_seconds=lambda: seconds - teller.elapsed_seconds(),
             recorder=recorder,
         )
         upload = Upload(path=folder.model, request=request, target=target)

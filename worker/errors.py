@@ -4,6 +4,7 @@
 JobError                      one job ends, with a stable code
 ├─ MisbehavedError            the job said, or left in its folder, what no job does
 ├─ CandidateServerLostError   the candidate server itself is gone      candidates/client.py
+├─ FunctionTooSlowError       a function takes too long to compile     codegen/in_shares.py
 ├─ OperatorsUnsupportedError  every operator that the importer lacks, with its places
 └─ StageFailedError           the same, with the stage in which the job ended      pipeline/pipeline.py
 

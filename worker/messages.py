@@ -86,6 +86,7 @@ CODES = frozenset(
         ErrorCode.SPACE_FAILED,
         ErrorCode.TUNE_FAILED,
         ErrorCode.BUILD_FAILED,
+        ErrorCode.FUNCTION_TOO_SLOW,
         ErrorCode.TARGET_NOT_RUNNABLE,
         ErrorCode.VERIFY_MISMATCH,
         ErrorCode.VERIFY_CRASHED,

@@ -61,6 +61,7 @@ class CompileWork(Document):
     measuring: MeasuringLock | None = Field(
         default=None, description="Null where the job has the host to itself."
     )
+    seconds: float = Field(description="Of wall clock that the job may run.")
 
 
 class InvokeWork(Document):

@@ -91,7 +91,10 @@ class WorkerSettings(BaseSettings):
         default=48 * 3600, ge=1, description="Processor time of all processes of a job together."
     )
     limit_wall_seconds: float = Field(
-        default=6 * 3600.0, gt=0, description="How long a job may run; a request may ask for less."
+        default=1800.0,
+        gt=0,
+        description="How long a job may run; a request may ask for less. A search that is to take longer "
+        "needs a worker with a higher limit.",
     )
     limit_inspect_seconds: float = Field(
         default=120.0, gt=0, description="How long the inspection of an upload may run."

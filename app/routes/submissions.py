@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Response
 
 from app import documentation
-from app.admission import refusal
+from app.admission import refusal, time_refusal
 from app.documentation import problems
 from app.forms import FORM, SubmissionRoute
 from app.idempotency import IdempotencyKey, resource_id
@@ -106,5 +106,8 @@ def _require_model(service: Service, job: Compilation) -> None:
 
 def _require_admissible(service: Service, request: CompilationRequest) -> None:
     problem = refusal(request, service.store.models.get(request.model))
+    if problem is None and request.tune.seconds is not None:
+        workers = service.store.workers.live(service.settings.worker_liveness_seconds)
+        problem = time_refusal(request.tune.seconds, workers)
     if problem is not None:
         raise RefusalError(problem)

@@ -57,6 +57,7 @@ class ErrorCode(StrEnum):
     REWRITE_UNKNOWN = "rewrite-unknown"
     TUNE_FAILED = "tune-failed"
     BUILD_FAILED = "build-failed"
+    FUNCTION_TOO_SLOW = "function-too-slow"
     TARGET_NOT_RUNNABLE = "target-not-runnable"
     VERIFY_MISMATCH = "verify-mismatch"
     VERIFY_CRASHED = "verify-crashed"

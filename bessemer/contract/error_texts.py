@@ -199,6 +199,12 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.BUILD_FAILED: ErrorText(
         422, "No machine code could be made", "Check the target's mcpu, triple and features."
     ),
+    ErrorCode.FUNCTION_TOO_SLOW: ErrorText(
+        422,
+        "One function of the model takes too long to compile",
+        "Rewrite the operators that `places` lists, for instance as several smaller ones; or allow the job "
+        "more time with `timeout_seconds`, up to the worker's BESSEMER_LIMIT_WALL_SECONDS. Please report it.",
+    ),
     ErrorCode.TARGET_NOT_RUNNABLE: ErrorText(
         422,
         "The worker's processor cannot run code for this target, so it cannot be verified",
@@ -243,12 +249,13 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.LIMIT_WALL_CLOCK: ErrorText(
         422,
         "The job ran longer than this worker allows",
-        "Ask for fewer trials, or raise BESSEMER_LIMIT_WALL_SECONDS.",
+        "Give the stage that is named less to do, or raise BESSEMER_LIMIT_WALL_SECONDS on the worker.",
     ),
     ErrorCode.TIMEOUT: ErrorText(
         422,
         "The job ran longer than its request allows",
-        "See whether the model ends in torch; ask for fewer trials or a longer `timeout_seconds`.",
+        "See whether the model ends in torch; give the stage that is named less to do, or allow more time "
+        "with `timeout_seconds`.",
     ),
     ErrorCode.CHILD_CRASHED: ErrorText(
         422,

@@ -75,11 +75,15 @@ class Progress(Document):
     """How far a stage is: ``done`` of ``total`` in units of the stage (trials, for tuning)."""
 
     stage: Stage = Field(description="The stage that runs.")
-    done: int = Field(description="Passes of `optimize`, trials of `tune`, rounds of `benchmark`.")
+    done: int = Field(
+        description="Passes of `optimize`, trials of `tune`, functions of `build`, rounds of `benchmark`."
+    )
     total: int = Field(
         description="Of the same; 0 where only time limits the stage. A stage may end earlier."
     )
-    detail: str = Field(default="", description="What was done last, for people; may be empty.")
+    detail: str = Field(
+        default="", description="What was done last, or is being done, for people; may be empty."
+    )
 
 
 LOG = "log.txt"

@@ -284,6 +284,17 @@ class TuneResult(TuneVerdict):
     unclaimed_functions: tuple[str, ...] = Field(default=(), description="Their names, in order.")
 
 
+class FunctionSplit(Document):
+    """One function that `build` compiled in parts, because it took too long as a whole."""
+
+    name: str = Field(description="The function's; the library has its parts instead.")
+    seconds: float = Field(description="Of processor time that it was given.")
+    parts: tuple[str, ...] = Field(description="The functions called instead, in the order of their calls.")
+    places: tuple[SourcePlace, ...] = Field(
+        default=(), description="Where in the user's model it comes from, as far as that is known."
+    )
+
+
 class Report(Document):
     """Everything that is known about a finished compilation; of one that stopped early, as far as it went."""
 
@@ -321,6 +332,11 @@ class Report(Document):
         default=(), description="Workloads that the request left to a kernel library, or to measurement."
     )
     tune: TuneResult | None = Field(default=None, description="Null where it stopped before `tune`.")
+    splits: tuple[FunctionSplit, ...] = Field(
+        default=(),
+        description="Functions that took too long to compile, and were compiled in parts: these pass on "
+        "tensors in memory, which may make the library slower.",
+    )
     benchmark: BenchmarkResult | None = Field(
         default=None, description="Null where it stopped before `benchmark`."
     )

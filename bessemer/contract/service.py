@@ -42,6 +42,9 @@ class Worker(LiveWorker):
     processor: str = Field(description="The model of the processor, such as `AMD EPYC 9R14`.")
     mcpu: str = Field(description="LLVM's name of the processor, such as `znver4`: what `host` stands for.")
     cores: int = Field(description="Threads that jobs use where their request names none.")
+    limit_seconds: float | None = Field(
+        default=None, description="How long a compilation may run; null where the worker does not say."
+    )
     versions: dict[str, str] = Field(description="Of Python and the packages on which libraries depend.")
     queues: tuple[QueueName, ...] = Field(
         default=tuple(QueueName), description="It takes one task at a time from each."

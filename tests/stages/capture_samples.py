@@ -41,4 +41,5 @@ def _workshop(folder: Path) -> Workshop:
         advance=lambda done, total, detail: None,
         sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
         finished_stages=lambda: (),
+        left_seconds=lambda: 1800.0,
     )

@@ -101,7 +101,8 @@ def benchmarked(
         optimized=optimized, module=None, result=TuneResult(trials=0, seconds=0, tasks=()), records=None
     )
     verified = Verified(
-        built=Built(tuned=tuned, library=library, imports=imports), comparisons=(_comparison(output),)
+        built=Built(tuned=tuned, library=library, imports=imports, module=None),
+        comparisons=(_comparison(output),),
     )
     return Benchmarked(verified=verified, result=benchmark_result(library))
 
@@ -117,6 +118,7 @@ def workshop(folder: Path) -> Workshop:
         advance=lambda done, total, detail: None,
         sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
         finished_stages=lambda: (),
+        left_seconds=lambda: 1800.0,
     )
 
 

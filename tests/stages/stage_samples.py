@@ -101,6 +101,7 @@ def make_workshop(folder: Path, candidates: Any = None) -> Workshop:
         advance=lambda done, total, detail: None,
         sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
         finished_stages=lambda: (),
+        left_seconds=lambda: 1800.0,
     )
 
 

@@ -3,6 +3,8 @@ import pickle
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,10 @@ from worker.candidates.requests import (
     BuildBatch,
     BuildCandidate,
     BuildOutcome,
+    CompileBatch,
+    CompileFunctions,
+    CompileOutcome,
+    Compiling,
     Evaluation,
     MeasureBatch,
     MeasureCandidate,
@@ -30,6 +36,7 @@ from worker.candidates.requests import (
 )
 from worker.candidates.server import fork_server
 from worker.candidates.timeouts import Timeouts
+from worker.codegen.objects import write_object
 from worker.errors import JobError
 from worker.targets import host_mcpu
 
@@ -297,3 +304,47 @@ def test_a_linker_that_somebody_kills_is_no_fault_of_the_model(
     with pytest.raises(JobError) as caught:
         link_shared(tmp_path / "x.so", [])
     assert caught.value.code is ErrorCode.CHILD_KILLED
+
+
+def compiled(path: Path, seconds: float) -> CompileFunctions:
+    module = tvm.IRModule({"main": doubles.with_attr("global_symbol", "main")})
+    call = partial(write_object, module, tvm.target.Target(TARGET), path)
+    return CompileFunctions((path.stem,), pickle.dumps(call), seconds)
+
+
+def test_a_function_that_takes_too_long_is_ended_and_the_others_are_compiled(
+    server: CandidateClient, tmp_path: Path
+) -> None:
+    told: list[Compiling] = []
+    seconds = {"first": 60.0, "late": 0.0001, "last": 60.0}
+    functions = tuple(compiled(tmp_path / f"{name}.o", given) for name, given in seconds.items())
+    outcomes = server.compile_many(CompileBatch(functions, workers=1), told.append)
+    assert [outcome.is_late for outcome in outcomes] == [False, True, False]
+    assert [outcome.failure for outcome in outcomes] == [None, None, None]
+    assert (tmp_path / "last.o").is_file()
+    running = [name for news in dict.fromkeys(told) for name in news.running]
+    assert running == ["first", "late", "last"]
+
+
+@pytest.mark.parametrize(
+    ("payload", "code", "reason"),
+    [
+        (b"", ErrorCode.BUILD_FAILED, "EOFError"),
+        (pickle.dumps(Runs(os.abort)), ErrorCode.BUILD_FAILED, "SIGABRT"),
+        (pickle.dumps(Runs(os._exit, 0)), ErrorCode.BUILD_FAILED, "ended by itself"),
+        (pickle.dumps(Runs(signal.raise_signal, signal.SIGKILL)), ErrorCode.CHILD_KILLED, "SIGKILL"),
+    ],
+    ids=["raises", "aborts", "leaves", "killed"],
+)
+def test_a_function_that_cannot_be_compiled_is_an_outcome_with_its_reason(
+    server: CandidateClient, tmp_path: Path, payload: bytes, code: ErrorCode, reason: str
+) -> None:
+    functions = (
+        replace(compiled(tmp_path / "bad.o", 60.0), payload=payload),
+        compiled(tmp_path / "good.o", 60.0),
+    )
+    bad, good = server.compile_many(CompileBatch(functions, workers=2), lambda news: None)
+    assert good == CompileOutcome()
+    assert bad.failure is not None
+    assert bad.failure[0] is code
+    assert reason in bad.failure[1]

@@ -122,6 +122,15 @@ def test_a_slice_of_a_join_asks_only_where_it_crosses_parts(start: int) -> None:
     assert read == {0: {"first"}, 5: {"first", "second"}, 8: {"second"}}[start]
 
 
+@pytest.mark.parametrize("index", [0, 1, 2, slice(1, 3), slice(0, 2), -1])
+def test_a_selection_of_what_is_not_inlined_computes_what_it_selects(
+    index: int | slice, server: CandidateClient, tmp_path: Path
+) -> None:
+    model = Function(lambda _, x: F.silu(F.gelu(x))[:, index])
+
+    verify_model(model, torch.randn(2, 3, 1), server, make_workshop(tmp_path))
+
+
 def test_a_condition_on_data_is_left_to_the_run() -> None:
     x = te.placeholder((8,), name="x")
     y = te.compute((8,), lambda i: te.if_then_else(x[i] > 0, te.sqrt(x[i]), 0.0), name="y")

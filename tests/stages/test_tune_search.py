@@ -144,6 +144,7 @@ def make_workshop(candidates: Any, scratch: Path, told: Told) -> Workshop:
         advance=told.advance,
         sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
         finished_stages=tuple,
+        left_seconds=lambda: 1800.0,
     )
 
 
@@ -226,6 +227,9 @@ class CrashesWithSchedules:
             raise LibraryCrashedError(6, "was ended by SIGABRT")
         return self.client.open_library(path, threads, parameters)
 
+    def compile_many(self, batch: Any, told: Any) -> Any:
+        return self.client.compile_many(batch, told)
+
 
 @pytest.mark.parametrize(
     ("crashing", "kept"),
@@ -248,7 +252,7 @@ def contest(candidates: Any, scratch: Path) -> Verdict:
     upload = SimpleNamespace(target=HOST, threads=HOST.cores)
     captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
     module = schedule_rest(two_layers(), tvm_target(HOST))
-    entrants = Entrants(module, module, tvm_target(HOST), captured)
+    entrants = Entrants(module, module, module, tvm_target(HOST), captured)
     return hold_contest(entrants, make_workshop(candidates, scratch, Told()), seconds=0.05)
 
 

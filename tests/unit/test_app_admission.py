@@ -3,12 +3,15 @@
 import pytest
 from tensor_samples import tensor
 
-from app.admission import refusal
+from app.admission import refusal, time_refusal
 from bessemer.contract.base import now
 from bessemer.contract.dynamic import DimensionRange, DynamicAxis, DynamicDimension, DynamicShapes
 from bessemer.contract.model import Inspection, Model, ModelFormat, ModelState, Signature
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from bessemer.contract.queue import QueueName
 from bessemer.contract.request import CompilationRequest
+from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from bessemer.contract.service import Worker
 from bessemer.contract.target import PresetTarget
 from bessemer.contract.tensor import parse_input_spec
 
@@ -131,3 +134,39 @@ def test_a_size_that_was_exported_fixed_is_named() -> None:
     assert problem is not None
     assert [error.field for error in problem.errors] == ["inputs[0].shape[1]"]
     assert "'width' cannot be open: axis 1 of 'x'" in problem.detail
+
+
+def worker(limit_seconds: float | None, *queues: QueueName) -> Worker:
+    return Worker(
+        id=str(limit_seconds),
+        host="here",
+        processor="any",
+        mcpu="znver4",
+        cores=2,
+        limit_seconds=limit_seconds,
+        versions={},
+        sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
+        queues=queues or tuple(QueueName),
+        seen_at=now(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("search_seconds", "workers", "expected"),
+    [
+        (7200.0, (), None),
+        (7200.0, (worker(1800.0),), ErrorCode.REQUEST_INVALID),
+        (1800.0, (worker(1800.0),), ErrorCode.REQUEST_INVALID),
+        (600.0, (worker(1800.0),), None),
+        (7200.0, (worker(1800.0), worker(21600.0)), None),
+        (7200.0, (worker(1800.0), worker(None)), None),
+        (7200.0, (worker(1800.0), worker(21600.0, QueueName.QUICK)), ErrorCode.REQUEST_INVALID),
+    ],
+    ids=["no worker", "longer", "as long", "shorter", "one has time", "one does not say", "other queue"],
+)
+def test_a_search_longer_than_every_worker_allows_is_refused(
+    search_seconds: float, workers: tuple[Worker, ...], expected: ErrorCode | None
+) -> None:
+    problem = time_refusal(search_seconds, workers)
+    assert code(problem) is expected
+    assert problem is None or ("1800 s" in problem.detail and problem.errors[0].field == "tune.seconds")

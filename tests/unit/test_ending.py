@@ -1,4 +1,5 @@
 import signal
+from dataclasses import replace
 
 import pytest
 
@@ -7,7 +8,7 @@ from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import LINUX_X86_64, PresetTarget, ResolvedTarget
-from worker.messages import Compiled, Failed, Inspected
+from worker.messages import Compiled, Failed, Inspected, ProgressMade
 from worker.supervisor.ending import Ending, conclude, refuse_early_end
 from worker.supervisor.watch import Verdict
 
@@ -28,6 +29,22 @@ def ending(
     number: int = 0,
 ) -> Ending:
     return Ending(last, verdict, violation, status, number, Stage.TUNE, "some output")
+
+
+@pytest.mark.parametrize(
+    ("code", "detail"),
+    [
+        (ErrorCode.TIMEOUT, "60.1 s of 60.0 s; build was at 6 of 7: fused_add"),
+        (ErrorCode.LIMIT_WALL_CLOCK, "60.1 s of 60.0 s; build was at 6 of 7: fused_add"),
+        (ErrorCode.LIMIT_MEMORY, "60.1 s of 60.0 s"),
+    ],
+)
+def test_a_job_that_ran_out_of_time_says_what_it_was_at(code: ErrorCode, detail: str) -> None:
+    progress = ProgressMade(stage=Stage.BUILD, done=6, total=7, detail="fused_add")
+    given = replace(ending(verdict=Verdict(code, "60.1 s of 60.0 s")), progress=progress)
+    problem = conclude(given)
+    assert isinstance(problem, Problem)
+    assert problem.detail == detail
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from signal import SIGKILL
@@ -23,6 +24,9 @@ from worker.candidates.requests import (
     BuildOutcome,
     CallLibrary,
     CloseLibrary,
+    CompileBatch,
+    CompileOutcome,
+    Compiling,
     Crashed,
     MeasureBatch,
     MeasureOutcome,
@@ -43,6 +47,9 @@ if TYPE_CHECKING:
     from worker.package.parameters import ParameterFile
 
     Arrays = tuple[np.ndarray, ...]
+
+_PULSE_SECONDS = 1.0
+"""How often a batch that is being compiled is heard of, although nothing happens."""
 
 
 class LibraryCrashedError(Exception):
@@ -127,6 +134,17 @@ class Candidates(Protocol):
         """Compile candidates, several at once; one that fails is an outcome, never an exception."""
         ...
 
+    def compile_many(
+        self, batch: CompileBatch, told: Callable[[Compiling], None]
+    ) -> tuple[CompileOutcome, ...]:
+        """Compile groups of functions, several at once; one that fails is an outcome, never an exception.
+
+        Args:
+            batch: the groups.
+            told: how far the batch is, whenever that changes and about once a second.
+        """
+        ...
+
     def measure_many(self, batch: MeasureBatch) -> tuple[MeasureOutcome, ...]:
         """Time candidates one after the other; one that fails is an outcome, never an exception.
 
@@ -187,6 +205,18 @@ class CandidateClient:
         """See ``Candidates.build_many``."""
         return self.ask(batch)
 
+    def compile_many(
+        self, batch: CompileBatch, told: Callable[[Compiling], None]
+    ) -> tuple[CompileOutcome, ...]:
+        """See ``Candidates.compile_many``."""
+        last = self.ask(batch)
+        while isinstance(last, Compiling):
+            told(last)
+            if self._server.wait_readable(_PULSE_SECONDS):
+                last = self._receive()
+        assert isinstance(last, tuple)
+        return last
+
     def measure_many(self, batch: MeasureBatch) -> tuple[MeasureOutcome, ...]:
         """See ``Candidates.measure_many``."""
         with self.turn():
@@ -204,10 +234,19 @@ class CandidateClient:
         """
         try:
             self._server.send(request)
+        except BrokenPipeError as error:
+            raise self._loss() from error
+        return self._receive()
+
+    def _receive(self) -> Any:
+        try:
             return self._server.receive()
-        except (EOFError, BrokenPipeError) as error:
-            self.lost = self.lost or CandidateServerLostError(self._server.ended_by())
-            raise self.lost from error
+        except EOFError as error:
+            raise self._loss() from error
+
+    def _loss(self) -> CandidateServerLostError:
+        self.lost = self.lost or CandidateServerLostError(self._server.ended_by())
+        return self.lost
 
 
 class ServedLibrary:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bessemer.contract.problem import ErrorCode
+
 if TYPE_CHECKING:
     from worker.package.parameters import ParameterFile
 
@@ -32,6 +34,45 @@ class BuildOutcome:
 
     library: str | None
     error: str | None
+
+
+@dataclass(frozen=True)
+class CompileFunctions:
+    """Functions to compile to one object file.
+
+    Attributes:
+        names: the functions'.
+        payload: the pickle of a call without arguments that writes the object, opened by the compiler only.
+        seconds: of processor time that they may take.
+    """
+
+    names: tuple[str, ...]
+    payload: bytes
+    seconds: float
+
+
+@dataclass(frozen=True)
+class CompileBatch:
+    """Compile groups of functions, ``workers`` groups at a time."""
+
+    groups: tuple[CompileFunctions, ...]
+    workers: int
+
+
+@dataclass(frozen=True)
+class CompileOutcome:
+    """How the compilation of a group ended: well, by a failure, or at the end of its time."""
+
+    failure: tuple[ErrorCode, str] | None = None
+    is_late: bool = False
+
+
+@dataclass(frozen=True)
+class Compiling:
+    """How far a batch is: how many functions are compiled, and which are being compiled, longest first."""
+
+    done: int
+    running: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -127,4 +168,4 @@ class Crashed:
     detail: str
 
 
-Request = BuildBatch | MeasureBatch | OpenLibrary | OpenOriginal | CallLibrary | CloseLibrary
+Request = BuildBatch | CompileBatch | MeasureBatch | OpenLibrary | OpenOriginal | CallLibrary | CloseLibrary

@@ -15,12 +15,14 @@ import gc
 import itertools
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from worker.candidates import wire
 from worker.candidates.building import build_batch
 from worker.candidates.client import CandidateClient
+from worker.candidates.compiling import compile_batch
 from worker.candidates.library import Answer, Raised, library_work
 from worker.candidates.measuring import measure_batch
 from worker.candidates.original import original_work
@@ -29,6 +31,7 @@ from worker.candidates.requests import (
     BuildBatch,
     CallLibrary,
     CloseLibrary,
+    CompileBatch,
     Crashed,
     MeasureBatch,
     Opened,
@@ -75,13 +78,15 @@ class Server:
         """Answer requests; returns when the job child has closed its end."""
         try:
             while True:
-                wire.send(writer, self._answer(wire.receive(reader), reader))
+                wire.send(writer, self._answer(wire.receive(reader), reader, writer))
         finally:
             for handle in tuple(self._libraries):
                 self._close(handle)
 
-    def _answer(self, request: Request, reader: int) -> Any:
+    def _answer(self, request: Request, reader: int, writer: int) -> Any:
         match request:
+            case CompileBatch():
+                return compile_batch(request, reader, partial(wire.send, writer))
             case BuildBatch():
                 return build_batch(request, reader)
             case MeasureBatch():

@@ -50,6 +50,13 @@ def skip_needless_checks(module: tvm.IRModule, _context: tvm.transform.PassConte
     return changed
 
 
+def bindings_of(module: tvm.IRModule) -> Iterator[relax.Binding]:
+    """All bindings of a module's functions of Relax, those of branches included."""
+    for function in module.functions.values():
+        if isinstance(function, relax.Function):
+            yield from _bindings(function.body)
+
+
 def _trusting_functions(module: tvm.IRModule) -> set[str]:
     trusting: set[str] = set()
     doubting: set[str] = set()
@@ -65,6 +72,8 @@ def _read_binding(
     binding: relax.Binding, own: set[relax.Var], trusting: set[str], doubting: set[str]
 ) -> None:
     call = getattr(binding, "value", None)
+    if isinstance(call, relax.Var) and call in own:
+        own.add(binding.var)
     if not isinstance(call, relax.Call):
         return
     if call.op == _CALL_KERNEL:

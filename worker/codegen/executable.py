@@ -1,11 +1,8 @@
-"""A module, every function of which is scheduled, as a library: lowered, generated in parts, linked."""
+"""A module, every function of which is scheduled, as a library: lowered, compiled, linked."""
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from math import ceil
+from dataclasses import dataclass
 from pathlib import Path
 
 import tvm
@@ -13,17 +10,15 @@ from tvm import relax, tirx
 from tvm.relax import transform
 
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import FunctionSplit
 from worker.candidates.link import LinkError, link_shared
 from worker.codegen.argument_checks import PIPELINE, trust_own_tensors
+from worker.codegen.compiler import Compiler
+from worker.codegen.in_shares import compile_in_shares
 from worker.errors import failure_of
 from worker.kernels.kernel import Kernel
 from worker.kernels.linking import architecture_of, kernels_among, libraries_of, objects_of, place_beside
 from worker.layout.shared_memory import share_storage
-from worker.snapshots.machine_code import write_sources
-
-_MOST_PARTS = 8
-_KERNELS_PER_PART = 3
-"""Kernels go into several objects; an object of its own for each would take longer than a small kernel."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="RestrictShapeFunctions")
@@ -57,35 +52,52 @@ LOWERING: tuple[tvm.transform.Pass, ...] = (
 """Relax to the virtual machine's instructions: explicit memory, planned once, then plain calls."""
 
 
+@dataclass(frozen=True)
+class Linked:
+    """What a library was linked from.
+
+    Attributes:
+        executable: the virtual machine's instructions.
+        module: the functions as they were compiled.
+        plain: the same without schedules.
+        splits: the functions that were split, because they took too long to compile.
+    """
+
+    executable: relax.VMExecutable
+    module: tvm.IRModule
+    plain: tvm.IRModule
+    splits: tuple[FunctionSplit, ...]
+
+
 def build_library(
-    module: tvm.IRModule,
-    target: tvm.target.Target,
-    library: Path,
-    objects: Path,
-    with_sources: bool = False,
+    module: tvm.IRModule, target: tvm.target.Target, library: Path, objects: Path
 ) -> relax.VMExecutable:
-    """Compile a module, every function of which is scheduled, and link it with ``ld.lld``.
+    """Compile a module in this process, however long it takes. See ``build_in_shares``."""
+    return build_in_shares(module, module, library, Compiler(target, objects)).executable
+
+
+def build_in_shares(module: tvm.IRModule, plain: tvm.IRModule, library: Path, compiler: Compiler) -> Linked:
+    """Compile a module, each function within its share of time, and link it with ``ld.lld``.
 
     Args:
-        module: what to compile.
-        target: for which processor.
+        module: what to compile; every function is scheduled.
+        plain: the same functions without schedules: one that takes too long is split, and scheduled anew.
         library: the file to write.
-        objects: a folder for the objects in between; made if missing.
-        with_sources: leave LLVM IR and assembly beside the objects.
+        compiler: how to compile.
 
     Raises:
-        JobError: ``build-failed``: lowering, code generation or linking failed.
+        JobError: ``build-failed``: lowering, code generation or linking failed; ``function-too-slow``: a
+            function that cannot be split took too long.
     """
-    objects.mkdir(parents=True, exist_ok=True)
+    compiler.objects.mkdir(parents=True, exist_ok=True)
     try:
-        lowered = _lower(module, target)
-        kernels = _compile_kernels(_without(lowered, relax.Function), target, objects, with_sources)
-        machine = _without(lowered, tirx.PrimFunc).with_attr("external_mods", kernels)
-        executable = relax.build(machine, target, relax_pipeline=None)
+        compiled = compile_in_shares(module, plain, lower, compiler)
+        machine = _without(compiled.lowered, tirx.PrimFunc).with_attr("external_mods", compiled.kernels)
+        executable = relax.build(machine, compiler.target, relax_pipeline=None)
     except Exception as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error) from error
-    _link(executable, library, objects, target, _kernels_of(module))
-    return executable
+    _link(executable, library, compiler, _kernels_of(module))
+    return Linked(executable, compiled.module, compiled.plain, compiled.splits)
 
 
 def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
@@ -96,12 +108,13 @@ def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> relax.VME
     """
     try:
         with tvm.transform.PassContext(opt_level=3):
-            return relax.build(_lower(module, target), target, relax_pipeline=None, tir_pipeline=PIPELINE)
+            return relax.build(lower(module, target), target, relax_pipeline=None, tir_pipeline=PIPELINE)
     except Exception as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error) from error
 
 
-def _lower(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+def lower(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """Lower a module's functions of Relax, and leave the kernels as they are."""
     with target, tvm.transform.PassContext(opt_level=3):
         lowered: tvm.IRModule = tvm.transform.Sequential(LOWERING)(trust_own_tensors(module))
     return lowered
@@ -110,35 +123,6 @@ def _lower(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
 def _without(module: tvm.IRModule, kind: type) -> tvm.IRModule:
     kept = {name: function for name, function in module.functions.items() if not isinstance(function, kind)}
     return tvm.IRModule(kept, attrs=module.attrs)
-
-
-def _compile_kernels(
-    kernels: tvm.IRModule, target: tvm.target.Target, objects: Path, with_sources: bool
-) -> list[tvm.runtime.Module]:
-    """The kernels as objects, several of them at a time: LLVM works outside of Python's lock."""
-    functions = list(kernels.functions.items())
-    number = min(_MOST_PARTS, ceil(len(functions) / _KERNELS_PER_PART))
-    parts = [dict(functions[start::number]) for start in range(number)]
-    compile_part = partial(_compile_part, attributes=kernels.attrs, target=target, with_sources=with_sources)
-    paths = [objects / f"kernels{index}.o" for index in range(len(parts))]
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        return list(pool.map(compile_part, parts, paths))
-
-
-def _compile_part(
-    part: dict[tvm.ir.GlobalVar, tirx.PrimFunc],
-    path: Path,
-    *,
-    attributes: tvm.ir.DictAttrs,
-    target: tvm.target.Target,
-    with_sources: bool,
-) -> tvm.runtime.Module:
-    with tvm.transform.PassContext(opt_level=3):
-        compiled = tirx.build(tvm.IRModule(part, attrs=attributes), target=target, pipeline=PIPELINE)
-    compiled.write_to_file(str(path))
-    if with_sources:
-        write_sources(compiled, path)
-    return tvm.runtime.load_static_library(str(path), [str(name.name_hint) for name in part])
 
 
 class _Linker:
@@ -180,16 +164,12 @@ def _kernels_of(module: tvm.IRModule) -> tuple[Kernel, ...]:
 
 
 def _link(
-    executable: relax.VMExecutable,
-    library: Path,
-    objects: Path,
-    target: tvm.target.Target,
-    kernels: tuple[Kernel, ...],
+    executable: relax.VMExecutable, library: Path, compiler: Compiler, kernels: tuple[Kernel, ...]
 ) -> None:
     place_beside(library.parent, libraries_of(kernels))
-    linker = _Linker(str(target.attrs["mtriple"]), kernels)
+    linker = _Linker(str(compiler.target.attrs["mtriple"]), kernels)
     try:
-        executable.export_library(str(library), fcompile=linker, workspace_dir=str(objects))
+        executable.export_library(str(library), fcompile=linker, workspace_dir=str(compiler.objects))
     except LinkError as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error, f"the linker refused: {error}") from error
     except Exception as error:

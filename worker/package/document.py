@@ -12,6 +12,7 @@ from worker.machine import processor, versions
 from worker.package.runtime import runtime_libraries
 from worker.pipeline.types import (
     Benchmarked,
+    Built,
     Captured,
     Optimized,
     Translated,
@@ -46,6 +47,7 @@ def make_report(
     """
     captured, translated = made_from(value, Captured), made_from(value, Translated)
     optimized, tuned = made_from(value, Optimized), made_from(value, Tuned)
+    built = made_from(value, Built)
     verified, benchmarked = made_from(value, Verified), made_from(value, Benchmarked)
     if captured is None:
         raise ValueError("nothing is known of a model that was not captured")
@@ -70,6 +72,7 @@ def make_report(
         rewrites=optimized.rewrites if optimized else (),
         kernels=optimized.kernels if optimized else (),
         tune=tuned.result if tuned else None,
+        splits=built.splits if built else (),
         benchmark=benchmarked.result if benchmarked else None,
         stages=workshop.finished_stages(),
         sandbox=workshop.sandbox,

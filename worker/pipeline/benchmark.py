@@ -128,7 +128,7 @@ def _measure(verified: Verified, workshop: Workshop, captured: Captured) -> Benc
                 describe_baseline(entrant, ours.unsteady, rounds, index, second[index])
                 for index, entrant in enumerate(entrants, 1)
             ),
-            functions=count_products(functions, verified.built.tuned.optimized.module),
+            functions=count_products(functions, verified.built.module),
         )
 
 

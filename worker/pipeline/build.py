@@ -9,9 +9,12 @@ import tvm_ffi
 from tvm import relax
 
 from bessemer.bundle.manifest import LIBRARY
-from bessemer.contract.problem import ErrorCode
-from worker.codegen.executable import build_library
+from bessemer.contract.problem import ErrorCode, SourcePlace
+from worker.codegen.compiler import Compiler
+from worker.codegen.executable import build_in_shares
+from worker.codegen.in_shares import FunctionTooSlowError
 from worker.errors import JobError
+from worker.pipeline.origin import places_of
 from worker.pipeline.types import Built, Tuned, Workshop
 from worker.snapshots.machine_code import join_sources
 from worker.targets import tvm_target
@@ -23,20 +26,45 @@ _PACKED_CALLS = frozenset({"tirx.tvm_call_packed", "tirx.tvm_call_cpacked"})
 def build(tuned: Tuned, workshop: Workshop) -> Built:
     """Lower the module, generate code and link it with ``ld.lld``.
 
+    A function that takes longer than its share of the job's time is split into its parts.
+
     Before: every function is scheduled. After: ``workshop.output`` holds a shared library for the target's
     triple, which contains the code, the virtual machine's instructions and the parameters.
 
     Raises:
         JobError: ``build-failed``: LLVM does not know the target, or lowering, code generation or linking
-            failed.
+            failed. ``function-too-slow``: a function that cannot be split took too long.
     """
     target = tvm_target(tuned.captured.upload.target)
     library = workshop.output / LIBRARY
     objects, with_sources = workshop.scratch / "objects", tuned.captured.upload.request.inspect.assembly
-    executable = build_library(tuned.module, target, library, objects, with_sources)
+    compiler = Compiler(
+        target=target,
+        objects=objects,
+        compile_many=workshop.candidates.compile_many,
+        with_sources=with_sources,
+        left_seconds=workshop.left_seconds,
+        advance=workshop.advance,
+    )
+    try:
+        linked = build_in_shares(tuned.module, tuned.optimized.module, library, compiler)
+    except FunctionTooSlowError as error:
+        raise JobError(error.code, error.detail, _places(error.whole, tuned)) from error
     if with_sources:
         join_sources(objects, workshop.output)
-    return Built(tuned=tuned, library=library, imports=imported_functions(executable, tuned.module))
+    return Built(
+        tuned=tuned,
+        library=library,
+        imports=imported_functions(linked.executable, linked.module),
+        module=linked.plain,
+        splits=tuple(
+            split.model_copy(update={"places": _places(split.name, tuned)}) for split in linked.splits
+        ),
+    )
+
+
+def _places(function: str, tuned: Tuned) -> tuple[SourcePlace, ...]:
+    return places_of(function, tuned.optimized.module, tuned.optimized.nodes)
 
 
 def imported_functions(executable: relax.VMExecutable, module: tvm.IRModule) -> frozenset[str]:

@@ -57,6 +57,7 @@ def optimize(translated: Translated, workshop: Workshop) -> Optimized:
         rewrites=tuple(report_rewrite(rewrite, translated.places) for rewrite in rewrites),
         parameters=translated.parameters,
         kernels=kernels.finish(),
+        nodes=translated.nodes,
     )
 
 

@@ -86,6 +86,7 @@ def translate(captured: Captured, workshop: Workshop) -> Translated:
         operators=count_operators(module),
         places={name: place_of(node) for name, node in importer.nodes.items()},
         parameters=_write(separate, workshop),
+        nodes=dict(importer.nodes),
     )
 
 

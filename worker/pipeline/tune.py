@@ -125,7 +125,7 @@ def _settle(
     searched = apply_records(optimized.module, records, target)
     if is_forced:
         return _Outcome(searched, Verdict(kept=Schedules.SEARCH), kept=records)
-    entrants = Entrants(searched, default, target, optimized.captured, optimized.parameters)
+    entrants = Entrants(searched, default, optimized.module, target, optimized.captured, optimized.parameters)
     verdict = hold_contest(entrants, workshop, contest_seconds)
     if verdict.kept is Schedules.SEARCH:
         return _Outcome(searched, verdict, kept=records, won=records)

@@ -12,6 +12,7 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import SourcePlace
 from bessemer.contract.report import (
     BenchmarkResult,
+    FunctionSplit,
     KernelChoice,
     OutputComparison,
     PassTime,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
     import tvm
+    from torch.fx import Node
 
     from worker.candidates.client import Candidates
     from worker.package.parameters import ParameterFile
@@ -46,7 +48,10 @@ Advance = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Workshop:
-    """What stages work with besides their input: folders, processes, and ways to report what they did."""
+    """What stages work with besides their input: folders, processes, and ways to report what they did.
+
+    ``left_seconds`` says how much wall clock the job has left.
+    """
 
     scratch: Path
     output: Path
@@ -54,6 +59,7 @@ class Workshop:
     advance: Advance
     sandbox: SandboxStatus
     finished_stages: Callable[[], tuple[StageTime, ...]]
+    left_seconds: Callable[[], float]
     recorder: Recorder = NO_RECORDER
 
 
@@ -112,7 +118,8 @@ class Captured:
 class Translated:
     """The model in Relax. ``main`` takes the inputs in their order, then the parameters that are separate.
 
-    ``places`` says where in the user's model a variable of ``main`` comes from, by its name.
+    ``places`` says where in the user's model a variable of ``main`` comes from, by its name; ``nodes``
+    are those of the exported program.
     """
 
     captured: Captured
@@ -120,11 +127,15 @@ class Translated:
     operators: dict[str, int]
     places: Mapping[str, SourcePlace] = field(default_factory=dict)
     parameters: ParameterFile | None = None
+    nodes: Mapping[str, Node] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Optimized:
-    """The module legalized and fused: ``main`` calls primitive TensorIR functions only."""
+    """The module legalized and fused: ``main`` calls primitive TensorIR functions only.
+
+    ``nodes`` of the exported program are known by the names of the variables that they became.
+    """
 
     captured: Captured
     operators: dict[str, int]
@@ -133,6 +144,7 @@ class Optimized:
     rewrites: tuple[RewriteResult, ...] = ()
     parameters: ParameterFile | None = None
     kernels: tuple[KernelChoice, ...] = ()
+    nodes: Mapping[str, Node] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -152,11 +164,17 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Built:
-    """A shared library on disk, linked for the target. ``imports`` are the runtime functions it calls."""
+    """A shared library on disk, linked for the target. ``imports`` are the runtime functions it calls.
+
+    ``module`` has the library's functions before they were scheduled; those that took too long to compile
+    are split.
+    """
 
     tuned: Tuned
     library: Path
     imports: frozenset[str]
+    module: tvm.IRModule
+    splits: tuple[FunctionSplit, ...] = ()
 
     @property
     def captured(self) -> Captured:

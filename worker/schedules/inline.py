@@ -18,7 +18,10 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV
+from tvm.sym import Analyzer
+from tvm_ffi import structural_equal
 
+from worker.schedules import nest
 from worker.schedules.attempt import attempt
 from worker.schedules.blocks import Block, block_names, branches_along, has_branch, is_expensive, read_block
 from worker.schedules.ranges import analyzer_of, fold_conditions
@@ -39,15 +42,22 @@ def inline_blocks(schedule: s_tir.Schedule, is_traced: bool = False) -> s_tir.Sc
         is_traced: use only primitives that a trace can replay. Otherwise repeated loads are named and
             constant conditions folded, and what is returned is a new schedule.
     """
-    for name in block_names(schedule):
-        block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
-        if block is not None and _is_worth_inlining(schedule, block):
-            schedule = _into_consumers(schedule, block, name, is_traced)
-    schedule = schedule if is_traced else _mapped(schedule, fold_conditions)
+    schedule = _each_into_consumers(schedule, is_traced)
+    if not is_traced:
+        # What two blocks read is inlined once the first pass has merged the two.
+        schedule = _mapped(_each_into_consumers(schedule, is_traced), fold_conditions)
     for name in reversed(block_names(schedule)):
         block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
         if block is not None and not block.reduced:
             schedule = _into_producer(schedule, block, name, is_traced)
+    return schedule
+
+
+def _each_into_consumers(schedule: s_tir.Schedule, is_traced: bool) -> s_tir.Schedule:
+    for name in block_names(schedule):
+        block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
+        if block is not None and _is_worth_inlining(schedule, block):
+            schedule = _into_consumers(schedule, block, name, is_traced)
     return schedule
 
 
@@ -139,7 +149,19 @@ def _covers(producer: Block, consumer: Block) -> bool:
     """Whether a producer computes an element for each of its consumer's, which does not pad."""
     if any(branches_along(consumer, axis) for axis in consumer.spatial):
         return False
+    if any(_selects_one(region, consumer) for region in consumer.body.reads):
+        return False
     return prod(axis.extent for axis in producer.spatial) >= consumer.iterations
+
+
+def _selects_one(region: Any, consumer: Block) -> bool:
+    """Whether a block reads one of several places along a dimension: TVM would let the others store too."""
+    ones = {axis.var: tirx.IntImm(str(axis.var.ty.dtype), 0) for axis in consumer.axes if axis.extent == 1}
+    return any(
+        isinstance(Analyzer().simplify(nest.substitute(dimension.min, ones)), tirx.IntImm)
+        and not structural_equal(dimension.extent, size)
+        for dimension, size in zip(region.region, region.source.shape, strict=True)
+    )
 
 
 def _is_worth_inlining(schedule: s_tir.Schedule, block: Block) -> bool:

@@ -1,6 +1,7 @@
 """The supervisor's part in compilations and preflights: their order, their journal, and what they leave."""
 
 from functools import partial
+from math import inf
 
 from bessemer.contract.job import Compilation
 from bessemer.contract.problem import ErrorCode, Problem
@@ -17,6 +18,7 @@ from worker.supervisor.collect import collect, collect_left
 from worker.supervisor.ending import as_problem, conclude, refuse_early_end
 from worker.supervisor.hands import Hands
 from worker.supervisor.journal import CompilationJournal
+from worker.supervisor.remedies import with_remedy
 from worker.supervisor.retry import unless_lost
 from worker.supervisor.tracing import JobTrace, traced_job
 from worker.supervisor.workbench import SLOTS, Workbench
@@ -97,11 +99,15 @@ class CompilationTask(Undertaking):
             return damage
         logs = self._bench.store.logs
         journal = CompilationJournal(self._jobs, job.id, attempt, self._hands.begin, logs.write)
-        request = job.request.model_copy(update={"name": job.name})
-        work = CompileWork(request=request, measuring=self._bench.settings.measuring())
-        timeout_seconds = job.request.timeout_seconds
+        settings, timeout_seconds = self._bench.settings, job.request.timeout_seconds
+        work = CompileWork(
+            request=job.request.model_copy(update={"name": job.name}),
+            measuring=settings.measuring(),
+            seconds=min(timeout_seconds or inf, settings.limit_wall_seconds),
+        )
         ending = await self._bench.run(job.id, self._slot, folder, work, journal, timeout_seconds, trace)
-        return refuse_early_end(conclude(ending), job.request)
+        result = refuse_early_end(conclude(ending), job.request)
+        return with_remedy(result, job.request) if isinstance(result, Problem) else result
 
     def _write(self, attempt: int, folder: JobFolder, result: Message | Problem) -> Problem | None:
         """Write how the job ended, and return the problem, if there is one."""

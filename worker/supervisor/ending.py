@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
-from worker.messages import Compiled, Failed, Inspected, Invoked, Message
+from worker.messages import Compiled, Failed, Inspected, Invoked, Message, ProgressMade
 from worker.signals import signal_name
 from worker.supervisor.crash import crash_site
 from worker.supervisor.watch import Verdict
@@ -19,6 +19,8 @@ SIGNAL_CODES: dict[int, ErrorCode] = {
     signal.SIGKILL: ErrorCode.CHILD_KILLED,
 }
 """Signals by which the kernel says that a limit was reached, and that of whoever kills from outside."""
+
+OUT_OF_TIME = frozenset({ErrorCode.TIMEOUT, ErrorCode.LIMIT_WALL_CLOCK})
 
 LOG_TAIL_CHARACTERS = 400
 
@@ -34,6 +36,7 @@ class Ending:
         status: the exit status of the child.
         signal: the signal that ended the child; 0 where it left by itself.
         stage: the stage that ran last.
+        progress: how far that stage was, where it said so.
         log: what the job printed.
     """
 
@@ -44,6 +47,7 @@ class Ending:
     signal: int
     stage: Stage | None
     log: str
+    progress: ProgressMade | None = None
 
 
 def conclude(ending: Ending) -> Result | Problem:
@@ -52,7 +56,7 @@ def conclude(ending: Ending) -> Result | Problem:
     What the supervisor knows for itself comes before what the child said.
     """
     if ending.verdict is not None:
-        return _problem(ending, ending.verdict.code, ending.verdict.detail)
+        return _problem(ending, ending.verdict.code, _describe_verdict(ending.verdict, ending.progress))
     if ending.violation is not None:
         return _problem(ending, ErrorCode.CHILD_MISBEHAVED, ending.violation)
     if isinstance(ending.last, Failed):
@@ -82,6 +86,13 @@ def as_problem(result: Message | Problem) -> Problem:
 
 def _problem(ending: Ending, code: ErrorCode, detail: str) -> Problem:
     return make_problem(code, detail, stage=ending.stage)
+
+
+def _describe_verdict(verdict: Verdict, progress: ProgressMade | None) -> str:
+    if verdict.code not in OUT_OF_TIME or progress is None:
+        return verdict.detail
+    at = f": {progress.detail}" if progress.detail else ""
+    return f"{verdict.detail}; {progress.stage.value} was at {progress.done} of {progress.total}{at}"
 
 
 def _crash_code(number: int) -> ErrorCode:

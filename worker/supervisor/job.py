@@ -83,6 +83,7 @@ async def run_job(
             signal=exit_.signal,
             stage=journal.stage,
             log=await asyncio.to_thread(log_tail, folder.path),
+            progress=journal.latest,
         )
 
 

@@ -24,6 +24,11 @@ class Journal(Protocol):
         """The stage that was written last."""
         ...
 
+    @property
+    def latest(self) -> ProgressMade | None:
+        """How far that stage is, where it says so."""
+        ...
+
     def write(self, message: Message) -> None:
         """Write down what the child said.
 
@@ -45,6 +50,7 @@ class SilentJournal:
     """For inspections and probes: nobody follows them."""
 
     stage: Stage | None = None
+    latest: ProgressMade | None = None
 
     def write(self, message: Message) -> None:
         """Write nothing."""
@@ -92,6 +98,7 @@ class CompilationJournal:
         self._keep_tail = keep_tail
         self._tail = ""
         self.stage: Stage | None = None
+        self.latest: ProgressMade | None = None
         self._jobs = jobs
         self._job = (job_id, attempt)
         self._next_progress = 0.0
@@ -108,13 +115,14 @@ class CompilationJournal:
             case Confined(sandbox=sandbox):
                 self._record(partial(self._jobs.confined, *self._job, sandbox))
             case StageStarted(stage=stage):
-                self.stage = stage
+                self.stage, self.latest = stage, None
                 self._begin(self._job[0], stage)
                 self._record(partial(self._jobs.stage_started, *self._job, stage))
             case StageFinished(stage=stage, seconds=seconds):
                 taken = StageTime(stage=stage, seconds=seconds)
                 self._record(partial(self._jobs.stage_finished, *self._job, taken))
             case ProgressMade():
+                self.latest = message
                 self._progress(message)
             case _:
                 pass

@@ -63,7 +63,15 @@ async def _prepare(
     _announce(sandbox)
     if sandbox.mode is SandboxMode.REQUIRED and not sandbox.complete:
         raise SandboxIncompleteError(f"required layers do not hold: {', '.join(sandbox.lost)}")
-    return Presence(supervisor.worker_id, ready, sandbox, settings.cores, supervisor.hands, pulse)
+    return Presence(
+        id=supervisor.worker_id,
+        ready=ready,
+        sandbox=sandbox,
+        cores=settings.cores,
+        limit_seconds=settings.limit_wall_seconds,
+        hands=supervisor.hands,
+        pulse=pulse,
+    )
 
 
 async def _work(

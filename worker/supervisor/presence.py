@@ -31,6 +31,7 @@ class Presence:
     ready: Ready
     sandbox: SandboxStatus
     cores: int
+    limit_seconds: float
     hands: Hands
     pulse: Pulse
 
@@ -62,6 +63,7 @@ class Presence:
             processor=processor(),
             mcpu=self.ready.mcpu,
             cores=self.cores,
+            limit_seconds=self.limit_seconds,
             versions=self.ready.versions,
             sandbox=self.sandbox,
             running=self.hands.tasks(),

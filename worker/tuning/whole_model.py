@@ -12,7 +12,8 @@ import tvm
 
 from bessemer.contract.report import Schedules
 from worker.candidates.client import Library, LibraryCrashedError
-from worker.codegen.executable import build_library
+from worker.codegen.compiler import Compiler
+from worker.codegen.executable import build_in_shares
 from worker.measure.rounds import Rounds, alternate
 from worker.statistics import latency, round_ratios
 from worker.tuning.log import tuning_logger
@@ -34,10 +35,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Entrants:
-    """One model with the search's schedules and with the default ones."""
+    """One model with the search's schedules, with the default ones, and without any."""
 
     search: tvm.IRModule
     default: tvm.IRModule
+    plain: tvm.IRModule
     target: tvm.target.Target
     captured: Captured
     parameters: ParameterFile | None = None
@@ -57,8 +59,8 @@ def hold_contest(entrants: Entrants, workshop: Workshop, seconds: float) -> Verd
     Raises:
         JobError: ``build-failed``: one of them cannot be built.
     """
-    search = _build(entrants.search, entrants.target, workshop, Schedules.SEARCH)
-    default = _build(entrants.default, entrants.target, workshop, Schedules.DEFAULT)
+    search = _build(entrants.search, entrants, workshop, Schedules.SEARCH)
+    default = _build(entrants.default, entrants, workshop, Schedules.DEFAULT)
     try:
         rounds = _alternate(search, default, entrants, workshop, seconds)
     except EntrantCrashedError as crash:
@@ -97,10 +99,16 @@ class _Entrant:
         """See ``Side.rest``: a library rests while nobody asks it anything."""
 
 
-def _build(module: tvm.IRModule, target: tvm.target.Target, workshop: Workshop, name: Schedules) -> Path:
+def _build(module: tvm.IRModule, entrants: Entrants, workshop: Workshop, name: Schedules) -> Path:
     folder = workshop.scratch / "contest" / name.value
     library = folder / "model.so"
-    build_library(module, target, library, folder)
+    compiler = Compiler(
+        target=entrants.target,
+        objects=folder,
+        compile_many=workshop.candidates.compile_many,
+        left_seconds=workshop.left_seconds,
+    )
+    build_in_shares(module, entrants.plain, library, compiler)
     return library
 
 

@@ -105,7 +105,9 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
         ready = runner.run(zygote.ensure_running())
         rig = Rig(store, place, zygote, runner, folder)
         sandbox = SandboxStatus(mode=SandboxMode.REQUIRED, layers=())
-        present = Presence(rig.supervisor().worker_id, ready, sandbox, 2, Hands(), Pulse(WAIT_SECONDS))
+        present = Presence(
+            rig.supervisor().worker_id, ready, sandbox, 2, WAIT_SECONDS, Hands(), Pulse(WAIT_SECONDS)
+        )
         present.beat(store.workers)
         try:
             yield rig

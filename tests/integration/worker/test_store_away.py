@@ -115,7 +115,7 @@ async def test_a_heartbeat_that_nobody_hears_is_not_the_last(
     able = Capability(architecture="x86_64", foreign=(), processors={}, lacking=())
     ready = Ready(seconds=1, mcpu="generic", versions={}, capability=able)
     pulse = Pulse(lease_seconds=1)
-    presence = Presence("lonely", ready, sandbox, 1, Hands(), pulse)
+    presence = Presence("lonely", ready, sandbox, 1, 60.0, Hands(), pulse)
     beating = asyncio.create_task(presence.keep(Workers(failing), lease_seconds=1))
     await asyncio.to_thread(wait_until, lambda: len(caplog.messages) > 1 or beating.done())
     assert not beating.done()
