@@ -9,6 +9,7 @@ FILES_AT_ONCE ?= 2
 KILLS ?= 200
 SEED ?= 1
 RUNS ?= 20
+GRAPHS ?= 1000
 DATABASE ?= sqlite
 PARTS ?= e2e integration stages contract unit
 
@@ -66,10 +67,13 @@ bench-architectures: $(SURVEY) ## take public architectures to verified librarie
 $(SURVEY): pyproject.toml $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[survey]' && touch $@
 
+bench-compile-time: setup ## compile and verify GRAPHS=1000 random graphs and print the slowest; SEED=1
+	@$(BIN)/python -W ignore -m benchmarks.compile_time --graphs $(GRAPHS) --seed $(SEED)
+
 soak: setup ## kill every kind of process while jobs run; KILLS=200 SEED=1 DATABASE=postgresql
 	@KILLS="$(KILLS)" SEED="$(SEED)" DATABASE="$(DATABASE)" $(BIN)/python -m benchmarks.soak
 
 docs: setup ## rewrite the generated parts of docs/ from the code
 	@$(BIN)/python -m docs
 
-.PHONY: help setup demo serve test flakes test-containers lint format bench bench-models bench-service bench-architectures soak docs
+.PHONY: help setup demo serve test flakes test-containers lint format bench bench-models bench-service bench-architectures bench-compile-time soak docs
