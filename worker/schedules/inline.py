@@ -27,8 +27,8 @@ from worker.schedules.blocks import Block, block_names, branches_along, has_bran
 from worker.schedules.ranges import analyzer_of, fold_conditions
 from worker.schedules.repeated_loads import count_elements_read, count_nodes, name_repeated_loads
 
-_FEW_NODES = 8
-"""The length of an expression that is not worth a name: a copy, the sum of two."""
+_FEW_NODES = 32
+"""The length of an expression that is not worth a name; families recognize a mean or a bias by its form."""
 
 _MOST_REPEATED_NODES = 256
 """How many nodes inlining a block may add to a consumer beyond one copy of its expression."""
@@ -92,7 +92,7 @@ def _ready_for_inlining(
     if len(stores) != 1:
         return schedule
     buffer, nodes = stores[0].buffer, count_nodes(stores[0].value)
-    if nodes <= _FEW_NODES and not is_expensive(producer):
+    if nodes <= _FEW_NODES:
         return schedule
     named = schedule if is_traced else _with_loads_named(schedule, buffer, consumer)
     read = sum(
