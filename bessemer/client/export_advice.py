@@ -6,6 +6,7 @@ from types import FrameType
 from typing import Any
 
 from bessemer.contract.packing import UNPACKED
+from bessemer.contract.quantization import FLOAT_MODEL, FLOAT_WEIGHTS
 
 __all__ = ["advice_on_export", "methods_but_forward"]
 
@@ -20,14 +21,6 @@ PACKED = "batch_sizes"
 FORWARD = "forward"
 MAX_NAMES = 5
 
-FLOAT_MODEL = (
-    "compile the float model that they were made from (`quantize_dynamic` returns a copy: what you gave it "
-    "is still float)"
-)
-FLOAT_WEIGHTS = (
-    "export it before you call `quantize_`, or first put `nn.Parameter(weight.dequantize())` in the place of "
-    "each quantized weight"
-)
 UNSCRIPTED = (
     "into which torch cannot look: put the modules that they were scripted from in their place, or script "
     "the whole model with `torch.jit.script`"
