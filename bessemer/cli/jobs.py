@@ -156,11 +156,11 @@ def delete(
 
 
 def _named(client: Client, name: str) -> Job | Model:
-    """What is to be deleted. A shortened id must be that of one compilation or of one model, not of both.
+    """The compilation or model to delete. A shortened id must match only one of them.
 
     Raises:
-        InvalidArgumentError: it is that of both.
-        ProblemError: it is that of neither, or of several.
+        InvalidArgumentError: it matches a compilation and a model.
+        ProblemError: it matches none, or several of a kind.
     """
     if is_digest(name):
         return client.model(name)

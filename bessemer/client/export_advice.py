@@ -1,4 +1,4 @@
-"""What to do about a model that ``torch.export`` is known not to take."""
+"""Advice on models that ``torch.export`` is known to refuse."""
 
 import traceback
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ FORWARD = "forward"
 MAX_NAMES = 5
 
 UNSCRIPTED = (
-    "into which torch cannot look: put the modules that they were scripted from in their place, or script "
+    "which torch cannot trace: replace them by the modules that they were scripted from, or script "
     "the whole model with `torch.jit.script`"
 )
 
 
 def advice_on_export(module: Any, error: BaseException) -> str | None:
-    """What in the module stands in the way, and what to do; None where nothing known does.
+    """The obstacle in the module and its remedy; None if no obstacle is known.
 
     Args:
         module: of torch, in whose export the error was raised.
