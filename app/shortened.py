@@ -1,4 +1,4 @@
-"""Ids in addresses: whole, or shortened to their first characters where these are enough."""
+"""Ids in addresses: whole, or shortened to first characters that only one id has."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -18,16 +18,16 @@ def look_up(
     get: Callable[[str], Found | None],
     starting: Callable[[str, int], tuple[str, ...]],
 ) -> Found | None:
-    """What has this id, or the only one with an id that starts so; None if there is none.
+    """Find something by its id, or by a prefix that only its id has; None if no id starts with it.
 
     Args:
         kind: what the ids are of, such as ``compilation``.
         given: an id, or its first characters.
         get: finds one by its whole id.
-        starting: the ids that start with a text, at most so many.
+        starting: lists the ids that start with a text, up to a number.
 
     Raises:
-        RefusalError: 409, several ids start so.
+        RefusalError: 409, several ids start with it.
     """
     found = get(given)
     if found is not None:
@@ -41,5 +41,5 @@ def look_up(
 
 
 def hint(given: str) -> str:
-    """What to add where nothing has this id."""
+    """A sentence on short ids, for the answer that no id matches."""
     return f" A shortened id has at least {MIN_PREFIX} characters." if len(given) < MIN_PREFIX else ""

@@ -106,7 +106,7 @@ def _require_model(service: Service, job: Compilation) -> None:
 
 def _require_admissible(service: Service, request: CompilationRequest) -> None:
     problem = refusal(request, service.store.models.get(request.model))
-    if problem is None and request.tune.seconds is not None:
+    if problem is None and request.tune.seconds is not None and request.searches:
         workers = service.store.workers.live(service.settings.worker_liveness_seconds)
         problem = time_refusal(request.tune.seconds, workers)
     if problem is not None:

@@ -51,7 +51,7 @@ class Expected:
         """Run the library of a job on the inputs, and compare its outputs.
 
         Returns:
-            How far they lie from those expected; or, of a base, why they were not compared.
+            The change; or, for a base, why the outputs were not compared.
         """
         try:
             return self._compare(job), ()

@@ -23,7 +23,7 @@ from bessemer.cli.output import (
     tell,
 )
 from bessemer.cli.submitting import submitted
-from bessemer.cli.waiting import NotTakenError, Patience
+from bessemer.cli.waiting import NotTakenError, QueueLimit
 from bessemer.client import Client, Job
 from bessemer.contract.job import JobState
 from bessemer.contract.options import Baseline
@@ -235,15 +235,15 @@ class Base:
 
 
 def _wait(job: Job, queue_timeout: float | None) -> None:
-    """Wait for the end of a job, and cancel it where that never comes.
+    """Wait until a job ends, and cancel it if no worker takes it.
 
     Raises:
         NotTakenError: no worker took it.
-        KeyboardInterrupt: the gate was interrupted; its notes say how far the job was.
+        KeyboardInterrupt: the gate was interrupted; its notes name the stage that ran.
     """
     try:
         with cancelled_if_interrupted(job.id, job.cancel):
-            watch(job, results, Patience(queue_timeout).check)
+            watch(job, results, QueueLimit(queue_timeout).check)
     except NotTakenError:
         ask_to_cancel(job.id, job.cancel)
         raise

@@ -25,7 +25,7 @@ from bessemer.cli.output import (
 )
 from bessemer.cli.views import compilation_lines
 from bessemer.client import Client, Job
-from bessemer.contract.base import is_digest_prefix
+from bessemer.contract.base import is_digest, is_digest_prefix
 from bessemer.contract.job import Compilation, CompilationPage, JobState
 from bessemer.contract.labels import shown_labels
 from bessemer.contract.model import Model
@@ -156,15 +156,15 @@ def delete(
 
 
 def _named(client: Client, name: str) -> Job | Model:
-    """What is to be deleted. A shortened id must be that of one compilation or of one model, not of both.
+    """The compilation or model to delete. A shortened id must match only one of them.
 
     Raises:
-        InvalidArgumentError: it is that of both.
-        ProblemError: it is that of neither, or of several.
+        InvalidArgumentError: it matches a compilation and a model.
+        ProblemError: it matches none, or several of a kind.
     """
+    if is_digest(name):
+        return client.model(name)
     model = _unless_missing(client.model, name) if is_digest_prefix(name) else None
-    if model is not None and model.digest == name:
-        return model
     if model is None:
         return client.job(name)
     job = _unless_missing(client.job, name)

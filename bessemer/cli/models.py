@@ -92,7 +92,13 @@ def _target_lines(targets: TargetList, workers: WorkerList) -> Iterator[str]:
     yield from ("", "Any of LLVM's names of x86-64 processors is a target, too:")
     for level, names in targets.processors.items():
         shown = ", ".join(name for name in names if "_" not in name)
-        yield from textwrap.wrap(shown, WIDTH, initial_indent=f"{level:<11}", subsequent_indent=" " * 11)
+        yield from textwrap.wrap(
+            shown,
+            WIDTH,
+            initial_indent=f"{level:<11}",
+            subsequent_indent=" " * 11,
+            break_on_hyphens=False,
+        )
     yield from ("", PLANNED)
 
 

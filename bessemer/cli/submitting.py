@@ -49,12 +49,12 @@ def uploaded_model(client: Client, digest: str) -> Model:
     """An uploaded model, by its digest or the start of it.
 
     Raises:
-        InvalidArgumentError: there is no such model, and the text could have been a file's name.
+        InvalidArgumentError: no model has this digest, and the text may be the name of a missing file.
     """
     try:
         return client.model(digest)
     except NotFoundError as error:
         if is_digest(digest):
             raise
-        detail = f"there is no file '{digest}', and no uploaded model has a digest that starts so"
+        detail = f"there is no file '{digest}', and no uploaded model has a digest that starts with it"
         raise InvalidArgumentError(detail) from error

@@ -1,4 +1,4 @@
-"""Says why nothing happens, and how long to put up with it."""
+"""Reports what a job waits for, and limits how long it may wait for a worker."""
 
 import time
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from bessemer.client import Client
 from bessemer.contract.queue import QueuePlace
 from bessemer.errors import BessemerError
 
-__all__ = ["NotTakenError", "Patience", "tell_missing_worker"]
+__all__ = ["NotTakenError", "QueueLimit", "tell_missing_worker"]
 
 
 class NotTakenError(BessemerError):
@@ -18,12 +18,12 @@ class NotTakenError(BessemerError):
 
 
 @dataclass(frozen=True)
-class Patience:
+class QueueLimit:
     """How long a compilation may wait for a worker.
 
     Attributes:
-        seconds: for any worker to take it. None waits for a busy worker without end, and not at all for a
-            worker that does not exist.
+        seconds: how long any worker may take to accept it. With None it waits for a busy worker without
+            limit, and fails at once if no live worker can take it.
         began: by the monotonic clock.
     """
 

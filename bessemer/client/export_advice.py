@@ -1,4 +1,4 @@
-"""What to do about a model that ``torch.export`` is known not to take."""
+"""Advice on models that ``torch.export`` is known to refuse."""
 
 import traceback
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from types import FrameType
 from typing import Any
 
 from bessemer.contract.packing import UNPACKED
+from bessemer.contract.quantization import FLOAT_MODEL, FLOAT_WEIGHTS
 
 __all__ = ["advice_on_export", "methods_but_forward"]
 
@@ -20,22 +21,14 @@ PACKED = "batch_sizes"
 FORWARD = "forward"
 MAX_NAMES = 5
 
-FLOAT_MODEL = (
-    "compile the float model that they were made from (`quantize_dynamic` returns a copy: what you gave it "
-    "is still float)"
-)
-FLOAT_WEIGHTS = (
-    "export it before you call `quantize_`, or first put `nn.Parameter(weight.dequantize())` in the place of "
-    "each quantized weight"
-)
 UNSCRIPTED = (
-    "into which torch cannot look: put the modules that they were scripted from in their place, or script "
+    "which torch cannot trace: replace them by the modules that they were scripted from, or script "
     "the whole model with `torch.jit.script`"
 )
 
 
 def advice_on_export(module: Any, error: BaseException) -> str | None:
-    """What in the module stands in the way, and what to do; None where nothing known does.
+    """The obstacle in the module and its remedy; None if no obstacle is known.
 
     Args:
         module: of torch, in whose export the error was raised.

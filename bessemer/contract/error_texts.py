@@ -249,12 +249,12 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.LIMIT_WALL_CLOCK: ErrorText(
         422,
         "The job ran longer than this worker allows",
-        "Give the stage that is named less to do, or raise BESSEMER_LIMIT_WALL_SECONDS on the worker.",
+        "Reduce the work of the stage in `stage`, or raise BESSEMER_LIMIT_WALL_SECONDS on the worker.",
     ),
     ErrorCode.TIMEOUT: ErrorText(
         422,
         "The job ran longer than its request allows",
-        "See whether the model ends in torch; give the stage that is named less to do, or allow more time "
+        "Check that the model ends in torch; reduce the work of the stage in `stage`, or allow more time "
         "with `timeout_seconds`.",
     ),
     ErrorCode.CHILD_CRASHED: ErrorText(

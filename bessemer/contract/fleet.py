@@ -1,4 +1,4 @@
-"""Which live workers take a compilation, and what they lack where none does."""
+"""Which live workers can take a compilation, and what they lack if none can."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -17,7 +17,7 @@ def takers_of(needs: Needs | None, queue: QueueName, workers: Iterable[Worker]) 
 
 
 def missing(needs: Needs | None, queue: QueueName, workers: Sequence[Worker]) -> str | None:
-    """What is missing before a job can be taken; None where nothing is."""
+    """What keeps live workers from taking a job; None if one can."""
     if not workers:
         return A_LIVE_WORKER
     lacking = {
@@ -27,11 +27,11 @@ def missing(needs: Needs | None, queue: QueueName, workers: Sequence[Worker]) ->
     }
     if any(not each for each in lacking.values()):
         return None
-    return f"a worker whose processor runs code for {needs}: {_told_together(lacking)}"
+    return f"a worker whose processor runs code for {needs}: {_grouped(lacking)}"
 
 
-def _told_together(lacking: Mapping[str, Sequence[str]]) -> str:
-    """What each worker lacks, those that lack the same in one breath."""
+def _grouped(lacking: Mapping[str, Sequence[str]]) -> str:
+    """What each worker lacks; workers that lack the same share one clause."""
     names: dict[tuple[str, ...], list[str]] = {}
     for name, instructions in lacking.items():
         names.setdefault(tuple(instructions), []).append(name)

@@ -113,9 +113,7 @@ class Figures(Document):
     """The most important figures."""
 
     latency: Latency = Field(description="Of the library, on the reference inputs.")
-    unsteady: str = Field(
-        default="", description="Why the latency is not to be relied on; empty where it was steady."
-    )
+    unsteady: str = Field(default="", description="Why the latency is unreliable; empty where it was steady.")
     baselines: tuple[BaselineResult, ...] = Field(description="What it was timed beside, as requested.")
     library_bytes: int = Field(description="Of `model.so`; runtime and separate parameters come on top.")
     peak_memory_bytes: int = Field(description="The most that loading and running it adds to a process.")

@@ -109,7 +109,7 @@ class BaselineResult(Document):
     )
     unsteady: str = Field(
         default="",
-        description="Why the ratio is not to be relied on: the baseline or the library stalled, or took more "
+        description="Why the ratio is unreliable: the baseline or the library stalled, or took more "
         "than 1.5 times as long at one look as at another. Empty where it was steady.",
     )
 
@@ -150,7 +150,7 @@ class BenchmarkResult(Document):
     latency: Latency = Field(description="Of the library, on the reference inputs.")
     unsteady: str = Field(
         default="",
-        description="Why the latency is not to be relied on: the library stalled, or took more than 1.5 "
+        description="Why the latency is unreliable: the library stalled, or took more than 1.5 "
         "times as long at one look as at another. Empty where it was steady.",
     )
     threads: int = Field(description="The target's cores, or as many of them as the worker had.")
@@ -288,7 +288,7 @@ class FunctionSplit(Document):
     """One function that `build` compiled in parts, because it took too long as a whole."""
 
     name: str = Field(description="The function's; the library has its parts instead.")
-    seconds: float = Field(description="Of processor time that it was given.")
+    seconds: float = Field(description="The processor time that it was allowed.")
     parts: tuple[str, ...] = Field(description="The functions called instead, in the order of their calls.")
     places: tuple[SourcePlace, ...] = Field(
         default=(), description="Where in the user's model it comes from, as far as that is known."

@@ -159,3 +159,8 @@ class CompilationRequest(Document):
     def makes_bundle(self) -> bool:
         """Whether all stages are to run."""
         return self.stop_after in (None, Stage.PACKAGE)
+
+    @property
+    def searches(self) -> bool:
+        """Whether a search for schedules is to run."""
+        return self.tune.trials > 0 and (self.stop_after is None or self.stop_after.includes(Stage.TUNE))

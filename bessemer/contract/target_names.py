@@ -1,4 +1,4 @@
-"""What a target may be called, and the answer where Bessemer does not compile for what a name stands for."""
+"""The names of targets, and the errors for targets that Bessemer does not compile for."""
 
 import re
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ UNSUPPORTED = "target_unsupported"
 """The type of pydantic's error for a target that Bessemer knows but does not compile for."""
 
 SUPPORTED = (
-    "Supported are x86-64 processors on Linux: `host`, a preset, or any of LLVM's names, such as "
+    "Bessemer supports x86-64 processors on Linux: `host`, a preset, or any of LLVM's names, such as "
     "`skylake-avx512`; `bessemer targets` lists them."
 )
-PLANNED = "Planned are Arm and RISC-V processors, then NVIDIA GPUs (CUDA)."
+PLANNED = "Arm and RISC-V processors are planned, then NVIDIA GPUs (CUDA)."
 SHOWN_CHARACTERS = 100
 TVM_OPTION = re.compile(r"(?:^|\s)-(\w+)[= ]\s*(\S+)")
 
@@ -87,7 +87,7 @@ def _refusal(name: str) -> Exception:
 
 
 def _shown(name: str) -> str:
-    """A part of a name that can be written as UTF-8."""
+    """The start of a name, as text that can be written as UTF-8."""
     return name[:SHOWN_CHARACTERS].encode("utf-8", "replace").decode()
 
 
@@ -99,7 +99,7 @@ def _near(name: str) -> str:
 
 
 def _of_tvm(text: str) -> Exception:
-    """What to write in place of TVM's words for a target."""
+    """The error for TVM's form of a target: it says what to write instead."""
     options: dict[str, str] = dict(TVM_OPTION.findall(text))
     kind, name = text.split()[0], options.get("mcpu", options.get("arch", ""))
     parts: tuple[str, ...] = (kind, options.get("mtriple", ""), name)

@@ -52,12 +52,12 @@ class Array:
 
     def header(self) -> "Header":
         """Read the dtype and the shape."""
-        with self.archive.open(self.member) as file:
+        with _opened(self.archive, self.member) as file:
             return _read_header(file, self.member)
 
     def chunks(self) -> Iterator[tuple[float, ...]]:
         """Read the elements in C order."""
-        with self.archive.open(self.member) as file:
+        with _opened(self.archive, self.member) as file:
             header = _read_header(file, self.member)
             left = prod(header.shape)
             while left > 0:
@@ -99,11 +99,10 @@ def reading(path: Path) -> Iterator[zipfile.ZipFile]:
     Raises:
         ArraysError: the file cannot be read.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            yield archive
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise ArraysError(f"{path} cannot be read as an .npz file: {error}") from error
+    with _naming(path):
+        archive = zipfile.ZipFile(path)
+    with archive:
+        yield archive
 
 
 def arrays_of(archive: zipfile.ZipFile, folder: str) -> dict[str, Array]:
@@ -124,8 +123,26 @@ def copy_arrays(source: Path, folder: str, target: Path) -> None:
         if not found:
             raise ArraysError(f"{source} has no array whose name starts with '{folder}'")
         for name, array in found.items():
-            with archive.open(array.member) as old, copy.open(f"{name}.npy", "w", force_zip64=True) as new:
+            with (
+                _opened(archive, array.member) as old,
+                copy.open(f"{name}.npy", "w", force_zip64=True) as new,
+            ):
                 shutil.copyfileobj(old, new)
+
+
+@contextmanager
+def _opened(archive: zipfile.ZipFile, member: str) -> Iterator[IO[bytes]]:
+    with _naming(archive.filename), archive.open(member) as file:
+        yield file
+
+
+@contextmanager
+def _naming(path: object) -> Iterator[None]:
+    """Name the archive in which an error occurs: a comparison reads two at once."""
+    try:
+        yield
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise ArraysError(f"{path} cannot be read as an .npz file: {error}") from error
 
 
 def _read_header(file: IO[bytes], member: str) -> Header:

@@ -63,9 +63,8 @@ def _float_change(name: str, expected: Array, found: Array) -> OutputChange:
     for before, now in zip(expected.chunks(), found.chunks(), strict=True):
         difference = max(difference, _largest_difference(before, now))
         scale = max(scale, max(map(abs, filter(isfinite, before)), default=0.0))
-    percent = 100.0 * difference / scale if scale else inf if difference else 0.0
     detail = f"output '{name}' differs by up to {difference:.3g}; its largest value was {scale:.3g}"
-    return OutputChange(percent, detail)
+    return OutputChange(_percent(difference, scale), detail)
 
 
 def _exact_change(name: str, expected: Array, found: Array) -> OutputChange:
@@ -75,6 +74,12 @@ def _exact_change(name: str, expected: Array, found: Array) -> OutputChange:
         count += sum(map(ne, before, now))
     percent = 100.0 * count / total if total else 0.0
     return OutputChange(percent, f"output '{name}' differs in {count} of {total} elements")
+
+
+def _percent(difference: float, scale: float) -> float:
+    if difference == 0.0:
+        return 0.0
+    return 100.0 * difference / scale if scale else inf
 
 
 def _largest_difference(before: tuple[float, ...], now: tuple[float, ...]) -> float:

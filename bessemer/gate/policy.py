@@ -328,15 +328,23 @@ def _latency(report: Report, now: BenchmarkResult, previous: Report | None, boun
     else:
         most = WARN_PERCENT if bounds.regress_percent is None else bounds.regress_percent
         p50_before = before.latency.p50_ms
-        doubt = _fastest_doubt(now.latency, before.latency, most) or _machine_doubt(report, previous)
-    is_doubtful = bounds.latency_ms is not None and now.latency.min_ms <= bounds.latency_ms
+        doubt = (
+            _unsteady_doubt(now, before)
+            or _fastest_doubt(now.latency, before.latency, most)
+            or _machine_doubt(report, previous)
+        )
+    is_met_once = bounds.latency_ms is not None and now.latency.min_ms <= bounds.latency_ms
     return Measure(
         "latency p50",
         _milliseconds,
         now.latency.p50_ms,
         p50_before,
         _growth(now.latency.p50_ms, p50_before),
-        Bound("--max-latency-ms", bounds.latency_ms, _fastest(now.latency) if is_doubtful else ""),
+        Bound(
+            "--max-latency-ms",
+            bounds.latency_ms,
+            _unsteady_doubt(now) or (_fastest(now.latency) if is_met_once else ""),
+        ),
         Bound(REGRESS, bounds.regress_percent, doubt),
         Verdict.SLOWER,
     )
@@ -380,6 +388,15 @@ def _ratio_doubt(now: BaselineResult, before: BaselineResult | None) -> str:
     return ""
 
 
+def _unsteady_doubt(now: BenchmarkResult, before: BenchmarkResult | None = None) -> str:
+    """Why slower runs prove nothing: the benchmark found the library's own latency unsteady."""
+    if now.unsteady:
+        return f"; but {now.unsteady}: measure again when the worker is idle"
+    if before is not None and before.unsteady:
+        return f"; but in the base's report, {before.unsteady}: compare with a report from an idle worker"
+    return ""
+
+
 def _fastest_doubt(now: Latency, before: Latency, most_percent: float) -> str:
     """Why slower runs prove nothing: the fastest did not slow down, so other work slowed the rest."""
     growth = _growth(now.min_ms, before.min_ms)
@@ -388,7 +405,7 @@ def _fastest_doubt(now: Latency, before: Latency, most_percent: float) -> str:
 
 def _fastest(latency: Latency) -> str:
     return (
-        f"; but its fastest run took {_milliseconds(latency.min_ms)}: measure again when the worker is quiet"
+        f"; but its fastest run took {_milliseconds(latency.min_ms)}: measure again when the worker is idle"
     )
 
 

@@ -94,7 +94,7 @@ class Invocations:
         return None if row is None else _to_invocation(row)
 
     def starting(self, compilation: JobId, prefix: str, limit: int) -> tuple[JobId, ...]:
-        """The ids of a compilation's invocations that start so, in order, at most ``limit``."""
+        """The ids of a compilation's invocations that start with ``prefix``, in order, at most ``limit``."""
         named = sa.and_(INVOCATIONS.c.compilation == compilation, starts_with(INVOCATIONS.c.id, prefix))
         query = sa.select(INVOCATIONS.c.id).where(named).order_by(INVOCATIONS.c.id).limit(limit)
         with self._database.read() as connection:

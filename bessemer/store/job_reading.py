@@ -40,7 +40,7 @@ class JobReader:
         return None if row is None else to_compilation(row)
 
     def starting(self, prefix: str, limit: int) -> tuple[JobId, ...]:
-        """The ids that start so, in order, at most ``limit``."""
+        """The ids that start with ``prefix``, in order, at most ``limit``."""
         query = sa.select(JOBS.c.id).where(starts_with(JOBS.c.id, prefix)).order_by(JOBS.c.id).limit(limit)
         with self._database.read() as connection:
             return tuple(connection.execute(query).scalars())

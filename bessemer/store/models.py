@@ -83,7 +83,7 @@ class Models:
             return connection.execute(statement).rowcount == 1
 
     def starting(self, prefix: str, limit: int, tenant: str = DEFAULT_TENANT) -> tuple[Digest, ...]:
-        """The digests that start so, in order, at most ``limit``."""
+        """The digests that start with ``prefix``, in order, at most ``limit``."""
         named = sa.and_(MODELS.c.tenant == tenant, starts_with(MODELS.c.digest, prefix))
         query = sa.select(MODELS.c.digest).where(named).order_by(MODELS.c.digest).limit(limit)
         with self._database.read() as connection:

@@ -1,4 +1,4 @@
-"""Ids that are shortened to their first characters."""
+"""Looking up ids by their first characters."""
 
 import sqlalchemy as sa
 
@@ -6,7 +6,7 @@ LONGEST = 64
 
 
 def starts_with(column: sa.Column[str], prefix: str) -> sa.ColumnElement[bool]:
-    """Whether an id is this one or begins so; the bounds let the database use the column's index."""
+    """Whether an id starts with a prefix; the bounds let the database use the column's index."""
     if len(prefix) >= LONGEST:
         return column == prefix
     highest = prefix.ljust(LONGEST, "z")

@@ -17,11 +17,11 @@ from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import LINUX_X86_64, PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
 from worker.formats.outputs import flatten_outputs
-from worker.pipeline.arrays import as_array
 from worker.pipeline.optimize import optimize
 from worker.pipeline.translate import translate
 from worker.pipeline.types import Captured, Optimized, Tuned, Upload, Workshop
 from worker.targets import host_mcpu
+from worker.tensors import as_array
 
 CORES = 2
 TARGET = ResolvedTarget(

@@ -21,11 +21,11 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.target import ExplicitTarget, resolve_target
 from worker.capabilities import capability
 from worker.errors import JobError
-from worker.pipeline.arrays import as_array
 from worker.pipeline.build import build, imported_functions
 from worker.pipeline.types import Captured, Workshop
 from worker.pipeline.verify import verify
 from worker.targets import missing_features
+from worker.tensors import as_array
 
 
 @cache

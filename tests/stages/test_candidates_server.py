@@ -27,7 +27,7 @@ from worker.candidates.requests import (
     CompileBatch,
     CompileFunctions,
     CompileOutcome,
-    Compiling,
+    CompileProgress,
     Evaluation,
     MeasureBatch,
     MeasureCandidate,
@@ -315,7 +315,7 @@ def compiled(path: Path, seconds: float) -> CompileFunctions:
 def test_a_function_that_takes_too_long_is_ended_and_the_others_are_compiled(
     server: CandidateClient, tmp_path: Path
 ) -> None:
-    told: list[Compiling] = []
+    told: list[CompileProgress] = []
     seconds = {"first": 60.0, "late": 0.0001, "last": 60.0}
     functions = tuple(compiled(tmp_path / f"{name}.o", given) for name, given in seconds.items())
     outcomes = server.compile_many(CompileBatch(functions, workers=1), told.append)

@@ -18,6 +18,7 @@ def a_report(
     memory_bytes: int = 48_000_000,
     processor: str = "AMD EPYC 9R14",
     matmuls: int = 0,
+    ours_unsteady: str = "",
 ) -> Report:
     """A report with these figures; without a ratio, one without torch eager.
 
@@ -29,6 +30,7 @@ def a_report(
     runs = latency(p50_ms)
     result = BenchmarkResult(
         latency=runs.model_copy(update={"min_ms": runs.min_ms if min_ms is None else min_ms}),
+        unsteady=ours_unsteady,
         threads=cores,
         library_bytes=library_bytes,
         peak_memory_bytes=memory_bytes,

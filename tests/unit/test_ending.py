@@ -32,15 +32,16 @@ def ending(
 
 
 @pytest.mark.parametrize(
-    ("code", "detail"),
+    ("code", "total", "detail"),
     [
-        (ErrorCode.TIMEOUT, "60.1 s of 60.0 s; build was at 6 of 7: fused_add"),
-        (ErrorCode.LIMIT_WALL_CLOCK, "60.1 s of 60.0 s; build was at 6 of 7: fused_add"),
-        (ErrorCode.LIMIT_MEMORY, "60.1 s of 60.0 s"),
+        (ErrorCode.TIMEOUT, 7, "60.1 s of 60.0 s; build was at 6 of 7: fused_add"),
+        (ErrorCode.LIMIT_WALL_CLOCK, 7, "60.1 s of 60.0 s; build was at 6 of 7: fused_add"),
+        (ErrorCode.LIMIT_WALL_CLOCK, 0, "60.1 s of 60.0 s; build was at 6: fused_add"),
+        (ErrorCode.LIMIT_MEMORY, 7, "60.1 s of 60.0 s"),
     ],
 )
-def test_a_job_that_ran_out_of_time_says_what_it_was_at(code: ErrorCode, detail: str) -> None:
-    progress = ProgressMade(stage=Stage.BUILD, done=6, total=7, detail="fused_add")
+def test_a_job_that_ran_out_of_time_says_what_it_was_at(code: ErrorCode, total: int, detail: str) -> None:
+    progress = ProgressMade(stage=Stage.BUILD, done=6, total=total, detail="fused_add")
     given = replace(ending(verdict=Verdict(code, "60.1 s of 60.0 s")), progress=progress)
     problem = conclude(given)
     assert isinstance(problem, Problem)

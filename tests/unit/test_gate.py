@@ -52,6 +52,9 @@ def outcome(report: Report | None, previous: Report | None = None, **bounds: flo
         (a_report(p50_ms=2.1), None, {"latency_ms": 2.1}, Verdict.PASSED),
         (a_report(p50_ms=2.2), None, {"latency_ms": 2.0}, Verdict.SLOWER),
         (a_report(p50_ms=2.2, min_ms=1.9), None, {"latency_ms": 2.0}, Verdict.UNSTEADY),
+        (a_report(p50_ms=2.2, ours_unsteady="it stalled"), None, {"latency_ms": 2.0}, Verdict.UNSTEADY),
+        (a_report(p50_ms=2.0, ours_unsteady="it stalled"), None, {"latency_ms": 2.0}, Verdict.PASSED),
+        (FOUR_TIMES, a_report(ours_unsteady="it stalled"), {"regress_percent": 10}, Verdict.UNSTEADY),
         (a_report(memory_bytes=900), None, {"memory_bytes": 900}, Verdict.PASSED),
         (a_report(memory_bytes=901), None, {"memory_bytes": 900}, Verdict.LARGER),
         (a_report(memory_bytes=122_000_000), BEFORE, {"regress_percent": 10}, Verdict.LARGER),
@@ -100,7 +103,7 @@ def test_a_summary_is_titled_by_name_and_has_the_labels() -> None:
         (
             a_report(p50_ms=8, min_ms=2.0, matmuls=4),
             BEFORE,
-            "but its fastest run took 2 ms: measure again when the worker is quiet",
+            "but its fastest run took 2 ms: measure again when the worker is idle",
         ),
         (
             a_report(p50_ms=8),

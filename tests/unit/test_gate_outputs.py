@@ -125,3 +125,13 @@ def test_the_inputs_of_a_reference_become_a_file_of_their_own(tmp_path: Path) ->
     with np.load(tmp_path / "inputs.npz") as inputs:
         assert inputs.files == ["x.1"]
         np.testing.assert_array_equal(inputs["x.1"], FLOATS)
+
+
+@pytest.mark.parametrize("damaged", [0, 1], ids=["reference", "outputs"])
+def test_the_damaged_one_of_two_files_is_named(tmp_path: Path, damaged: int) -> None:
+    files = saved(tmp_path, {"y": LONG}, {"y": LONG})
+    content = bytearray(files[damaged].read_bytes())
+    content[len(content) // 2] ^= 1
+    files[damaged].write_bytes(content)
+    with pytest.raises(ArraysError, match=files[damaged].name):
+        compare_outputs(*files)

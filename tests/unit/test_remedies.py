@@ -29,7 +29,7 @@ def test_no_stage_is_advised_to_drop_trials_that_were_not_asked_for(code: ErrorC
         (Stage.TUNE, {}, "graph smaller"),
         (Stage.TUNE, {"trials": 64}, "`tune.seconds`"),
         (Stage.TUNE, {"trials": 64, "seconds": 50.0}, "fewer `tune.trials` or `tune.seconds`"),
-        (Stage.BUILD, {"trials": 64}, "the function smaller"),
+        (Stage.BUILD, {"trials": 64}, "`detail` names smaller"),
         (Stage.VERIFY, {}, "smaller inputs"),
         (Stage.BENCHMARK, {}, "`benchmark.seconds`"),
         (Stage.PACKAGE, {}, "disk"),

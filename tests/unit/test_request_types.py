@@ -51,3 +51,20 @@ def test_a_whole_number_is_a_number() -> None:
         {"model": "0" * 64, "target": "host", "timeout_seconds": 60, "verify": {"relative": 0}}
     )
     assert (request.timeout_seconds, request.verify.relative) == (60.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "searches"),
+    [
+        ({}, False),
+        ({"tune": {"seconds": 9}}, True),
+        ({"tune": {"seconds": 9, "trials": 0}}, False),
+        ({"tune": {"seconds": 9}, "stop_after": "translate"}, False),
+        ({"tune": {"trials": 9}, "stop_after": "tune"}, True),
+    ],
+)
+def test_a_request_searches_if_it_grants_trials_and_reaches_tune(
+    fields: dict[str, Any], searches: bool
+) -> None:
+    request = CompilationRequest.model_validate({"model": "0" * 64, "target": "host", **fields})
+    assert request.searches is searches

@@ -26,7 +26,7 @@ from worker.candidates.requests import (
     CloseLibrary,
     CompileBatch,
     CompileOutcome,
-    Compiling,
+    CompileProgress,
     Crashed,
     MeasureBatch,
     MeasureOutcome,
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
     Arrays = tuple[np.ndarray, ...]
 
-_PULSE_SECONDS = 1.0
-"""How often a batch that is being compiled is heard of, although nothing happens."""
+_HEARTBEAT_SECONDS = 1.0
+"""How often the progress of a batch is reported, even if it has not changed."""
 
 
 class LibraryCrashedError(Exception):
@@ -126,7 +126,7 @@ class Candidates(Protocol):
 
         Raises:
             LibraryCrashedError: the model could not be loaded, or not in time.
-            JobError: ``child-killed``: somebody ended the process by SIGKILL.
+            JobError: ``child-killed``: another process sent SIGKILL.
         """
         ...
 
@@ -135,13 +135,13 @@ class Candidates(Protocol):
         ...
 
     def compile_many(
-        self, batch: CompileBatch, told: Callable[[Compiling], None]
+        self, batch: CompileBatch, on_progress: Callable[[CompileProgress], None]
     ) -> tuple[CompileOutcome, ...]:
         """Compile groups of functions, several at once; one that fails is an outcome, never an exception.
 
         Args:
             batch: the groups.
-            told: how far the batch is, whenever that changes and about once a second.
+            on_progress: called with the batch's progress, whenever it changes and about once a second.
         """
         ...
 
@@ -206,13 +206,13 @@ class CandidateClient:
         return self.ask(batch)
 
     def compile_many(
-        self, batch: CompileBatch, told: Callable[[Compiling], None]
+        self, batch: CompileBatch, on_progress: Callable[[CompileProgress], None]
     ) -> tuple[CompileOutcome, ...]:
         """See ``Candidates.compile_many``."""
         last = self.ask(batch)
-        while isinstance(last, Compiling):
-            told(last)
-            if self._server.wait_readable(_PULSE_SECONDS):
+        while isinstance(last, CompileProgress):
+            on_progress(last)
+            if self._server.wait_readable(_HEARTBEAT_SECONDS):
                 last = self._receive()
         assert isinstance(last, tuple)
         return last

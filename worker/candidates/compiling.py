@@ -1,4 +1,4 @@
-"""Compilers: forked processes that compile one group of functions after the other, and can be ended in any.
+"""Compilers: forked processes that compile one group of functions after another and can be ended at any time.
 
 A pass of TVM or LLVM cannot be interrupted. A group that takes more processor time than it may is ended by
 the kernel, together with its process; the next group gets a new one.
@@ -14,20 +14,20 @@ from collections.abc import Callable
 from bessemer.contract.problem import ErrorCode
 from worker.candidates import wire
 from worker.candidates.process import ForkedProcess, fork_process, wait_any
-from worker.candidates.requests import CompileBatch, CompileFunctions, CompileOutcome, Compiling
+from worker.candidates.requests import CompileBatch, CompileFunctions, CompileOutcome, CompileProgress
 from worker.errors import failure_of
 from worker.signals import signal_name
 
 
 def compile_batch(
-    batch: CompileBatch, parent: int, tell: Callable[[Compiling], None]
+    batch: CompileBatch, parent: int, on_progress: Callable[[CompileProgress], None]
 ) -> tuple[CompileOutcome, ...]:
     """Compile every group, ``batch.workers`` at a time.
 
     Args:
         batch: the groups.
         parent: the descriptor that ends when the job child is gone.
-        tell: told how far the batch is, whenever that changes.
+        on_progress: called with the batch's progress whenever it changes.
 
     Returns:
         One outcome per group, in their order.
@@ -35,7 +35,7 @@ def compile_batch(
     Raises:
         EOFError: the job child is gone.
     """
-    compilers = Compilers(batch, parent, tell)
+    compilers = Compilers(batch, parent, on_progress)
     try:
         return compilers.run()
     finally:
@@ -43,7 +43,7 @@ def compile_batch(
 
 
 def compile_functions(reader: int, writer: int) -> None:
-    """Compile what comes, in this process, until nothing more comes."""
+    """Compile groups in this process until the pipe closes."""
     while True:
         group: CompileFunctions = wire.receive(reader)
         signal.setitimer(signal.ITIMER_PROF, group.seconds)
@@ -53,7 +53,7 @@ def compile_functions(reader: int, writer: int) -> None:
 
 
 def write_functions(group: CompileFunctions) -> tuple[ErrorCode, str] | None:
-    """Write the object of a group; what that fails with, if it does."""
+    """Write the object of a group, and return the failure if there is one."""
     try:
         pickle.loads(group.payload)()
     except Exception as error:
@@ -65,10 +65,12 @@ def write_functions(group: CompileFunctions) -> tuple[ErrorCode, str] | None:
 class Compilers:
     """The processes that compile one batch."""
 
-    def __init__(self, batch: CompileBatch, parent: int, tell: Callable[[Compiling], None]) -> None:
+    def __init__(
+        self, batch: CompileBatch, parent: int, on_progress: Callable[[CompileProgress], None]
+    ) -> None:
         self._batch = batch
         self._parent = parent
-        self._tell = tell
+        self._on_progress = on_progress
         self._waiting = deque(range(len(batch.groups)))
         self._outcomes: dict[int, CompileOutcome] = {}
         self._idle: list[ForkedProcess] = []
@@ -78,10 +80,10 @@ class Compilers:
         """Hand out groups until each has its outcome."""
         self._hand_out()
         while self._running:
-            self._tell(self._news())
+            self._on_progress(self._progress())
             self._await()
             self._hand_out()
-        self._tell(self._news())
+        self._on_progress(self._progress())
         return tuple(self._outcomes[index] for index in range(len(self._batch.groups)))
 
     def close(self) -> None:
@@ -89,12 +91,12 @@ class Compilers:
         for process in (*self._idle, *self._running.values()):
             process.kill()
 
-    def _news(self) -> Compiling:
+    def _progress(self) -> CompileProgress:
         groups = self._batch.groups
         running = tuple(name for index in self._running for name in groups[index].names)
-        well = [index for index, outcome in self._outcomes.items() if outcome == CompileOutcome()]
-        done = sum(len(groups[index].names) for index in well)
-        return Compiling(done, running)
+        compiled = [index for index, outcome in self._outcomes.items() if outcome == CompileOutcome()]
+        done = sum(len(groups[index].names) for index in compiled)
+        return CompileProgress(done, running)
 
     def _hand_out(self) -> None:
         while self._waiting and len(self._running) < self._batch.workers:
@@ -120,7 +122,7 @@ class Compilers:
 
 
 def _ended(number: int) -> CompileOutcome:
-    """What the end of a compiler means that did not answer."""
+    """The outcome of a compiler that ended without an answer."""
     if number == signal.SIGPROF:
         return CompileOutcome(is_late=True)
     code = ErrorCode.CHILD_KILLED if number == signal.SIGKILL else ErrorCode.BUILD_FAILED

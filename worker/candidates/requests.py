@@ -42,8 +42,8 @@ class CompileFunctions:
 
     Attributes:
         names: the functions'.
-        payload: the pickle of a call without arguments that writes the object, opened by the compiler only.
-        seconds: of processor time that they may take.
+        payload: a pickled call without arguments that writes the object; only the compiler unpickles it.
+        seconds: the processor time that they may take.
     """
 
     names: tuple[str, ...]
@@ -68,8 +68,8 @@ class CompileOutcome:
 
 
 @dataclass(frozen=True)
-class Compiling:
-    """How far a batch is: how many functions are compiled, and which are being compiled, longest first."""
+class CompileProgress:
+    """The progress of a batch: how many functions are compiled, and which are in work, oldest first."""
 
     done: int
     running: tuple[str, ...]

@@ -17,25 +17,29 @@ from tvm import tirx
 from tvm_ffi import structural_equal
 
 from worker.candidates.compiling import write_functions
-from worker.candidates.requests import CompileBatch, CompileFunctions, CompileOutcome, Compiling
+from worker.candidates.requests import CompileBatch, CompileFunctions, CompileOutcome, CompileProgress
 from worker.codegen.objects import write_object
 from worker.codegen.shares import group_seconds, group_size
 from worker.errors import JobError
 
 
 class CompileMany(Protocol):
-    """Compiles a batch of functions and tells how far it is, as ``Candidates.compile_many`` does."""
+    """Compiles a batch of functions and reports its progress, as ``Candidates.compile_many`` does."""
 
-    def __call__(self, batch: CompileBatch, told: Callable[[Compiling], None]) -> tuple[CompileOutcome, ...]:
-        """One outcome per function, in their order."""
+    def __call__(
+        self, batch: CompileBatch, on_progress: Callable[[CompileProgress], None]
+    ) -> tuple[CompileOutcome, ...]:
+        """One outcome per group, in their order."""
         ...
 
 
-def compile_here(batch: CompileBatch, told: Callable[[Compiling], None]) -> tuple[CompileOutcome, ...]:
-    """Compile a batch in this process, where a function may take any time."""
+def compile_here(
+    batch: CompileBatch, on_progress: Callable[[CompileProgress], None]
+) -> tuple[CompileOutcome, ...]:
+    """Compile a batch in this process, without a limit of time."""
     outcomes: list[CompileOutcome] = []
     for group in batch.groups:
-        told(Compiling(len(outcomes), group.names))
+        on_progress(CompileProgress(len(outcomes), group.names))
         outcomes.append(CompileOutcome(write_functions(group)))
     return tuple(outcomes)
 
@@ -44,7 +48,7 @@ def _unlimited() -> float:
     return inf
 
 
-def _not_told(_done: int, _total: int, _detail: str) -> None:
+def _ignore_progress(_done: int, _total: int, _detail: str) -> None:
     pass
 
 
@@ -53,12 +57,12 @@ class Compiler:
     """Compiles functions for a target.
 
     Attributes:
-        target: for which processor.
+        target: the processor.
         objects: a folder for the objects; made if missing.
         compile_many: where the compilers run.
         with_sources: leave LLVM IR and assembly beside the objects.
-        left_seconds: what the job has left of its time.
-        advance: told how many functions of how many are done, and which is being compiled.
+        left_seconds: the time that the job has left.
+        advance: called with the number of functions done, their total, and the one that is being compiled.
     """
 
     target: tvm.target.Target
@@ -66,7 +70,7 @@ class Compiler:
     compile_many: CompileMany = compile_here
     with_sources: bool = False
     left_seconds: Callable[[], float] = _unlimited
-    advance: Callable[[int, int, str], None] = _not_told
+    advance: Callable[[int, int, str], None] = _ignore_progress
 
 
 class Objects:
@@ -95,7 +99,7 @@ class Objects:
             if name not in functions or not _is_same(compiled.function, functions[name])
         }
         for path in outdated:
-            _forget(path)
+            _remove(path)
         self._compiled = {
             name: compiled for name, compiled in self._compiled.items() if compiled.path not in outdated
         }
@@ -121,7 +125,7 @@ class Objects:
             for names, path in zip(groups, paths, strict=True)
         )
         outcomes = self._compiler.compile_many(
-            CompileBatch(orders, workers=len(os.sched_getaffinity(0))), self._teller(len(functions))
+            CompileBatch(orders, workers=len(os.sched_getaffinity(0))), self._reporter(len(functions))
         )
         late: list[str] = []
         for names, path, outcome in zip(groups, paths, outcomes, strict=True):
@@ -149,17 +153,17 @@ class Objects:
         call = partial(write_object, module, compiler.target, path, compiler.with_sources)
         return CompileFunctions(tuple(functions), pickle.dumps(call), seconds)
 
-    def _teller(self, count: int) -> Callable[[Compiling], None]:
+    def _reporter(self, count: int) -> Callable[[CompileProgress], None]:
         before = len(self._compiled)
 
-        def told(news: Compiling) -> None:
-            self._compiler.advance(before + news.done, before + count, next(iter(news.running), ""))
+        def report(progress: CompileProgress) -> None:
+            self._compiler.advance(before + progress.done, before + count, next(iter(progress.running), ""))
 
-        return told
+        return report
 
     def _not_compiled(self, names: tuple[str, ...], path: Path, outcome: CompileOutcome) -> tuple[str, ...]:
-        """The name of the function that is late; none where it is to be found out in a group."""
-        _forget(path)
+        """The late function's name; none for a group, whose functions are compiled again one by one."""
+        _remove(path)
         if len(names) > 1:
             self._alone.update(names)
             return ()
@@ -178,7 +182,7 @@ def _is_same(function: tirx.PrimFunc, other: tirx.PrimFunc) -> bool:
     return bool(function.same_as(other)) or structural_equal(function, other)
 
 
-def _forget(path: Path) -> None:
-    """Remove an object and what was left beside it."""
+def _remove(path: Path) -> None:
+    """Remove an object and the files beside it."""
     for file in path.parent.glob(f"{path.stem}.*"):
         file.unlink()

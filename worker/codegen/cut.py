@@ -37,7 +37,7 @@ class _Step:
 
 
 def steps_of(function: tirx.PrimFunc) -> int:
-    """How many statements of a function follow each other: more than one may be cut apart."""
+    """The number of statements that a function runs in sequence; it can be cut between them."""
     return max(1, len(_statements(function)))
 
 
@@ -48,7 +48,7 @@ def cut(function: tirx.PrimFunc) -> tuple[Part, ...]:
         function: as legalization and fusion leave it, without a schedule.
 
     Returns:
-        At least two parts; none where the function cannot be cut.
+        At least two parts, or none if the function cannot be cut.
     """
     steps: list[_Step] = []
     for statement in _statements(function):
@@ -60,7 +60,7 @@ def cut(function: tirx.PrimFunc) -> tuple[Part, ...]:
 
 
 def _statements(function: tirx.PrimFunc) -> tuple[tirx.Stmt, ...]:
-    """What the root block does, one after the other; nothing where it does one thing only."""
+    """The statements of the root block; none if it has only one."""
     if not isinstance(function.body, s_tir.SBlockRealize):
         return ()
     body = function.body.block.body
@@ -83,7 +83,7 @@ def _read_step(statement: tirx.Stmt, buffers: Sequence[tirx.Var]) -> _Step | Non
 
 
 def _followed(steps: list[_Step], step: _Step) -> list[_Step]:
-    """The steps and one more; where it writes what another has written, all from that one on are one step."""
+    """Add a step. If an earlier step writes the same buffer, merge all steps from that one on."""
     first = next((i for i, other in enumerate(steps) if set(step.writes) & set(other.writes)), len(steps))
     together = (*steps[first:], step)
     writes = dict.fromkeys(buffer for each in together for buffer in each.writes)

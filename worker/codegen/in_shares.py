@@ -24,7 +24,7 @@ class FunctionTooSlowError(JobError):
     """A function that cannot be split took longer to compile than it may.
 
     Attributes:
-        whole: the model's function that it is, or is a part of.
+        whole: the model's function: this one, or the one that was split into it.
     """
 
     def __init__(self, function: str, whole: str, seconds: float) -> None:
@@ -80,14 +80,14 @@ def compile_in_shares(
 
 @dataclass
 class _Work:
-    """The module as it becomes: functions that take too long are replaced by their parts."""
+    """The module while it is compiled: functions that take too long are replaced by their parts."""
 
     module: tvm.IRModule
     plain: tvm.IRModule
     compiler: Compiler
     splits: list[FunctionSplit] = field(default_factory=list)
     whole: set[str] = field(default_factory=set)
-    """What cannot be split."""
+    """The functions that cannot be split."""
 
     def __post_init__(self) -> None:
         self.objects = Objects(self.compiler)
@@ -111,7 +111,7 @@ class _Work:
         """Split functions that took longer than their shares.
 
         Raises:
-            FunctionTooSlowError: one of them has no parts, and was given all the time that there is.
+            FunctionTooSlowError: one of them has no parts, and used up its last share.
         """
         pieces = {name: self._pieces(name, seconds) for name, seconds in late.items()}
         found = {name: own for name, own in pieces.items() if own is not None}
@@ -129,7 +129,7 @@ class _Work:
         return pieces
 
     def _whole_of(self, name: str) -> str:
-        """The function that another is a part of; itself where it is none."""
+        """The function that was split into this one, or the function itself."""
         return next((split.name for split in self.splits if name in split.parts), name)
 
     def _schedule(self, function: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -27,12 +27,12 @@ def share_seconds(left_seconds: float, steps: int, all_steps: int) -> float:
 
 
 def last_share_seconds(left_seconds: float) -> float:
-    """The share of a function that cannot be split: it ends before the job does, and says why."""
+    """The share of a function that cannot be split: it fails with a reason before the job ends."""
     return max(_PART_OF_JOB * left_seconds, 1.0)
 
 
 def group_size(functions: int) -> int:
-    """How many functions to compile at a time, so that there are enough groups to say how far it is."""
+    """How many functions to compile at a time, so that there are enough groups to show progress."""
     return min(_LARGEST_GROUP, max(1, functions // _LEAST_GROUPS))
 
 

@@ -26,13 +26,13 @@ class Pieces:
     parts: tuple[Part, ...]
 
     def changed(self, change: Callable[[tirx.PrimFunc], tirx.PrimFunc]) -> Pieces:
-        """The same with other functions that compute the parts."""
+        """The same pieces with every part's function changed."""
         parts = tuple(replace(part, function=change(part.function)) for part in self.parts)
         return replace(self, parts=parts)
 
 
 class Split(NamedTuple):
-    """A module whose functions were split, and the names of the functions that are called instead of each."""
+    """A module whose functions were split, and the names of each one's parts."""
 
     module: tvm.IRModule
     parts: dict[str, tuple[str, ...]]
@@ -58,7 +58,7 @@ def pieces_of(name: str, module: tvm.IRModule) -> Pieces | None:
 
 
 def split_functions(module: tvm.IRModule, pieces: Mapping[str, Pieces]) -> Split:
-    """Call pieces of functions instead of these; what the parts pass on becomes a tensor of the caller.
+    """Replace calls of functions by calls of their parts, which pass on tensors of the caller.
 
     Args:
         module: where the calls are.

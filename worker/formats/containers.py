@@ -1,4 +1,4 @@
-"""Classes that an exported program takes or returns: the file names them, and they are not here.
+"""Stand-ins for the container classes that an exported program takes or returns and this worker lacks.
 
 ``torch.export`` keeps the structure of inputs and outputs with the names of registered classes, such as
 dataclasses, named tuples, or the outputs of transformers. Only their fields are needed, which the file has.
@@ -17,13 +17,13 @@ NAMED_TUPLE = "collections.namedtuple"
 
 
 def register_containers(program: bytes) -> bool:
-    """Register a stand-in for every class of containers that is not known here.
+    """Register a stand-in for every container class that this process does not know.
 
     Args:
         program: the JSON document of an exported program.
 
     Returns:
-        Whether there was one.
+        Whether any was registered.
     """
     try:
         document = json.loads(program)["graph_module"]

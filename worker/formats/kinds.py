@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import torch
 
 from bessemer.contract.problem import ErrorCode, SourcePlace
+from bessemer.contract.quantization import FLOAT_MODEL, FLOAT_WEIGHTS
 from bessemer.contract.tensor import DType
 from worker.errors import JobError
 
@@ -20,14 +21,6 @@ _DEVICE_HINT = (
 _QUANTIZED_MODULES = ("torch.ao.nn.quantized", "__torch__.torch.ao.nn.quantized")
 _PACKED = "_packed_params"
 _TORCHAO = "torchao"
-_FLOAT_MODEL = (
-    "compile the float model that they were made from (`quantize_dynamic` returns a copy: what you gave it "
-    "is still float)"
-)
-_FLOAT_WEIGHTS = (
-    "the model holds torchao's quantized tensors: export it before you call `quantize_`, or first put "
-    "`nn.Parameter(weight.dequantize())` in the place of each quantized weight"
-)
 
 
 def device_hint(message: str) -> str:
@@ -41,7 +34,7 @@ def package_hint(error: Exception) -> str:
         return ""
     package = error.name.partition(".")[0]
     if package == _TORCHAO:
-        return f"{_FLOAT_WEIGHTS}: "
+        return f"the model holds torchao's quantized tensors: {FLOAT_WEIGHTS}: "
     return (
         f"the file needs the package '{package}', which this worker does not have: save the model without "
         "that package's classes, or ask the operator to install it (docs/containers.md): "
@@ -79,7 +72,7 @@ def refuse_quantized_modules(modules: Iterable[tuple[str, torch.nn.Module]]) -> 
         if _is_quantized(module) and not inside:
             found.append(name or "the model itself")
     if found:
-        detail = f"quantized modules: {', '.join(found)}; {_FLOAT_MODEL}"
+        detail = f"quantized modules: {', '.join(found)}; {FLOAT_MODEL}"
         places = tuple(SourcePlace(module_path=name) for name in found)
         raise JobError(ErrorCode.MODEL_TENSORS_UNSUPPORTED, detail, places)
 

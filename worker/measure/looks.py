@@ -16,9 +16,9 @@ Look = tuple[float, ...]
 
 LEAST_RUNS = 20
 AGREE_WITHIN = 1.5
-"""How much longer the median run of one look may be than that of another."""
+"""How many times as long the median run of one look may take as that of another."""
 STALLS_BEYOND = 2.0
-"""A median run this many times as long as the fastest is that of runs which wait for something."""
+"""If the median run takes this many times as long as the fastest, the runs waited for something."""
 
 _LOOK_SECONDS = 0.05
 _MOST_SECONDS = 1.0
@@ -43,7 +43,7 @@ def look(side: Side) -> Look:
 
 
 def why_unsteady(name: str, looks: Sequence[Look]) -> str:
-    """Why no figure of these looks is to be relied on; empty where they agree.
+    """Why these looks give no reliable figure; empty if they agree.
 
     Args:
         name: what was looked at.

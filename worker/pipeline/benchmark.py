@@ -179,7 +179,7 @@ def describe_baseline(
         entrant: with its first look.
         ours_unsteady: why the library's own figures do not hold, if they do not.
         rounds: of all sides; the library's is the first.
-        side: which of them is the baseline's.
+        side: the baseline's index.
         second: the baseline's last look.
     """
     spread = round_ratios(rounds.sides[0], rounds.sides[side])

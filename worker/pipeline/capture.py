@@ -42,8 +42,8 @@ from worker.formats.signature import match_inputs
 from worker.formats.sizes import data_limit_bytes, refuse_oversized
 from worker.formats.stateful import runs_differ
 from worker.formats.training import refuse_training
-from worker.pipeline.arrays import as_array
 from worker.pipeline.types import Captured, Sample, Upload, Workshop
+from worker.tensors import as_array
 from worker.torchscript.convert import ScriptConversionError
 
 if TYPE_CHECKING:

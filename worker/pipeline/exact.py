@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from worker.formats.outputs import flatten_outputs
-from worker.pipeline.arrays import as_array, as_tensor
+from worker.tensors import as_array, as_tensor
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -25,8 +25,8 @@ def places_of(function: str, module: tvm.IRModule, nodes: Mapping[str, Node]) ->
     """The operators that a function computes, with their places, in the model's order.
 
     Fusion names the parameters of a function after the variables that it reads. Between those of the
-    function and those of the functions that read its results lie the operators that it computes. Where no
-    name tells, these are the operators from there to the model's outputs, so that none is left out.
+    function and those of the functions that read its results lie the operators that it computes. If no name
+    identifies its results, all operators up to the model's outputs count, so that none is left out.
 
     Args:
         function: its name.
@@ -34,7 +34,7 @@ def places_of(function: str, module: tvm.IRModule, nodes: Mapping[str, Node]) ->
         nodes: of the exported program, by the variable's name that each was translated to.
 
     Returns:
-        The distinct places, the first hundred; none where the names do not tell.
+        The first hundred distinct places; none if the names do not identify any.
     """
     results: set[relax.Expr] = set()
     read: dict[relax.Expr, str] = {}

@@ -91,8 +91,9 @@ def _problem(ending: Ending, code: ErrorCode, detail: str) -> Problem:
 def _describe_verdict(verdict: Verdict, progress: ProgressMade | None) -> str:
     if verdict.code not in OUT_OF_TIME or progress is None:
         return verdict.detail
+    count = f"{progress.done} of {progress.total}" if progress.total else f"{progress.done}"
     at = f": {progress.detail}" if progress.detail else ""
-    return f"{verdict.detail}; {progress.stage.value} was at {progress.done} of {progress.total}{at}"
+    return f"{verdict.detail}; {progress.stage.value} was at {count}{at}"
 
 
 def _crash_code(number: int) -> ErrorCode:

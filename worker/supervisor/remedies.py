@@ -16,7 +16,7 @@ _LESS_WORK = {
     Stage.OPTIMIZE: "Make the graph smaller, or switch off the rewrite or the measured kernel that "
     "`detail` names",
     Stage.TUNE: "Make the graph smaller: every function of it gets a schedule in this stage",
-    Stage.BUILD: "Make the function smaller that `detail` names: its name lists its operators",
+    Stage.BUILD: "Make the function that `detail` names smaller: its name lists its operators",
     Stage.VERIFY: "See how long the model takes to run in torch, and give it smaller inputs",
     Stage.BENCHMARK: "Lower `benchmark.seconds`, or give the model smaller inputs",
     Stage.PACKAGE: "See whether the worker's disk is slow or busy",

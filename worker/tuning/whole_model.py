@@ -57,7 +57,8 @@ def hold_contest(entrants: Entrants, workshop: Workshop, seconds: float) -> Verd
         seconds: for measuring, besides building and opening.
 
     Raises:
-        JobError: ``build-failed``: one of them cannot be built.
+        JobError: ``build-failed``: one of them cannot be built. ``function-too-slow``: one of its functions
+            takes too long to compile.
     """
     search = _build(entrants.search, entrants, workshop, Schedules.SEARCH)
     default = _build(entrants.default, entrants, workshop, Schedules.DEFAULT)

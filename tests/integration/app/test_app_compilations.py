@@ -99,8 +99,8 @@ async def test_a_target_that_is_not_compiled_for_is_answered_with_what_is_suppor
     response = await api.post("/v1/compilations", json=request(target=target))
     problem = response.json()
     assert (response.status_code, problem["code"]) == (422, "target-unsupported")
-    assert "Supported are x86-64 processors on Linux" in problem["detail"]
-    assert "Planned are Arm and RISC-V processors, then NVIDIA GPUs" in problem["detail"]
+    assert "Bessemer supports x86-64 processors on Linux" in problem["detail"]
+    assert "Arm and RISC-V processors are planned, then NVIDIA GPUs" in problem["detail"]
     assert [error["field"] for error in problem["errors"]] == ["target"]
 
 

@@ -115,7 +115,7 @@ def test_without_a_terminal_there_are_plain_lines(
     assert ran.returncode == 0, ran.stderr
     assert "tune       3 of 64\ntune       1.50 s\n" in ran.stdout
     assert "verified    yes\n" in ran.stdout
-    assert "library / torch-eager, round by round: 0.5 " in ran.stdout
+    assert "library / torch-eager: 0.5 (p10 to p90 of the rounds: " in ran.stdout
     assert "\x1b" not in ran.stdout
 
 
@@ -296,6 +296,7 @@ def test_targets_are_listed(server: str) -> None:
     assert re.search(r"^x86-64-v3 +0 +x86-64 with AVX2", listed, re.MULTILINE)
     assert "skylake-avx512, " in listed
     assert "_" not in listed
+    assert not re.search(r"-$", listed, re.MULTILINE), "a name is broken at its hyphen"
 
 
 @contextmanager
@@ -483,6 +484,12 @@ def test_jobs_are_named_and_their_ids_may_be_shortened(
     client.job(again).cancel()
     for name, gone in ((short, job_id), (plain_id[:8], plain_id), (again[:8], again), (digest[:8], digest)):
         assert bessemer(server, "delete", name).stdout.strip() == f"{gone}: deleted"
+
+
+def test_deleting_a_model_that_is_not_there_names_the_model(server: str) -> None:
+    ran = bessemer(server, "delete", "0" * 64)
+    assert ran.returncode == 1
+    assert "No model has the digest" in ran.stderr
 
 
 def test_a_file_that_is_not_there_is_told_from_a_digest(server: str) -> None:

@@ -186,11 +186,11 @@ def of_torchao() -> torch.nn.Module:
 ADVICE = {
     "a scripted submodule": (
         lambda: Doubling(torch.jit.script(Sizing())),
-        "script modules as submodules ('inner'), into which torch cannot look: put",
+        "script modules as submodules ('inner'), which torch cannot trace: replace",
     ),
     "a scripted submodule in a graph": (
         lambda: torch.fx.symbolic_trace(Doubling(torch.jit.script(Sizing()))),
-        "script modules as submodules, into which torch cannot look: put",
+        "script modules as submodules, which torch cannot trace: replace",
     ),
     "packed sequences": (Packing, "and select each sequence's last step with gather at lengths - 1"),
     "modules of quantize_dynamic": (quantized, "quantized submodules ('0'): compile the float model"),

@@ -1,4 +1,4 @@
-"""Names of models and compilations. What was there before has none."""
+"""Names of models and compilations. Existing rows have none."""
 
 import sqlalchemy as sa
 from alembic import op
