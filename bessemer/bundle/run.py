@@ -751,7 +751,8 @@ def _read_array(path: str) -> np.ndarray[Any, Any]:
     try:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path} is no .npy file that can be read: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"cannot read {path} as a .npy file: {reason}") from error
     if not isinstance(array, np.ndarray):
         raise InputError(f"{path} holds several arrays: give one .npy file for each input")
     return array

@@ -29,6 +29,7 @@ from bessemer.contract.base import is_digest, is_digest_prefix
 from bessemer.contract.job import Compilation, CompilationPage, JobState
 from bessemer.contract.labels import shown_labels
 from bessemer.contract.model import Model
+from bessemer.contract.target import PresetTarget
 from bessemer.errors import InvalidArgumentError, NotFoundError
 
 __all__ = ["cancel", "delete", "download", "list_jobs", "logs", "show"]
@@ -251,6 +252,14 @@ def _standing(document: Compilation) -> str:
     return document.stage.value if document.stage and not whole else ""
 
 
+def _target(document: Compilation) -> str:
+    """What it is compiled for; as asked, until a worker has settled it."""
+    if document.target:
+        return document.target.name
+    asked = document.request.target
+    return asked.preset if isinstance(asked, PresetTarget) else asked.mcpu
+
+
 def _row(document: Compilation) -> tuple[str, ...]:
     latency = f"{document.figures.latency.p50_ms:.4g} ms" if document.figures else ""
     return (
@@ -258,7 +267,7 @@ def _row(document: Compilation) -> tuple[str, ...]:
         document.name or f"({document.request.model[:12]})",
         document.state.value,
         _standing(document),
-        document.target.name if document.target else "",
+        _target(document),
         latency,
         f"{document.created_at.astimezone():%Y-%m-%d %H:%M:%S}",
         " ".join(shown_labels(document.request.labels)),

@@ -18,6 +18,7 @@ from bessemer.errors import (
     AnswerInvalidError,
     BessemerError,
     InvalidArgumentError,
+    NoWorkerError,
     ProblemError,
     UnreachableError,
 )
@@ -116,7 +117,9 @@ def error_lines(error: BessemerError) -> Iterator[str]:
     first, *others = str(error).splitlines() or [type(error).__name__]
     yield f"error: {first}"
     yield from (f"  {line}" for line in others)
-    if isinstance(error, AnswerInvalidError):
+    if isinstance(error, NoWorkerError):
+        yield ("  → Start such a worker, ask for another --target, or leave out --no-wait to wait for one.")
+    elif isinstance(error, AnswerInvalidError):
         yield "  → See that --url or BESSEMER_URL is a Bessemer server's, of this client's version."
     elif isinstance(error, UnreachableError):
         yield "  → Start one with `bessemer serve --data DIR`, or name one with --url or BESSEMER_URL."

@@ -12,6 +12,8 @@ from bessemer.contract.stage import Stage
 
 __all__ = ["Timeline", "event_line", "place_line", "shown_progress"]
 
+LONGEST_NAME = 48
+
 
 @dataclass(frozen=True)
 class Timeline:
@@ -71,9 +73,14 @@ def shown_progress(progress: Progress) -> str:
 
 
 def shown_count(done: object, total: object, detail: object) -> str:
-    """The same of an event's data."""
+    """The same of an event's data. Fused functions have names of hundreds of characters: those are cut."""
     count = f"{done} of {total}" if total else f"{done}"
-    return f"{count} {detail}" if detail else count
+    words = " ".join(_shortened(word) for word in str(detail or "").split(" "))
+    return f"{count} {words}" if words else count
+
+
+def _shortened(word: str) -> str:
+    return word if len(word) <= LONGEST_NAME else f"{word[: LONGEST_NAME - 1]}…"
 
 
 def event_line(event: Event) -> str | None:

@@ -154,6 +154,8 @@ class PlainStages:
         """Print an event, if it is worth a line."""
         if event.type is EventType.STAGE_STARTED:
             self._stage_began_at = event.at
+        if event.type is EventType.QUEUED and self._told is not None:
+            return
         line = event_line(event)
         if line is not None and (event.type is not EventType.PROGRESS or self._takes_long(event)):
             tell(self._console, line)
@@ -187,7 +189,8 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
         yield f"queue       {compilation.queue.name}: {place_line(compilation.queue)}"
         yield f"            {compilation.queue.explanation}"
     if target:
-        yield f"target      {target.name} ({target.mcpu}, {target.cores} cores)"
+        processor = "" if target.name == target.mcpu else f"{target.mcpu}, "
+        yield f"target      {target.name} ({processor}{target.cores} cores)"
     if compilation.stages:
         yield "stages      " + ", ".join(
             f"{entry.stage} {entry.seconds:.2f} s" for entry in compilation.stages
@@ -256,10 +259,14 @@ def shown_latency(latency: Latency, threads: int | None = None) -> str:
     return f"p50 {latency.p50_ms:.4g} ms{tail} ({runs}{with_threads})"
 
 
-def _verdict(baseline: BaselineResult) -> str:
-    """The library beside a baseline; no ratio where that would not hold."""
+def _verdict(baseline: BaselineResult, told: str) -> str:
+    """The library beside a baseline; no ratio where that would not hold.
+
+    ``told`` is the reason that the line of the library gives already.
+    """
     if baseline.doubt:
-        return f"unsteady, so no comparison: {baseline.doubt}; measure again when the worker is idle"
+        reason = "" if baseline.doubt == told else f": {baseline.doubt}"
+        return f"unsteady, so no comparison{reason}; measure again when the worker is idle"
     spread = f"{baseline.ratio_p10:.2g} to {baseline.ratio_p90:.2g}"
     return f"library / {baseline.name}: {baseline.ratio:.2g} (p10 to p90 of the rounds: {spread})"
 
@@ -270,7 +277,7 @@ def _figure_lines(figures: Figures) -> Iterator[str]:
         yield f"            unsteady: {figures.unsteady}"
     for baseline in figures.baselines:
         yield f"{baseline.name:<11} {shown_latency(baseline.latency, baseline.threads)}"
-        yield f"            {_verdict(baseline)}"
+        yield f"            {_verdict(baseline, figures.unsteady)}"
     yield f"error       at most {figures.max_absolute_error:.3g} (absolute)"
     library, memory = shown_bytes(figures.library_bytes), shown_bytes(figures.peak_memory_bytes)
     yield f"library     {library}, at most {memory} of memory while it loads and runs"

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.4) -> str:
     """A clause that names the nearest of the known names; empty where none is near."""
-    near = difflib.get_close_matches(name, tuple(known), n=1, cutoff=0.4)
+    near = difflib.get_close_matches(name, tuple(known), n=1, cutoff=cutoff)
     return f"; did you mean '{near[0]}'?" if near else ""

@@ -95,7 +95,7 @@ def _near(name: str) -> str:
     known = sorted(PROCESSORS | PRESETS_BY_NAME.keys())
     longer = (each for each in known if name and each.startswith(name))
     meant = OTHER_NAMES.get(name) or next(longer, None)
-    return f"; did you mean '{meant}'?" if meant else did_you_mean(name, known)
+    return f"; did you mean '{meant}'?" if meant else did_you_mean(name, known, cutoff=0.6)
 
 
 def _of_tvm(text: str) -> Exception:

@@ -126,6 +126,7 @@ def test_the_program_of_the_readme_runs_as_pasted_and_from_any_folder(bundle: Pa
     for wrong, says in {
         (): f"usage: main {files[0].name} {files[1].name}\n",
         (files[0], bundle / "README.md"): f"{bundle / 'README.md'} is not a .npy file\n",
+        (files[0], tmp_path / "absent.npy"): f"cannot open {tmp_path / 'absent.npy'}\n",
         (files[1], files[0]): "",
     }.items():
         ran = execute([bundle / "main", *wrong], tmp_path)

@@ -9,7 +9,7 @@ from bessemer.contract.options import SearchEnd, TuneOptions
 from bessemer.contract.report import BaselineResult, Latency, Schedules, TuneVerdict
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import PresetTarget
+from bessemer.contract.target import PresetTarget, ResolvedTarget
 
 LATENCY = Latency(runs=3, min_ms=1, p50_ms=1, p90_ms=1, p99_ms=1, mean_ms=1, stddev_ms=0)
 PROGRESS = Progress(stage=Stage.TUNE, done=12, total=32, detail="f: best 0.1 ms")
@@ -127,6 +127,20 @@ def test_a_latency_has_the_percentile_that_its_runs_allow(runs: int, text: str) 
 
 
 @pytest.mark.parametrize(
+    ("name", "mcpu", "line"),
+    [
+        ("host", "znver5", "target      host (znver5, 2 cores)"),
+        ("skylake-avx512", "skylake-avx512", "target      skylake-avx512 (2 cores)"),
+    ],
+)
+def test_a_processor_is_named_once(name: str, mcpu: str, line: str) -> None:
+    target = ResolvedTarget(
+        name=name, kind="llvm", mcpu=mcpu, triple="x86_64-linux-gnu", features=(), cores=2
+    )
+    assert line in shown(JobState.SUCCEEDED, target=target)
+
+
+@pytest.mark.parametrize(
     ("unsteady", "said"),
     [
         ("", "library / torch-eager: 0.0018 (p10 to p90 of the rounds: 0.0017 to 0.0019)"),
@@ -149,3 +163,21 @@ def test_an_unsteady_baseline_has_no_ratio(unsteady: str, said: str) -> None:
     printed = shown(JobState.SUCCEEDED, figures=figures)
     start = next(index for index, line in enumerate(printed) if line.startswith("torch-eager"))
     assert printed[start + 1].strip() == said
+
+
+def test_the_reason_for_unsteady_figures_is_given_once() -> None:
+    reason = "the compiled library took 1 ms at one look and 3 ms at another"
+    peer = BaselineResult(
+        name="torch-eager", threads=1, latency=LATENCY, ratio=1, ratio_p10=1, ratio_p90=1, unsteady=reason
+    )
+    figures = Figures(
+        latency=LATENCY,
+        unsteady=reason,
+        baselines=(peer,),
+        library_bytes=1,
+        peak_memory_bytes=1,
+        max_absolute_error=0.0,
+    )
+    printed = "\n".join(shown(JobState.SUCCEEDED, figures=figures))
+    assert printed.count(reason) == 1
+    assert "unsteady, so no comparison; measure again when the worker is idle" in printed

@@ -11,6 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from bessemer.cli.application import application
+from bessemer.cli.jobs import _row as jobs_row
 from bessemer.cli.output import ExitStatus, clean, error_lines, exit_status, problem_lines, shown_bytes, tell
 from bessemer.cli.preflight import preflight_lines
 from bessemer.cli.snapshots import step_lines
@@ -19,10 +20,11 @@ from bessemer.cli.views import PlainStages, other_method_lines
 from bessemer.cli.workers import worker_rows
 from bessemer.contract.base import now
 from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText
-from bessemer.contract.job import Event, EventType
+from bessemer.contract.job import Compilation, Event, EventType, JobState
 from bessemer.contract.preflight import OperatorUse, Preflight
 from bessemer.contract.problem import ErrorCode, FieldError, SourcePlace, make_problem
 from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.service import RunningTask, Worker, WorkerList
 from bessemer.contract.stage import Stage
@@ -32,6 +34,7 @@ from bessemer.errors import (
     BundleError,
     ExportError,
     InvalidArgumentError,
+    NoWorkerError,
     UnreachableError,
     problem_error,
 )
@@ -201,6 +204,36 @@ def test_on_plain_output_a_place_is_told_when_it_changes() -> None:
     for ahead in (2, 2, 1):
         view.wait(PLACE.model_copy(update={"ahead": ahead, "position": ahead + 1}))
     assert printed.getvalue() == "queued, 2 ahead\nqueued, 1 ahead\n"
+
+
+def test_a_place_that_was_told_is_not_told_again_by_the_queued_event() -> None:
+    printed = io.StringIO()
+    view = plain_stages(printed)
+    view.wait(PLACE)
+    view.tell(event(EventType.QUEUED))
+    view.tell(event(EventType.STARTED, worker="w1"))
+    assert printed.getvalue() == "queued, next\nstarted on w1\n"
+
+
+def test_a_fused_functions_name_is_cut_to_a_part_of_the_line() -> None:
+    name = "fused_" + "tir_sigmoid_" * 20
+    line = event_line(event(EventType.PROGRESS, stage="build", done=7, total=24, detail=name))
+    assert line is not None
+    assert line.startswith("build      7 of 24 fused_tir_sigmoid")
+    assert line.endswith("…")
+    assert len(line) < 80
+
+
+def test_a_missing_worker_is_told_with_what_to_do() -> None:
+    lines = list(error_lines(NoWorkerError("a worker whose processor has amx")))
+    assert "leave out --no-wait" in lines[-1]
+
+
+def test_a_compilation_that_waits_is_listed_with_the_target_that_it_asks_for() -> None:
+    for target, shown in (("host", "host"), ("skylake-avx512", "skylake-avx512")):
+        request = CompilationRequest.model_validate({"model": "0" * 64, "target": target})
+        waiting = Compilation(id="01234567", state=JobState.QUEUED, request=request, created_at=now())
+        assert jobs_row(waiting)[4] == shown
 
 
 def test_workers_are_a_table_with_a_row_for_each_task() -> None:

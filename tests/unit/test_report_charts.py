@@ -83,6 +83,20 @@ def test_a_tuning_curve_falls_from_the_first_success_to_the_best() -> None:
     assert curve.line == "M75.0,6.0H150.0V6.0H225.0V50.0H300.0V72.0"
 
 
+def test_a_tuning_curve_is_labelled_with_the_default_where_that_was_measured() -> None:
+    sample = task("dense", 1, 2.0, 20).model_copy(update={"history_ms": (4.0, 1.0), "default_ms": 5.0})
+    curve = charts.tuning_curve(sample)
+    assert curve is not None
+    assert (curve.first, curve.best) == ("5.00 ms", "1.00 ms")
+
+
+def test_a_function_that_took_no_time_has_no_bar() -> None:
+    idle = functions(1)[0].model_copy(update={"name": "runtime", "milliseconds": 0.0})
+    assert [bar.label for bar in charts.function_bars((*functions(1), idle))] == [
+        bar.label for bar in charts.function_bars(functions(1))
+    ]
+
+
 def test_a_workload_without_a_success_has_no_curve() -> None:
     sample = task("dense", 1, 2.0, 20).model_copy(update={"history_ms": (math.inf, math.inf)})
     assert charts.tuning_curve(sample) is None

@@ -324,3 +324,20 @@ def test_the_page_is_titled_by_the_name(name: str | None, title: str) -> None:
     page = Page(render(named))
     assert f"{title} · Bessemer" in page.words
     assert ("script" in page.tags, "img" in page.tags) == (False, False)
+
+
+def test_workloads_without_a_trial_are_not_said_to_be_cheap() -> None:
+    report = rich_report()
+    assert report.tune is not None
+    first, *others = report.tune.tasks
+    unsearched = tuple(one.model_copy(update={"history_ms": (), "trials": 0}) for one in others)
+    tune = report.tune.model_copy(update={"tasks": (first, *unsearched)})
+    words = Page(render(report.model_copy(update={"tune": tune}))).words
+    assert f"1 of {len(report.tune.tasks)} workloads has a curve." in words
+    assert "costliest" not in words
+
+
+def test_a_scalar_output_has_no_index() -> None:
+    report = rich_report()
+    scalars = tuple(one.model_copy(update={"worst_index": ()}) for one in report.comparisons)
+    assert "<code>[]</code>" not in render(report.model_copy(update={"comparisons": scalars}))

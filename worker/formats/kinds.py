@@ -70,9 +70,10 @@ def refuse_quantized_modules(modules: Iterable[tuple[str, torch.nn.Module]]) -> 
     for name, module in modules:
         inside = any(name.startswith(f"{outer}.") for outer in found)
         if _is_quantized(module) and not inside:
-            found.append(name or "the model itself")
+            found.append(name)
     if found:
-        detail = f"quantized modules: {', '.join(found)}; {FLOAT_MODEL}"
+        names = ", ".join(f"'{name}'" if name else "the model itself" for name in found)
+        detail = f"quantized modules: {names}; {FLOAT_MODEL}"
         places = tuple(SourcePlace(module_path=name) for name in found)
         raise JobError(ErrorCode.MODEL_TENSORS_UNSUPPORTED, detail, places)
 

@@ -107,7 +107,8 @@ def _random_operators(program: ExportedProgram) -> Iterator[Cause]:
 
 
 def _state_cause(name: str, place: SourcePlace) -> Cause:
-    found = SourcePlace(module_path=name, file=place.file, line=place.line)
+    module_path = name.rpartition(".")[0] or None
+    found = SourcePlace(module_path=module_path, file=place.file, line=place.line)
     source = f" ({place.file}:{place.line})" if place.file and place.line else ""
     return Cause(f"forward changes '{name}'{source}", found)
 

@@ -66,6 +66,7 @@ ffi::Tensor Allocate(const std::vector<int64_t>& shape, const std::string& dtype
 // Reads a file that numpy.save wrote. Its header has, for instance, 'descr': '<f4' and 'shape': (1, 784).
 ffi::Tensor ReadNpy(const std::string& path, const std::string& descr, const std::string& dtype) {
   std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error("cannot open " + path);
   unsigned char start[10] = {};
   file.read(reinterpret_cast<char*>(start), sizeof(start));
   std::string header(start[8] + 256 * start[9], ' ');

@@ -167,7 +167,7 @@ def spread_chart(runs: Sequence[LatencyRun]) -> SpreadChart:
 
 def function_bars(functions: Iterable[FunctionTime], shown: int = SHOWN_FUNCTIONS) -> tuple[Bar, ...]:
     """The functions that take the longest, then all others in one bar."""
-    ordered = sorted(functions, key=lambda function: -function.milliseconds)
+    ordered = sorted((one for one in functions if one.milliseconds > 0), key=lambda one: -one.milliseconds)
     bars = [(_function_label(one), one.milliseconds, one.share, _speed(one)) for one in ordered[:shown]]
     rest = ordered[shown:]
     if rest:
@@ -209,7 +209,8 @@ def tuning_curve(task: TuneTask) -> Curve | None:
         steps.append(f"H{_curve_x(trial, trials)}V{_curve_y(value, top)}")
     line = "".join(steps) + ("" if points[1:] else f"H{CURVE_WIDTH}")
     base = f"V{CURVE_HEIGHT}H{_curve_x(points[0][0], trials)}Z"
-    return Curve(task, line, line + base, duration(points[0][1]), duration(points[-1][1]))
+    first_ms = points[0][1] if task.default_ms is None else task.default_ms
+    return Curve(task, line, line + base, duration(first_ms), duration(points[-1][1]))
 
 
 def _tail_note(latency: Latency) -> str:

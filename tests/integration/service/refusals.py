@@ -175,7 +175,7 @@ REFUSALS: dict[str, Refusal] = {
         at="scale",
     ),
     "quantized weights": Refusal(
-        quantized, ErrorCode.MODEL_TENSORS_UNSUPPORTED, ("quantized modules: 0", KINDS), at="0"
+        quantized, ErrorCode.MODEL_TENSORS_UNSUPPORTED, ("quantized modules: '0'", KINDS), at="0"
     ),
     "integers as inputs": Refusal(
         lambda: scripted(Repeated()),
