@@ -109,7 +109,7 @@ def test_a_part_that_is_not_supported_decides(given: Any, part: str) -> None:
         ("icelake", "did you mean 'icelake-client'?"),
         ("zen4", "did you mean 'znver4'?"),
         ("x86-64-v9", "did you mean 'x86-64-v"),
-        ("xeon", "unknown target 'xeon'. Supported"),
+        ("xeon", "unknown target 'xeon'. Bessemer supports"),
         ("", SUPPORTED),
         ("/", SUPPORTED),
         ("\ud800", SUPPORTED),
