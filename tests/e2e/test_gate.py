@@ -23,6 +23,11 @@ class Net(torch.nn.Module):
         return self.last(torch.relu(self.first(x)))
 
 
+class Named(Net):
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:  # type: ignore[override]
+        return {"logits": super().forward(x)}
+
+
 class FourTimes(Net):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         runs = [super(FourTimes, self).forward(factor * x) for factor in (1, 2, 3, 4)]
@@ -38,6 +43,7 @@ def with_zeros() -> Net:
 
 MODELS: dict[str, tuple[Callable[[], Net], int]] = {
     "base": (Net, 32),
+    "named": (Named, 32),
     "four": (FourTimes, 32),
     "zeros": (with_zeros, 32),
     "wider": (lambda: Net(48), 48),
@@ -83,6 +89,13 @@ INPUTS_DIFFER = "The inputs do not fit the model: input 'x' has the shape (2, 32
         ("four", COMPARE, 0, "warning: outputs changed by "),
         ("four", ("--max-latency-ms", "0"), 5, "slower: latency p50 is "),
         ("base", ("--max-memory", "1kB", "--max-size", "1kB"), 6, "larger: peak memory is "),
+        (
+            "named",
+            (*COMPARE, "--max-output-change", "1"),
+            0,
+            "warning: the outputs are logits, those expected output: they were compared by position",
+        ),
+        ("named", GOLDEN, 4, "wrong: outputs do not match: the outputs are logits, those expected output"),
         ("wider", COMPARE, 0, f"warning: the outputs were not compared with the base's: {INPUTS_DIFFER}"),
         ("wider", GOLDEN, 4, f"wrong: outputs do not match: {INPUTS_DIFFER}"),
     ],
