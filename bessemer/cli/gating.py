@@ -31,7 +31,7 @@ from bessemer.contract.report import Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.errors import InvalidArgumentError
 from bessemer.gate.policy import WARN_OUTPUT_PERCENT, Bounds, Measure, Outcome, Verdict, judge
-from bessemer.gate.summary import complaints
+from bessemer.gate.summary import complaints, shown_change
 
 __all__ = ["STATUSES", "gate"]
 
@@ -308,7 +308,7 @@ def _read_report(path: Path | None) -> tuple[Report | None, tuple[str, ...]]:
 
 
 def _tell(outcome: Outcome) -> None:
-    tell(results, *(_line(measure) for measure in outcome.measures if measure.now is not None))
+    tell(results, *filter(None, map(_line, outcome.measures)))
     if outcome.document.problem is not None:
         show_lines(errors, problem_lines(outcome.document.problem))
     else:
@@ -317,7 +317,10 @@ def _tell(outcome: Outcome) -> None:
     annotate("error", outcome.model, complaints(outcome))
 
 
-def _line(measure: Measure) -> str:
-    change = measure.change_percent
-    compared = "" if change is None else f" ({change:+.1f} %)"
-    return f"{measure.name}: {measure.shown(measure.now or 0)}{compared}"
+def _line(measure: Measure) -> str | None:
+    """What is said of a measure; nothing where it has neither a figure nor a change."""
+    change = None if measure.change_percent is None else shown_change(measure)
+    if measure.now is None:
+        return None if change is None else f"change of {measure.name}: {change}"
+    compared = "" if change is None else f" ({change})"
+    return f"{measure.name}: {measure.shown(measure.now)}{compared}"

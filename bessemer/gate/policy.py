@@ -123,6 +123,11 @@ class Measure:
         return self.change_percent > (self.warn_percent if most is None else most)
 
     @property
+    def does_not_match(self) -> bool:
+        """Whether the change has no size, so that no bound allows it."""
+        return isinf(self.change_percent or 0)
+
+    @property
     def breaches(self) -> tuple[tuple[Verdict, str], ...]:
         """Every bound that is broken, or that an unsteady figure leaves open."""
         if self.unsteady:
@@ -133,8 +138,8 @@ class Measure:
             said = f"{self.name} is {self.shown(self.now or 0)}, {self.bound.option} allows "
             found.append((self.bound, f"{said}{self.shown(self.bound.most or 0)}"))
         if self.has_changed and self.change_bound is not None and self.change_bound.most is not None:
-            allowed = f"{self.change_bound.option} allows {shown_percent(self.change_bound.most)}"
-            found.append((self.change_bound, f"{self.change}; {allowed}"))
+            allowed = f"; {self.change_bound.option} allows {shown_percent(self.change_bound.most)}"
+            found.append((self.change_bound, self.change + ("" if self.does_not_match else allowed)))
         return tuple(
             (Verdict.UNSTEADY if bound.doubt else self.verdict, text + bound.doubt) for bound, text in found
         )
@@ -150,7 +155,7 @@ class Measure:
     @property
     def change(self) -> str:
         """What changed, in words."""
-        if isinf(self.change_percent or 0):
+        if self.does_not_match:
             return f"{self.name} do not match: {self.detail}"
         percent = shown_percent(self.change_percent or 0)
         if self.detail:
@@ -186,8 +191,10 @@ class Outcome:
 
     @property
     def breaches(self) -> tuple[tuple[Verdict, str], ...]:
-        """Every bound that is broken."""
-        return tuple(breach for measure in self.measures for breach in measure.breaches)
+        """Every bound that is broken, the worst verdict first."""
+        order = list(Verdict)
+        found = (breach for measure in self.measures for breach in measure.breaches)
+        return tuple(sorted(found, key=lambda breach: order.index(breach[0])))
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -237,8 +244,6 @@ def judge(
 
 def shown_percent(value: float) -> str:
     """A change for people."""
-    if isinf(value):
-        return "∞ %"
     return f"{value:.1f} %" if abs(value) >= 1 or not value else f"{value:.2g} %"
 
 

@@ -10,7 +10,7 @@ from bessemer.contract.problem import ErrorCode, SourcePlace, make_problem
 from bessemer.contract.report import Report
 from bessemer.gate.outputs import OutputChange
 from bessemer.gate.policy import Bounds, Outcome, Verdict, judge
-from bessemer.gate.summary import annotation, junit, markdown
+from bessemer.gate.summary import annotation, complaints, junit, markdown
 from tests.unit.gate_samples import a_job, a_report
 
 BEFORE = a_report(ratio=0.5, library_bytes=1_000_000)
@@ -256,7 +256,7 @@ def test_the_summary_says_of_every_figure_by_which_bound_it_was_judged() -> None
     assert "- ⚠️ outputs changed by 100.0 %: output 'y' differs by up to 3" in text
     growth = "10.0 % (`--max-regress-percent`)"
     assert text[text.index("| |") : text.index("\n\nStages")].splitlines() == [
-        "| | now | at most | base | change | at most |",
+        "| | now | at most | base | change | change at most |",
         "|---|---|---|---|---|---|",
         f"| latency / torch eager | 0.6 | 1 (`--max-latency-ratio`) | 0.5 | +20.0 % ❌ | {growth} |",
         f"| latency p50 | 2 ms | no bound | 2 ms | +0.0 % | {growth} |",
@@ -267,6 +267,31 @@ def test_the_summary_says_of_every_figure_by_which_bound_it_was_judged() -> None
         "| largest error (absolute) | 3.6e-07 | within its tolerance (`verify`) |  |  |  |",
     ]
     assert "Stages: capture 0.25 s, tune 2.00 s." in text
+
+
+def test_the_worst_breach_is_told_first() -> None:
+    change = OutputChange(100.0, "output 'y' differs by up to 3; its largest value was 3")
+    bounds = Bounds(latency_ratio=0.1, latency_ms=1, library_bytes=1, output_percent=5)
+    found = judge("net.pt2", a_job(), a_report(0.5, spread=9), None, bounds, (), change)
+    assert [text.partition(":")[0] for text in complaints(found)] == ["wrong", "slower", "larger", "unsteady"]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "cell"),
+    [
+        ({}, "0.5 (unsteady) | no bound"),
+        ({"latency_ratio": 1.0}, "0.5 (unsteady) ❌ | 1 (`--max-latency-ratio`)"),
+    ],
+)
+def test_an_unsteady_ratio_is_marked_in_the_table(bounds: dict[str, float], cell: str) -> None:
+    assert f"| latency / torch eager | {cell} |" in markdown(outcome(a_report(0.5, spread=9), **bounds))
+
+
+def test_outputs_that_do_not_match_have_no_percentage() -> None:
+    change = OutputChange(inf, "the outputs are scores, those expected logits")
+    found = judge("net.pt2", a_job(), a_report(), None, Bounds(output_percent=5), (), change)
+    assert complaints(found) == (f"wrong: outputs do not match: {change.detail}",)
+    assert "| no match ❌ | 5.0 % (`--max-output-change`) |" in markdown(found)
 
 
 def test_an_annotation_is_one_line_with_its_percent_signs_escaped() -> None:
