@@ -14,6 +14,7 @@ from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.options import Baseline
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, Latency, Report
+from bessemer.contract.tensor import SCALAR
 from bessemer.gate.outputs import OutputChange
 
 
@@ -271,6 +272,12 @@ def _gaps(report: Report, now: BenchmarkResult, previous: Report | None) -> tupl
             f"the base was measured on {machines[1]}, this library on {machines[0]}: "
             "the latency in milliseconds was not compared"
         )
+    shapes = _shapes(report), _shapes(previous)
+    if shapes[0] != shapes[1]:
+        found.append(
+            f"the base was measured on inputs of {shapes[1]}, this library on {shapes[0]}: "
+            "the latency in milliseconds was not compared"
+        )
     return tuple(found)
 
 
@@ -284,6 +291,22 @@ def _unjudged(measures: tuple[Measure, ...], notes: tuple[str, ...]) -> tuple[st
 def _target(report: Report) -> str:
     target = report.target
     return f"{' '.join((target.mcpu, *target.features))} with {target.cores} cores"
+
+
+def _shapes(report: Report) -> str:
+    """The shapes and dtypes of the inputs; names do not change what a run costs."""
+    shapes = ("x".join(map(str, spec.shape)) or SCALAR for spec in report.inputs)
+    return ", ".join(f"{shape}:{spec.dtype}" for shape, spec in zip(shapes, report.inputs, strict=True))
+
+
+def _is_same_run(report: Report, previous: Report) -> bool:
+    """Whether milliseconds can be compared: the same processor, threads and shapes of inputs."""
+    return (
+        previous.benchmark is not None
+        and report.benchmark is not None
+        and _machine(report, report.benchmark) == _machine(previous, previous.benchmark)
+        and _shapes(report) == _shapes(previous)
+    )
 
 
 def _machine(report: Report, result: BenchmarkResult) -> str:
@@ -328,7 +351,7 @@ def _ratio(now: BenchmarkResult, before: BenchmarkResult | None, bounds: Bounds)
 
 def _latency(report: Report, now: BenchmarkResult, previous: Report | None, bounds: Bounds) -> Measure:
     before = previous.benchmark if previous else None
-    if previous is None or before is None or _machine(report, now) != _machine(previous, before):
+    if previous is None or before is None or not _is_same_run(report, previous):
         p50_before, doubt = None, ""
     else:
         most = WARN_PERCENT if bounds.regress_percent is None else bounds.regress_percent

@@ -8,6 +8,7 @@ import pytest
 from bessemer.cli.gating import STATUSES
 from bessemer.contract.problem import ErrorCode, SourcePlace, make_problem
 from bessemer.contract.report import Report
+from bessemer.contract.tensor import TensorSpec
 from bessemer.gate.outputs import OutputChange
 from bessemer.gate.policy import Bounds, Outcome, Verdict, judge
 from bessemer.gate.summary import annotation, complaints, junit, markdown
@@ -16,6 +17,11 @@ from tests.unit.gate_samples import a_job, a_report
 BEFORE = a_report(ratio=0.5, library_bytes=1_000_000)
 FOUR_TIMES = a_report(ratio=0.5, p50_ms=8, matmuls=4)
 """The model run four times in ``forward``: torch takes four times as long too."""
+
+
+def taking(rows: int, report: Report) -> Report:
+    """The report of a model whose input has so many rows."""
+    return report.model_copy(update={"inputs": (TensorSpec(name=f"x{rows}", shape=(rows, 784)),)})
 
 
 def outcome(report: Report | None, previous: Report | None = None, **bounds: float) -> Outcome:
@@ -152,6 +158,13 @@ def test_every_verdict_has_a_status_of_its_own() -> None:
             "2 threads: the latency in milliseconds was not compared",
         ),
         (
+            taking(8, FOUR_TIMES),
+            taking(64, BEFORE),
+            {"latency / torch eager", "library", "peak memory"},
+            "the base was measured on inputs of 64x784:float32, this library on 8x784:float32: "
+            "the latency in milliseconds was not compared",
+        ),
+        (
             a_report(0.9),
             a_report(ratio=None),
             {"latency p50", "library", "peak memory"},
@@ -170,7 +183,7 @@ def test_every_verdict_has_a_status_of_its_own() -> None:
             "the base's report has no benchmark: its figures were not compared",
         ),
     ],
-    ids=["target", "processor", "base-without-torch", "without-torch", "without-benchmark"],
+    ids=["target", "processor", "inputs", "base-without-torch", "without-torch", "without-benchmark"],
 )
 def test_what_cannot_be_compared_is_warned_of_and_the_rest_is_compared(
     now: Report, before: Report, names: set[str], note: str
@@ -219,6 +232,11 @@ def test_a_large_change_that_no_bound_covers_is_a_warning(report: Report, warned
     assert [text.text for text in case.iter("system-out")] == (
         ["\n".join(f"warning: {text}" for text in found.warnings)] if warned else []
     )
+
+
+def test_milliseconds_are_compared_if_only_the_names_of_inputs_differ() -> None:
+    renamed = FOUR_TIMES.model_copy(update={"inputs": (TensorSpec(name="image", shape=(64, 784)),)})
+    assert outcome(renamed, taking(64, BEFORE), regress_percent=10).verdict is Verdict.SLOWER
 
 
 def test_an_absolute_bound_does_not_cover_a_change() -> None:
