@@ -1,6 +1,6 @@
 """``bessemer gate``: a pipeline's step that fails where a model gets slower, larger or wrong."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -210,8 +210,11 @@ def gate(
         job = submitted(client, model, draft, results)
         _wait(job, queue_timeout)
         outcome = _judged(model, job, base, bounds)
-        if report is not None and job.state is JobState.SUCCEEDED:
-            keep_reference(job, report)
+        if _would_spoil_base(outcome, report, compare):
+            tell(errors, f"{report} was left as it was: only a gate that passes replaces its own base")
+            files = replace(files, report=None)
+        if files.report is not None and job.state is JobState.SUCCEEDED:
+            keep_reference(job, files.report)
         files.write(outcome)
         if output is not None and job.state is JobState.SUCCEEDED:
             job.download(output)
@@ -259,6 +262,13 @@ def _judged(model: str, job: Job, base: Base, bounds: Bounds) -> Outcome:
     outputs, notes = base.expected.compare(job) if base.expected else (None, ())
     notes = (*base.notes, *notes)
     return judge(model, job.document, job.report(), base.report, bounds, notes, outputs)
+
+
+def _would_spoil_base(outcome: Outcome, report: Path | None, compare: Path | None) -> bool:
+    """Whether the report would replace the base that the model has failed against."""
+    if report is None or compare is None or outcome.verdict is Verdict.PASSED:
+        return False
+    return report.resolve() == compare.resolve()
 
 
 def _require_figures(request: CompilationRequest, bounds: Bounds) -> None:

@@ -131,6 +131,19 @@ def test_a_base_without_its_inputs_is_warned_of(service: str, folder: Path) -> N
     assert "warning: there is no alone.npz beside the base: the outputs were not compared" in ran.stderr
 
 
+def test_a_gate_that_fails_does_not_replace_its_own_base(service: str, folder: Path) -> None:
+    for end in ("json", "npz"):
+        (folder / f"own.{end}").write_bytes((folder / "reports" / f"base.{end}").read_bytes())
+    own = ("--compare", "own.json", "--report", "./own.json", "--max-output-change", "5")
+    before = [(folder / f"own.{end}").read_bytes() for end in ("json", "npz")]
+    ran = gate(service, folder, "zeros", *own)
+    assert ran.returncode == 4, ran.stderr
+    assert "own.json was left as it was: only a gate that passes replaces its own base" in ran.stderr
+    assert [(folder / f"own.{end}").read_bytes() for end in ("json", "npz")] == before
+    assert gate(service, folder, "base", *own).returncode == 0
+    assert (folder / "own.json").read_bytes() != before[0]
+
+
 def test_a_target_that_no_worker_takes_fails_at_once(service: str, folder: Path) -> None:
     ran = gate(
         service, folder, "base", "--option", "target.mcpu=sapphirerapids", "--option", "target.features=+kl"
