@@ -421,10 +421,12 @@ def _fastest(latency: Latency) -> str:
 
 
 def _machine_doubt(report: Report, previous: Report) -> str:
-    """Why slower runs prove nothing: the model does the same work, and torch eager slowed down as much."""
+    """Why slower runs of the same work prove nothing: the worker was unsteady, or torch eager slower too."""
     eager, eager_before = _eager(report.benchmark), _eager(previous.benchmark)
     if eager is None or eager_before is None or _work(report) != _work(previous):
         return ""
+    if eager.doubt:
+        return f"; but {eager.doubt}, and the operators are the base's: measure again when the worker is idle"
     growth = _growth(eager.latency.p50_ms, eager_before.latency.p50_ms)
     if growth is None or eager.ratio > eager_before.ratio:
         return ""

@@ -65,6 +65,8 @@ def outcome(report: Report | None, previous: Report | None = None, **bounds: flo
         (FOUR_TIMES, a_report(processor="AMD EPYC 7B13"), {"regress_percent": 10}, Verdict.PASSED),
         (a_report(p50_ms=8, min_ms=2.0, matmuls=4), BEFORE, {"regress_percent": 10}, Verdict.UNSTEADY),
         (a_report(p50_ms=8), BEFORE, {"regress_percent": 10}, Verdict.UNSTEADY),
+        (a_report(0.9, p50_ms=8, spread=9), BEFORE, {"regress_percent": 10}, Verdict.UNSTEADY),
+        (a_report(0.9, p50_ms=8, spread=9, matmuls=4), BEFORE, {"regress_percent": 10}, Verdict.SLOWER),
         (a_report(p50_ms=1), BEFORE, {"regress_percent": 0}, Verdict.PASSED),
     ],
 )
