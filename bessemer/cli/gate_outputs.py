@@ -51,10 +51,11 @@ class Expected:
         """Run the library of a job on the inputs, and compare its outputs.
 
         Returns:
-            The change; or, for a base, why the outputs were not compared.
+            The change, if the outputs were compared; and what the summary must say of the comparison.
         """
         try:
-            return self._compare(job), ()
+            change = self._compare(job)
+            return change, (change.note,) if change.note else ()
         except (InvocationFailedError, RequestRefusedError) as error:
             reason = f"{error.problem.title}: {error.problem.detail}"
         except ArraysError as error:
@@ -71,7 +72,7 @@ class Expected:
             with cancelled_if_interrupted(invocation.id, lambda: job.cancel_invocation(invocation.id)):
                 ended = job.wait_for_invocation(invocation)
             job.download_outputs(ended, outputs)
-            return compare_outputs(self.path, outputs)
+            return compare_outputs(self.path, outputs, by_position=not self.is_golden)
 
 
 def reference_of(report: Path) -> Path:

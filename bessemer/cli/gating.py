@@ -1,6 +1,6 @@
 """``bessemer gate``: a pipeline's step that fails where a model gets slower, larger or wrong."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -31,7 +31,7 @@ from bessemer.contract.report import Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.errors import InvalidArgumentError
 from bessemer.gate.policy import WARN_OUTPUT_PERCENT, Bounds, Measure, Outcome, Verdict, judge
-from bessemer.gate.summary import complaints
+from bessemer.gate.summary import complaints, shown_change
 
 __all__ = ["STATUSES", "gate"]
 
@@ -210,8 +210,11 @@ def gate(
         job = submitted(client, model, draft, results)
         _wait(job, queue_timeout)
         outcome = _judged(model, job, base, bounds)
-        if report is not None and job.state is JobState.SUCCEEDED:
-            keep_reference(job, report)
+        if _would_spoil_base(outcome, report, compare):
+            tell(errors, f"{report} was left as it was: only a gate that passes replaces its own base")
+            files = replace(files, report=None)
+        if files.report is not None and job.state is JobState.SUCCEEDED:
+            keep_reference(job, files.report)
         files.write(outcome)
         if output is not None and job.state is JobState.SUCCEEDED:
             job.download(output)
@@ -261,6 +264,13 @@ def _judged(model: str, job: Job, base: Base, bounds: Bounds) -> Outcome:
     return judge(model, job.document, job.report(), base.report, bounds, notes, outputs)
 
 
+def _would_spoil_base(outcome: Outcome, report: Path | None, compare: Path | None) -> bool:
+    """Whether the report would replace the base that the model has failed against."""
+    if report is None or compare is None or outcome.verdict is Verdict.PASSED:
+        return False
+    return report.resolve() == compare.resolve()
+
+
 def _require_figures(request: CompilationRequest, bounds: Bounds) -> None:
     """Refuse a request that would measure nothing of what is bounded.
 
@@ -308,7 +318,7 @@ def _read_report(path: Path | None) -> tuple[Report | None, tuple[str, ...]]:
 
 
 def _tell(outcome: Outcome) -> None:
-    tell(results, *(_line(measure) for measure in outcome.measures if measure.now is not None))
+    tell(results, *filter(None, map(_line, outcome.measures)))
     if outcome.document.problem is not None:
         show_lines(errors, problem_lines(outcome.document.problem))
     else:
@@ -317,7 +327,10 @@ def _tell(outcome: Outcome) -> None:
     annotate("error", outcome.model, complaints(outcome))
 
 
-def _line(measure: Measure) -> str:
-    change = measure.change_percent
-    compared = "" if change is None else f" ({change:+.1f} %)"
-    return f"{measure.name}: {measure.shown(measure.now or 0)}{compared}"
+def _line(measure: Measure) -> str | None:
+    """What is said of a measure; nothing where it has neither a figure nor a change."""
+    change = None if measure.change_percent is None else shown_change(measure)
+    if measure.now is None:
+        return None if change is None else f"change of {measure.name}: {change}"
+    compared = "" if change is None else f" ({change})"
+    return f"{measure.name}: {measure.shown(measure.now)}{compared}"

@@ -1,7 +1,7 @@
 """How far the outputs of a library lie from those expected on the same inputs."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isfinite, isnan
 from operator import ne, sub
 from pathlib import Path
@@ -21,18 +21,21 @@ class OutputChange:
             expected; of any other, the share of elements that differ. Infinite where the two cannot be
             compared.
         detail: what differs, in words.
+        note: how the outputs were matched, where their names differ.
     """
 
     percent: float
     detail: str
+    note: str = ""
 
 
-def compare_outputs(reference: Path, found: Path) -> OutputChange:
+def compare_outputs(reference: Path, found: Path, *, by_position: bool = False) -> OutputChange:
     """Compare the outputs of a library with those of a reference.
 
     Args:
         reference: a ``reference.npz``.
         found: the outputs of an invocation on the reference's inputs.
+        by_position: match outputs whose names differ by position if number, shapes and dtypes agree.
 
     Raises:
         ArraysError: a file cannot be read; or names or shapes differ, so that nothing can be compared.
@@ -41,10 +44,30 @@ def compare_outputs(reference: Path, found: Path) -> OutputChange:
         expected, given = arrays_of(expected_archive, OUTPUTS), arrays_of(found_archive, "")
         if not expected:
             raise ArraysError(f"{reference} has no array whose name starts with '{OUTPUTS}'")
-        if expected.keys() != given.keys():
-            raise ArraysError(f"the outputs are {_listed(given)}, those expected {_listed(expected)}")
-        changes = [_change(name, expected[name], given[name]) for name in expected]
+        if expected.keys() == given.keys():
+            return _largest(_change(name, expected[name], given[name]) for name in expected)
+        names = f"the outputs are {_listed(given)}, those expected {_listed(expected)}"
+        if not (by_position and _agree(expected, given)):
+            raise ArraysError(names)
+        pairs = zip(expected.values(), given.items(), strict=True)
+        change = _largest(_change(name, before, now) for before, (name, now) in pairs)
+        return replace(change, note=f"{names}: they were compared by position")
+
+
+def _largest(changes: Iterable[OutputChange]) -> OutputChange:
     return max(changes, key=lambda change: change.percent)
+
+
+def _agree(expected: dict[str, Array], given: dict[str, Array]) -> bool:
+    """Whether the outputs differ in nothing but names; an output that keeps its name keeps its position."""
+    if len(expected) != len(given):
+        return False
+    pairs = list(zip(expected, given, strict=True))
+    return all(
+        (before == now or (before not in given and now not in expected))
+        and expected[before].header() == given[now].header()
+        for before, now in pairs
+    )
 
 
 def _change(name: str, expected: Array, found: Array) -> OutputChange:
@@ -97,7 +120,7 @@ def _difference(before: float, now: float) -> float:
 
 
 def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "none"
+    return ", ".join(names) or "none"
 
 
 def _shape(header: Header) -> str:

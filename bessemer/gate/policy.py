@@ -14,6 +14,7 @@ from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.options import Baseline
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, Latency, Report
+from bessemer.contract.tensor import SCALAR
 from bessemer.gate.outputs import OutputChange
 
 
@@ -123,6 +124,11 @@ class Measure:
         return self.change_percent > (self.warn_percent if most is None else most)
 
     @property
+    def does_not_match(self) -> bool:
+        """Whether the change has no size, so that no bound allows it."""
+        return isinf(self.change_percent or 0)
+
+    @property
     def breaches(self) -> tuple[tuple[Verdict, str], ...]:
         """Every bound that is broken, or that an unsteady figure leaves open."""
         if self.unsteady:
@@ -133,8 +139,8 @@ class Measure:
             said = f"{self.name} is {self.shown(self.now or 0)}, {self.bound.option} allows "
             found.append((self.bound, f"{said}{self.shown(self.bound.most or 0)}"))
         if self.has_changed and self.change_bound is not None and self.change_bound.most is not None:
-            allowed = f"{self.change_bound.option} allows {shown_percent(self.change_bound.most)}"
-            found.append((self.change_bound, f"{self.change}; {allowed}"))
+            allowed = f"; {self.change_bound.option} allows {shown_percent(self.change_bound.most)}"
+            found.append((self.change_bound, self.change + ("" if self.does_not_match else allowed)))
         return tuple(
             (Verdict.UNSTEADY if bound.doubt else self.verdict, text + bound.doubt) for bound, text in found
         )
@@ -150,7 +156,7 @@ class Measure:
     @property
     def change(self) -> str:
         """What changed, in words."""
-        if isinf(self.change_percent or 0):
+        if self.does_not_match:
             return f"{self.name} do not match: {self.detail}"
         percent = shown_percent(self.change_percent or 0)
         if self.detail:
@@ -186,8 +192,10 @@ class Outcome:
 
     @property
     def breaches(self) -> tuple[tuple[Verdict, str], ...]:
-        """Every bound that is broken."""
-        return tuple(breach for measure in self.measures for breach in measure.breaches)
+        """Every bound that is broken, the worst verdict first."""
+        order = list(Verdict)
+        found = (breach for measure in self.measures for breach in measure.breaches)
+        return tuple(sorted(found, key=lambda breach: order.index(breach[0])))
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -237,8 +245,6 @@ def judge(
 
 def shown_percent(value: float) -> str:
     """A change for people."""
-    if isinf(value):
-        return "∞ %"
     return f"{value:.1f} %" if abs(value) >= 1 or not value else f"{value:.2g} %"
 
 
@@ -266,6 +272,12 @@ def _gaps(report: Report, now: BenchmarkResult, previous: Report | None) -> tupl
             f"the base was measured on {machines[1]}, this library on {machines[0]}: "
             "the latency in milliseconds was not compared"
         )
+    shapes = _shapes(report), _shapes(previous)
+    if shapes[0] != shapes[1]:
+        found.append(
+            f"the base was measured on inputs of {shapes[1]}, this library on {shapes[0]}: "
+            "the latency in milliseconds was not compared"
+        )
     return tuple(found)
 
 
@@ -279,6 +291,22 @@ def _unjudged(measures: tuple[Measure, ...], notes: tuple[str, ...]) -> tuple[st
 def _target(report: Report) -> str:
     target = report.target
     return f"{' '.join((target.mcpu, *target.features))} with {target.cores} cores"
+
+
+def _shapes(report: Report) -> str:
+    """The shapes and dtypes of the inputs; names do not change what a run costs."""
+    shapes = ("x".join(map(str, spec.shape)) or SCALAR for spec in report.inputs)
+    return ", ".join(f"{shape}:{spec.dtype}" for shape, spec in zip(shapes, report.inputs, strict=True))
+
+
+def _is_same_run(report: Report, previous: Report) -> bool:
+    """Whether milliseconds can be compared: the same processor, threads and shapes of inputs."""
+    return (
+        previous.benchmark is not None
+        and report.benchmark is not None
+        and _machine(report, report.benchmark) == _machine(previous, previous.benchmark)
+        and _shapes(report) == _shapes(previous)
+    )
 
 
 def _machine(report: Report, result: BenchmarkResult) -> str:
@@ -323,7 +351,7 @@ def _ratio(now: BenchmarkResult, before: BenchmarkResult | None, bounds: Bounds)
 
 def _latency(report: Report, now: BenchmarkResult, previous: Report | None, bounds: Bounds) -> Measure:
     before = previous.benchmark if previous else None
-    if previous is None or before is None or _machine(report, now) != _machine(previous, before):
+    if previous is None or before is None or not _is_same_run(report, previous):
         p50_before, doubt = None, ""
     else:
         most = WARN_PERCENT if bounds.regress_percent is None else bounds.regress_percent
@@ -410,10 +438,12 @@ def _fastest(latency: Latency) -> str:
 
 
 def _machine_doubt(report: Report, previous: Report) -> str:
-    """Why slower runs prove nothing: the model does the same work, and torch eager slowed down as much."""
+    """Why slower runs of the same work prove nothing: the worker was unsteady, or torch eager slower too."""
     eager, eager_before = _eager(report.benchmark), _eager(previous.benchmark)
     if eager is None or eager_before is None or _work(report) != _work(previous):
         return ""
+    if eager.doubt:
+        return f"; but {eager.doubt}, and the operators are the base's: measure again when the worker is idle"
     growth = _growth(eager.latency.p50_ms, eager_before.latency.p50_ms)
     if growth is None or eager.ratio > eager_before.ratio:
         return ""

@@ -104,7 +104,7 @@ def _lines(outcome: Outcome) -> Iterator[str]:
 
 
 def _table(measures: tuple[Measure, ...]) -> Iterator[str]:
-    yield from ("", "| | now | at most | base | change | at most |", "|---|---|---|---|---|---|")
+    yield from ("", "| | now | at most | base | change | change at most |", "|---|---|---|---|---|---|")
     for measure in measures:
         yield f"| {measure.name} | {_now(measure)} | {_before(measure)} |"
 
@@ -115,8 +115,9 @@ def _now(measure: Measure) -> str:
         return " | "
     if measure.bound is None:
         return f"{measure.shown(measure.now)} | within its tolerance (`verify`)"
-    mark = f" {OTHER_SIGN}" if measure.is_beyond else ""
-    return f"{measure.shown(measure.now)}{mark} | {_allowed(measure.bound, measure.shown)}"
+    doubt = " (unsteady)" if measure.unsteady else ""
+    mark = f" {OTHER_SIGN}" if measure.is_beyond or (doubt and measure.breaches) else ""
+    return f"{measure.shown(measure.now)}{doubt}{mark} | {_allowed(measure.bound, measure.shown)}"
 
 
 def _before(measure: Measure) -> str:
@@ -128,9 +129,16 @@ def _before(measure: Measure) -> str:
     if measure.change_percent is None:
         return f"{before} | not compared | {_allowed(bound, shown_percent)}"
     mark = f" {WARNING_SIGN if bound.most is None else OTHER_SIGN}" if measure.has_changed else ""
-    sign = "+" if measure.now is not None and measure.change_percent >= 0 else ""
-    change = f"{sign}{shown_percent(measure.change_percent)}{mark}"
-    return f"{before} | {change} | {_allowed(bound, shown_percent)}"
+    return f"{before} | {shown_change(measure)}{mark} | {_allowed(bound, shown_percent)}"
+
+
+def shown_change(measure: Measure) -> str:
+    """How much a measure has changed, for people; it must have been compared."""
+    percent = measure.change_percent or 0.0
+    if measure.does_not_match:
+        return "no match"
+    sign = "+" if measure.now is not None and percent >= 0 else ""
+    return f"{sign}{shown_percent(percent)}"
 
 
 def _allowed(bound: Bound, shown: Callable[[float], str]) -> str:

@@ -23,6 +23,11 @@ class Net(torch.nn.Module):
         return self.last(torch.relu(self.first(x)))
 
 
+class Named(Net):
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:  # type: ignore[override]
+        return {"logits": super().forward(x)}
+
+
 class FourTimes(Net):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         runs = [super(FourTimes, self).forward(factor * x) for factor in (1, 2, 3, 4)]
@@ -38,6 +43,7 @@ def with_zeros() -> Net:
 
 MODELS: dict[str, tuple[Callable[[], Net], int]] = {
     "base": (Net, 32),
+    "named": (Named, 32),
     "four": (FourTimes, 32),
     "zeros": (with_zeros, 32),
     "wider": (lambda: Net(48), 48),
@@ -83,6 +89,13 @@ INPUTS_DIFFER = "The inputs do not fit the model: input 'x' has the shape (2, 32
         ("four", COMPARE, 0, "warning: outputs changed by "),
         ("four", ("--max-latency-ms", "0"), 5, "slower: latency p50 is "),
         ("base", ("--max-memory", "1kB", "--max-size", "1kB"), 6, "larger: peak memory is "),
+        (
+            "named",
+            (*COMPARE, "--max-output-change", "1"),
+            0,
+            "warning: the outputs are logits, those expected output: they were compared by position",
+        ),
+        ("named", GOLDEN, 4, "wrong: outputs do not match: the outputs are logits, those expected output"),
         ("wider", COMPARE, 0, f"warning: the outputs were not compared with the base's: {INPUTS_DIFFER}"),
         ("wider", GOLDEN, 4, f"wrong: outputs do not match: {INPUTS_DIFFER}"),
     ],
@@ -116,6 +129,19 @@ def test_a_base_without_its_inputs_is_warned_of(service: str, folder: Path) -> N
     ran = gate(service, folder, "base", "--compare", "alone.json")
     assert ran.returncode == 0
     assert "warning: there is no alone.npz beside the base: the outputs were not compared" in ran.stderr
+
+
+def test_a_gate_that_fails_does_not_replace_its_own_base(service: str, folder: Path) -> None:
+    for end in ("json", "npz"):
+        (folder / f"own.{end}").write_bytes((folder / "reports" / f"base.{end}").read_bytes())
+    own = ("--compare", "own.json", "--report", "./own.json", "--max-output-change", "5")
+    before = [(folder / f"own.{end}").read_bytes() for end in ("json", "npz")]
+    ran = gate(service, folder, "zeros", *own)
+    assert ran.returncode == 4, ran.stderr
+    assert "own.json was left as it was: only a gate that passes replaces its own base" in ran.stderr
+    assert [(folder / f"own.{end}").read_bytes() for end in ("json", "npz")] == before
+    assert gate(service, folder, "base", *own).returncode == 0
+    assert (folder / "own.json").read_bytes() != before[0]
 
 
 def test_a_target_that_no_worker_takes_fails_at_once(service: str, folder: Path) -> None:

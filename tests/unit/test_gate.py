@@ -8,14 +8,20 @@ import pytest
 from bessemer.cli.gating import STATUSES
 from bessemer.contract.problem import ErrorCode, SourcePlace, make_problem
 from bessemer.contract.report import Report
+from bessemer.contract.tensor import TensorSpec
 from bessemer.gate.outputs import OutputChange
 from bessemer.gate.policy import Bounds, Outcome, Verdict, judge
-from bessemer.gate.summary import annotation, junit, markdown
+from bessemer.gate.summary import annotation, complaints, junit, markdown
 from tests.unit.gate_samples import a_job, a_report
 
 BEFORE = a_report(ratio=0.5, library_bytes=1_000_000)
 FOUR_TIMES = a_report(ratio=0.5, p50_ms=8, matmuls=4)
 """The model run four times in ``forward``: torch takes four times as long too."""
+
+
+def taking(rows: int, report: Report) -> Report:
+    """The report of a model whose input has so many rows."""
+    return report.model_copy(update={"inputs": (TensorSpec(name=f"x{rows}", shape=(rows, 784)),)})
 
 
 def outcome(report: Report | None, previous: Report | None = None, **bounds: float) -> Outcome:
@@ -62,6 +68,8 @@ def outcome(report: Report | None, previous: Report | None = None, **bounds: flo
         (FOUR_TIMES, a_report(processor="AMD EPYC 7B13"), {"regress_percent": 10}, Verdict.PASSED),
         (a_report(p50_ms=8, min_ms=2.0, matmuls=4), BEFORE, {"regress_percent": 10}, Verdict.UNSTEADY),
         (a_report(p50_ms=8), BEFORE, {"regress_percent": 10}, Verdict.UNSTEADY),
+        (a_report(0.9, p50_ms=8, spread=9), BEFORE, {"regress_percent": 10}, Verdict.UNSTEADY),
+        (a_report(0.9, p50_ms=8, spread=9, matmuls=4), BEFORE, {"regress_percent": 10}, Verdict.SLOWER),
         (a_report(p50_ms=1), BEFORE, {"regress_percent": 0}, Verdict.PASSED),
     ],
 )
@@ -155,6 +163,13 @@ def test_every_verdict_has_a_status_of_its_own() -> None:
             "2 threads: the latency in milliseconds was not compared",
         ),
         (
+            taking(8, FOUR_TIMES),
+            taking(64, BEFORE),
+            {"latency / torch eager", "library", "peak memory"},
+            "the base was measured on inputs of 64x784:float32, this library on 8x784:float32: "
+            "the latency in milliseconds was not compared",
+        ),
+        (
             a_report(0.9),
             a_report(ratio=None),
             {"latency p50", "library", "peak memory"},
@@ -173,7 +188,7 @@ def test_every_verdict_has_a_status_of_its_own() -> None:
             "the base's report has no benchmark: its figures were not compared",
         ),
     ],
-    ids=["target", "processor", "base-without-torch", "without-torch", "without-benchmark"],
+    ids=["target", "processor", "inputs", "base-without-torch", "without-torch", "without-benchmark"],
 )
 def test_what_cannot_be_compared_is_warned_of_and_the_rest_is_compared(
     now: Report, before: Report, names: set[str], note: str
@@ -224,6 +239,11 @@ def test_a_large_change_that_no_bound_covers_is_a_warning(report: Report, warned
     )
 
 
+def test_milliseconds_are_compared_if_only_the_names_of_inputs_differ() -> None:
+    renamed = FOUR_TIMES.model_copy(update={"inputs": (TensorSpec(name="image", shape=(64, 784)),)})
+    assert outcome(renamed, taking(64, BEFORE), regress_percent=10).verdict is Verdict.SLOWER
+
+
 def test_an_absolute_bound_does_not_cover_a_change() -> None:
     assert len(outcome(FOUR_TIMES, BEFORE, latency_ms=100).warnings) == 1
 
@@ -259,7 +279,7 @@ def test_the_summary_says_of_every_figure_by_which_bound_it_was_judged() -> None
     assert "- ⚠️ outputs changed by 100.0 %: output 'y' differs by up to 3" in text
     growth = "10.0 % (`--max-regress-percent`)"
     assert text[text.index("| |") : text.index("\n\nStages")].splitlines() == [
-        "| | now | at most | base | change | at most |",
+        "| | now | at most | base | change | change at most |",
         "|---|---|---|---|---|---|",
         f"| latency / torch eager | 0.6 | 1 (`--max-latency-ratio`) | 0.5 | +20.0 % ❌ | {growth} |",
         f"| latency p50 | 2 ms | no bound | 2 ms | +0.0 % | {growth} |",
@@ -270,6 +290,31 @@ def test_the_summary_says_of_every_figure_by_which_bound_it_was_judged() -> None
         "| largest error (absolute) | 3.6e-07 | within its tolerance (`verify`) |  |  |  |",
     ]
     assert "Stages: capture 0.25 s, tune 2.00 s." in text
+
+
+def test_the_worst_breach_is_told_first() -> None:
+    change = OutputChange(100.0, "output 'y' differs by up to 3; its largest value was 3")
+    bounds = Bounds(latency_ratio=0.1, latency_ms=1, library_bytes=1, output_percent=5)
+    found = judge("net.pt2", a_job(), a_report(0.5, spread=9), None, bounds, (), change)
+    assert [text.partition(":")[0] for text in complaints(found)] == ["wrong", "slower", "larger", "unsteady"]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "cell"),
+    [
+        ({}, "0.5 (unsteady) | no bound"),
+        ({"latency_ratio": 1.0}, "0.5 (unsteady) ❌ | 1 (`--max-latency-ratio`)"),
+    ],
+)
+def test_an_unsteady_ratio_is_marked_in_the_table(bounds: dict[str, float], cell: str) -> None:
+    assert f"| latency / torch eager | {cell} |" in markdown(outcome(a_report(0.5, spread=9), **bounds))
+
+
+def test_outputs_that_do_not_match_have_no_percentage() -> None:
+    change = OutputChange(inf, "the outputs are scores, those expected logits")
+    found = judge("net.pt2", a_job(), a_report(), None, Bounds(output_percent=5), (), change)
+    assert complaints(found) == (f"wrong: outputs do not match: {change.detail}",)
+    assert "| no match ❌ | 5.0 % (`--max-output-change`) |" in markdown(found)
 
 
 def test_an_annotation_is_one_line_with_its_percent_signs_escaped() -> None:

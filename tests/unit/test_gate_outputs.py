@@ -85,6 +85,34 @@ def test_outputs_that_cannot_be_compared_say_why(
     assert said in str(raised.value)
 
 
+def test_outputs_whose_names_differ_are_compared_by_position_and_that_is_noted(tmp_path: Path) -> None:
+    labels = np.array([1, 2])
+    expected, found = {"output_0": FLOATS, "output_1": labels}, {"logits": FLOATS * 0, "a_label": labels}
+    change = compare_outputs(*saved(tmp_path, expected, found), by_position=True)
+    assert (change.percent, change.detail.split("'")[1]) == (100, "logits")
+    assert change.note == (
+        "the outputs are logits, a_label, those expected output_0, output_1: they were compared by position"
+    )
+    assert not compare_outputs(*saved(tmp_path, found, found), by_position=True).note
+
+
+@pytest.mark.parametrize(
+    ("expected", "found"),
+    [
+        ({"a": FLOATS}, {"b": FLOATS, "c": FLOATS}),
+        ({"a": FLOATS}, {"b": FLOATS[0]}),
+        ({"a": FLOATS}, {"b": FLOATS.astype(np.float64)}),
+        ({"a": FLOATS, "b": FLOATS}, {"b": FLOATS, "c": FLOATS}),
+    ],
+    ids=["number", "shape", "dtype", "moved"],
+)
+def test_outputs_that_differ_in_more_than_names_are_not_compared_by_position(
+    tmp_path: Path, expected: dict[str, Array], found: dict[str, Array]
+) -> None:
+    with pytest.raises(ArraysError, match="the outputs are b"):
+        compare_outputs(*saved(tmp_path, expected, found), by_position=True)
+
+
 def packed(*members: tuple[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:

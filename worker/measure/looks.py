@@ -70,8 +70,9 @@ def why_undecided(name: str, chosen: int, looks: dict[int, Look]) -> str:
     for threads, each in looks.items():
         if typical > AGREE_WITHIN * min(each) and threads != chosen:
             return (
-                f"{name} stalled with {threads} threads: its fastest run took {_ms(min(each))}, "
-                f"its median run {_ms(median(each))}"
+                f"{name} was timed with threads={chosen}, where its median run took {_ms(typical)}, "
+                f"but a run with threads={threads} took {_ms(min(each))}: "
+                "other work may have decided the number of threads"
             )
     return ""
 
