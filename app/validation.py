@@ -8,7 +8,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from app.idempotency import KEY_PATTERN
-from bessemer.contract.base import DIGEST_PATTERN
+from bessemer.contract.base import DIGEST_PATTERN, DIGEST_PREFIX_PATTERN, MIN_PREFIX
 from bessemer.contract.labels import LABEL_KEY, LABEL_VALUE
 from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.problem import FieldError
@@ -24,6 +24,7 @@ Path = tuple[str | int, ...]
 MAX_ERRORS = 50
 TEXT_FORMS = {
     DIGEST_PATTERN: "a SHA-256: 64 lower-case hexadecimal digits",
+    DIGEST_PREFIX_PATTERN: f"a SHA-256, or its first {MIN_PREFIX} or more lower-case hexadecimal digits",
     TENSOR_NAME_PATTERN: "a name of ASCII letters, digits, '_' and '.' that begins with a "
     "letter or '_', of 128 characters at most",
     DIMENSION_NAME_PATTERN: "a dimension's name: up to 64 letters, digits and '_', no digit first",

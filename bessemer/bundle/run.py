@@ -19,6 +19,7 @@ import time
 import zipfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -442,17 +443,19 @@ class Model:
 
     def reference_inputs(self) -> dict[str, np.ndarray[Any, Any]]:
         """The inputs that the library was verified with."""
-        return load_arrays(self.folder / self.manifest["reference"]["inputs"])
+        with _using(self.folder):
+            return load_arrays(_inside(self.folder, self.manifest["reference"]["inputs"]))
 
     def compare(self, outputs: Arrays) -> tuple[Comparison, ...]:
         """Compare outputs for the reference inputs with the outputs of the original model."""
-        references = load_arrays(self.folder / self.manifest["reference"]["outputs"])
-        tolerances = {entry["name"]: entry for entry in self.manifest.get("tolerances", ())}
-        exact = {"relative": 0.0, "absolute": 0.0}
-        return tuple(
-            _compare(spec, outputs[spec.name], references[spec.name], tolerances.get(spec.name, exact))
-            for spec in self.outputs
-        )
+        with _using(self.folder):
+            references = load_arrays(_inside(self.folder, self.manifest["reference"]["outputs"]))
+            tolerances = {entry["name"]: entry for entry in self.manifest.get("tolerances", ())}
+            exact = {"relative": 0.0, "absolute": 0.0}
+            return tuple(
+                _compare(spec, outputs[spec.name], references[spec.name], tolerances.get(spec.name, exact))
+                for spec in self.outputs
+            )
 
     def _tensors(self, inputs: Arrays) -> tuple[list[Any], dict[str, int]]:
         """The inputs as the runtime's tensors, and the sizes that they choose."""
@@ -484,8 +487,9 @@ def load(bundle: str | os.PathLike[str], parameters: str | os.PathLike[str] | No
     """
     folder = Path(bundle).resolve()
     manifest = _read_manifest(folder)
-    threads = _threads(manifest["target"]["cores"])
-    path = folder / manifest["library"]
+    with _using(folder):
+        threads = _threads(manifest["target"]["cores"])
+        path = _inside(folder, manifest["library"])
     try:
         for name in manifest["runtime_libraries"]:
             _load_runtime(folder, manifest, name)
@@ -497,7 +501,8 @@ def load(bundle: str | os.PathLike[str], parameters: str | os.PathLike[str] | No
         raise
     except Exception as error:
         raise BundleError(f"{path} cannot be loaded: {error}") from error
-    return Model(folder, manifest, function, threads)
+    with _using(folder):
+        return Model(folder, manifest, function, threads)
 
 
 def _entry_point(
@@ -512,7 +517,7 @@ def _entry_point(
         return call
     wanted = ParameterReader(entry)
     prepare = _start_machine(library)[wanted.prepare]
-    return wanted.bind(call, prepare, Path(other or folder / wanted.file))
+    return wanted.bind(call, prepare, Path(other or _inside(folder, wanted.file)))
 
 
 def _start_machine(library: Any) -> Any:
@@ -523,7 +528,7 @@ def _start_machine(library: Any) -> Any:
 
 def _check_file(folder: Path, manifest: Mapping[str, Any], name: str) -> None:
     """Compare a file with the manifest: a process that maps a truncated library dies of a bus error."""
-    path = folder / name
+    path = _inside(folder, name)
     expected = next((entry for entry in manifest["files"] if entry["path"] == name), None)
     if expected is None:
         raise BundleError(f"{path} is not among the files of manifest.json")
@@ -602,11 +607,34 @@ def save_arrays(path: Path, arrays: Arrays) -> None:
 def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, RecursionError, ValueError) as error:
         raise BundleError(f"{folder} is no bundle: {error}") from error
-    if manifest.get("schema_version") != 1:
-        raise BundleError(f"{folder} has a manifest of another version: {manifest.get('schema_version')}")
+    with _using(folder):
+        version = manifest.get("schema_version")
+    if version != 1:
+        raise BundleError(f"{folder} has a manifest of another version: {version}")
     return manifest
+
+
+@contextmanager
+def _using(folder: Path) -> Iterator[None]:
+    """Take what a damaged manifest lacks, or has in another form, for damage."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        damage = f"{type(error).__name__}: {error}"
+        path = folder / "manifest.json"
+        raise BundleError(f"{path} is damaged ({damage}); unpack the bundle again") from error
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """A file of the bundle; a manifest may not name any other."""
+    path = Path(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise BundleError(f"manifest.json names {name!r}, which lies outside the bundle {folder}")
+    return folder / path
 
 
 def _threads(cores: int) -> int:
@@ -627,7 +655,9 @@ def _load_runtime(folder: Path, manifest: Mapping[str, Any], name: str) -> None:
 
 
 def _specs(entries: Sequence[Mapping[str, Any]]) -> tuple[Spec, ...]:
-    return tuple(Spec(entry["name"], tuple(entry["shape"]), entry["dtype"]) for entry in entries)
+    return tuple(
+        Spec(str(entry["name"]), tuple(map(int, entry["shape"])), str(entry["dtype"])) for entry in entries
+    )
 
 
 def _check_names(specs: Sequence[Spec], inputs: Arrays, sizes: Sizes) -> None:

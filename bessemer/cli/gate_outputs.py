@@ -40,8 +40,7 @@ class Expected:
                 for folder in (INPUTS, OUTPUTS):
                     arrays = arrays_of(archive, folder)
                     if not arrays:
-                        detail = f"{self.path} has no array whose name starts with '{folder}'"
-                        raise InvalidArgumentError(detail)
+                        raise ArraysError(f"{self.path} has no array whose name starts with '{folder}'")
                     for array in arrays.values():
                         array.header()
         except ArraysError as error:

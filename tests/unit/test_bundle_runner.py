@@ -12,6 +12,7 @@ from bessemer.bundle import run
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "bessemer" / "bundle" / "run.py"
 STANDARD = {
+    "contextlib",
     "functools",
     "argparse",
     "ctypes",

@@ -125,7 +125,18 @@ def npy(header: bytes, data: bytes = b"") -> bytes:
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data
 
 
+def damaged_lzma() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("outputs/y.npy", npy(SCALAR, bytes(4)))
+    content = bytearray(buffer.getvalue())
+    start = 30 + len("outputs/y.npy")
+    content[start + 12 : start + 20] = b"\xff" * 8
+    return bytes(content)
+
+
 SCALAR = b"{'descr': '<f4', 'fortran_order': False, 'shape': ()}"
+INFINITE = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1e999,)}"
 
 
 @pytest.mark.parametrize(
@@ -136,7 +147,10 @@ SCALAR = b"{'descr': '<f4', 'fortran_order': False, 'shape': ()}"
         (packed(("outputs/y.npy", npy(SCALAR, b"12"))), "ends too early"),
         (packed(("outputs/y.npy", npy(b"{}"))), "has a header that cannot be read"),
         (packed(("outputs/y.npy", npy(b"(" * 200))), "has a header that cannot be read"),
+        (packed(("outputs/y.npy", npy(INFINITE))), "has a header that cannot be read"),
         (packed(("outputs/y.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\xff")), "a header of 4294967295 bytes"),
+        (packed(("outputs/\u00e9.npy", b"")).replace(b"\xc3\xa9", b"\xc3\xc3"), "cannot be read as an .npz"),
+        (damaged_lzma(), "cannot be read as an .npz file"),
     ],
 )
 def test_a_file_that_is_damaged_is_refused(tmp_path: Path, content: bytes, said: str) -> None:

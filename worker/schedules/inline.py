@@ -23,7 +23,15 @@ from tvm_ffi import structural_equal
 
 from worker.schedules import nest
 from worker.schedules.attempt import attempt
-from worker.schedules.blocks import Block, block_names, branches_along, has_branch, is_expensive, read_block
+from worker.schedules.blocks import (
+    Block,
+    block_names,
+    branches_along,
+    conditions_of,
+    has_branch,
+    is_expensive,
+    read_block,
+)
 from worker.schedules.ranges import analyzer_of, fold_conditions
 from worker.schedules.repeated_loads import count_elements_read, count_nodes, name_repeated_loads
 
@@ -32,6 +40,9 @@ _FEW_NODES = 32
 
 _MOST_REPEATED_NODES = 256
 """How many nodes inlining a block may add to a consumer beyond one copy of its expression."""
+
+_MOST_BRANCHES = 64
+"""Of a consumer whose loads are named; a join of more parts is a chain of choices as deep."""
 
 
 def inline_blocks(schedule: s_tir.Schedule, is_traced: bool = False) -> s_tir.Schedule:
@@ -88,7 +99,7 @@ def _ready_for_inlining(
     schedule: s_tir.Schedule, producer: s_tir.SBlock, consumer: str, is_traced: bool
 ) -> s_tir.Schedule | None:
     """The schedule with a consumer's loads of a producer named; None where inlining repeats too much."""
-    stores = _stores_of(producer)
+    stores = _stores_of(producer.body)
     if len(stores) != 1:
         return schedule
     buffer, nodes = stores[0].buffer, count_nodes(stores[0].value)
@@ -97,16 +108,15 @@ def _ready_for_inlining(
     named = schedule if is_traced else _with_loads_named(schedule, buffer, consumer)
     read = sum(
         count_elements_read(store.value, buffer)
-        for store in _stores_of(named.get(named.get_sblock(consumer)))
+        for store in _stores_of(named.get(named.get_sblock(consumer)).body)
     )
     return named if (read - 1) * nodes <= _MOST_REPEATED_NODES else None
 
 
 def _with_loads_named(schedule: s_tir.Schedule, buffer: Any, consumer: str) -> s_tir.Schedule:
-    if all(
-        count_elements_read(store.value, buffer) < 2
-        for store in _stores_of(schedule.get(schedule.get_sblock(consumer)))
-    ):
+    body = schedule.get(schedule.get_sblock(consumer)).body
+    is_read_once = all(count_elements_read(store.value, buffer) < 2 for store in _stores_of(body))
+    if is_read_once or len(conditions_of(body)) > _MOST_BRANCHES:
         return schedule
 
     def name_loads(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -135,9 +145,9 @@ def _mapped(schedule: s_tir.Schedule, change: Any) -> s_tir.Schedule:
     return s_tir.Schedule(tvm.IRModule(changed, attrs=module.attrs))
 
 
-def _stores_of(block: s_tir.SBlock) -> list[tirx.BufferStore]:
+def _stores_of(body: tirx.Stmt) -> list[tirx.BufferStore]:
     stores: list[tirx.BufferStore] = []
-    tvm_ffi.structural_walk(block.body, (tirx.BufferStore, lambda store: stores.append(store)))
+    tvm_ffi.structural_walk(body, (tirx.BufferStore, lambda store: stores.append(store)))
     return stores
 
 

@@ -10,6 +10,7 @@ from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad
 from tvm.s_tir.analysis import get_sblock_access_region
 from tvm.sym import Analyzer
+from tvm_ffi import structural_equal
 
 from worker.schedules import nest
 from worker.schedules.blocks import is_branch
@@ -48,24 +49,35 @@ def fold_conditions(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """
     analyzer = analyzer_of(function.body)
 
-    def fold(call: Call) -> Expression:
-        if not is_branch(call) or nest.loads_of(call.args[0]):
-            return call
-        condition, then, otherwise = call.args
-        if analyzer.can_prove(condition):
-            return then
-        return otherwise if analyzer.can_prove(tirx.Not(condition)) else call
+    def always(condition: Expression) -> bool:
+        return not nest.loads_of(condition) and analyzer.can_prove(condition)
+
+    def call(call: Call, mutator: Any) -> Expression:
+        """Follow the chain of choices that a join is; recursion would outgrow the stack on long ones."""
+        if not is_branch(call):
+            return mutator.default_mutate(call)
+        left_open: list[tuple[Expression, Expression]] = []
+        rest: Expression = call
+        while isinstance(rest, Call) and is_branch(rest):
+            condition, then, otherwise = rest.args
+            if always(condition):
+                rest = then
+                continue
+            if not always(tirx.Not(condition)):
+                left_open.append((mutator.mutate(condition), mutator.mutate(then)))
+            rest = otherwise
+        folded = mutator.mutate(rest)
+        for condition, then in reversed(left_open):
+            folded = tirx.if_then_else(condition, then, folded)
+        return folded
 
     def in_block(block: s_tir.SBlock, mutator: Any) -> s_tir.SBlock:
         folded = mutator.default_mutate(block)
-        is_kept = not block.reads or folded.body.same_as(block.body)
+        is_kept = not block.reads or structural_equal(folded.body, block.body)
         return folded if is_kept else _with_regions_read(folded)
 
-    def call(call: Call, mutator: Any) -> Expression:
-        return fold(mutator.default_mutate(call))
-
     body = tvm_ffi.structural_mutate(function.body, ((s_tir.SBlock, in_block), (Call, call)))
-    return function if body.same_as(function.body) else function.with_body(body)
+    return function if structural_equal(body, function.body) else function.with_body(body)
 
 
 def _with_regions_read(block: s_tir.SBlock) -> s_tir.SBlock:

@@ -177,17 +177,32 @@ class _Terms:
     def _branch(
         self, expression: Expression, parts: Sequence[Expression], terms: list[tirx.Stmt], mutator: Any
     ) -> Expression:
-        """A choice that computes only the branch taken: a statement where a branch needs terms."""
-        condition, *branches = parts
-        if not any(map(_needs_terms, branches)):
+        """A choice that computes only the branch taken: a statement where a branch needs terms.
+
+        A join is a chain of choices, each the last branch of the one before.
+        """
+        if not _needs_terms(expression):
+            return expression
+        if not any(map(_needs_terms, parts[1:])):
             return mutator.default_mutate(expression)
         result = self._register(nest.dtype_of(expression), "chosen")
-        asked = self._flat(condition, terms)
-        then, otherwise = (
-            self._with_terms(branch, lambda value: nest.store(result, value, self._lane))
-            for branch in branches
-        )
-        terms.append(nest.either(asked, then, otherwise))
+
+        def stored(branch: Expression) -> tirx.Stmt:
+            return self._with_terms(branch, lambda value: nest.store(result, value, self._lane))
+
+        choices: list[tuple[list[tirx.Stmt], Expression, tirx.Stmt]] = []
+        rest: Sequence[Expression] | Expression = parts
+        while isinstance(rest, Sequence):
+            condition, then, otherwise = rest
+            before: list[tirx.Stmt] = []
+            choices.append((before, self._flat(condition, before), stored(then)))
+            rest = (
+                tuple(otherwise.args) if isinstance(otherwise, Call) and is_branch(otherwise) else otherwise
+            )
+        statement = stored(rest)
+        for before, condition, then in reversed(choices):
+            statement = nest.sequence(*before, nest.either(condition, then, statement))
+        terms.append(statement)
         return result[self._lane]
 
     def _register(self, dtype: str, name: str) -> Any:

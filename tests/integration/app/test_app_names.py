@@ -136,3 +136,10 @@ async def test_the_start_of_a_digest_names_a_model(api: httpx.AsyncClient) -> No
     assert (await api.put(short, content=MODEL_BYTES)).status_code == 422
     assert (await api.delete(short)).status_code == 204
     assert (await api.get(short)).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/v1/models/2c2", "/v1/compilations?model=2c2"])
+async def test_a_digest_that_is_too_short_is_refused_in_words(api: httpx.AsyncClient, path: str) -> None:
+    answer = await api.get(path)
+    assert answer.status_code == 422
+    assert "its first 4 or more lower-case hexadecimal digits" in answer.json()["detail"]

@@ -8,6 +8,7 @@ import sys
 import venv
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -191,6 +192,38 @@ def test_a_damaged_file_is_named_before_it_is_used(
     assert ran.returncode in (1, 2), ran.stderr
     assert str(copy) in ran.stderr
     assert says.format(half=len(whole) // 2, size=len(whole)) in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda manifest: [manifest], "manifest.json is damaged"),
+        (lambda manifest: {**manifest, "target": 5}, "manifest.json is damaged"),
+        (lambda manifest: {**manifest, "inputs": [{"name": "x"}]}, "manifest.json is damaged"),
+        (lambda manifest: {**manifest, "reference": {}}, "manifest.json is damaged"),
+        (lambda manifest: {**manifest, "tolerances": [5]}, "manifest.json is damaged"),
+        (
+            lambda manifest: {**manifest, "library": "../model.so"},
+            "'../model.so', which lies outside the bundle",
+        ),
+        (lambda manifest: {**manifest, "runtime_libraries": ["/lib/libm.so"]}, "lies outside the bundle"),
+        (
+            lambda manifest: {**manifest, "reference": {"inputs": "/dev/null"}},
+            "'/dev/null', which lies outside the bundle",
+        ),
+    ],
+)
+def test_a_manifest_that_does_not_describe_the_bundle_is_refused(
+    lean_python: Path, bundle: Path, tmp_path: Path, change: Callable[[Any], Any], says: str
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle, copy)
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps(change(manifest)))
+    ran = run_alone(lean_python, copy)
+    assert ran.returncode == 1, ran.stderr
+    assert says in ran.stderr
     assert "Traceback" not in ran.stderr
 
 
