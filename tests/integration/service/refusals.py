@@ -338,7 +338,7 @@ REFUSALS: dict[str, Refusal] = {
         lambda: scripted(Endless()),
         ErrorCode.TIMEOUT,
         "2.0 s",
-        "longer `timeout_seconds`",
+        "allow the job more time with `timeout_seconds`",
         timeout_seconds=2,
         **inputs(),
     ),

@@ -140,7 +140,7 @@ def test_a_target_with_more_cores_than_the_machine_is_measured_with_those_that_t
     digest = upload(rig.store, rig.folder, "return 0")
     row = rig.handle(submit(rig.store, "many-cores", digest, cores=MAX_CORES))
     assert (row.state, row.verified, row.target.cores) == (JobState.SUCCEEDED, True, MAX_CORES)
-    assert {baseline.threads for baseline in row.figures.baselines} == {here}
+    assert {baseline.threads for baseline in row.figures.baselines} <= {1, here}
     (report,) = (artifact for artifact in row.artifacts if artifact.name == REPORT)
     text = b"".join(rig.store.artifacts.stream(report.digest))
     assert Report.model_validate_json(text).benchmark.threads == here
