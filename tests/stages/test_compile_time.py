@@ -19,7 +19,9 @@ from worker.codegen.executable import build_library
 from worker.pipeline.types import Workshop
 from worker.pipeline.verify import compare_outputs
 from worker.schedules.default import default_schedule, schedule_rest
+from worker.schedules.ranges import fold_conditions
 from worker.schedules.repeated_loads import count_nodes
+from worker.schedules.vector_math import with_vector_math
 from worker.targets import tvm_target
 
 LLVM = tvm_target(TARGET)
@@ -120,6 +122,21 @@ def test_a_slice_of_a_join_reads_the_parts_that_it_crosses_and_asks_nothing(star
     assert "if_then_else" not in code
     read = set(re.findall(r"(first|second)\[", code))
     assert read == {0: {"first"}, 5: {"first", "second"}, 8: {"second"}}[start]
+
+
+@pytest.mark.parametrize("function", [lambda value: value, te.tanh], ids=["copied", "computed"])
+def test_a_join_of_a_thousand_parts_does_not_outgrow_the_stack(function: Callable[..., object]) -> None:
+    x = te.placeholder((1000,), name="x")
+
+    def joined(i: tirx.Var) -> object:
+        value: object = function(x[i])
+        for part in range(1, 1000):
+            value = te.if_then_else(i >= part, function(x[i - part]), value)
+        return value
+
+    y = te.compute((1000,), joined, name="y")
+
+    assert with_vector_math(fold_conditions(te.create_prim_func([x, y]))) is not None
 
 
 @pytest.mark.parametrize("index", [0, 1, 2, slice(1, 3), slice(0, 2), -1])

@@ -133,11 +133,11 @@ class _Terms:
 
     def __init__(self, lane: Expression, lanes: int, analyzer: Analyzer) -> None:
         self._lane, self._lanes, self._analyzer = lane, lanes, analyzer
-        self._registers: list[Any] = []
+        self._registers: dict[Any, None] = {}
 
     def declared(self, statement: tirx.Stmt) -> tirx.Stmt:
         """The statement after the declaration of all registers since the last one."""
-        registers, self._registers = self._registers, []
+        registers, self._registers = self._registers, {}
         return nest.sequence(*map(nest.declare, registers), statement)
 
     def of(self, store: tirx.BufferStore) -> tirx.Stmt:
@@ -207,14 +207,12 @@ class _Terms:
 
     def _register(self, dtype: str, name: str) -> Any:
         register = nest.registers((self._lanes,), dtype, name)
-        self._registers.append(register)
+        self._registers[register] = None
         return register
 
     def _is_known(self, load: TensorLoad) -> bool:
         """Whether a load may be computed where its branch is not taken."""
-        return any(load.source.same_as(register) for register in self._registers) or is_in_bounds(
-            load, self._analyzer
-        )
+        return load.source in self._registers or is_in_bounds(load, self._analyzer)
 
 
 def _needs_terms(node: Any) -> bool:
