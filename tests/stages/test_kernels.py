@@ -229,7 +229,9 @@ def test_what_is_no_kernel_is_named(package: ModuleType) -> None:
 
 
 def test_the_bundle_has_the_library_and_its_license_and_runs_without_ours(workshop: Workshop) -> None:
-    captured = capture_module(Perceptron(), torch.randn(1, 16), kernels={"linear": "openblas"})
+    captured = capture_module(
+        Perceptron(), torch.randn(1, 16), kernels={"linear": "openblas"}, benchmark={"baselines": []}
+    )
     built = build(tune(optimized(captured, workshop), workshop), workshop)
     package(benchmark(verify(built, workshop), workshop), workshop)
 
