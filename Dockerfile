@@ -48,7 +48,7 @@ RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
 FROM worker-dependencies AS kernels
 COPY bessemer bessemer
 COPY worker worker
-RUN python -m worker.kernels.compile
+RUN python -m worker.compiler.kernels.compile
 
 FROM worker-dependencies AS worker-slim
 COPY ci/containers/slim /usr/local/bin/
@@ -69,7 +69,7 @@ RUN python3 -m compileall -q .
 
 FROM project AS worker-project
 COPY worker worker
-COPY --from=kernels /srv/bessemer/worker/kernels/objects worker/kernels/objects
+COPY --from=kernels /srv/bessemer/worker/compiler/kernels/objects worker/compiler/kernels/objects
 RUN python3 -m compileall -q .
 
 FROM python AS app

@@ -20,7 +20,7 @@ help: ## list the targets
 
 setup: $(STAMP) ## make the environment in .venv
 
-$(STAMP): pyproject.toml ci/install $(wildcard worker/kernels/c/*)
+$(STAMP): pyproject.toml ci/install $(wildcard worker/compiler/kernels/c/*)
 	@ci/install "$(PYTHON)" "$(VENV)"
 	@touch $@
 

@@ -8,8 +8,8 @@ from types import FrameType
 
 import uvicorn
 
+from app.http.protocol import Protocol
 from app.main import create_app
-from app.protocol import Protocol
 from app.settings import AppSettings
 from bessemer.store.settings import read_settings
 from bessemer.telemetry.logs import LogSettings, set_up_logs

@@ -10,13 +10,18 @@ from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
-from app import documentation, problems, reference
-from app.conditional import Conditional
-from app.metering import Metering
-from app.metrics import AppMetrics
-from app.newsroom import Newsroom
-from app.parameters import refuse_unknown_parameters
-from app.request_ids import RequestIds
+from app.events.broadcaster import Newsroom
+from app.http import problems
+from app.http.conditional import Conditional
+from app.http.parameters import refuse_unknown_parameters
+from app.http.request_ids import RequestIds
+from app.observability.log_fields import name_subjects
+from app.observability.metrics import AppMetrics
+from app.observability.requests import Metering
+from app.observability.tracing import Tracing
+from app.openapi import document as documentation
+from app.openapi import page as reference
+from app.queue_position.cached import WaitingLine
 from app.routes import (
     artifacts,
     compilations,
@@ -32,11 +37,8 @@ from app.routes import (
 )
 from app.service import Service
 from app.settings import AppSettings
-from app.subjects import name_subjects
-from app.sweeper import sweep_forever
-from app.tracing import Tracing
-from app.waiting import WaitingLine
-from bessemer.store.dbos_queue import open_queue
+from app.upkeep.sweeper import sweep_forever
+from bessemer.store.queue.dbos_queue import open_queue
 from bessemer.store.store import open_store
 from bessemer.telemetry.traces import open_tracer
 

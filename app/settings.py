@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
+from bessemer.store.blobs.uploads import Pace
 from bessemer.store.settings import StoreSettings
-from bessemer.store.uploads import Pace
 
 GIBIBYTE = 1 << 30
 MAX_RETENTION_DAYS = 100_000.0

@@ -7,8 +7,8 @@ import io
 import zstandard
 from pydantic import ValidationError
 
-from app.lookup import named_artifact
-from app.problems import RefusalError, refuse
+from app.http.lookup import named_artifact
+from app.http.problems import RefusalError, refuse
 from app.service import Service
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS, MAX_INDEX_BYTES, IrListing, IrStep, IrText
 from bessemer.contract.job import Artifact, Compilation

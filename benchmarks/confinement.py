@@ -5,11 +5,11 @@ from pathlib import Path
 
 from benchmarks.figure import Figure, summarize
 from bessemer.contract.sandbox import SandboxStatus
-from worker.job_folder import make_job_folder
-from worker.messages import Confined
-from worker.order import ProbeWork, StartJob
+from worker.job.folder import make_job_folder
+from worker.protocol.messages import Confined
+from worker.protocol.order import ProbeWork, StartJob
 from worker.settings import WorkerSettings
-from worker.supervisor.workplace import Workplace, claim_workplace
+from worker.supervisor.work_dir import Workplace, claim_workplace
 from worker.supervisor.zygote_handle import ZygoteHandle
 
 ROUNDS = 30

@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel
 
-from worker.statistics import percentile
+from worker.measure.statistics import percentile
 
 
 class Figure(BaseModel):

@@ -8,7 +8,7 @@ import psutil
 from benchmarks.figure import Figure, summarize
 from examples.local_service import local_service
 
-PROGRAMS = ("app", "worker", "worker.zygote")
+PROGRAMS = ("app", "worker", "worker.job.zygote")
 SETTLING_SECONDS = 10.0
 WINDOWS = 12
 WINDOW_SECONDS = 5.0

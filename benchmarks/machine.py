@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 from pydantic import BaseModel
 
-from worker.machine import processor, versions
+from worker.measure.machine import processor, versions
 
 SERVICE_PACKAGES = ("dbos", "fastapi")
 """Whose versions count for the service's figures."""

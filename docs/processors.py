@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 
 from bessemer.contract.target import LINUX_X86_64
-from worker.targets import is_64_bit, known_processors, processors
+from worker.compiler.target import is_64_bit, known_processors, processors
 
 PAGE = Path(__file__).parents[1] / "bessemer/contract/processors.py"
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")

@@ -12,7 +12,7 @@ from bessemer.telemetry.logs import LogSettings, set_up_logs
 from bessemer.telemetry.traces import TelemetryMissingError
 from worker.errors import WorkerError
 from worker.settings import WorkerSettings
-from worker.supervisor.life import run_supervisor
+from worker.supervisor.run import run_supervisor
 
 
 async def _run(settings: WorkerSettings, store_settings: StoreSettings) -> None:

@@ -7,7 +7,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from bessemer.contract.sandbox import SandboxMode
-from worker.order import Confinement, MeasuringLock, Rlimits
+from worker.protocol.order import Confinement, MeasuringLock, Rlimits
 from worker.supervisor.watch import Limits
 
 KIBIBYTE = 1 << 10

@@ -4,11 +4,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
-from app import documentation
-from app.accept import prefers_html
-from app.documentation import LOOKUP, Responses, answer, described, problems
-from app.downloads import artifact_response
-from app.lookup import CompilationDep, named_artifact
+from app.http.accept import prefers_html
+from app.http.downloads import artifact_response
+from app.http.lookup import CompilationDep, named_artifact
+from app.openapi import document as documentation
+from app.openapi.document import LOOKUP, Responses, answer, described, problems
 from app.service import ServiceDep
 from bessemer.bundle.manifest import REPORT, REPORT_PAGE
 from bessemer.contract.job import Artifact, ArtifactList

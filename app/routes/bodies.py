@@ -8,8 +8,8 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import Message, Receive
 
-from app.documents import read_json
-from app.problems import refuse
+from app.http.json_bodies import read_json
+from app.http.problems import refuse
 from app.service import Service
 from bessemer.contract.problem import ErrorCode
 

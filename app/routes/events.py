@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from app.documentation import LOOKUP, described, problems
-from app.following import follow
-from app.lookup import CompilationDep
+from app.events.following import follow
+from app.http.lookup import CompilationDep
+from app.openapi.document import LOOKUP, described, problems
 from app.service import ServiceDep
 
 router = APIRouter(prefix="/v1/compilations", tags=["compilations"])

@@ -3,9 +3,9 @@
 from fastapi import APIRouter, Response
 from pydantic import Field
 
-from app import documentation
-from app.documentation import problems
-from app.problems import RETRY_AFTER_SECONDS, UNAVAILABLE_STATUS
+from app.http.problems import RETRY_AFTER_SECONDS, UNAVAILABLE_STATUS
+from app.openapi import document as documentation
+from app.openapi.document import problems
 from app.readiness import NO_WORKER, brief, readiness
 from app.service import ServiceDep
 from bessemer.contract.base import Document

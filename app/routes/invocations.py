@@ -8,18 +8,18 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
-from app import documentation
-from app.documentation import LOOKUP, problems
-from app.downloads import artifact_response
-from app.idempotency import IdempotencyKey, resource_id
-from app.lookup import CompilationDep
-from app.polling import cancellation, look_again
-from app.problems import refuse
+from app.http.downloads import artifact_response
+from app.http.idempotency import IdempotencyKey, resource_id
+from app.http.lookup import CompilationDep
+from app.http.polling import cancellation, look_again
+from app.http.problems import refuse
+from app.http.shortened import hint, look_up
+from app.http.uploads import refuse_if_too_large
+from app.observability.log_fields import is_job_prefix
+from app.openapi import document as documentation
+from app.openapi.document import LOOKUP, problems
 from app.routes.artifacts import ARTIFACT_PROBLEMS, DOWNLOAD, NOT_MODIFIED
 from app.service import Service, ServiceDep
-from app.shortened import hint, look_up
-from app.subjects import is_job_prefix
-from app.uploads import refuse_if_too_large
 from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.base import DEFAULT_TENANT, JobId
 from bessemer.contract.capability import Needs, lacks, needs_of
@@ -28,7 +28,7 @@ from bessemer.contract.job import Artifact, Compilation, JobState
 from bessemer.contract.listing import Page
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.target import ExplicitTarget
-from bessemer.store.blobs import Blob
+from bessemer.store.blobs.hashing import Blob
 from bessemer.store.errors import EmptyUploadError, TooLargeError
 from bessemer.telemetry.logs import add_log_fields
 from bessemer.telemetry.traces import current_traceparent

@@ -4,10 +4,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 
-from app import documentation
-from app.documentation import LOOKUP, described, problems
-from app.downloads import CONTENT_SECURITY_POLICY
-from app.lookup import CompilationDep
+from app.http.downloads import CONTENT_SECURITY_POLICY
+from app.http.lookup import CompilationDep
+from app.openapi import document as documentation
+from app.openapi.document import LOOKUP, described, problems
 from app.service import ServiceDep
 from app.snapshots import named_step, read_listing, read_text
 from bessemer.contract.ir import IrListing

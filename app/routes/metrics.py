@@ -5,7 +5,7 @@ from functools import partial
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from app.documentation import described, problems
+from app.openapi.document import described, problems
 from app.service import ServiceDep
 
 router = APIRouter(tags=["health"])

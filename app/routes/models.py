@@ -5,12 +5,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from app import documentation
-from app.documentation import LOOKUP, problems
-from app.problems import refuse
+from app.http.problems import refuse
+from app.http.shortened import look_up
+from app.http.uploads import receive_model, refuse_if_too_large
+from app.openapi import document as documentation
+from app.openapi.document import LOOKUP, problems
 from app.service import Service, ServiceDep
-from app.shortened import look_up
-from app.uploads import receive_model, refuse_if_too_large
 from bessemer.contract.base import Digest, DigestPrefix
 from bessemer.contract.listing import ModelQuery
 from bessemer.contract.model import Model, ModelPage

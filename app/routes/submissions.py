@@ -4,13 +4,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Response
 
-from app import documentation
 from app.admission import refusal, time_refusal
-from app.documentation import problems
-from app.forms import FORM, SubmissionRoute
-from app.idempotency import IdempotencyKey, resource_id
-from app.polling import look_again
-from app.problems import RefusalError
+from app.http.forms import FORM, SubmissionRoute
+from app.http.idempotency import IdempotencyKey, resource_id
+from app.http.polling import look_again
+from app.http.problems import RefusalError
+from app.openapi import document as documentation
+from app.openapi.document import problems
 from app.service import Service, ServiceDep
 from bessemer.contract.base import DEFAULT_TENANT
 from bessemer.contract.job import Compilation, JobState

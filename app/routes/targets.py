@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
-from app import documentation
-from app.documentation import problems
+from app.openapi import document as documentation
+from app.openapi.document import problems
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.processors import X86_64
 from bessemer.contract.service import TargetList

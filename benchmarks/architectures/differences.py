@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bessemer.contract.options import Tolerance
-from worker.pipeline.compare import Array, compare
-from worker.pipeline.rounding import scale_of
+from worker.compiler.checking.compare import Array, compare
+from worker.compiler.checking.rounding import scale_of
 
 
 def share_of_scale(output: Array, reference: Array) -> float:

@@ -21,19 +21,19 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import LINUX_X86_64, PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
-from worker.codegen.executable import compile_module
+from worker.compiler.checking.exact import exact_outputs
+from worker.compiler.codegen.executable import compile_module
+from worker.compiler.pipeline.capture import capture
+from worker.compiler.pipeline.optimize import optimize
+from worker.compiler.pipeline.translate import translate
+from worker.compiler.pipeline.types import Captured, Translated, Upload, Workshop
+from worker.compiler.pipeline.verify import compare_outputs
+from worker.compiler.schedules.default import schedule_rest
+from worker.compiler.target import host_mcpu, tvm_target
 from worker.errors import JobError
-from worker.pipeline.capture import capture
-from worker.pipeline.exact import exact_outputs
-from worker.pipeline.optimize import optimize
-from worker.pipeline.translate import translate
-from worker.pipeline.types import Captured, Translated, Upload, Workshop
-from worker.pipeline.verify import compare_outputs
-from worker.schedules.default import schedule_rest
-from worker.targets import host_mcpu, tvm_target
 
 if TYPE_CHECKING:
-    from worker.pipeline.types import Arrays
+    from worker.compiler.pipeline.types import Arrays
 
 MAX_CHARACTERS = 400
 

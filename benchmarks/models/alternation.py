@@ -13,7 +13,7 @@ from benchmarks.models.results import Ratio, SideResult, State
 from benchmarks.models.runtimes import Runtime, Subject
 from benchmarks.models.side import Arrays, SideFailedError, SideProcess
 from worker.measure.rounds import MAX_RUNS, Rounds
-from worker.statistics import latency, round_ratios
+from worker.measure.statistics import latency, round_ratios
 
 TURN_SECONDS = 0.1
 TOLERATED_ERROR = 1e-4

@@ -10,8 +10,8 @@ import signal
 import sys
 import time
 
-from bessemer.store.dbos_consumer import open_consumer
-from bessemer.store.queue import Task
+from bessemer.store.queue.dbos_consumer import open_consumer
+from bessemer.store.queue.port import Task
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import open_store
 

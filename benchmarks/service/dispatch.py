@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 from benchmarks.service.clients import Clients
 from bessemer.contract.request import MAX_PRIORITY
-from bessemer.store.dbos_engine import POLLING_SECONDS
+from bessemer.store.queue.dbos_engine import POLLING_SECONDS
 from bessemer.store.settings import StoreSettings
 
 WARM_UP = 3

@@ -20,7 +20,7 @@ from bessemer.contract.base import now
 from bessemer.contract.job import Progress
 from bessemer.contract.request import MAX_PRIORITY
 from bessemer.contract.stage import Stage
-from bessemer.store.jobs import Jobs
+from bessemer.store.rows.jobs import Jobs
 from worker.supervisor.journal import PROGRESS_SECONDS
 
 WORKER = "benchmark"

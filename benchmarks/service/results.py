@@ -8,7 +8,7 @@ from statistics import median
 from pydantic import BaseModel
 
 from benchmarks.machine import Machine
-from worker.statistics import percentile
+from worker.measure.statistics import percentile
 
 
 class Spread(BaseModel):

@@ -23,8 +23,8 @@ from benchmarks.soak.load import Users
 from benchmarks.soak.site import Site, running_site
 from benchmarks.soak.victims import Kill, Killer, zygotes
 from benchmarks.soak.wishes import Followed
+from bessemer.store.rows.tables import INVOCATIONS, JOBS
 from bessemer.store.store import Store, open_store
-from bessemer.store.tables import INVOCATIONS, JOBS
 from examples.environment import forget_settings
 from worker.supervisor.processes import read_process
 

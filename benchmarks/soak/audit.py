@@ -12,12 +12,12 @@ from benchmarks.soak.site import ABANDONED_UPLOAD_SECONDS, Site
 from benchmarks.soak.wishes import Followed, Wish
 from bessemer.contract.invocation import Invocation
 from bessemer.contract.job import Compilation, Event, EventType, JobState
-from bessemer.store.artifacts import INCOMING
+from bessemer.store.blobs.artifacts import INCOMING
+from bessemer.store.rows.tables import INVOCATIONS, JOBS
 from bessemer.store.store import Store
-from bessemer.store.tables import INVOCATIONS, JOBS
 from worker.settings import WorkerSettings
 from worker.supervisor.processes import processes, user_of
-from worker.supervisor.workplace import USERS_PER_WORKER
+from worker.supervisor.work_dir import USERS_PER_WORKER
 
 SETTLE_SECONDS = 60.0
 MOST_WORKERS = 16

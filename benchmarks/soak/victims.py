@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from benchmarks.soak.site import Kept, Site
 from bessemer.contract.job import JobState
 from bessemer.contract.model import ModelState
+from bessemer.store.rows.tables import INVOCATIONS, JOBS, MODELS
 from bessemer.store.store import Store
-from bessemer.store.tables import INVOCATIONS, JOBS, MODELS
 from worker.supervisor.retry import MAX_LOST_ATTEMPTS
 
 LONGEST_PAUSE_SECONDS = 4.0

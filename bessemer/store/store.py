@@ -4,19 +4,19 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from bessemer.store.artifacts import Artifacts, open_artifacts
-from bessemer.store.census import Census, take_census
+from bessemer.store.blobs.artifacts import Artifacts, open_artifacts
+from bessemer.store.blobs.logs import Logs
 from bessemer.store.database import Database
 from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.invocations import Invocations
-from bessemer.store.jobs import Jobs
-from bessemer.store.logs import Logs
 from bessemer.store.migrate import migrate
-from bessemer.store.models import Models
-from bessemer.store.removal import Removal
+from bessemer.store.rows.census import Census, take_census
+from bessemer.store.rows.invocations import Invocations
+from bessemer.store.rows.jobs import Jobs
+from bessemer.store.rows.models import Models
+from bessemer.store.rows.queued import Waiting
+from bessemer.store.rows.removal import Removal
+from bessemer.store.rows.workers import Workers
 from bessemer.store.settings import StoreSettings
-from bessemer.store.waiting import Waiting
-from bessemer.store.workers import Workers
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from stage_samples import capture_module, make_workshop, optimized
 from torch import nn
 
 from worker.candidates.client import CandidateClient
-from worker.candidates.link import link_shared
-from worker.schedules.default import schedule_rest, unclaimed_functions
+from worker.compiler.codegen.link import link_shared
+from worker.compiler.schedules.default import schedule_rest, unclaimed_functions
 
 IMAGE = (2, 16, 12, 10)
 ROWS = (3, 50)

@@ -18,7 +18,7 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import DType, TensorSpec
-from worker.pipeline.types import (
+from worker.compiler.pipeline.types import (
     Benchmarked,
     Built,
     Captured,

@@ -12,11 +12,11 @@ import tvm
 from numpy.typing import NDArray
 
 from bessemer.contract.target import LINUX_X86_64
-from worker.candidates.link import link_shared
 from worker.candidates.server import fork_server
-from worker.pipeline.translate import decomposition_table
-from worker.rewrites.lowerings import register_lowerings
-from worker.translation.importer import Importer
+from worker.compiler.codegen.link import link_shared
+from worker.compiler.legalize.lowerings import register_lowerings
+from worker.compiler.pipeline.translate import decomposition_table
+from worker.compiler.translation.importer import Importer
 
 Tensors = tuple[torch.Tensor, ...]
 

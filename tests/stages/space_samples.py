@@ -12,9 +12,9 @@ from types import ModuleType
 import tvm
 from tvm import relax, s_tir, te
 
-from worker.schedules.annotations import SCHEDULED
-from worker.spaces.registry import GROUP
-from worker.spaces.space import Space
+from worker.compiler.schedules.annotations import SCHEDULED
+from worker.compiler.spaces.registry import GROUP
+from worker.compiler.spaces.space import Space
 
 POINT = EntryPoint(name="sample", value="sample_spaces:SPACES", group=GROUP)
 

@@ -16,12 +16,12 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import LINUX_X86_64, PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
-from worker.formats.outputs import flatten_outputs
-from worker.pipeline.optimize import optimize
-from worker.pipeline.translate import translate
-from worker.pipeline.types import Captured, Optimized, Tuned, Upload, Workshop
-from worker.targets import host_mcpu
-from worker.tensors import as_array
+from worker.compiler.frontend.outputs import flatten_outputs
+from worker.compiler.pipeline.optimize import optimize
+from worker.compiler.pipeline.translate import translate
+from worker.compiler.pipeline.types import Captured, Optimized, Tuned, Upload, Workshop
+from worker.compiler.target import host_mcpu
+from worker.compiler.tensors import as_array
 
 CORES = 2
 TARGET = ResolvedTarget(

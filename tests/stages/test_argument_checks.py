@@ -5,8 +5,8 @@ import tvm
 from family_samples import main_of, scheduled, target_of
 from tvm import relax, tirx
 
-from worker.codegen.argument_checks import trust_own_tensors
-from worker.codegen.executable import compile_module
+from worker.compiler.codegen.argument_checks import trust_own_tensors
+from worker.compiler.codegen.executable import compile_module
 
 TARGET = target_of("x86-64-v3")
 

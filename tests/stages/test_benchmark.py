@@ -10,12 +10,12 @@ from stage_samples import CORES, Perceptron, capture_module, make_workshop, untu
 
 from bessemer.contract.problem import ErrorCode
 from worker.candidates.server import fork_server
+from worker.compiler.pipeline.benchmark import Entrant, benchmark, describe_baseline
+from worker.compiler.pipeline.build import build
+from worker.compiler.pipeline.types import Captured, Verified, Workshop
 from worker.errors import JobError
 from worker.measure.looks import LEAST_RUNS
 from worker.measure.rounds import MIN_ROUNDS, Rounds
-from worker.pipeline.benchmark import Entrant, benchmark, describe_baseline
-from worker.pipeline.build import build
-from worker.pipeline.types import Captured, Verified, Workshop
 
 
 @pytest.fixture

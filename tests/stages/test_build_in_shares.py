@@ -18,11 +18,11 @@ from bessemer.contract.problem import ErrorCode
 from worker.candidates.client import CandidateClient
 from worker.candidates.requests import CompileBatch, CompileFunctions
 from worker.candidates.server import fork_server
+from worker.compiler.pipeline.build import build
+from worker.compiler.pipeline.tune import tune
+from worker.compiler.pipeline.types import Built, Workshop
+from worker.compiler.pipeline.verify import verify
 from worker.errors import JobError
-from worker.pipeline.build import build
-from worker.pipeline.tune import tune
-from worker.pipeline.types import Built, Workshop
-from worker.pipeline.verify import verify
 
 AT_ONCE = 0.001
 

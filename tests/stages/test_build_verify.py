@@ -19,13 +19,13 @@ from torch import nn
 from bessemer.contract.capability import lacks, needs_of
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.target import ExplicitTarget, resolve_target
-from worker.capabilities import capability
+from worker.compiler.pipeline.build import build, imported_functions
+from worker.compiler.pipeline.types import Captured, Workshop
+from worker.compiler.pipeline.verify import verify
+from worker.compiler.target import missing_features
+from worker.compiler.tensors import as_array
 from worker.errors import JobError
-from worker.pipeline.build import build, imported_functions
-from worker.pipeline.types import Captured, Workshop
-from worker.pipeline.verify import verify
-from worker.targets import missing_features
-from worker.tensors import as_array
+from worker.supervisor.capabilities import capability
 
 
 @cache

@@ -22,12 +22,12 @@ from stage_samples import Function, capture_module, optimized
 from bessemer.bundle.manifest import Manifest
 from bessemer.contract.dynamic import DynamicAxis, DynamicDimension, DynamicShapes
 from bessemer.contract.tensor import DType, TensorSpec
+from worker.compiler.pipeline.build import build
+from worker.compiler.pipeline.package import package
+from worker.compiler.pipeline.tune import tune
+from worker.compiler.pipeline.types import Benchmarked, Workshop
+from worker.compiler.pipeline.verify import verify
 from worker.package.program import program
-from worker.pipeline.build import build
-from worker.pipeline.package import package
-from worker.pipeline.tune import tune
-from worker.pipeline.types import Benchmarked, Workshop
-from worker.pipeline.verify import verify
 
 CALLS = Path(__file__).parents[1] / "call_from_threads.py"
 ENVIRONMENT = {

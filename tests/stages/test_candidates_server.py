@@ -16,9 +16,7 @@ from tvm import relax
 from tvm.script import tirx as T
 
 from bessemer.contract.problem import ErrorCode
-from worker.candidates import link
 from worker.candidates.client import CandidateClient, CandidateServerLostError, LibraryCrashedError
-from worker.candidates.link import LinkError, link_shared
 from worker.candidates.measuring import fill
 from worker.candidates.requests import (
     BuildBatch,
@@ -36,9 +34,11 @@ from worker.candidates.requests import (
 )
 from worker.candidates.server import fork_server
 from worker.candidates.timeouts import Timeouts
-from worker.codegen.objects import write_object
+from worker.compiler.codegen import link
+from worker.compiler.codegen.link import LinkError, link_shared
+from worker.compiler.codegen.objects import write_object
+from worker.compiler.target import host_mcpu
 from worker.errors import JobError
-from worker.targets import host_mcpu
 
 SIZE = 64
 PATIENCE_SECONDS = 60
@@ -122,7 +122,7 @@ def build_model(folder: Path, rows: int) -> Path:
     x = relax.Var("x", relax.TensorType((rows, 4096), "float32"))
     with builder.function("main", [x]):
         builder.emit_func_output(builder.emit_te(tvm.topi.exp, x))
-    from worker.schedules.default import schedule_rest
+    from worker.compiler.schedules.default import schedule_rest
 
     target = tvm.target.Target(TARGET)
     executable = tvm.compile(schedule_rest(builder.get(), target), target)

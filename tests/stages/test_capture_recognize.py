@@ -13,8 +13,8 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save
+from worker.compiler.frontend.recognize import recognize
 from worker.errors import JobError
-from worker.formats.recognize import recognize
 
 EXPECTED = {
     SavedAs.PT2: ModelFormat.PT2,

@@ -15,9 +15,9 @@ from torch import nn
 from bessemer.contract.problem import ErrorCode
 from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save
+from worker.compiler.frontend.inspect import inspect_model
+from worker.compiler.frontend.training import refuse_training
 from worker.errors import JobError
-from worker.formats.inspect import inspect_model
-from worker.formats.training import refuse_training
 
 
 def refusal(path: Path, *inputs: str) -> JobError:

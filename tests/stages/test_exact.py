@@ -7,10 +7,10 @@ from stage_samples import Function, capture_module
 from torch import nn
 
 from bessemer.contract.options import VerifyOptions
+from worker.compiler.checking.exact import exact_outputs
+from worker.compiler.pipeline.types import Captured
+from worker.compiler.pipeline.verify import compare_outputs
 from worker.errors import JobError
-from worker.pipeline.exact import exact_outputs
-from worker.pipeline.types import Captured
-from worker.pipeline.verify import compare_outputs
 
 CANCELING = Function(lambda self, x: (x + 1000).mean(1) - 1000)
 

@@ -21,9 +21,9 @@ from tvm import relax, tirx
 
 from examples.models import bert
 from worker.candidates.client import CandidateClient
-from worker.layout.attention import fuse_attention
-from worker.pipeline.translate import translate
-from worker.schedules.default import unclaimed_functions
+from worker.compiler.layout.attention import fuse_attention
+from worker.compiler.pipeline.translate import translate
+from worker.compiler.schedules.default import unclaimed_functions
 
 TOLERANCES = {"float32": 2e-5, "float64": 1e-12}
 op = relax.op

@@ -18,10 +18,10 @@ from tvm import relax
 from tvm.sym import Analyzer
 
 from worker.candidates.client import CandidateClient
-from worker.schedules.default import schedule_rest, unclaimed_functions
-from worker.schedules.families.transposed_phases import Phases, choose_tile
-from worker.schedules.machine import Machine
-from worker.targets import tvm_target
+from worker.compiler.schedules.default import schedule_rest, unclaimed_functions
+from worker.compiler.schedules.families.transposed_phases import Phases, choose_tile
+from worker.compiler.schedules.machine import Machine
+from worker.compiler.target import tvm_target
 
 op = relax.op
 ORDINARY = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}

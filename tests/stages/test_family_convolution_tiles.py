@@ -14,17 +14,14 @@ from torch import nn
 from tvm import te
 
 from bessemer.contract.target import LINUX_X86_64
-from worker.layout.convolution_kernels import convolution
-from worker.layout.convolution_weights import Groups, merge, merged_groups, pack_dense, pack_vector
-from worker.layout.convolution_window import Window
-from worker.schedules.default import default_schedule, schedule_rest
-from worker.schedules.families.conv2d import (
-    ConvolutionShape,
-    rank_convolution_tiles,
-)
-from worker.schedules.families.depthwise import choose_band, choose_columns
-from worker.schedules.machine import Machine, machine_of
-from worker.targets import tvm_target
+from worker.compiler.layout.convolution_kernels import convolution
+from worker.compiler.layout.convolution_weights import Groups, merge, merged_groups, pack_dense, pack_vector
+from worker.compiler.layout.convolution_window import Window
+from worker.compiler.schedules.default import default_schedule, schedule_rest
+from worker.compiler.schedules.families.conv2d import ConvolutionShape, rank_convolution_tiles
+from worker.compiler.schedules.families.depthwise import choose_band, choose_columns
+from worker.compiler.schedules.machine import Machine, machine_of
+from worker.compiler.target import tvm_target
 
 AVX2 = Machine(vector_bits=256, registers=16, threads=2)
 AVX512 = Machine(vector_bits=512, registers=32, threads=2)

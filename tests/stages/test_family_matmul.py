@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from worker.candidates.client import CandidateClient
-from worker.codegen.executable import compile_module
-from worker.layout.linear import pack_panels
-from worker.schedules.default import unclaimed_functions
+from worker.compiler.codegen.executable import compile_module
+from worker.compiler.layout.linear import pack_panels
+from worker.compiler.schedules.default import unclaimed_functions
 
 TOLERANCES = {"float32": 1e-5, "float64": 1e-13}
 op = relax.op

@@ -13,11 +13,11 @@ from family_samples import run_compiled, source_of, target_of
 from stage_samples import TARGET, Function, capture_module, make_workshop, optimized
 
 from worker.candidates.client import CandidateClient
-from worker.schedules.default import schedule_rest
-from worker.schedules.families.columns import chunk_vectors
-from worker.schedules.families.resize import find_taps
-from worker.schedules.families.transpose import transposing_network
-from worker.targets import tvm_target
+from worker.compiler.legalize.resize import find_taps
+from worker.compiler.schedules.default import schedule_rest
+from worker.compiler.schedules.families.columns import chunk_vectors
+from worker.compiler.schedules.families.transpose import transposing_network
+from worker.compiler.target import tvm_target
 
 SIZES = (1, 2, 3, 7, 8, 13, 16, 33, 49, 100)
 

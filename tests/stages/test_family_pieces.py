@@ -18,8 +18,8 @@ from stage_samples import capture_module, make_workshop, optimized
 from tvm import relax, tirx
 
 from worker.candidates.client import CandidateClient
-from worker.schedules.families.pieces import thresholds
-from worker.schedules.nest import substitute
+from worker.compiler.schedules.families.pieces import thresholds
+from worker.compiler.schedules.nest import substitute
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.int64, torch.int8)
 SHAPES = ((2, 3, 5, 37), (1, 7, 1, 8), (3, 2, 9, 3), (1, 1, 4, 100))

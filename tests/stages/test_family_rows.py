@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from worker.candidates.client import CandidateClient
-from worker.schedules.default import unclaimed_functions
+from worker.compiler.schedules.default import unclaimed_functions
 
 TOLERANCES = {"float32": 2e-5, "float64": 1e-12}
 EPSILON = 1e-5

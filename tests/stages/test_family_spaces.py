@@ -20,10 +20,10 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.schedule import Trace
 
 from worker.candidates.client import CandidateClient
-from worker.pipeline.passes import default_phases
-from worker.schedules.default import default_schedule, follow_plans, plans_of, schedule_rest
-from worker.schedules.plans import PLAN, NoSuchPlanError, numbers_of
-from worker.schedules.spaces import space_of
+from worker.compiler.pipeline.passes import default_phases
+from worker.compiler.schedules.default import default_schedule, follow_plans, plans_of, schedule_rest
+from worker.compiler.schedules.plans import PLAN, NoSuchPlanError, numbers_of
+from worker.compiler.schedules.spaces import space_of
 
 TARGET = target_of("x86-64-v3")
 op = relax.op

@@ -8,9 +8,9 @@ from torch import nn
 from tvm import te
 
 from worker.candidates.client import CandidateClient
-from worker.codegen.executable import build_library
-from worker.schedules.default import default_schedule, schedule_rest
-from worker.targets import tvm_target
+from worker.compiler.codegen.executable import build_library
+from worker.compiler.schedules.default import default_schedule, schedule_rest
+from worker.compiler.target import tvm_target
 
 
 def test_halves_of_shuffled_channels_are_both_written(server: CandidateClient, tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ from torch import nn
 
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS, IrListing, IrText
 from bessemer.contract.stage import Stage
+from worker.compiler.pipeline import optimize as optimizing
+from worker.compiler.pipeline.observer import Witness
+from worker.compiler.pipeline.optimize import optimize
+from worker.compiler.pipeline.passes import OPTIMIZATION, Phase, default_phases
+from worker.compiler.pipeline.translate import translate
+from worker.compiler.pipeline.types import Translated, Workshop
 from worker.errors import JobError
-from worker.pipeline import optimize as optimizing
-from worker.pipeline.optimize import optimize
-from worker.pipeline.passes import OPTIMIZATION, Phase, default_phases
-from worker.pipeline.translate import translate
-from worker.pipeline.types import Translated, Workshop
-from worker.pipeline.witness import Witness
 from worker.snapshots import recorder as recording
 from worker.snapshots.counts import count_module
 from worker.snapshots.recorder import IrRecorder, unified_diff

@@ -14,22 +14,22 @@ from stage_samples import Function, Perceptron, capture_module, optimized
 from torch import nn
 
 from bessemer.contract.problem import ErrorCode
+from worker.compiler.extensions import ExtensionError
+from worker.compiler.kernels import elementwise, openblas
+from worker.compiler.kernels.choose import Times, check_choices, choose_kernels
+from worker.compiler.kernels.compile import compile_kernels
+from worker.compiler.kernels.kernel import OBJECTS, Kernel
+from worker.compiler.kernels.registry import BUILT_IN, GROUP, kernel_book, make_kernel_book
+from worker.compiler.kernels.uses import Use
+from worker.compiler.pipeline.benchmark import benchmark
+from worker.compiler.pipeline.build import build
+from worker.compiler.pipeline.package import package
+from worker.compiler.pipeline.translate import translate
+from worker.compiler.pipeline.tune import tune
+from worker.compiler.pipeline.types import Built, Workshop
+from worker.compiler.pipeline.verify import verify
 from worker.errors import JobError
-from worker.extensions import ExtensionError
-from worker.kernels import elementwise, openblas
-from worker.kernels.choose import Times, check_choices, choose_kernels
-from worker.kernels.compile import compile_kernels
-from worker.kernels.kernel import OBJECTS, Kernel
-from worker.kernels.registry import BUILT_IN, GROUP, kernel_book, make_kernel_book
-from worker.kernels.uses import Use
 from worker.package.elf import read_dependencies
-from worker.pipeline.benchmark import benchmark
-from worker.pipeline.build import build
-from worker.pipeline.package import package
-from worker.pipeline.translate import translate
-from worker.pipeline.tune import tune
-from worker.pipeline.types import Built, Workshop
-from worker.pipeline.verify import verify
 
 
 class Mixed(nn.Module):

@@ -8,12 +8,12 @@ from stage_samples import Function, Perceptron, capture_module, make_workshop, o
 from torch import nn
 
 from bessemer.contract.problem import ErrorCode
+from worker.compiler.pipeline import optimize as stage
+from worker.compiler.pipeline.optimize import optimize
+from worker.compiler.pipeline.passes import Phase, default_phases
+from worker.compiler.pipeline.translate import translate
+from worker.compiler.pipeline.types import Workshop
 from worker.errors import JobError
-from worker.pipeline import optimize as stage
-from worker.pipeline.optimize import optimize
-from worker.pipeline.passes import Phase, default_phases
-from worker.pipeline.translate import translate
-from worker.pipeline.types import Workshop
 
 from examples.models import EXAMPLES  # isort: skip
 

@@ -30,9 +30,9 @@ from bessemer.bundle.manifest import Manifest
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Report
 from bessemer.contract.tensor import DType, TensorSpec
+from worker.compiler.pipeline.package import ARTIFACTS, package, write_bundle
+from worker.compiler.pipeline.types import Benchmarked
 from worker.errors import JobError
-from worker.pipeline.package import ARTIFACTS, package, write_bundle
-from worker.pipeline.types import Benchmarked
 
 CREATED_AT = datetime(2025, 3, 14, 9, 26, 53, tzinfo=UTC)
 X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(SHAPE)
@@ -246,5 +246,5 @@ def test_a_library_that_is_no_library_ends_the_job_with_its_code(plain: Packed, 
 
 
 def test_the_stage_imports_no_torch() -> None:
-    command = "import sys; import worker.pipeline.package; assert 'torch' not in sys.modules"
+    command = "import sys; import worker.compiler.pipeline.package; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", command], check=True)

@@ -12,11 +12,11 @@ from bessemer.contract.report import Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
-from worker.compiling import compiled
+from worker.compiler.pipeline import pipeline
+from worker.compiler.pipeline.pipeline import FAILURES, PIPELINE, StageFailedError, run_pipeline
+from worker.compiler.pipeline.types import Upload, Workshop
 from worker.errors import OperatorsUnsupportedError
-from worker.pipeline import pipeline
-from worker.pipeline.pipeline import FAILURES, PIPELINE, StageFailedError, run_pipeline
-from worker.pipeline.types import Upload, Workshop
+from worker.job.compilation import compiled
 from worker.snapshots.machine_code import ASSEMBLY, LLVM_IR
 
 

@@ -18,11 +18,11 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from examples.models import EXAMPLES
-from worker.compiling import compiled
-from worker.pipeline.pipeline import StageFailedError, run_pipeline
-from worker.pipeline.preflight import make_preflight
-from worker.pipeline.types import NO_RECORDER, Upload
-from worker.pipeline.witness import Witness
+from worker.compiler.pipeline.observer import Witness
+from worker.compiler.pipeline.pipeline import StageFailedError, run_pipeline
+from worker.compiler.pipeline.preflight import make_preflight
+from worker.compiler.pipeline.types import NO_RECORDER, Upload
+from worker.job.compilation import compiled
 
 
 class Heard:

@@ -5,8 +5,8 @@ import pytest
 from bessemer.contract.processors import X86_32, X86_64
 from bessemer.contract.target import ExplicitTarget, resolve_target
 from docs.processors import PAGE, page
+from worker.compiler.target import tvm_target
 from worker.errors import JobError
-from worker.targets import tvm_target
 
 NAMES = [name for names in X86_64.values() for name in names]
 

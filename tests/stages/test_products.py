@@ -7,8 +7,8 @@ from stage_samples import Function, capture_module, make_workshop, optimized
 from torch import nn
 
 from bessemer.contract.report import FunctionTime
-from worker.pipeline.benchmark import count_products
-from worker.pipeline.products import find_products
+from worker.compiler.pipeline.benchmark import count_products
+from worker.compiler.pipeline.products import find_products
 
 
 def products(module: nn.Module, tmp_path: Path, *inputs: torch.Tensor) -> list[tuple[int, str]]:

@@ -13,12 +13,13 @@ from tvm import relax, topi
 from tvm.relax.dpl import is_op, wildcard
 
 from bessemer.contract.options import OptimizeOptions
-from worker.extensions import ExtensionError
-from worker.rewrites import legalizations, registry
-from worker.rewrites.legalizations import Legalization, make_legalization_map
-from worker.rewrites.registry import make_rewrite_book
-from worker.rewrites.rewrite import Match, Rewrite
-from worker.targets import tvm_target
+from worker.compiler.extensions import ExtensionError
+from worker.compiler.legalize import registry as legalizations
+from worker.compiler.legalize.registry import Legalization, make_legalization_map
+from worker.compiler.rewrites import registry
+from worker.compiler.rewrites.registry import make_rewrite_book
+from worker.compiler.rewrites.rewrite import Match, Rewrite
+from worker.compiler.target import tvm_target
 
 
 def nothing(_match: Match) -> relax.Expr | None:

@@ -19,12 +19,12 @@ from tvm.relax.dpl import is_const, is_op, is_tuple, wildcard
 from bessemer.contract.options import OptimizeOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import RewriteResult
+from worker.compiler.pipeline.optimize import optimize
+from worker.compiler.pipeline.translate import translate
+from worker.compiler.pipeline.types import Optimized
+from worker.compiler.rewrites.engine import Application
+from worker.compiler.rewrites.rewrite import Match, Rewrite
 from worker.errors import JobError
-from worker.pipeline.optimize import optimize
-from worker.pipeline.translate import translate
-from worker.pipeline.types import Optimized
-from worker.rewrites.engine import Application
-from worker.rewrites.rewrite import Match, Rewrite
 
 ROW = torch.linspace(0.5, 1.5, 8)
 X = torch.linspace(-3, 3, 32).reshape(1, 4, 8)

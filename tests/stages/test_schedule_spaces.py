@@ -14,16 +14,16 @@ from bessemer.contract.options import TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Schedules
 from worker.candidates.client import CandidateClient
+from worker.compiler.extensions import ExtensionError
+from worker.compiler.pipeline.types import Tuned
+from worker.compiler.schedules.default import follow_plans
+from worker.compiler.spaces.registry import BUILT_IN, SpaceBook, make_space_book, register_intrinsics
+from worker.compiler.spaces.space import Space
+from worker.compiler.target import tvm_target
+from worker.compiler.tuning import search, space_proposals
+from worker.compiler.tuning.session import open_database
 from worker.errors import JobError
-from worker.extensions import ExtensionError
-from worker.pipeline.types import Tuned
-from worker.schedules.default import follow_plans
-from worker.spaces.registry import BUILT_IN, SpaceBook, make_space_book, register_intrinsics
-from worker.spaces.space import Space
-from worker.targets import tvm_target
-from worker.tuning import search, space_proposals
-from worker.tuning.laboratory import open_database
-from worker.warmup import import_everything
+from worker.job.warmup import import_everything
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -9,7 +9,7 @@ from program_runs import run_program
 from torch import nn
 
 from benchmarks.architectures.plain_models import ByData, ByNestedData, Encoder, Recurrent
-from worker.torchscript.convert import convert_script
+from worker.compiler.frontend.torchscript.convert import convert_script
 
 
 def agree(script: torch.jit.ScriptModule, *inputs: torch.Tensor) -> bool:

@@ -15,14 +15,14 @@ from bessemer.bundle.manifest import LIBRARY, PARAMETERS, REPORT
 from bessemer.contract.base import now
 from bessemer.contract.stage import Stage
 from worker.candidates.client import LibraryCrashedError
-from worker.layout.weights import PREPARE, without_preparation
+from worker.compiler.layout.weights import PREPARE, without_preparation
+from worker.compiler.pipeline.build import build
+from worker.compiler.pipeline.pipeline import Reached
+from worker.compiler.pipeline.stopped import write_stopped
+from worker.compiler.pipeline.tune import tune
+from worker.compiler.pipeline.types import Built, Workshop
+from worker.compiler.pipeline.verify import compare_outputs, verify
 from worker.package.parameters import ParameterFile, write_parameters
-from worker.pipeline.build import build
-from worker.pipeline.pipeline import Reached
-from worker.pipeline.stopped import write_stopped
-from worker.pipeline.tune import tune
-from worker.pipeline.types import Built, Workshop
-from worker.pipeline.verify import compare_outputs, verify
 
 
 def randomized(module: nn.Module, seed: int) -> nn.Module:

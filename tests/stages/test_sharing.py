@@ -12,10 +12,10 @@ from torch import nn
 from tvm import tirx
 
 from worker.candidates.client import CandidateClient
-from worker.codegen.executable import LOWERING, build_library
-from worker.schedules.annotations import SHARES
-from worker.schedules.default import schedule_rest
-from worker.targets import tvm_target
+from worker.compiler.codegen.executable import LOWERING, build_library
+from worker.compiler.schedules.annotations import SHARES
+from worker.compiler.schedules.default import schedule_rest
+from worker.compiler.target import tvm_target
 
 
 def convolution(inputs: int, outputs: int, size: int = 3) -> nn.Conv2d:

@@ -15,12 +15,12 @@ from test_tune_search import HOST
 from tvm import s_tir
 
 from worker.candidates.client import CandidateClient
-from worker.codegen.executable import build_library
-from worker.pipeline.tune import tune
-from worker.spaces.llvm_ir import KERNELS, compile_kernel, read_kernel
-from worker.spaces.registry import space_book
-from worker.targets import host_instruction_sets, tvm_target
-from worker.warmup import import_everything
+from worker.compiler.codegen.executable import build_library
+from worker.compiler.pipeline.tune import tune
+from worker.compiler.spaces.llvm_ir import KERNELS, compile_kernel, read_kernel
+from worker.compiler.spaces.registry import space_book
+from worker.compiler.target import host_instruction_sets, tvm_target
+from worker.job.warmup import import_everything
 
 FLOATS = ("float32", "float32", "float32")
 BYTES = ("int8", "int8", "int32")

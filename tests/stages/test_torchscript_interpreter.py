@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from worker.places import place_of
-from worker.torchscript.convert import ScriptConversionError, convert_script
-from worker.torchscript.interpreter import ScriptInterpreter
-from worker.torchscript.primitives import ScriptRaisedError
+from worker.compiler.frontend.torchscript.convert import ScriptConversionError, convert_script
+from worker.compiler.frontend.torchscript.interpreter import ScriptInterpreter
+from worker.compiler.frontend.torchscript.primitives import ScriptRaisedError
+from worker.compiler.source_locations import place_of
 
 
 class Branching(nn.Module):

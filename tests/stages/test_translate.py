@@ -9,11 +9,11 @@ from stage_samples import Function, Perceptron, capture_module, make_workshop
 from torch import nn
 
 from bessemer.contract.problem import ErrorCode
-from worker import places
+from worker.compiler import source_locations as places
+from worker.compiler.pipeline.translate import count_operators, translate
+from worker.compiler.pipeline.types import Workshop
+from worker.compiler.source_locations import author_frame
 from worker.errors import JobError, OperatorsUnsupportedError
-from worker.pipeline.translate import count_operators, translate
-from worker.pipeline.types import Workshop
-from worker.places import author_frame
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from tvm import relax
 from bessemer.contract.options import TranslateOptions, TranslationLevel
 from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save
-from worker.pipeline.build import build
-from worker.pipeline.optimize import optimize
-from worker.pipeline.translate import count_operators, translate
-from worker.pipeline.tune import tune
-from worker.pipeline.types import Captured, Translated, Workshop
-from worker.pipeline.verify import verify
-from worker.translation.expressions import ExpressionBuilder
+from worker.compiler.pipeline.build import build
+from worker.compiler.pipeline.optimize import optimize
+from worker.compiler.pipeline.translate import count_operators, translate
+from worker.compiler.pipeline.tune import tune
+from worker.compiler.pipeline.types import Captured, Translated, Workshop
+from worker.compiler.pipeline.verify import verify
+from worker.compiler.translation.expressions import ExpressionBuilder
 
 KINDS = {"placeholder", "get_attr", "call_function", "call_method", "call_module", "output"}
 LEVELS = tuple(TranslationLevel)

@@ -15,14 +15,14 @@ from test_translation_rules import run
 from torch import nn
 from tvm import relax, topi
 
+from worker.compiler.extensions import ExtensionError
+from worker.compiler.pipeline import translate as stage
+from worker.compiler.pipeline.translate import translate
+from worker.compiler.translation import importer, registry
+from worker.compiler.translation.emitter import Emitter
+from worker.compiler.translation.registry import BUILT_IN, GROUP, make_rule_book
+from worker.compiler.translation.rule import Decomposition, Rule
 from worker.errors import OperatorsUnsupportedError
-from worker.extensions import ExtensionError
-from worker.pipeline import translate as stage
-from worker.pipeline.translate import translate
-from worker.translation import importer, registry
-from worker.translation.emitter import Emitter
-from worker.translation.registry import BUILT_IN, GROUP, make_rule_book
-from worker.translation.rule import Decomposition, Rule
 
 
 @torch.library.custom_op("samplelib::relu", mutates_args=())

@@ -9,7 +9,7 @@ from operator_samples import MATRICES, RESIZING, SEARCHING, SPECIAL, WRITING
 from program_runs import run_program
 from rule_samples import ARITHMETIC, COMPLEX, IMAGES, INDEXING, PAIRS, POINTWISE, REDUCTIONS, Sample
 
-from worker.formats.outputs import flatten_outputs
+from worker.compiler.frontend.outputs import flatten_outputs
 
 KINDS = {
     "arithmetic": ARITHMETIC,

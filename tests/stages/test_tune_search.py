@@ -24,18 +24,18 @@ from bessemer.contract.report import Schedules
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import ResolvedTarget
 from worker.candidates.client import CandidateClient, Library, LibraryCrashedError
-from worker.candidates.link import link_shared
 from worker.candidates.requests import BuildBatch, BuildCandidate, BuildOutcome, MeasureBatch, MeasureOutcome
 from worker.candidates.server import fork_server
+from worker.compiler.codegen.link import link_shared
+from worker.compiler.pipeline.tune import apply_records, tune
+from worker.compiler.pipeline.types import Optimized, Tuned, Workshop
+from worker.compiler.schedules.default import follow_plans, is_scheduled, schedule_rest
+from worker.compiler.target import host_mcpu, refuse_unrunnable, tvm_target
+from worker.compiler.tuning.session import open_database
+from worker.compiler.tuning.whole_model import Entrants, Verdict, hold_contest
 from worker.errors import JobError
+from worker.job.warmup import import_everything
 from worker.package.parameters import ParameterFile
-from worker.pipeline.tune import apply_records, tune
-from worker.pipeline.types import Optimized, Tuned, Workshop
-from worker.schedules.default import follow_plans, is_scheduled, schedule_rest
-from worker.targets import host_mcpu, refuse_unrunnable, tvm_target
-from worker.tuning.laboratory import open_database
-from worker.tuning.whole_model import Entrants, Verdict, hold_contest
-from worker.warmup import import_everything
 
 HOST = ResolvedTarget(
     name="host",
@@ -281,7 +281,7 @@ def test_seconds_alone_search_without_a_limit_on_trials(
     server: CandidateClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readings = itertools.chain((0.0, 0.0), itertools.repeat(60.0))  # time is up after the first round
-    monkeypatch.setattr("worker.pipeline.tune._seconds_since", lambda _started: next(readings))
+    monkeypatch.setattr("worker.compiler.pipeline.tune._seconds_since", lambda _started: next(readings))
     tuned, told = run_tune(server, tmp_path, TuneOptions(seconds=60.0))
     assert tuned.result.trials > 0
     assert tuned.result.ended_by is SearchEnd.SECONDS

@@ -14,10 +14,10 @@ from family_samples import Array, main_of, run_compiled, scheduled, target_of
 from tvm import relax, te, tirx
 
 from worker.candidates.client import CandidateClient
-from worker.candidates.link import link_shared
-from worker.schedules import nest
-from worker.schedules.vector_math import RULES, with_vector_math
-from worker.targets import host_mcpu
+from worker.compiler.codegen.link import link_shared
+from worker.compiler.schedules import nest
+from worker.compiler.schedules.vector_math.functions import RULES, with_vector_math
+from worker.compiler.target import host_mcpu
 
 TARGET = target_of(host_mcpu())
 NUMBERS = 1 << 15

@@ -173,7 +173,7 @@ def rich_report() -> Report:
             "rewrites": (
                 RewriteResult(
                     name="gelu_erf",
-                    source="worker.rewrites.gelu:REWRITES",
+                    source="worker.compiler.rewrites.gelu:REWRITES",
                     count=3,
                     places=(
                         SourcePlace(
@@ -182,7 +182,9 @@ def rich_report() -> Report:
                         SourcePlace(operator="aten.mul.Tensor"),
                     ),
                 ),
-                RewriteResult(name="attention", source="worker.rewrites.attention:REWRITES", count=0),
+                RewriteResult(
+                    name="attention", source="worker.compiler.rewrites.attention:REWRITES", count=0
+                ),
             ),
             "kernels": (
                 KernelChoice(

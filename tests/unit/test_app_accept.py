@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.accept import prefers_html
+from app.http.accept import prefers_html
 
 
 @pytest.mark.parametrize(

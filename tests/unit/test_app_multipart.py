@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.multipart import MISFORMED_PART, WITHOUT_BOUNDARY, Form, boundary_of
-from app.problems import RefusalError
+from app.http.multipart import MISFORMED_PART, WITHOUT_BOUNDARY, Form, boundary_of
+from app.http.problems import RefusalError
 
 BOUNDARY = b"xyz"
 BODY = (

@@ -3,13 +3,13 @@
 import pytest
 from pydantic import ValidationError
 
-from app.idempotency import resource_id
-from app.newsroom import wait_seconds
-from app.problems import STORE_CODES, invalid_problem, store_problem
+from app.events.broadcaster import wait_seconds
+from app.http.idempotency import resource_id
+from app.http.problems import STORE_CODES, invalid_problem, store_problem
+from app.http.validation import MAX_ERRORS, field_errors
+from app.observability.log_fields import is_job_id
 from app.readiness import NO_WORKER, warnings
 from app.settings import AppSettings
-from app.subjects import is_job_id
-from app.validation import MAX_ERRORS, field_errors
 from bessemer.contract.problem import ERRORS, ErrorCode, FieldError
 from bessemer.contract.request import CompilationRequest
 from bessemer.store.errors import StoreError, StoreUnavailableError

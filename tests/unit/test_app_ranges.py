@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.ranges import ByteRange, RangeNotSatisfiableError, not_modified, requested_range
+from app.http.ranges import ByteRange, RangeNotSatisfiableError, not_modified, requested_range
 
 ETAG = '"abc"'
 

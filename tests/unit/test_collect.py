@@ -9,9 +9,9 @@ import pytest
 from bessemer.contract.job import Figures
 from bessemer.contract.report import Latency
 from bessemer.contract.target import ResolvedTarget
-from bessemer.store.artifacts import open_artifacts
+from bessemer.store.blobs.artifacts import open_artifacts
 from worker.errors import MisbehavedError
-from worker.messages import Compiled
+from worker.protocol.messages import Compiled
 from worker.supervisor.collect import collect, collect_left
 
 LIMIT_BYTES = 1 << 20

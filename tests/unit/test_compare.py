@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bessemer.contract.options import Tolerance
-from worker.pipeline.compare import compare
+from worker.compiler.checking.compare import compare
 
 NAN, INF = float("nan"), float("inf")
 EXACT = Tolerance(relative=0, absolute=0)

@@ -4,8 +4,8 @@ import pytest
 from tensor_samples import tensor
 
 from bessemer.contract.tensor import TensorSpec
+from worker.compiler.frontend.sizes import input_bytes, refuse_oversized
 from worker.errors import JobError
-from worker.formats.sizes import input_bytes, refuse_oversized
 from worker.supervisor.crash import crash_site
 
 PYTHON = """a line of the model

@@ -11,9 +11,9 @@ import promql_parser
 import pytest
 import yaml
 
-from app.tracing import UNTRACED
+from app.observability.tracing import UNTRACED
 from bessemer.contract.problem import ERRORS, ErrorCode
-from bessemer.store.queue import TaskKind
+from bessemer.store.queue.port import TaskKind
 from bessemer.telemetry import metrics
 from bessemer.telemetry.metrics import Kind, Metric
 from worker.supervisor.metrics import OWN_FAULTS, WorkerMetrics

@@ -8,8 +8,8 @@ from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import LINUX_X86_64, PresetTarget, ResolvedTarget
-from worker.messages import Compiled, Failed, Inspected, ProgressMade
-from worker.supervisor.ending import Ending, conclude, refuse_early_end
+from worker.protocol.messages import Compiled, Failed, Inspected, ProgressMade
+from worker.supervisor.outcome import Ending, conclude, refuse_early_end
 from worker.supervisor.watch import Verdict
 
 INSPECTED = Inspected(

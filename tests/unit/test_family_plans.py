@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from worker.schedules.machine import Machine
-from worker.schedules.matmul_plan import MatmulShape, RightOperand, matmul_plans, plan_matmul
-from worker.schedules.ranking import by_rank, either
-from worker.tuning.policy import beats, best_of, may_beat, next_plans
+from worker.compiler.schedules.machine import Machine
+from worker.compiler.schedules.matmul_plan import MatmulShape, RightOperand, matmul_plans, plan_matmul
+from worker.compiler.schedules.ranking import by_rank, either
+from worker.compiler.tuning.policy import beats, best_of, may_beat, next_plans
 
 AVX2 = Machine(vector_bits=256, registers=16, threads=2)
 SHAPES = [(1, 784, 128), (2, 64, 10), (29, 40, 37), (64, 256, 1024), (197, 768, 768)]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bessemer.contract.problem import ErrorCode
+from worker.compiler.frontend.archive import EXPANSION_SLACK_BYTES, check_archive
 from worker.errors import JobError
-from worker.formats.archive import EXPANSION_SLACK_BYTES, check_archive
 
 
 def write(path: Path, entries: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> Path:

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from worker.formats.pickles import Root, pickle_root
+from worker.compiler.frontend.pickles import Root, pickle_root
 
 
 class Trap:

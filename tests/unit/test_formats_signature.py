@@ -5,10 +5,10 @@ from tensor_samples import tensor
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import TensorSpec
+from worker.compiler.frontend.loaded import Argument
+from worker.compiler.frontend.open_sizes import Formula, OpenAxis
+from worker.compiler.frontend.signature import match_inputs
 from worker.errors import JobError
-from worker.formats.loaded import Argument
-from worker.formats.open_sizes import Formula, OpenAxis
-from worker.formats.signature import match_inputs
 
 X = tensor("x=1x3")
 Y = tensor("y=4:int64")

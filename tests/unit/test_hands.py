@@ -1,8 +1,8 @@
 """What a worker says that it has in hand."""
 
 from bessemer.contract.stage import Stage
-from bessemer.store.queue import Task, TaskKind
-from worker.supervisor.hands import Hands
+from bessemer.store.queue.port import Task, TaskKind
+from worker.supervisor.in_flight import Hands
 
 
 def test_a_task_stays_in_hand_when_an_earlier_attempt_at_it_ends() -> None:

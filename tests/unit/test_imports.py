@@ -27,20 +27,57 @@ RULES = [
     ("bessemer/cli", ("bessemer.store", "app", "worker", *COMPILERS)),
     ("app", ("worker", "bessemer.client", "bessemer.cli", *COMPILERS)),
     ("worker", ("app", "bessemer.client", "bessemer.cli")),
-    ("worker/supervisor", ("worker.pipeline", "worker.candidates", "worker.child", *COMPILERS)),
-    ("worker/formats", ("worker.pipeline",)),
-    ("worker/torchscript", ("worker.pipeline",)),
-    ("worker/codegen", ("worker.pipeline", "worker.tuning", "worker.translation")),
-    ("worker/candidates", ("worker.codegen", "worker.pipeline", "worker.tuning")),
-    ("worker/measure", ("worker.pipeline", "worker.candidates", *COMPILERS)),
-    ("worker/tuning", tuple(f"worker.pipeline.{stage}" for stage in Stage)),
-    ("worker/kernels", ("worker.pipeline", "worker.tuning")),
-    ("worker/report", ("worker.pipeline",)),
-    ("worker/snapshots", ("worker.pipeline", "worker.tuning", "worker.translation")),
-    ("worker/schedules", ("worker.pipeline", "worker.tuning", "worker.translation", "worker.layout")),
-    ("worker/layout", ("worker.codegen", "worker.pipeline", "worker.tuning", "worker.translation")),
-    ("worker/rewrites", ("worker.pipeline", "worker.tuning", "worker.translation", "worker.schedules")),
-    ("worker/translation", ("worker.pipeline", "worker.tuning", "worker.schedules", "worker.layout")),
+    ("worker/supervisor", ("worker.compiler.pipeline", "worker.candidates", "worker.job.child", *COMPILERS)),
+    ("worker/compiler/frontend", ("worker.compiler.pipeline",)),
+    (
+        "worker/compiler/codegen",
+        ("worker.compiler.pipeline", "worker.compiler.tuning", "worker.compiler.translation"),
+    ),
+    ("worker/candidates", ("worker.compiler.codegen", "worker.compiler.pipeline", "worker.compiler.tuning")),
+    ("worker/measure", ("worker.compiler.pipeline", "worker.candidates", *COMPILERS)),
+    ("worker/compiler/tuning", tuple(f"worker.compiler.pipeline.{stage}" for stage in Stage)),
+    ("worker/compiler/kernels", ("worker.compiler.pipeline", "worker.compiler.tuning")),
+    ("worker/report", ("worker.compiler.pipeline",)),
+    (
+        "worker/snapshots",
+        ("worker.compiler.pipeline", "worker.compiler.tuning", "worker.compiler.translation"),
+    ),
+    (
+        "worker/compiler/schedules",
+        (
+            "worker.compiler.pipeline",
+            "worker.compiler.tuning",
+            "worker.compiler.translation",
+            "worker.compiler.layout",
+        ),
+    ),
+    (
+        "worker/compiler/layout",
+        (
+            "worker.compiler.codegen",
+            "worker.compiler.pipeline",
+            "worker.compiler.tuning",
+            "worker.compiler.translation",
+        ),
+    ),
+    (
+        "worker/compiler/rewrites",
+        (
+            "worker.compiler.pipeline",
+            "worker.compiler.tuning",
+            "worker.compiler.translation",
+            "worker.compiler.schedules",
+        ),
+    ),
+    (
+        "worker/compiler/translation",
+        (
+            "worker.compiler.pipeline",
+            "worker.compiler.tuning",
+            "worker.compiler.schedules",
+            "worker.compiler.layout",
+        ),
+    ),
 ]
 WITHOUT_COMPILERS = ("worker.__main__", "app.__main__", "bessemer.client", "bessemer.cli")
 OF_ITS_USER = {"bessemer/client/exporting.py", "bessemer/client/tracing.py"}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from worker.errors import JobError
-from worker.input_files import read_inputs
+from worker.job.input_files import read_inputs
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 MASK = np.array([True, False])

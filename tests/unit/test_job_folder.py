@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.job_folder import make_job_folder, remove_job_folder, seal
+from worker.job.folder import make_job_folder, remove_job_folder, seal
 
 AS_ROOT = os.geteuid() == 0
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bessemer.store.reaper import Leases
+from bessemer.store.queue.reaper import Leases
 
 LEASE_SECONDS = 4.0
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

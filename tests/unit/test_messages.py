@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 import worker
 from bessemer.contract.problem import ErrorCode
-from worker.messages import CODES, MESSAGES
+from worker.protocol.messages import CODES, MESSAGES
 
 WORKER = Path(worker.__path__[0])
 OF_THE_SUPERVISOR = {ErrorCode.CHILD_MISBEHAVED}

@@ -6,17 +6,17 @@ import pytest
 from prometheus_client import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.metrics import AppMetrics, CensusCollector
+from app.observability.metrics import AppMetrics, CensusCollector
 from bessemer.contract.job import JobState
 from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.stage import Stage
-from bessemer.store.census import Backlog, Census, Kept, KeptKind
 from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.queue import Loss, PostponedError, Postponement, QueueName, TaskKind
+from bessemer.store.queue.port import Loss, PostponedError, Postponement, QueueName, TaskKind
+from bessemer.store.rows.census import Backlog, Census, Kept, KeptKind
 from bessemer.telemetry import metrics
 from bessemer.telemetry.metrics import Kind, Metric
-from worker.messages import ProgressMade, StageFinished, StageStarted
+from worker.protocol.messages import ProgressMade, StageFinished, StageStarted
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.usage import Usage
 

@@ -9,7 +9,7 @@ import pytest
 from worker.errors import WorkplaceError
 from worker.supervisor.groups import Group, GroupsFile, outlives, signal_group
 from worker.supervisor.processes import Process, read_process
-from worker.supervisor.workplace import claim_workplace, sweep_abandoned
+from worker.supervisor.work_dir import claim_workplace, sweep_abandoned
 
 
 def process(pid: int, group: int, start_ticks: int, session: int | None = None) -> Process:

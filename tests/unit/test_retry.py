@@ -8,8 +8,8 @@ from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.queue import Loss
 from bessemer.store.errors import FencedError, StoreUnavailableError
 from worker.errors import AttemptLostError, failure_of
-from worker.supervisor.patience import Patience, waits
 from worker.supervisor.retry import is_given_up, lost, retry_helps, unless_lost
+from worker.supervisor.store_retry import Patience, waits
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from worker.codegen.shares import (
+from worker.compiler.codegen.time_limits import (
     LEAST_SECONDS,
     MOST_SECONDS,
     group_seconds,

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bessemer.contract.report import Latency
-from worker.statistics import largest, latency, percentile, round_ratios
+from worker.measure.statistics import largest, latency, percentile, round_ratios
 
 
 @pytest.mark.parametrize(

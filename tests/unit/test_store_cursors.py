@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from bessemer.store.errors import CursorInvalidError
-from bessemer.store.paging import Position, from_cursor, to_cursor
+from bessemer.store.rows.paging import Position, from_cursor, to_cursor
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
 

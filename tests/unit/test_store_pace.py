@@ -2,7 +2,7 @@
 
 import pytest
 
-from bessemer.store.uploads import Pace
+from bessemer.store.blobs.uploads import Pace
 
 
 @pytest.mark.parametrize(

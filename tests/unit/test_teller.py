@@ -5,10 +5,10 @@ import pytest
 
 from bessemer.contract.problem import ErrorCode, SourcePlace
 from bessemer.contract.stage import Stage
-from worker.child import failed_by
 from worker.errors import JobError
-from worker.messages import MAX_LINE_BYTES, MESSAGES, Failed, Message, ProgressMade, StageStarted
-from worker.teller import Teller, encode
+from worker.job.child import failed_by
+from worker.protocol.messages import MAX_LINE_BYTES, MESSAGES, Failed, Message, ProgressMade, StageStarted
+from worker.protocol.sender import Teller, encode
 
 
 def said(reader: int) -> list[Message]:

@@ -3,7 +3,7 @@
 import pytest
 
 from bessemer.contract.job import TRANSITIONS, JobState
-from bessemer.store.transitions import sources
+from bessemer.store.rows.transitions import sources
 
 
 def test_every_state_is_in_the_table() -> None:

@@ -9,9 +9,9 @@ from bessemer.cli.options import read_draft
 from bessemer.contract.options import MAX_TRIALS, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest
+from worker.compiler.tuning.assignment import assign_spaces, check_spaces
 from worker.errors import JobError
 from worker.report.view import changed_options
-from worker.tuning.assignment import assign_spaces, check_spaces
 
 KNOWN = ("course-matmul", "plans")
 FUNCTIONS = (("linear",), ("max_pool", "max_pool1"))

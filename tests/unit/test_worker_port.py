@@ -8,9 +8,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from worker.errors import MetricsPortError
-from worker.supervisor.answering import served
+from worker.supervisor.health_server import served
+from worker.supervisor.lease import Pulse
 from worker.supervisor.metrics import WorkerMetrics
-from worker.supervisor.pulse import Pulse
 
 
 class Clock:

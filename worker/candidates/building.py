@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from worker.candidates import wire
-from worker.candidates.link import link_shared
 from worker.candidates.process import ForkedProcess, Work, fork_process, wait_any
 from worker.candidates.requests import BuildBatch, BuildCandidate, BuildOutcome
+from worker.compiler.codegen.link import link_shared
 from worker.errors import short_message
 
 
@@ -36,7 +36,7 @@ def build_candidate(candidate: BuildCandidate) -> None:
     import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-    from worker.schedules.default import follow_plans
+    from worker.compiler.schedules.default import follow_plans
 
     module, target = pickle.loads(candidate.payload)
     module = follow_plans(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target)

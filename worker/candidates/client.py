@@ -39,7 +39,7 @@ from worker.candidates.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from worker.errors import JobError
 from worker.measure.timed import WARM_UP_RUNS
 from worker.measure.turns import ANY_TIME, Turns
-from worker.signals import signal_name
+from worker.supervisor.signals import signal_name
 
 if TYPE_CHECKING:
     import numpy as np

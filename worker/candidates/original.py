@@ -30,7 +30,7 @@ class OriginalModel:
     def __init__(self, path: Path, threads: int) -> None:
         import torch
 
-        from worker.formats.load import load_model
+        from worker.compiler.frontend.load import load_model
 
         torch.set_num_threads(threads)
         self._eager = load_model(path).eager
@@ -53,8 +53,8 @@ class OriginalModel:
         """Run once on copies of ``inputs``; the outputs, nested ones flattened."""
         import torch
 
-        from worker.formats.outputs import flatten_outputs
-        from worker.tensors import as_array, as_tensor
+        from worker.compiler.frontend.outputs import flatten_outputs
+        from worker.compiler.tensors import as_array, as_tensor
 
         self._tensors = tuple(map(as_tensor, inputs))
         with torch.inference_mode():

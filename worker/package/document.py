@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 from bessemer.bundle.manifest import BundleFile, Manifest, OutputTolerance
 from bessemer.contract.report import Report
 from bessemer.contract.stage import Stage
-from worker.machine import processor, versions
-from worker.package.runtime import runtime_libraries
-from worker.pipeline.types import (
+from worker.compiler.pipeline.types import (
     Benchmarked,
     Built,
     Captured,
@@ -21,6 +19,8 @@ from worker.pipeline.types import (
     Workshop,
     made_from,
 )
+from worker.measure.machine import processor, versions
+from worker.package.runtime import runtime_libraries
 
 if TYPE_CHECKING:
     from bessemer.contract.preflight import Preflight

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from worker.candidates.link import SEARCH_PATH
+from worker.compiler.codegen.link import SEARCH_PATH
 from worker.package.elf import Dependencies, read_dependencies
 
 RUNTIME = frozenset({"libtvm_ffi.so", "libtvm_runtime.so", "libtvm_runtime_extra.so"})

@@ -14,7 +14,7 @@ from torch.export.graph_signature import InputKind
 from bessemer.bundle.manifest import ParameterSpec, SeparateParameters
 from bessemer.bundle.run import SAFETENSORS_DTYPES
 from bessemer.contract.tensor import DType
-from worker.layout.weights import PREPARE
+from worker.compiler.layout.weights import PREPARE
 
 _TAGS = {name: tag for tag, name in SAFETENSORS_DTYPES.items()}
 _ALIGNMENT_BYTES = 64

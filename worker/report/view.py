@@ -12,8 +12,8 @@ from bessemer.contract.report import BaselineResult, PassTime, Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import PresetTarget
 from worker.measure.profiles import agrees, total_ms
+from worker.measure.statistics import largest
 from worker.report import charts, words
-from worker.statistics import largest
 
 ARGUMENTS = ("model", "name", "inputs", "dimensions")
 """Fields of a request that the command line takes by themselves."""

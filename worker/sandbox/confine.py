@@ -13,7 +13,7 @@ import bessemer
 import worker
 from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxStatus
 from worker.errors import short_message
-from worker.order import Confinement, Rlimits
+from worker.protocol.order import Confinement, Rlimits
 from worker.sandbox import landlock
 from worker.sandbox.environment import confine_environment, probe_environment
 from worker.sandbox.identity import confine_identity

@@ -5,7 +5,7 @@ import resource
 from pathlib import Path
 
 from bessemer.contract.sandbox import Layer, LayerStatus
-from worker.order import Rlimits
+from worker.protocol.order import Rlimits
 
 
 def confine_rlimits(limits: Rlimits, shared_user: bool) -> LayerStatus:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import Artifact
-from bessemer.store.artifacts import Artifacts
+from bessemer.store.blobs.artifacts import Artifacts
 from worker.errors import MisbehavedError
-from worker.messages import LOG_NAME, Compiled
+from worker.protocol.messages import LOG_NAME, Compiled
 
 MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",

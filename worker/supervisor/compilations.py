@@ -6,22 +6,22 @@ from math import inf
 from bessemer.contract.job import Compilation
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.store.errors import FencedError
-from bessemer.store.queue import Task
+from bessemer.store.queue.port import Task
 from bessemer.telemetry.logs import log_fields
 from bessemer.telemetry.traces import Tracer
 from worker.errors import MisbehavedError
-from worker.job_folder import JobFolder
-from worker.messages import Compiled, Message
-from worker.order import CompileWork
+from worker.job.folder import JobFolder
+from worker.protocol.messages import Compiled, Message
+from worker.protocol.order import CompileWork
 from worker.supervisor.attempts import Undertaking
 from worker.supervisor.collect import collect, collect_left
-from worker.supervisor.ending import as_problem, conclude, refuse_early_end
-from worker.supervisor.hands import Hands
+from worker.supervisor.in_flight import Hands
+from worker.supervisor.job_runner import SLOTS, Workbench
 from worker.supervisor.journal import CompilationJournal
+from worker.supervisor.outcome import as_problem, conclude, refuse_early_end
 from worker.supervisor.remedies import with_remedy
 from worker.supervisor.retry import unless_lost
 from worker.supervisor.tracing import JobTrace, traced_job
-from worker.supervisor.workbench import SLOTS, Workbench
 
 
 class CompilationTask(Undertaking):

@@ -5,14 +5,14 @@ from functools import partial
 from bessemer.contract.base import Digest
 from bessemer.contract.model import Inspection
 from bessemer.contract.problem import Problem
-from bessemer.store.queue import TaskKind
-from worker.messages import Inspected
-from worker.order import InspectWork
+from bessemer.store.queue.port import TaskKind
+from worker.protocol.messages import Inspected
+from worker.protocol.order import InspectWork
 from worker.supervisor.attempts import Undertaking
-from worker.supervisor.ending import as_problem, conclude
+from worker.supervisor.job_runner import SLOTS, Workbench
 from worker.supervisor.journal import SilentJournal
+from worker.supervisor.outcome import as_problem, conclude
 from worker.supervisor.retry import unless_lost
-from worker.supervisor.workbench import SLOTS, Workbench
 
 
 class InspectionTask(Undertaking):

@@ -7,20 +7,20 @@ from bessemer.contract.base import Digest, JobId
 from bessemer.contract.invocation import OUTPUTS, Invocation
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.store.errors import BlobMissingError, DamagedError, FencedError
-from bessemer.store.queue import TaskKind
+from bessemer.store.queue.port import TaskKind
 from bessemer.telemetry.logs import log_fields
 from bessemer.telemetry.traces import Tracer
 from worker.errors import MisbehavedError
-from worker.job_folder import JobFolder
-from worker.messages import Invoked
-from worker.order import InvokeWork
+from worker.job.folder import JobFolder
+from worker.protocol.messages import Invoked
+from worker.protocol.order import InvokeWork
 from worker.supervisor.attempts import Undertaking
 from worker.supervisor.collect import collect_file
-from worker.supervisor.ending import as_problem, conclude
+from worker.supervisor.job_runner import SLOTS, Workbench
 from worker.supervisor.journal import InvocationJournal
+from worker.supervisor.outcome import as_problem, conclude
 from worker.supervisor.retry import unless_lost
 from worker.supervisor.tracing import traced_job
-from worker.supervisor.workbench import SLOTS, Workbench
 
 
 class InvocationTask(Undertaking):

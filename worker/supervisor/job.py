@@ -10,15 +10,15 @@ from functools import partial
 
 from bessemer.store.errors import FencedError, StoreUnavailableError
 from worker.errors import MisbehavedError, ZygoteLostError
-from worker.job_folder import JobFolder
-from worker.messages import Compiled, Confined, Failed, Inspected, Invoked
-from worker.order import StartJob
+from worker.job.folder import JobFolder
+from worker.protocol.messages import Compiled, Confined, Failed, Inspected, Invoked
+from worker.protocol.order import StartJob
 from worker.supervisor.collect import log_tail
-from worker.supervisor.ending import Ending
 from worker.supervisor.journal import Journal
-from worker.supervisor.observing import UNOBSERVED, Observer
-from worker.supervisor.patience import Patience
+from worker.supervisor.observers import UNOBSERVED, Observer
+from worker.supervisor.outcome import Ending
 from worker.supervisor.running_job import RunningJob
+from worker.supervisor.store_retry import Patience
 from worker.supervisor.watch import Limits, watch
 from worker.supervisor.zygote_handle import ZygoteHandle
 

@@ -8,9 +8,9 @@ from typing import Protocol
 from bessemer.contract.job import Progress
 from bessemer.contract.report import StageTime
 from bessemer.contract.stage import Stage
-from bessemer.store.invocations import Invocations
-from bessemer.store.jobs import Jobs
-from worker.messages import Confined, Message, ProgressMade, StageFinished, StageStarted
+from bessemer.store.rows.invocations import Invocations
+from bessemer.store.rows.jobs import Jobs
+from worker.protocol.messages import Confined, Message, ProgressMade, StageFinished, StageStarted
 
 PROGRESS_SECONDS = 0.25
 """Progress in between is dropped, so that a talkative job cannot fill the database."""

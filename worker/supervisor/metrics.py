@@ -8,10 +8,10 @@ from bessemer.contract.options import MAX_TRIALS
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.contract.stage import Stage
 from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.queue import PostponedError, Postponement, TaskKind
+from bessemer.store.queue.port import PostponedError, Postponement, TaskKind
 from bessemer.telemetry import metrics
 from bessemer.telemetry.losses import LossMetrics
-from worker.messages import Message, ProgressMade, StageFinished, StageStarted
+from worker.protocol.messages import Message, ProgressMade, StageFinished, StageStarted
 from worker.supervisor.usage import Usage
 
 LIMITS = frozenset(code for code in ErrorCode if code.value.startswith("limit-")) | {ErrorCode.TIMEOUT}

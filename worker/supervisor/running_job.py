@@ -12,7 +12,7 @@ from typing import Self
 from pydantic import ValidationError
 
 from worker.errors import MisbehavedError
-from worker.messages import MAX_LINE_BYTES, MESSAGES, Message
+from worker.protocol.messages import MAX_LINE_BYTES, MESSAGES, Message
 from worker.supervisor.groups import Group, GroupsFile, kill_group
 
 MAX_MESSAGES_BYTES = 1 << 26

@@ -6,23 +6,23 @@ It imports neither torch nor TVM and never forks; the zygote is started by exec.
 import asyncio
 
 from bessemer.contract.sandbox import SandboxStatus
-from bessemer.store.queue import Task, TaskKind
+from bessemer.store.queue.port import Task, TaskKind
 from bessemer.store.store import Store
 from bessemer.telemetry.logs import log_fields
 from bessemer.telemetry.traces import NoTracer, Tracer
 from worker.errors import ZygoteLostError
-from worker.messages import Confined, Message
-from worker.order import ProbeWork
+from worker.protocol.messages import Confined, Message
+from worker.protocol.order import ProbeWork
 from worker.settings import WorkerSettings
 from worker.supervisor.attempts import Undertaking, see_through
 from worker.supervisor.compilations import CompilationTask
-from worker.supervisor.hands import Hands
+from worker.supervisor.in_flight import Hands
 from worker.supervisor.inspections import InspectionTask
 from worker.supervisor.invocations import InvocationTask
+from worker.supervisor.job_runner import PROBE_SLOT, Workbench
 from worker.supervisor.journal import SilentJournal
 from worker.supervisor.metrics import WorkerMetrics
-from worker.supervisor.workbench import PROBE_SLOT, Workbench
-from worker.supervisor.workplace import Workplace
+from worker.supervisor.work_dir import Workplace
 from worker.supervisor.zygote_handle import ZygoteHandle
 
 

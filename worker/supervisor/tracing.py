@@ -6,7 +6,7 @@ from datetime import datetime
 
 from bessemer.contract.problem import Problem
 from bessemer.telemetry.traces import Span, SpanKind, Tracer
-from worker.messages import Message, StageFinished, StageStarted
+from worker.protocol.messages import Message, StageFinished, StageStarted
 from worker.supervisor.usage import Usage
 
 

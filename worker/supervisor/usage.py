@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.job_folder import JobFolder
+from worker.job.folder import JobFolder
 from worker.sandbox.kernel import file_user
 from worker.supervisor.processes import (
     Process,

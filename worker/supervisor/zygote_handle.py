@@ -16,7 +16,7 @@ from typing import TypeVar
 import worker
 from bessemer.contract.sandbox import SandboxMode
 from worker.errors import ZygoteLostError
-from worker.order import ANSWERS, Answer, Confinement, Exited, Ready, Started, StartJob
+from worker.protocol.order import ANSWERS, Answer, Confinement, Exited, Ready, Started, StartJob
 from worker.sandbox.environment import ZYGOTE_ENVIRONMENT
 from worker.supervisor.groups import Group, GroupsFile
 from worker.supervisor.processes import private_bytes, read_process
@@ -142,7 +142,7 @@ class ZygoteHandle:
         if self._process is not None:
             self._on_restart()
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "worker.zygote"),
+            *(sys.executable, "-m", "worker.job.zygote"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=ZYGOTE_ENVIRONMENT,

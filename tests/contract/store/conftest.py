@@ -12,12 +12,12 @@ import pytest
 import sqlalchemy as sa
 from postgresql_databases import URL_VARIABLE, Databases
 
-from bessemer.store.artifacts import Artifacts, open_artifacts
-from bessemer.store.dbos_queue import open_queue
-from bessemer.store.jobs import Jobs
+from bessemer.store.blobs.artifacts import Artifacts, open_artifacts
+from bessemer.store.queue.dbos_queue import open_queue
+from bessemer.store.rows.jobs import Jobs
+from bessemer.store.rows.tables import METADATA
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
-from bessemer.store.tables import METADATA
 from examples.local_postgresql import local_postgresql
 
 BUCKET = "artifacts"

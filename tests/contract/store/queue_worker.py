@@ -9,8 +9,8 @@ import contextlib
 import signal
 import sys
 
-from bessemer.store.dbos_consumer import open_consumer
-from bessemer.store.queue import Task
+from bessemer.store.queue.dbos_consumer import open_consumer
+from bessemer.store.queue.port import Task
 from bessemer.store.settings import StoreSettings
 
 

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from obstore.store import LocalStore
 
-from bessemer.store.artifacts import INCOMING, UPLOADS_AT_ONCE, Artifacts, open_artifacts
-from bessemer.store.blobs import Blob
+from bessemer.store.blobs.artifacts import INCOMING, UPLOADS_AT_ONCE, Artifacts, open_artifacts
+from bessemer.store.blobs.hashing import Blob
+from bessemer.store.blobs.moves import move
+from bessemer.store.blobs.uploads import Pace
 from bessemer.store.errors import (
     BlobMissingError,
     DamagedError,
@@ -23,8 +25,6 @@ from bessemer.store.errors import (
     TooLargeError,
     UploadStalledError,
 )
-from bessemer.store.moves import move
-from bessemer.store.uploads import Pace
 
 LIMIT = 1 << 30
 CONTENT = bytes(range(256)) * 25_000  # 6.4 MB: two parts

@@ -9,8 +9,8 @@ from store_samples import DIGEST, a_request, a_worker
 from bessemer.contract.invocation import Invocation
 from bessemer.contract.job import Compilation, EventType, JobState
 from bessemer.store.errors import FencedError
-from bessemer.store.invocations import Invocations
-from bessemer.store.jobs import Jobs
+from bessemer.store.rows.invocations import Invocations
+from bessemer.store.rows.jobs import Jobs
 from bessemer.store.store import Store
 
 JOB, INVOCATION, WORKER = "job-00000001", "invocation-1", "worker-1"

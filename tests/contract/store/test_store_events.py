@@ -10,7 +10,7 @@ from store_samples import ARTIFACTS, FIGURES, SANDBOX, TARGET, a_problem, a_requ
 from bessemer.contract.job import EventType, Progress
 from bessemer.contract.report import StageTime
 from bessemer.contract.stage import Stage
-from bessemer.store.jobs import Jobs
+from bessemer.store.rows.jobs import Jobs
 
 JOB = "job-00000001"
 

@@ -9,7 +9,7 @@ from store_samples import DIGEST, a_request
 from bessemer.contract.job import JobState
 from bessemer.contract.listing import CompilationFilter
 from bessemer.contract.target import PresetTarget
-from bessemer.store.jobs import Jobs
+from bessemer.store.rows.jobs import Jobs
 
 OTHER = "f" * 64
 FIRST, SECOND, THIRD = (f"job-{number:08}" for number in range(3))

@@ -8,9 +8,9 @@ from bessemer.contract.invocation import Invocation
 from bessemer.contract.job import JobState
 from bessemer.contract.tensor import TensorSpec
 from bessemer.store.errors import FencedError, IdempotencyConflictError
-from bessemer.store.queue import Task, TaskKind
+from bessemer.store.queue.port import Task, TaskKind
+from bessemer.store.rows.tables import INVOCATIONS, JOBS
 from bessemer.store.store import Store
-from bessemer.store.tables import INVOCATIONS, JOBS
 
 JOB = "job-00000001"
 OUTPUTS = (TensorSpec(name="y", shape=(1, 10)),)

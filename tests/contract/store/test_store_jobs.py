@@ -14,12 +14,12 @@ from bessemer.contract.job import TRANSITIONS, Compilation, EventType, JobState,
 from bessemer.contract.report import StageTime
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import MAX_FEATURES, MAX_FEATURES_CHARACTERS, ExplicitTarget
-from bessemer.store.dbos_queue import open_queue
 from bessemer.store.errors import FencedError, IdempotencyConflictError
-from bessemer.store.jobs import Jobs
+from bessemer.store.queue.dbos_queue import open_queue
+from bessemer.store.rows.jobs import Jobs
+from bessemer.store.rows.tables import JOBS
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store
-from bessemer.store.tables import JOBS
 
 JOB = "job-00000001"
 

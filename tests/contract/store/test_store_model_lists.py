@@ -9,7 +9,7 @@ from store_samples import INSPECTION, a_problem
 from bessemer.contract.listing import ModelFilter
 from bessemer.contract.model import ModelFormat, ModelState
 from bessemer.store.errors import CursorInvalidError
-from bessemer.store.models import Models
+from bessemer.store.rows.models import Models
 from bessemer.store.store import Store
 from tests.inspections import inspected
 

@@ -13,11 +13,11 @@ from postgresql_databases import Databases
 from store_samples import a_request
 
 from bessemer.store.database import mapped_errors
-from bessemer.store.dbos_queue import open_queue
 from bessemer.store.errors import StoreUnavailableError
+from bessemer.store.queue.dbos_queue import open_queue
+from bessemer.store.rows.tables import METADATA
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import open_store
-from bessemer.store.tables import METADATA
 
 OPEN = """
 import sys

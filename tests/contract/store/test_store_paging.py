@@ -6,7 +6,7 @@ from store_samples import a_request
 from bessemer.contract.job import JobState
 from bessemer.contract.listing import CompilationFilter
 from bessemer.store.errors import CursorInvalidError
-from bessemer.store.jobs import Jobs
+from bessemer.store.rows.jobs import Jobs
 
 
 def submit(jobs: Jobs, numbers: range) -> list[str]:

@@ -11,9 +11,9 @@ from store_samples import DIGEST
 
 from bessemer.contract.listing import CompilationFilter
 from bessemer.contract.queue import TaskKind
+from bessemer.store.blobs.sweep import referenced
+from bessemer.store.rows.tables import METADATA, WORKERS
 from bessemer.store.store import Store
-from bessemer.store.sweep import referenced
-from bessemer.store.tables import METADATA, WORKERS
 
 HOUR = 3600.0
 

@@ -13,11 +13,11 @@ import pytest
 import sqlalchemy as sa
 
 from bessemer.store.database import SQLITE, Database
-from bessemer.store.dbos_consumer import open_consumer
-from bessemer.store.dbos_engine import SCHEMA
-from bessemer.store.dbos_queue import open_queue
 from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.queue import CanTake, Queue, Task, TaskKind
+from bessemer.store.queue.dbos_consumer import open_consumer
+from bessemer.store.queue.dbos_engine import SCHEMA
+from bessemer.store.queue.dbos_queue import open_queue
+from bessemer.store.queue.port import CanTake, Queue, Task, TaskKind
 from bessemer.store.settings import StoreSettings
 
 ROOT = Path(__file__).parents[3]

@@ -11,13 +11,13 @@ from store_samples import INSPECTION, LATENCY, TARGET, a_problem, a_request
 
 from bessemer.contract.base import now
 from bessemer.contract.job import Artifact
-from bessemer.store.artifacts import Artifacts
-from bessemer.store.blobs import BlobKey
+from bessemer.store.blobs.artifacts import Artifacts
+from bessemer.store.blobs.hashing import BlobKey
+from bessemer.store.blobs.sweep import Swept, sweep_blobs
 from bessemer.store.database import Database
 from bessemer.store.errors import JobNotFinalError, ModelInUseError
+from bessemer.store.rows.tables import EVENTS, INVOCATIONS, JOB_BLOBS, JOBS, MODELS
 from bessemer.store.store import Store
-from bessemer.store.sweep import Swept, sweep_blobs
-from bessemer.store.tables import EVENTS, INVOCATIONS, JOB_BLOBS, JOBS, MODELS
 from tests.inspections import inspected
 
 JOB = "job-00000001"

@@ -21,12 +21,12 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from bessemer.contract.tensor import TensorSpec
-from bessemer.store.census import Kept, KeptKind
+from bessemer.store.blobs.sweep import referenced
 from bessemer.store.database import Database
+from bessemer.store.rows.census import Kept, KeptKind
+from bessemer.store.rows.tables import EVENTS, INVOCATIONS, JOBS, MODELS
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
-from bessemer.store.sweep import referenced
-from bessemer.store.tables import EVENTS, INVOCATIONS, JOBS, MODELS
 
 FIRST, UNCANCELLED = "0001", "0011"
 """The first schema, and the last in which invocations could not be cancelled."""

@@ -8,10 +8,10 @@ from store_samples import FIGURES, TARGET, a_problem, a_request
 from bessemer.contract.queue import TaskKind
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
-from bessemer.store.queue import Task
+from bessemer.store.queue.port import Task
+from bessemer.store.rows.queued import WaitingGroup
+from bessemer.store.rows.tables import JOBS
 from bessemer.store.store import Store
-from bessemer.store.tables import JOBS
-from bessemer.store.waiting import WaitingGroup
 
 NEEDS = "x86_64 znver4"
 

@@ -6,7 +6,7 @@ import resource
 import sys
 from collections.abc import AsyncIterator
 
-from bessemer.store.artifacts import open_artifacts
+from bessemer.store.blobs.artifacts import open_artifacts
 
 CHUNK = os.urandom(1 << 16)
 

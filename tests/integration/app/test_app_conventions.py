@@ -4,7 +4,7 @@ import httpx
 import pytest
 from app_samples import DIGEST, PlayedWorker
 
-from app.validation import MAX_ERRORS
+from app.http.validation import MAX_ERRORS
 
 DOCUMENTS = (
     "/v1/compilations",

@@ -11,8 +11,8 @@ import pytest
 from app_samples import DIGEST, MODEL_BYTES
 from server_process import ServerProcess
 
-from app.forms import FORM
-from app.multipart import MULTIPART
+from app.http.forms import FORM
+from app.http.multipart import MULTIPART
 from bessemer.contract.request import CompilationRequest
 
 ROOT = Path(__file__).parents[3]

@@ -7,9 +7,9 @@ import httpx
 import pytest
 from app_samples import DIGEST, MODEL_BYTES, PlayedWorker, request
 
-from app.retention import keep_house
 from app.service import Service
-from bessemer.store.sweep import sweep_blobs
+from app.upkeep.retention import keep_house
+from bessemer.store.blobs.sweep import sweep_blobs
 
 
 def strict(front: Service, **settings: object) -> Service:

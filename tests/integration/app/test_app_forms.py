@@ -10,7 +10,7 @@ import pytest
 from app_samples import DIGEST, MODEL_BYTES, UPLOAD_LIMIT_BYTES, WITH_SHAPES
 from fastapi import FastAPI
 
-from app.forms import ENVELOPE_BYTES
+from app.http.forms import ENVELOPE_BYTES
 from app.service import Service
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.model import ModelState

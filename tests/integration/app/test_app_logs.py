@@ -14,7 +14,7 @@ from app_samples import DIGEST, MODEL_BYTES, request
 from httpx import AsyncClient
 from server_process import running_app
 
-from app.request_ids import accepted_id
+from app.http.request_ids import accepted_id
 from app.service import Service
 from bessemer.contract.request import CompilationRequest
 from bessemer.store.settings import StoreSettings, read_settings
@@ -168,7 +168,7 @@ def test_the_apps_lines_name_the_job_invocation_and_model_of_the_request(lines: 
 
 
 def test_what_retention_deletes_is_logged(lines: list[dict[str, Any]]) -> None:
-    (deleted,) = (line for line in lines if line["logger"] == "app.retention")
+    (deleted,) = (line for line in lines if line["logger"] == "app.upkeep.retention")
     assert deleted["level"] == "INFO"
     assert deleted["message"].startswith("deleted 1 compilations")
 
@@ -198,7 +198,7 @@ async def test_an_answer_that_tells_a_client_nothing_more_leaves_its_cause_in_th
     file.mkdir()
     answer = await api.get(f"/v1/compilations/{job}")
     entries = map(json.loads, caplog.text.splitlines())
-    (entry,) = (entry for entry in entries if entry["logger"] == "app.problems")
+    (entry,) = (entry for entry in entries if entry["logger"] == "app.http.problems")
     assert answer.status_code == 503
     assert (entry["job"], entry["level"]) == (job, "WARNING")
     assert "unable to open database file" in entry["message"]

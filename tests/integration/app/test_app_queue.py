@@ -6,8 +6,8 @@ from app_samples import PlayedWorker, request, worker
 from fastapi import FastAPI
 from httpx import AsyncClient
 
+from app.queue_position.cached import WaitingLine
 from app.service import Service
-from app.waiting import WaitingLine
 from bessemer.contract.base import now
 from bessemer.contract.capability import Capability
 from bessemer.contract.job import Compilation, CompilationPage

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from fastapi import FastAPI
 from httpx import AsyncClient
 
-from app.reference import page
+from app.openapi.page import page
 
 
 class Outline(HTMLParser):

@@ -17,7 +17,7 @@ from bessemer.contract.stage import Stage
 from bessemer.store.store import Store
 from bessemer.telemetry.traces import open_tracer, valid_traceparent
 from tests.integration.otlp_collector import Collector, collecting
-from worker.messages import StageFinished, StageStarted
+from worker.protocol.messages import StageFinished, StageStarted
 from worker.supervisor.tracing import traced_job
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -15,14 +15,14 @@ import pytest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from tests.integration.malicious_models import malicious_model
 from worker.errors import MisbehavedError
-from worker.job_folder import JobFolder, make_job_folder, remove_job_folder, seal
-from worker.messages import Confined, Message
-from worker.order import InspectWork, StartJob
+from worker.job.folder import JobFolder, make_job_folder, remove_job_folder, seal
+from worker.protocol.messages import Confined, Message
+from worker.protocol.order import InspectWork, StartJob
 from worker.settings import GIBIBYTE, WorkerSettings
 from worker.supervisor.processes import processes
 from worker.supervisor.running_job import Exit, RunningJob
 from worker.supervisor.watch import Limits, Verdict, watch
-from worker.supervisor.workplace import Workplace, claim_workplace
+from worker.supervisor.work_dir import Workplace, claim_workplace
 from worker.supervisor.zygote_handle import ZygoteHandle
 
 SLOT_UID_BASE = 64_000

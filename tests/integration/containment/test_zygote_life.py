@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from worker.errors import ZygoteLostError
-from worker.job_folder import remove_job_folder
-from worker.order import ANSWERS, Exited
+from worker.job.folder import remove_job_folder
+from worker.protocol.order import ANSWERS, Exited
 from worker.supervisor.processes import processes, read_process
-from worker.supervisor.workplace import claim_workplace
+from worker.supervisor.work_dir import claim_workplace
 from worker.supervisor.zygote_handle import CHECKOUT
 
 Rig = Any
@@ -34,7 +34,7 @@ SUPERVISOR = """
     import asyncio, sys, time
     from pathlib import Path
     from worker.job_folder import make_job_folder, seal
-    from worker.order import InspectWork, StartJob
+    from worker.protocol.order import InspectWork, StartJob
     from worker.settings import WorkerSettings
     from worker.supervisor.workplace import claim_workplace
     from worker.supervisor.zygote_handle import ZygoteHandle
@@ -63,9 +63,9 @@ SUPERVISOR = """
 FORKLESS = """
     import errno, os, pyseccomp, sys
     from pathlib import Path
-    from worker.order import InspectWork, StartJob
+    from worker.protocol.order import InspectWork, StartJob
     from worker.settings import WorkerSettings
-    from worker.zygote import Pipes, Zygote
+    from worker.job.zygote import Pipes, Zygote
 
     fifo = Path(sys.argv[1])
     os.mkfifo(fifo)

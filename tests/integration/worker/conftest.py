@@ -15,17 +15,17 @@ from worker_samples import WAIT_SECONDS, submit, upload, wait_until
 
 from bessemer.contract.job import Compilation
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
-from bessemer.store.artifacts import INCOMING
-from bessemer.store.queue import Task
+from bessemer.store.blobs.artifacts import INCOMING
+from bessemer.store.queue.port import Task
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
 from worker.settings import GIBIBYTE, WorkerSettings
-from worker.supervisor.hands import Hands
+from worker.supervisor.heartbeat import Presence
+from worker.supervisor.in_flight import Hands
+from worker.supervisor.lease import Pulse
 from worker.supervisor.metrics import WorkerMetrics
-from worker.supervisor.presence import Presence
-from worker.supervisor.pulse import Pulse
 from worker.supervisor.supervisor import Supervisor
-from worker.supervisor.workplace import Workplace, claim_workplace
+from worker.supervisor.work_dir import Workplace, claim_workplace
 from worker.supervisor.zygote_handle import ZygoteHandle
 
 SLOT_UID_BASE = 66_000

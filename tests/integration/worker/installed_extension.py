@@ -6,12 +6,12 @@ import torch
 from tvm import relax, s_tir, te
 from tvm.relax.dpl import is_op, wildcard
 
-from worker.kernels.kernel import Kernel
-from worker.rewrites.legalizations import Legalization
-from worker.rewrites.rewrite import Match, Rewrite
-from worker.spaces.space import Space
-from worker.translation.emitter import Emitter
-from worker.translation.rule import Rule
+from worker.compiler.kernels.kernel import Kernel
+from worker.compiler.legalize.registry import Legalization
+from worker.compiler.rewrites.rewrite import Match, Rewrite
+from worker.compiler.spaces.space import Space
+from worker.compiler.translation.emitter import Emitter
+from worker.compiler.translation.rule import Rule
 
 
 @torch.library.custom_op("sample::triple", mutates_args=())

@@ -13,7 +13,7 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Latency
 from bessemer.contract.sandbox import SandboxMode
 from bessemer.contract.target import LINUX_X86_64, ResolvedTarget
-from worker.messages import Compiled
+from worker.protocol.messages import Compiled
 
 Rig = Any
 LATENCY = Latency(runs=1, min_ms=1, p50_ms=1, p90_ms=1, p99_ms=1, mean_ms=1, stddev_ms=0)

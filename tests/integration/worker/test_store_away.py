@@ -16,27 +16,27 @@ from benchmarks.soak.audit import event_faults
 from bessemer.contract.capability import Capability
 from bessemer.contract.job import JobState
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
-from bessemer.store.artifacts import open_artifacts
+from bessemer.store.blobs.artifacts import open_artifacts
 from bessemer.store.database import Database
 from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.jobs import Jobs
-from bessemer.store.queue import PostponedError, Postponement
+from bessemer.store.queue.port import PostponedError, Postponement
+from bessemer.store.rows.jobs import Jobs
+from bessemer.store.rows.workers import Workers
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import open_store
-from bessemer.store.workers import Workers
 from examples.local_postgresql import postgresql_server
 from tests.integration.malicious_models import malicious_model
-from worker.job_folder import make_job_folder, remove_job_folder, seal
-from worker.messages import Inspected, Message
-from worker.order import InspectWork, Ready, StartJob
+from worker.job.folder import make_job_folder, remove_job_folder, seal
+from worker.protocol.messages import Inspected, Message
+from worker.protocol.order import InspectWork, Ready, StartJob
 from worker.supervisor import job
-from worker.supervisor.ending import Ending
-from worker.supervisor.hands import Hands
+from worker.supervisor.heartbeat import Presence
+from worker.supervisor.in_flight import Hands
 from worker.supervisor.job import run_job
 from worker.supervisor.journal import CompilationJournal, Journal, SilentJournal
-from worker.supervisor.patience import Patience
-from worker.supervisor.presence import Presence
-from worker.supervisor.pulse import Pulse
+from worker.supervisor.lease import Pulse
+from worker.supervisor.outcome import Ending
+from worker.supervisor.store_retry import Patience
 
 Rig = Any
 NOWHERE = make_url("postgresql+psycopg://127.0.0.1:1/nothing")

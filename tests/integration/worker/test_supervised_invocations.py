@@ -16,11 +16,11 @@ from bessemer.contract.invocation import OUTPUTS, Invocation
 from bessemer.contract.job import JobState
 from bessemer.contract.problem import ErrorCode
 from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.queue import Task, TaskKind
-from bessemer.store.tables import INVOCATIONS
+from bessemer.store.queue.port import Task, TaskKind
+from bessemer.store.rows.tables import INVOCATIONS
 from bessemer.telemetry.traces import open_tracer
 from tests.integration.otlp_collector import collecting
-from worker.messages import Confined, Message
+from worker.protocol.messages import Confined, Message
 from worker.supervisor.groups import Group, GroupsFile
 from worker.supervisor.journal import InvocationJournal
 from worker.supervisor.supervisor import Supervisor

@@ -19,15 +19,15 @@ from bessemer.contract.problem import ERRORS, ErrorCode
 from bessemer.contract.report import Report
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import MAX_CORES
-from bessemer.store.queue import Loss, Task, TaskKind
+from bessemer.store.queue.port import Loss, Task, TaskKind
 from bessemer.telemetry.traces import NoTracer
 from worker.measure.turns import SharedTurns, open_lock
 from worker.supervisor.attempts import see_through
 from worker.supervisor.compilations import CompilationTask
-from worker.supervisor.hands import Hands
+from worker.supervisor.in_flight import Hands
+from worker.supervisor.job_runner import Workbench
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.retry import MAX_LOST_ATTEMPTS
-from worker.supervisor.workbench import Workbench
 
 Rig = Any
 SLEEP = "import time\ntime.sleep({seconds})"

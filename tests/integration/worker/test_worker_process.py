@@ -21,8 +21,8 @@ from benchmarks.soak.audit import event_faults
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.stage import Stage
 from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.queue import Task
-from bessemer.store.reaper import Leases, Reaper
+from bessemer.store.queue.port import Task
+from bessemer.store.queue.reaper import Leases, Reaper
 from examples.local_postgresql import LocalPostgresql, postgresql_server
 from tests.integration.otlp_collector import Collector, collecting
 from worker.supervisor.zygote_handle import CHECKOUT
@@ -109,7 +109,7 @@ def test_nothing_of_a_killed_worker_is_left(prepared: Premises, succession: Succ
 
 def test_the_supervisors_only_child_is_the_zygote_which_has_one_thread(succession: Succession) -> None:
     (zygote,) = children(succession.process)
-    assert "worker.zygote" in Path(f"/proc/{zygote}/cmdline").read_text().split("\0")
+    assert "worker.job.zygote" in Path(f"/proc/{zygote}/cmdline").read_text().split("\0")
     assert len(tuple(Path(f"/proc/{zygote}/task").iterdir())) == 1
 
 

@@ -1,0 +1,143 @@
+"""News of followed jobs: one look at the database serves every stream of this process.
+
+Each job keeps count of its events in its row. The newsroom reads the counts of all jobs that are due, in one
+query, and wakes the streams of those that have news; of several streams on one job, the first reads the
+events and the others share them.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+
+from starlette.concurrency import run_in_threadpool
+
+from bessemer.contract.base import JobId
+from bessemer.contract.job import Event
+from bessemer.store.errors import StoreUnavailableError
+from bessemer.store.rows.jobs import Jobs
+
+LAG_SHARE = 0.05
+
+log = logging.getLogger(__name__)
+
+
+def wait_seconds(quiet_seconds: float, shortest_seconds: float, longest_seconds: float) -> float:
+    """How long to wait before the next look: a share of the time for which nothing has happened.
+
+    News are late by at most that share, and a job that is quiet for long costs next to nothing.
+    """
+    return max(shortest_seconds, min(longest_seconds, quiet_seconds * LAG_SHARE))
+
+
+@dataclass
+class Followed:
+    """A job that somebody follows.
+
+    Attributes:
+        last_seq: the number of its last event, as of the last look.
+        over: whether no event can follow that one.
+    """
+
+    last_seq: int = 0
+    over: bool = False
+    followers: int = 0
+    news_at: float = field(default_factory=monotonic)
+    look_at: float = 0.0
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    batch: tuple[Event, ...] = ()
+
+
+class Newsroom:
+    """Follows jobs for all streams of this process. ``run`` must be running."""
+
+    def __init__(
+        self, jobs: Jobs, stopping: asyncio.Event, shortest_seconds: float, longest_seconds: float
+    ) -> None:
+        self._jobs = jobs
+        self._stopping = stopping
+        self._shortest_seconds = shortest_seconds
+        self._longest_seconds = longest_seconds
+        self._followed: dict[JobId, Followed] = {}
+        self._more = asyncio.Event()
+
+    @contextmanager
+    def following(self, job_id: JobId) -> Iterator[Followed]:
+        """Look at a job for as long as the context lasts."""
+        followed = self._followed.setdefault(job_id, Followed())
+        followed.followers += 1
+        followed.look_at = 0.0
+        self._more.set()
+        try:
+            yield followed
+        finally:
+            followed.followers -= 1
+            if not followed.followers:
+                del self._followed[job_id]
+
+    async def events_after(self, job_id: JobId, followed: Followed, after: int) -> tuple[Event, ...]:
+        """The events that follow number ``after``, as far as they have happened; some of them, if many.
+
+        Raises:
+            StoreUnavailableError: the database cannot be reached.
+        """
+        async with followed.reading:
+            shared = followed.batch
+            if not (shared and shared[0].seq <= after + 1 <= shared[-1].seq):
+                shared = await run_in_threadpool(self._jobs.events_after, job_id, after)
+                followed.batch = shared
+        return shared[after + 1 - shared[0].seq :] if shared else ()
+
+    async def run(self) -> None:
+        """Look until the server begins to stop. A database that is away is looked at again."""
+        while not self._stopping.is_set():
+            self._more.clear()
+            try:
+                await self._look()
+            except StoreUnavailableError as error:
+                log.warning("event streams wait for the database: %s", error)
+            except Exception:
+                log.exception("event streams had no look at the database")
+            await self._rest()
+        for followed in self._followed.values():
+            _wake(followed)
+
+    async def _look(self) -> None:
+        time = monotonic()
+        due = [job_id for job_id, followed in self._followed.items() if followed.look_at <= time]
+        if not due:
+            return
+        counts = await run_in_threadpool(self._jobs.event_counts, due)
+        time = monotonic()
+        for job_id in due:
+            followed = self._followed.get(job_id)
+            if followed is None:
+                continue
+            last_seq, over = counts.get(job_id, (followed.last_seq, True))
+            if last_seq > followed.last_seq or over:
+                followed.last_seq, followed.over, followed.news_at = last_seq, over, time
+                _wake(followed)
+            quiet_seconds = time - followed.news_at
+            followed.look_at = time + wait_seconds(
+                quiet_seconds, self._shortest_seconds, self._longest_seconds
+            )
+
+    async def _rest(self) -> None:
+        """Until the next job is due, or somebody follows another one, or the server stops."""
+        soonest = min((followed.look_at for followed in self._followed.values()), default=None)
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        more = asyncio.ensure_future(self._more.wait())
+        seconds = None if soonest is None else max(self._shortest_seconds, soonest - monotonic())
+        try:
+            await asyncio.wait((stopping, more), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            more.cancel()
+
+
+def _wake(followed: Followed) -> None:
+    followed.news.set()
+    followed.news = asyncio.Event()

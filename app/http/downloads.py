@@ -1,0 +1,112 @@
+"""Artifacts as responses: ranges, conditions, and headers that keep a browser from running them."""
+
+from collections.abc import Iterator
+from urllib.parse import quote
+
+from fastapi import Request
+from fastapi.responses import Response, StreamingResponse
+
+from app.http.problems import RefusalError
+from app.http.ranges import ByteRange, RangeNotSatisfiableError, not_modified, requested_range
+from app.service import Service
+from bessemer.bundle.manifest import ARCHIVE
+from bessemer.contract.job import Artifact
+from bessemer.contract.problem import ErrorCode, make_problem
+
+INLINE_MEDIA_TYPES = frozenset({"text/html", "application/json", "text/plain"})
+CONTENT_SECURITY_POLICY = (
+    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+def artifact_response(
+    service: Service, request: Request, artifact: Artifact, stem: str | None = None
+) -> Response:
+    """The artifact, the asked-for part of it, or the word that the client has it. Blocks.
+
+    Args:
+        service: where it is.
+        request: for it.
+        artifact: which.
+        stem: the start of the name under which a browser saves it; by default it keeps its own name.
+
+    Raises:
+        RefusalError: 416 for a range that holds no byte.
+        BlobMissingError: the artifact's bytes were deleted.
+    """
+    etag = f'"{artifact.digest}"'
+    headers = _headers(artifact, etag, stem)
+    if not_modified(request.headers.get("if-none-match"), etag):
+        return Response(status_code=304, headers=headers)
+    part = _part(request, etag, artifact)
+    if part is None:
+        return _body(service, request, artifact, ByteRange(0, artifact.size_bytes), 200, headers)
+    headers["Content-Range"] = f"bytes {part.start}-{part.end - 1}/{artifact.size_bytes}"
+    return _body(service, request, artifact, part, 206, headers)
+
+
+def text_response(text: str) -> Response:
+    """What a job said, which may be anything, as plain text that is not kept."""
+    headers = {
+        "Cache-Control": "no-store",
+        "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+        "X-Content-Type-Options": "nosniff",
+    }
+    return Response(text, headers=headers, media_type="text/plain; charset=utf-8")
+
+
+def _part(request: Request, etag: str, artifact: Artifact) -> ByteRange | None:
+    if request.method != "GET":
+        return None
+    asked = request.headers.get("range")
+    try:
+        return requested_range(asked, request.headers.get("if-range"), etag, artifact.size_bytes)
+    except RangeNotSatisfiableError as error:
+        detail = f"'{asked}' holds no byte of {artifact.name}, which has {artifact.size_bytes}."
+        raise RefusalError(
+            make_problem(ErrorCode.RANGE_NOT_SATISFIABLE, detail),
+            {"Content-Range": f"bytes */{artifact.size_bytes}"},
+        ) from error
+
+
+def _body(
+    service: Service,
+    request: Request,
+    artifact: Artifact,
+    part: ByteRange,
+    status: int,
+    headers: dict[str, str],
+) -> Response:
+    chunks: Iterator[bytes] = service.store.artifacts.stream(artifact.digest, part.start, part.end)
+    if request.method == "HEAD":
+        chunks = iter(())
+    headers["Content-Length"] = str(part.end - part.start)
+    return StreamingResponse(chunks, status, headers, media_type=artifact.media_type)
+
+
+def _headers(artifact: Artifact, etag: str, stem: str | None) -> dict[str, str]:
+    return {
+        "ETag": etag,
+        "Accept-Ranges": "bytes",
+        "Cache-Control": "private, no-cache",
+        "Content-Disposition": _disposition(artifact, stem),
+        "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+        "X-Content-Type-Options": "nosniff",
+    }
+
+
+def _file_name(artifact: Artifact, stem: str | None) -> str:
+    """``mlp-host.tar.zst`` for the bundle, ``mlp-host-report.html`` for another file."""
+    name = artifact.name.rpartition("/")[2]
+    if stem is None:
+        return name
+    return f"{stem}{ARCHIVE.removeprefix('bundle')}" if name == ARCHIVE else f"{stem}-{name}"
+
+
+def _disposition(artifact: Artifact, stem: str | None) -> str:
+    """Shown where a browser can show it, else saved; the name is escaped, whatever it holds."""
+    kind = "inline" if artifact.media_type.partition(";")[0] in INLINE_MEDIA_TYPES else "attachment"
+    name = _file_name(artifact, stem)
+    plain = "".join(c if c.isascii() and c.isprintable() and c not in '"\\%' else "_" for c in name)
+    return f"{kind}; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"

@@ -1,0 +1,151 @@
+"""A submission as a form: the model and the request in one body.
+
+It becomes what two calls would be: the model is stored as an upload is, and the request, which then names
+it, is handed to the route as its JSON body.
+"""
+
+import json
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
+from typing import Any
+
+from fastapi import Request, Response
+from starlette.requests import ClientDisconnect
+from starlette.types import Message
+
+from app.http.json_bodies import read_json
+from app.http.multipart import MULTIPART, Form, Part, boundary_of
+from app.http.problems import RefusalError, invalid_problem, refuse
+from app.http.uploads import receive_model, refuse_if_too_large
+from app.http.validation import not_json
+from app.routes.bodies import MAX_DOCUMENT_BYTES, DocumentRoute, in_time
+from app.service import Service
+from bessemer.contract.base import is_digest
+from bessemer.contract.names import name_of_file
+from bessemer.contract.problem import ErrorCode, FieldError
+from bessemer.store.errors import DigestMismatchError
+
+MODEL, REQUEST = "model", "request"
+ENVELOPE_BYTES = MAX_DOCUMENT_BYTES + (1 << 16)
+"""What a form may hold beside the model."""
+
+
+class SubmissionRoute(DocumentRoute):
+    """A route that takes a form in place of its JSON body."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The route's handler behind the reader of forms."""
+        handler = super().get_route_handler()
+
+        async def submit(request: Request) -> Response:
+            boundary = boundary_of(request.headers.get("content-type", ""))
+            return await handler(request if boundary is None else await _as_json(request, boundary))
+
+        return submit
+
+
+async def _as_json(request: Request, boundary: bytes) -> Request:
+    service: Service = request.app.state.service
+    refuse_if_too_large(request, service.settings.max_upload_bytes + ENVELOPE_BYTES)
+    async with aclosing(Request(request.scope, in_time(request)).stream()) as chunks:
+        try:
+            document = await _read(service, Form(boundary, chunks))
+        except ClientDisconnect as error:
+            raise refuse(ErrorCode.UPLOAD_INCOMPLETE, "The connection ended before the form did.") from error
+    return _with_body(request, json.dumps(document).encode())
+
+
+async def _read(service: Service, form: Form) -> dict[str, Any]:
+    digest: str | None = None
+    name: str | None = None
+    document: dict[str, Any] | None = None
+    async for part in form.parts():
+        if part.name == MODEL and digest is None:
+            promised = document.get("model") if document else None
+            expected = promised if is_digest(promised) else None
+            name = name_of_file(part.file or "")
+            digest = (await receive_model(service, part.chunks, expected, name))[0].digest
+        elif part.name == REQUEST and document is None:
+            document = await _document(part)
+        else:
+            raise _invalid(part.name[:64] or "body", f"a form has one `{MODEL}` and one `{REQUEST}`")
+    if digest is None or document is None:
+        raise _invalid(MODEL if digest is None else REQUEST, "required: the form does not have it")
+    if name is not None:
+        document.setdefault("name", name)
+    named = document.setdefault("model", digest)
+    if is_digest(named) and named != digest:
+        raise DigestMismatchError(named, digest)
+    return document
+
+
+async def _document(part: Part) -> dict[str, Any]:
+    data = bytearray()
+    async for chunk in part.chunks:
+        data += chunk
+        if len(data) > MAX_DOCUMENT_BYTES:
+            detail = f"`{REQUEST}` may have {MAX_DOCUMENT_BYTES} bytes at most."
+            raise refuse(ErrorCode.REQUEST_TOO_LARGE, detail)
+    try:
+        document = read_json(data)
+    except (ValueError, RecursionError) as error:
+        raise _invalid(REQUEST, not_json(error)) from error
+    if not isinstance(document, dict):
+        raise _invalid(REQUEST, "expected a JSON object")
+    return document
+
+
+def _with_body(request: Request, body: bytes) -> Request:
+    """The request with a JSON body in place of its own, which has been read."""
+    kept = [
+        (name, value)
+        for name, value in request.scope["headers"]
+        if name not in (b"content-type", b"content-length", b"transfer-encoding")
+    ]
+    headers = [
+        *kept,
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+    ]
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return Request({**request.scope, "headers": headers}, receive)
+
+
+def _invalid(field: str, message: str) -> RefusalError:
+    return RefusalError(invalid_problem((FieldError(field=field, message=message),)))
+
+
+FORM: dict[str, Any] = {
+    "requestBody": {
+        "description": "What to make of an uploaded model; as a form, the model comes along.",
+        "content": {
+            MULTIPART: {
+                "schema": {
+                    "type": "object",
+                    "description": "The model and what to make of it, in either order. What `request` names "
+                    "as `model` may be left out. The file's name is the model's and the compilation's name, "
+                    "unless `request` has a `name`. The model is kept where the request is refused.",
+                    "required": [MODEL, REQUEST],
+                    "properties": {
+                        MODEL: {"type": "string", "format": "binary", "description": "The model's file."},
+                        REQUEST: {
+                            "type": "object",
+                            "description": "A `CompilationRequest` without `model`, as JSON.",
+                        },
+                    },
+                },
+                "encoding": {REQUEST: {"contentType": "application/json"}},
+                "examples": {
+                    "a form": {
+                        "summary": '`curl -F model=@mlp.pt2 -F \'request={"target": "host"}\'`',
+                        "value": {MODEL: "(the file's bytes)", REQUEST: {"target": "host"}},
+                    }
+                },
+            }
+        },
+    }
+}
+"""The form as the OpenAPI document tells it."""

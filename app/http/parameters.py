@@ -1,0 +1,63 @@
+"""Parameters of an address that nobody reads are refused: a typing error must not widen a list in silence.
+
+So are those that are given twice where one value is read: of two states, the second would win in silence.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import get_origin
+
+from fastapi import Request
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+
+from app.http.problems import RefusalError, invalid_problem
+from app.http.validation import MAX_ERRORS
+from bessemer.contract.nearest import did_you_mean
+from bessemer.contract.problem import FieldError
+
+PREFIX = "/v1/"
+
+
+async def refuse_unknown_parameters(request: Request) -> None:
+    """For every route of the API.
+
+    Raises:
+        RefusalError: 422 with each unknown parameter, and the nearest that the route has;
+            what is given twice where it is one value. Of very many, ``MAX_ERRORS``.
+    """
+    route = request.scope.get("route")
+    if not isinstance(route, APIRoute) or not request.url.path.startswith(PREFIX):
+        return
+    known = dict(_kinds(route.dependant))
+    given = Counter(name for name, _ in request.query_params.multi_items())
+    complaints = (
+        FieldError(field=name[:64], message=complaint)
+        for name, count in sorted(given.items())
+        if (complaint := _complaint(name, count, known))
+    )
+    errors = tuple(islice(complaints, MAX_ERRORS))
+    if errors:
+        raise RefusalError(invalid_problem(errors))
+
+
+def _complaint(name: str, count: int, known: Mapping[str, object]) -> str | None:
+    if name not in known:
+        return f"unknown parameter{did_you_mean(name[:64], set(known))}"
+    if count > 1 and get_origin(known[name]) is not tuple:
+        return f"given {count} times; it takes one value"
+    return None
+
+
+def _kinds(dependant: Dependant) -> Iterator[tuple[str, object]]:
+    """The parameters that a route reads, with their types."""
+    for field in dependant.query_params:
+        kind = field.field_info.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from ((name, inner.annotation) for name, inner in kind.model_fields.items())
+        else:
+            yield field.alias, kind
+    for inner in dependant.dependencies:
+        yield from _kinds(inner)

@@ -1,0 +1,69 @@
+"""Models on their way in: streamed to the store while they are hashed, then registered and inspected."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+from fastapi import Request
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
+
+from app.http.problems import refuse
+from app.service import Service
+from bessemer.contract.base import DEFAULT_TENANT, Digest
+from bessemer.contract.model import Model, ModelState
+from bessemer.contract.problem import ErrorCode
+from bessemer.store.blobs.hashing import Blob
+from bessemer.telemetry.logs import add_log_fields
+
+
+async def receive_model(
+    service: Service, chunks: AsyncIterator[bytes], expected: Digest | None, name: str | None = None
+) -> tuple[Model, bool]:
+    """Store a model and have it inspected.
+
+    Args:
+        service: where to.
+        chunks: the file.
+        expected: the digest that was promised, if any.
+        name: of the model, unless it has one.
+
+    Returns:
+        The model, and whether it is new.
+
+    Raises:
+        RefusalError: the connection ended before the file did; nothing was kept.
+        StoreError: the file is too large, empty, stalled or another, or the store is away.
+    """
+    settings = service.settings
+    try:
+        async with aclosing(service.metrics.counted(chunks)) as counted:
+            blob = await service.store.artifacts.put_stream(
+                counted, expected, settings.max_upload_bytes, DEFAULT_TENANT, settings.upload_pace
+            )
+    except ClientDisconnect as error:
+        raise refuse(ErrorCode.UPLOAD_INCOMPLETE, "The connection ended before the body did.") from error
+    add_log_fields(model=blob.digest)
+    return await run_in_threadpool(_register, service, blob, name)
+
+
+def refuse_if_too_large(
+    request: Request, limit_bytes: int, code: ErrorCode = ErrorCode.MODEL_TOO_LARGE
+) -> None:
+    """Refuse a body by the length that it declares, before anything is read.
+
+    Raises:
+        RefusalError: 413.
+    """
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared[:20]) > limit_bytes:
+        raise refuse(code, f"The body has {declared[:20]} bytes; {limit_bytes} are accepted.")
+
+
+def _register(service: Service, blob: Blob, name: str | None) -> tuple[Model, bool]:
+    models = service.store.models
+    created = models.get(blob.digest) is None
+    again = models.inspect_again(blob.digest)
+    model = models.add(blob.digest, blob.size_bytes, DEFAULT_TENANT, name)
+    if (created or again) and model.state is ModelState.INSPECTING:
+        service.try_enqueue_inspection(blob.digest)
+    return model, created

@@ -1,0 +1,173 @@
+"""Pydantic's complaints about a request as field errors that a person can act upon."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from json import JSONDecodeError
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from app.http.idempotency import KEY_PATTERN
+from bessemer.contract.base import DIGEST_PATTERN, DIGEST_PREFIX_PATTERN, MIN_PREFIX
+from bessemer.contract.labels import LABEL_KEY, LABEL_VALUE
+from bessemer.contract.nearest import did_you_mean
+from bessemer.contract.problem import FieldError
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.target import FEATURE_PATTERN, WORD_PATTERN
+from bessemer.contract.tensor import DIMENSION_NAME_PATTERN, TENSOR_NAME_PATTERN
+
+WORD_IN_WORDS = "letters, digits, '.', '_' and '-' that begins with a letter or a digit, of 64 at most"
+LABEL_KEY_IN_WORDS = "lower-case letters and digits with '._/-' inside, of 63 characters at most"
+LABEL_VALUE_IN_WORDS = "printable ASCII characters, 128 at most"
+
+Path = tuple[str | int, ...]
+MAX_ERRORS = 50
+TEXT_FORMS = {
+    DIGEST_PATTERN: "a SHA-256: 64 lower-case hexadecimal digits",
+    DIGEST_PREFIX_PATTERN: f"a SHA-256, or its first {MIN_PREFIX} or more lower-case hexadecimal digits",
+    TENSOR_NAME_PATTERN: "a name of ASCII letters, digits, '_' and '.' that begins with a "
+    "letter or '_', of 128 characters at most",
+    DIMENSION_NAME_PATTERN: "a dimension's name: up to 64 letters, digits and '_', no digit first",
+    f"^{LABEL_KEY}$": f"a key of {LABEL_KEY_IN_WORDS}",
+    f"^{LABEL_VALUE}$": LABEL_VALUE_IN_WORDS,
+    f"^{LABEL_KEY}(?:={LABEL_VALUE})?$": f"`key` or `key=value`: a key of {LABEL_KEY_IN_WORDS}; "
+    f"{LABEL_VALUE_IN_WORDS}",
+    KEY_PATTERN: "printable ASCII characters",
+    WORD_PATTERN: f"a name of {WORD_IN_WORDS}",
+    FEATURE_PATTERN: f"'+' or '-' and a name of {WORD_IN_WORDS}",
+}
+"""The contract's patterns in words."""
+
+TYPES_IN_WORDS = {
+    "dict_type": "expected a JSON object",
+    "model_type": "expected a JSON object",
+    "tuple_type": "expected a list",
+    "string_unicode": "expected a text in Unicode, without halves of surrogate pairs",
+    "timezone_aware": "expected a moment with its time zone, such as 2026-11-01T00:00:00Z",
+    "datetime_from_date_parsing": "expected a moment of RFC 3339, such as 2026-11-01T00:00:00Z; "
+    "in an address, `+` is written %2B",
+}
+"""Kinds of errors that pydantic words for programmers."""
+
+MAX_NAME_LENGTH = 128
+_QUOTED = re.compile(r"'([^']+)'")
+
+
+def field_errors(details: Sequence[Mapping[str, Any]]) -> tuple[FieldError, ...]:
+    """The errors of a request, of at most ``MAX_ERRORS`` fields.
+
+    Where a field may have one of several forms, only the form that was probably meant is reported.
+
+    Args:
+        details: what ``RequestValidationError.errors()`` gives.
+    """
+    return tuple(_field_error(detail) for detail in _probable_forms(details)[:MAX_ERRORS])
+
+
+def not_json(error: Exception) -> str:
+    """Why a body could not be read as JSON, in words of JSON."""
+    if isinstance(error, JSONDecodeError):
+        return f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+    if isinstance(error, UnicodeDecodeError):
+        return "not JSON: it is not UTF-8"
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number has too many digits"
+
+
+def _field_error(detail: Mapping[str, Any]) -> FieldError:
+    place: Path = tuple(detail["loc"])[1:] if detail["type"] != "json_invalid" else ()
+    return FieldError(
+        field=clean(_dotted(place)) or str(detail["loc"][0]), message=clean(_message(detail, place))
+    )
+
+
+def _message(detail: Mapping[str, Any], place: Path) -> str:
+    kind = detail["type"]
+    if kind in TYPES_IN_WORDS:
+        return TYPES_IN_WORDS[kind]
+    if kind == "too_long" and "actual_length" in detail["ctx"]:
+        return f"expected {detail['ctx']['max_length']} entries at most"
+    if kind == "json_invalid":
+        return f"not JSON: {detail.get('ctx', {}).get('error', 'cannot be read')}"
+    if kind == "model_attributes_type":
+        return "expected a JSON object" + ("" if place else ", with `Content-Type: application/json`")
+    if kind == "extra_forbidden":
+        return _unknown_field(str(place[-1]), _known_fields(place))
+    if kind == "string_pattern_mismatch" and detail["ctx"]["pattern"] in TEXT_FORMS:
+        return f"expected {TEXT_FORMS[detail['ctx']['pattern']]}"
+    message = str(detail["msg"]).removeprefix("Value error, ")
+    if kind in ("enum", "literal_error"):
+        return f"{message}{_did_you_mean(str(detail['input']), _QUOTED.findall(message))}"
+    return message
+
+
+def _unknown_field(name: str, known: set[str]) -> str:
+    if name in known:
+        return "this field belongs to another form: it does not go with the fields beside it"
+    return f"unknown field{_did_you_mean(name, known)}"
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    return "" if len(word) > MAX_NAME_LENGTH else did_you_mean(word, sorted(known))
+
+
+def _known_fields(place: Path) -> set[str]:
+    """The fields that exist where an unknown one was given."""
+    models: set[type[BaseModel]] = {CompilationRequest}
+    for step in place[:-1]:
+        if isinstance(step, str) and step not in {model.__name__ for model in models}:
+            fields = [model.model_fields[step] for model in models if step in model.model_fields]
+            if not fields:
+                continue  # a key of a mapping, whose values the models are
+            models = {found for field in fields for found in _models_in(field.annotation)}
+    return {name for model in models for name in model.model_fields}
+
+
+def _models_in(annotation: Any) -> set[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {annotation}
+    return {found for part in get_args(annotation) for found in _models_in(part)}
+
+
+def _probable_forms(details: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Keep, of each field with several forms, the errors of the form that has the fewest."""
+    counts: dict[Path, dict[str, int]] = {}
+    for detail in details:
+        for prefix, form in _forms(tuple(detail["loc"])):
+            forms = counts.setdefault(prefix, {})
+            forms[form] = forms.get(form, 0) + 1
+    best = {prefix: min(forms, key=forms.__getitem__) for prefix, forms in counts.items()}
+    return [d for d in details if all(best[prefix] == form for prefix, form in _forms(tuple(d["loc"])))]
+
+
+def _forms(place: Path) -> list[tuple[Path, str]]:
+    return [
+        (place[:index], step) for index, step in enumerate(place) if isinstance(step, str) and _is_form(step)
+    ]
+
+
+def _is_form(step: str) -> bool:
+    """Pydantic names the members of a union by their classes; the contract's fields are in lower case."""
+    return step[:1].isupper() and step in _FORMS
+
+
+_FORMS = frozenset(
+    model.__name__
+    for field in CompilationRequest.model_fields.values()
+    for model in _models_in(field.annotation)
+)
+
+
+def _dotted(place: Path) -> str:
+    """``inputs[0].dtype`` of ``("inputs", 0, "dtype")``, without the names of union members."""
+    text = ""
+    for step in place:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif not _is_form(step):
+            text += f".{step}" if text else step
+    return text
+
+
+def clean(text: str) -> str:
+    """Text that can be written as UTF-8 and read: lone surrogates are replaced, the length is bounded."""
+    return text.encode("utf-8", "replace").decode()[:1000]

@@ -1,0 +1,89 @@
+"""Counts and times requests, by route, and logs them where `BESSEMER_ACCESS_LOG` asks for it."""
+
+import logging
+import time
+from collections.abc import Sequence
+
+from fastapi.routing import APIRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.observability.metrics import AppMetrics
+from bessemer.telemetry.logs import LogFields
+
+UNMATCHED = "unmatched"
+OTHER_METHOD = "other"
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+EVENT_STREAM = b"text/event-stream"
+BROKEN_STATUS = 500
+LOGGED_PATH_CHARACTERS = 1024
+
+access = logging.getLogger("app.access")
+
+
+class Metering:
+    """Middleware around the whole app."""
+
+    def __init__(self, app: ASGIApp, metrics: AppMetrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request as the app does, and count it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answer = Answer()
+
+        async def sending(message: Message) -> None:
+            answer.saw(message)
+            await send(message)
+
+        began = time.perf_counter()
+        with self._metrics.in_progress.track_inprogress():
+            try:
+                await self._app(scope, receive, sending)
+            finally:
+                self._count(scope, answer, time.perf_counter() - began)
+
+    def _count(self, scope: Scope, answer: "Answer", seconds: float) -> None:
+        method, route = method_label(scope), route_label(scope)
+        fields: LogFields = {
+            "method": method,
+            "route": route,
+            "status": answer.status,
+            "seconds": round(seconds, 4),
+        }
+        path = scope["path"][:LOGGED_PATH_CHARACTERS]
+        access.info("%s %s", scope["method"], path, extra={"fields": fields})
+        self._metrics.requests.labels(method, route, str(answer.status)).inc()
+        if not answer.is_event_stream:
+            self._metrics.durations.labels(method, route).observe(seconds)
+
+
+class Answer:
+    """What a request was answered with; one that raised before its answer began is a 500."""
+
+    status = BROKEN_STATUS
+    is_event_stream = False
+
+    def saw(self, message: Message) -> None:
+        """Note the head of the answer."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.is_event_stream = _is_event_stream(message.get("headers", ()))
+
+
+def route_label(scope: Scope) -> str:
+    """The route's own path, such as ``/v1/models/{digest}``: as many values as there are routes."""
+    route = scope.get("route")
+    return route.path if isinstance(route, APIRoute) else UNMATCHED
+
+
+def method_label(scope: Scope) -> str:
+    """The method, where it is one of HTTP's: a client may send any word."""
+    method: str = scope["method"]
+    return method if method in METHODS else OTHER_METHOD
+
+
+def _is_event_stream(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    return any(name == b"content-type" and value.startswith(EVENT_STREAM) for name, value in headers)

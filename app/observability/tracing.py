@@ -1,0 +1,51 @@
+"""A span for each request, within the trace that its client names."""
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.observability.requests import method_label, route_label
+from bessemer.telemetry.traces import TRACEPARENT, Span, SpanKind, Tracer, valid_traceparent, within
+
+UNTRACED = frozenset({"/healthz", "/readyz", "/metrics"})
+FIRST_ERROR_STATUS = 500
+
+
+class Tracing:
+    """Middleware around the whole app."""
+
+    def __init__(self, app: ASGIApp, tracer: Tracer) -> None:
+        self._app = app
+        self._tracer = tracer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request as the app does, within a span."""
+        if scope["type"] != "http" or scope["path"] in UNTRACED:
+            await self._app(scope, receive, send)
+            return
+        parent = valid_traceparent(Headers(scope=scope).get(TRACEPARENT))
+        span = self._tracer.start(method_label(scope), parent, SpanKind.SERVER)
+        status = FIRST_ERROR_STATUS
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        with within(span):
+            try:
+                await self._app(scope, receive, sending)
+            finally:
+                _end(span, scope, status)
+
+
+def _end(span: Span, scope: Scope, status: int) -> None:
+    method, route = method_label(scope), route_label(scope)
+    described = {
+        "http.request.method": method,
+        "http.route": route,
+        "http.response.status_code": status,
+        "bessemer.request.id": scope.get("state", {}).get("request_id", ""),
+    }
+    span.describe(f"{method} {route}", described)
+    span.end(f"status {status}" if status >= FIRST_ERROR_STATUS else None)

@@ -1,0 +1,279 @@
+"""What the OpenAPI document says beyond the types: examples, and the problems of each route."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+
+from app.http.problems import PROBLEM_MEDIA_TYPE
+from bessemer.contract.capability import Capability
+from bessemer.contract.invocation import OUTPUTS, Invocation, InvocationPage
+from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText
+from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
+from bessemer.contract.model import Inspection, Model, ModelFormat, ModelPage, ModelState, Signature
+from bessemer.contract.options import TuneOptions
+from bessemer.contract.problem import ERRORS, ErrorCode, FieldError, Problem, make_problem
+from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
+from bessemer.contract.report import Latency
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from bessemer.contract.service import RunningTask, Worker, WorkerList
+from bessemer.contract.stage import Stage
+from bessemer.contract.target import PresetTarget
+from bessemer.contract.tensor import DType, TensorSpec
+
+Responses = dict[int | str, dict[str, Any]]
+
+_DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+_AT = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+_IMAGE = TensorSpec(name="x", shape=(1, 784), dtype=DType.FLOAT32)
+
+REQUEST = CompilationRequest(
+    model=_DIGEST, target=PresetTarget(preset="x86-64-v3"), inputs=(_IMAGE,), tune=TuneOptions(trials=64)
+)
+COMPILATION = Compilation(
+    id="2c26b46b68ffc68ff99b453c1d304134",
+    state=JobState.QUEUED,
+    request=REQUEST,
+    queue=QueuePlace(
+        name=QueueName.COMPILE,
+        position=4,
+        ahead=3,
+        workers=2,
+        estimated_start_seconds=21.5,
+        explanation="an estimate: 3 ahead, 2 workers, and the last 50 took, in the median, 12.4 s",
+        waiting_for=None,
+    ),
+    created_at=_AT,
+)
+CANCELLED = COMPILATION.model_copy(
+    update={"state": JobState.CANCELLED, "queue": None, "finished_at": _AT + timedelta(seconds=2)}
+)
+_TAKEN = {"attempt": 1, "worker": "build-1-3f2a9c1e", "started_at": _AT + timedelta(seconds=1)}
+RUNNING = COMPILATION.model_copy(
+    update={"state": JobState.RUNNING, "queue": None, "stage": Stage.TUNE, **_TAKEN}
+)
+IR = IrListing(
+    items=(
+        IrStep(
+            step=0,
+            stage=Stage.TRANSLATE,
+            phase="translate",
+            name="translate",
+            seconds=0.21,
+            changed=True,
+            counts=IrCounts(
+                functions=1,
+                kernels=0,
+                operators=6,
+                calls=0,
+                blocks=0,
+                loops=0,
+                constants=4,
+                constant_bytes=407_080,
+            ),
+            text=IrText(offset=0, packed_bytes=672, text_bytes=2199),
+            diff=IrText(offset=0, packed_bytes=0, text_bytes=0),
+        ),
+    )
+)
+PAGE = CompilationPage(items=(COMPILATION,))
+NEW_INVOCATION = Invocation(
+    id="fcde2b2edba56bf408601fb721fe9b5c",
+    compilation=COMPILATION.id,
+    state=JobState.QUEUED,
+    inputs=_DIGEST,
+    inputs_bytes=3386,
+    runs=10,
+    created_at=_AT,
+)
+RUNNING_INVOCATION = NEW_INVOCATION.model_copy(update={"state": JobState.RUNNING, **_TAKEN})
+CANCELLED_INVOCATION = NEW_INVOCATION.model_copy(
+    update={"state": JobState.CANCELLED, "finished_at": _AT + timedelta(seconds=2)}
+)
+INVOCATION = RUNNING_INVOCATION.model_copy(
+    update={
+        "state": JobState.SUCCEEDED,
+        "threads": 2,
+        "latency": Latency(
+            runs=10, min_ms=0.008, p50_ms=0.009, p90_ms=0.01, p99_ms=0.012, mean_ms=0.0092, stddev_ms=0.001
+        ),
+        "outputs": (TensorSpec(name="output", shape=(1, 10), dtype=DType.FLOAT32),),
+        "artifact": Artifact(name=OUTPUTS, digest=_DIGEST, size_bytes=296, media_type="application/zip"),
+        "finished_at": _AT + timedelta(seconds=2),
+    }
+)
+INVOCATIONS = InvocationPage(items=(INVOCATION,))
+MODEL = Model(
+    digest=_DIGEST,
+    size_bytes=408_576,
+    state=ModelState.READY,
+    inspection=Inspection(
+        format=ModelFormat.PT2,
+        signature=Signature(inputs=(_IMAGE,), input_names=("x",), parameters=101_770),
+    ),
+    created_at=_AT,
+)
+NEW_MODEL = MODEL.model_copy(update={"state": ModelState.INSPECTING, "inspection": None})
+MODELS = ModelPage(items=(MODEL,))
+WORKERS = WorkerList(
+    items=(
+        Worker(
+            id="build-1-3f2a9c1e",
+            host="build-1",
+            processor="AMD EPYC 9R14",
+            mcpu="znver4",
+            cores=8,
+            limit_seconds=1800.0,
+            versions={"bessemer": "0.1.0", "torch": "2.13.0", "apache-tvm": "0.27.0.post1"},
+            sandbox=SandboxStatus(mode=SandboxMode.REQUIRED, layers=()),
+            running=(
+                RunningTask(
+                    kind=TaskKind.COMPILE,
+                    id=COMPILATION.id,
+                    began_at=_AT,
+                    stage=Stage.TUNE,
+                    stage_began_at=_AT + timedelta(seconds=4),
+                ),
+            ),
+            capability=Capability(
+                architecture="x86_64",
+                foreign=("aarch64", "riscv64"),
+                processors={"sapphirerapids": ("amx-bf16", "amx-int8", "amx-tile", "avx512fp16")},
+                lacking=("amx-bf16", "amx-int8", "amx-tile", "avx512fp16"),
+                dependents={"amx-tile": ("amx-bf16", "amx-int8")},
+            ),
+            seen_at=_AT + timedelta(seconds=9),
+        ),
+    )
+)
+
+
+def file_upload(description: str, file: str, address: str, method: str = "POST") -> dict[str, Any]:
+    """A route's body that is a file, with the command that sends one.
+
+    Args:
+        description: of the file.
+        file: such as a user's is called.
+        address: where it goes, below the server's.
+        method: of the request.
+    """
+    sent = f"--upload-file {file}" if method == "PUT" else f"--data-binary @{file}"
+    command = f"curl {sent} http://127.0.0.1:8000{address}"
+    example = {"summary": f"`{command}`", "value": f"(the bytes of {file})"}
+    content = {"schema": {"type": "string", "format": "binary"}, "examples": {file: example}}
+    return {
+        "requestBody": {
+            "required": True,
+            "description": description,
+            "content": {"application/octet-stream": content},
+        }
+    }
+
+
+ACCEPTED = 202
+NOT_MODIFIED = {"description": "The client has it: `If-None-Match` holds."}
+LOOKUP = (ErrorCode.NOT_FOUND, ErrorCode.ID_AMBIGUOUS, ErrorCode.REQUEST_INVALID)
+"""Of a route whose address names a compilation, an invocation or a model."""
+
+EVERYWHERE = (ErrorCode.INTERNAL, ErrorCode.UNAVAILABLE)
+
+
+def problems(*codes: ErrorCode) -> Responses:
+    """The problem responses of a route, by status; those that every route may give are added."""
+    by_status: dict[int, list[ErrorCode]] = {}
+    for code in (*codes, *EVERYWHERE):
+        by_status.setdefault(ERRORS[code].status, []).append(code)
+    return {status: _problem_response(tuple(group)) for status, group in by_status.items()}
+
+
+def answer(status: int, description: str, example: BaseModel, location: str | None = None) -> Responses:
+    """A response that goes well, with an example."""
+    document: dict[str, Any] = {
+        "description": description,
+        "content": {"application/json": {"example": example.model_dump(mode="json")}},
+        "model": type(example),
+    }
+    if location is not None:
+        document["headers"] = {"Location": _header(location)}
+    if status == ACCEPTED:
+        document.setdefault("headers", {})["Retry-After"] = _header("Seconds until it is worth asking again.")
+    return {status: document}
+
+
+def described(status: int, description: str, content: dict[str, Any] | None = None) -> Responses:
+    """A response that is no document of the contract: a stream, a file, or nothing at all."""
+    return {status: {"description": description} | ({"content": content} if content else {})}
+
+
+def _header(description: str, kind: str = "string") -> dict[str, Any]:
+    return {"description": description, "schema": {"type": kind}}
+
+
+def _problem_response(codes: tuple[ErrorCode, ...]) -> dict[str, Any]:
+    examples = {
+        code.value: {
+            "summary": ERRORS[code].title,
+            "value": _example(code).model_dump(mode="json"),
+        }
+        for code in codes
+    }
+    return {
+        "description": "; ".join(ERRORS[code].title for code in codes),
+        "content": {
+            PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "examples": examples}
+        },
+    }
+
+
+def _example(code: ErrorCode) -> Problem:
+    if code is not ErrorCode.REQUEST_INVALID:
+        return make_problem(code, "What exactly is wrong, and where.")
+    wrong = FieldError(field="tune.trial", message="unknown field; did you mean 'trials'?")
+    return make_problem(code, f"{wrong.field}: {wrong.message}", errors=(wrong,))
+
+
+def install(app: FastAPI) -> None:
+    """Make the app's OpenAPI document name every default."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = get_openapi(
+                title=app.title,
+                version=app.version,
+                summary=app.summary,
+                description=app.description,
+                tags=app.openapi_tags,
+                routes=app.routes,
+                license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+            )
+            app.openapi_schema = _with_conditions(_with_null_defaults(document))
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _with_null_defaults(document: dict[str, Any]) -> dict[str, Any]:
+    """FastAPI drops defaults that are null: give them back to what is optional and has no other default."""
+    for schema in document["components"]["schemas"].values():
+        for name, field in schema.get("properties", {}).items():
+            if name not in schema.get("required", ()):
+                field.setdefault("default", None)
+    for path in document["paths"].values():
+        for operation in path.values():
+            for parameter in operation.get("parameters", ()):
+                if not parameter.get("required", False):
+                    parameter["schema"].setdefault("default", None)
+    return document
+
+
+def _with_conditions(document: dict[str, Any]) -> dict[str, Any]:
+    """Every document of the API has an entity tag (``app.http.conditional``): so says its route."""
+    for path, operations in document["paths"].items():
+        answers = operations.get("get", {}).get("responses", {})
+        if path.startswith("/v1/") and "application/json" in answers.get("200", {}).get("content", {}):
+            answers["200"].setdefault("headers", {})["ETag"] = _header("For `If-None-Match`.")
+            answers.setdefault("304", NOT_MODIFIED)
+    return document

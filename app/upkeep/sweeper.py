@@ -1,0 +1,115 @@
+"""Brings back what was lost: tasks that never reached the queue, that it gave up, or whose worker is lost.
+
+The rows say what is still to be done. A task that is brought back though somebody works on it does no harm:
+the new attempt fences the old one out.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from starlette.concurrency import run_in_threadpool
+
+from app.service import Service
+from app.upkeep.retention import keep_house
+from bessemer.store.queue.port import TaskKind
+from bessemer.store.queue.reaper import LOOKS_PER_LEASE, Leases, Reaper
+from bessemer.telemetry.logs import log_fields
+
+LONGEST_UPLOADS_SWEEP_SECONDS = 3600.0
+HOUSE_SECONDS = 3600.0
+
+log = logging.getLogger(__name__)
+
+
+def sweep(service: Service) -> int:
+    """Bring back every task that was lost for longer than ``sweep_age_seconds``. Blocks.
+
+    Returns:
+        How many tasks were brought back.
+
+    Raises:
+        StoreError: the database or the queue cannot be reached.
+    """
+    return enqueue_kept(service) + revive_given_up(service)
+
+
+def enqueue_kept(service: Service) -> int:
+    """Enqueue the rows that never were: an app died between the two."""
+    age_seconds = service.settings.sweep_age_seconds
+    jobs = service.store.jobs.unenqueued(age_seconds)
+    models = service.store.models.unenqueued(age_seconds)
+    invocations = service.store.invocations.unenqueued(age_seconds)
+    for job_id in jobs:
+        with log_fields(job=job_id):
+            _enqueue(service.enqueue_compilation, job_id)
+    for digest in models:
+        with log_fields(model=digest):
+            _enqueue(service.enqueue_inspection, digest)
+    for invocation in invocations:
+        with log_fields(invocation=invocation.id):
+            _enqueue(service.enqueue_invocation, invocation.id)
+    return len(jobs) + len(models) + len(invocations)
+
+
+def _enqueue(enqueue: Callable[[str], None], subject: str) -> None:
+    enqueue(subject)
+    log.warning("%s had never reached the queue; now it waits there", subject)
+
+
+def revive_given_up(service: Service) -> int:
+    """Enqueue again what the queue is done with although its row is not final: a store was away for long."""
+    age_seconds = service.settings.sweep_age_seconds
+    jobs, models, invocations = service.store.jobs, service.store.models, service.store.invocations
+    going_on = service.queue.going_on()
+    tasks = [task for rows in (jobs, models, invocations) for task in rows.enqueued(age_seconds, going_on)]
+    marks: dict[TaskKind, Callable[[str], None]] = {
+        TaskKind.COMPILE: jobs.mark_enqueued,
+        TaskKind.PREFLIGHT: jobs.mark_enqueued,
+        TaskKind.INSPECT: models.mark_enqueued,
+        TaskKind.INVOKE: invocations.mark_enqueued,
+    }
+    revived = service.queue.revive(tasks)
+    for task in revived:
+        marks[task.kind](task.id)
+        log.warning("%s had been given up and waits again", task.key, extra={"fields": task.log_fields})
+    return len(revived)
+
+
+def sweep_uploads(service: Service) -> int:
+    """Delete what uploads left that an app did not live to end. Blocks.
+
+    Returns:
+        How many there were.
+
+    Raises:
+        StoreError: the artifact store cannot be reached.
+    """
+    count = service.store.artifacts.sweep_incoming(service.settings.upload_abandoned_seconds)
+    if count:
+        log.warning("deleted %d uploads that never ended", count)
+    return count
+
+
+async def sweep_forever(service: Service) -> None:
+    """Sweep until cancelled: lost workers several times per lease, tasks often, the rest every hour."""
+    settings = service.settings
+    leases = Leases(settings.worker_lost_seconds)
+    reaper = Reaper(service.store.workers, service.queue, leases, service.metrics.losses.worker)
+    uploads_seconds = min(LONGEST_UPLOADS_SWEEP_SECONDS, settings.upload_abandoned_seconds)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_repeat(reaper.reap, settings.worker_lost_seconds / LOOKS_PER_LEASE))
+        group.create_task(_repeat(partial(sweep, service), settings.sweep_seconds))
+        group.create_task(_repeat(partial(sweep_uploads, service), uploads_seconds))
+        group.create_task(_repeat(partial(keep_house, service), HOUSE_SECONDS))
+
+
+async def _repeat(sweeping: Callable[[], int], seconds: float) -> None:
+    """An error is logged and ends nothing."""
+    while True:
+        try:
+            await run_in_threadpool(sweeping)
+        except Exception:
+            log.exception("the sweep failed; it is tried again")
+        await asyncio.sleep(seconds)

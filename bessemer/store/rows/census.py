@@ -1,0 +1,183 @@
+"""How much there is of everything: cheap to count, for whoever watches the service."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeVar
+
+import sqlalchemy as sa
+
+from bessemer.contract.base import now
+from bessemer.contract.job import JobState
+from bessemer.contract.model import ModelState
+from bessemer.store.database import Database
+from bessemer.store.queue.port import QUEUES, QueueName, TaskKind
+from bessemer.store.rows.queued import QUEUED
+from bessemer.store.rows.tables import EVENTS, INVOCATIONS, JOB_BLOBS, JOBS, MODELS, WORKERS
+from bessemer.store.rows.transitions import going_on
+from bessemer.store.rows.workers import seen_within
+
+State = TypeVar("State", bound=StrEnum)
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """The tasks of one queue that no live worker has in hand: those of a lost worker wait again."""
+
+    count: int = 0
+    oldest_seconds: float = 0.0
+
+    def joined(self, other: "Backlog") -> "Backlog":
+        """Both together."""
+        return Backlog(self.count + other.count, max(self.oldest_seconds, other.oldest_seconds))
+
+
+class KeptKind(StrEnum):
+    """What a file in the artifact store is."""
+
+    MODEL = "model"
+    ARTIFACT = "artifact"
+    INVOCATION = "invocation"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The files of a kind that the tables name, each counted once."""
+
+    count: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Census:
+    """The service at one moment. Every queue and state is there, the empty ones too."""
+
+    waiting: Mapping[QueueName, Backlog]
+    jobs: Mapping[JobState, int]
+    models: Mapping[ModelState, int]
+    workers: int
+    kept: Mapping[KeptKind, Kept]
+
+
+def take_census(database: Database, liveness_seconds: float) -> Census:
+    """Count, in one transaction and mostly from indexes.
+
+    Args:
+        database: where the tables are.
+        liveness_seconds: a worker that was not heard of for so long counts as lost, and its tasks wait.
+
+    Raises:
+        StoreUnavailableError: the database cannot be reached.
+    """
+    with database.read() as connection:
+        is_live = seen_within(database, connection, liveness_seconds)
+        return Census(
+            waiting=_waiting(connection, is_live),
+            jobs=_counts(connection, JOBS.c.state, JobState),
+            models=_counts(connection, MODELS.c.state, ModelState),
+            workers=_workers(connection, is_live),
+            kept={kind: _kept(connection, files) for kind, files in _FILES.items()},
+        )
+
+
+def _waiting(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> dict[QueueName, Backlog]:
+    waiting = dict.fromkeys(QueueName, Backlog())
+    found = (
+        *_jobs_by_kind(connection, _queued_jobs()),
+        *_jobs_by_kind(connection, _handed_over_jobs(is_live)),
+        (TaskKind.INSPECT, _inspections(connection, is_live)),
+        (TaskKind.INVOKE, _invocations(connection, is_live)),
+    )
+    for kind, tasks in found:
+        waiting[QUEUES[kind]] = waiting[QUEUES[kind]].joined(tasks)
+    return waiting
+
+
+def _queued_jobs() -> sa.Select[str, int, datetime]:
+    return sa.select(JOBS.c.kind, sa.func.count(), sa.func.min(JOBS.c.created_at)).where(QUEUED)
+
+
+def _handed_over_jobs(is_live: sa.ColumnElement[bool]) -> sa.Select[str, int, datetime]:
+    """Jobs that were begun, and that no live worker has in hand: since the last that was heard of each."""
+    last = sa.and_(EVENTS.c.job == JOBS.c.id, EVENTS.c.seq == JOBS.c.last_seq)
+    return (
+        sa.select(JOBS.c.kind, sa.func.count(), sa.func.min(EVENTS.c.at))
+        .join_from(JOBS, EVENTS, last)
+        .where(JOBS.c.state == JobState.RUNNING.value, _in_nobodys_hand(JOBS.c.worker, is_live))
+    )
+
+
+def _jobs_by_kind(
+    connection: sa.Connection, jobs: sa.Select[str, int, datetime]
+) -> list[tuple[TaskKind, Backlog]]:
+    return [
+        (TaskKind(kind), Backlog(count, _age_seconds(oldest)))
+        for kind, count, oldest in connection.execute(jobs.group_by(JOBS.c.kind))
+    ]
+
+
+def _inspections(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> Backlog:
+    since = sa.func.coalesce(MODELS.c.waits_since, MODELS.c.created_at)
+    inspecting = MODELS.c.state == ModelState.INSPECTING.value
+    return _counted(connection, since, inspecting, _in_nobodys_hand(MODELS.c.inspector, is_live))
+
+
+def _invocations(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> Backlog:
+    since = sa.func.coalesce(INVOCATIONS.c.started_at, INVOCATIONS.c.created_at)
+    return _counted(connection, since, going_on(INVOCATIONS), _in_nobodys_hand(INVOCATIONS.c.worker, is_live))
+
+
+def _counted(
+    connection: sa.Connection, since: sa.ColumnElement[datetime], *conditions: sa.ColumnElement[bool]
+) -> Backlog:
+    count, oldest = connection.execute(
+        sa.select(sa.func.count(), sa.func.min(since)).where(*conditions)
+    ).one()
+    return Backlog(count, _age_seconds(oldest))
+
+
+def _in_nobodys_hand(worker: sa.Column[str], is_live: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+    return sa.or_(worker.is_(None), worker.not_in(sa.select(WORKERS.c.id).where(is_live)))
+
+
+def _age_seconds(moment: datetime | None) -> float:
+    return 0.0 if moment is None else max(0.0, (now() - moment).total_seconds())
+
+
+def _counts(connection: sa.Connection, column: sa.Column[str], states: type[State]) -> dict[State, int]:
+    query = sa.select(column, sa.func.count()).group_by(column)
+    return dict.fromkeys(states, 0) | {states(state): count for state, count in connection.execute(query)}
+
+
+def _workers(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> int:
+    return connection.execute(sa.select(sa.func.count()).select_from(WORKERS).where(is_live)).scalar_one()
+
+
+def _kept(connection: sa.Connection, files: sa.Subquery) -> Kept:
+    query = sa.select(sa.func.count(), sa.func.sum(files.c.size_bytes))
+    count, size_bytes = connection.execute(query.select_from(files)).one()
+    return Kept(count, int(size_bytes or 0))
+
+
+def _files(digest: sa.Column[str], size_bytes: sa.Column[int]) -> sa.Select[str, int]:
+    return sa.select(digest.label("digest"), size_bytes.label("size_bytes"))
+
+
+def _each_once(files: sa.Subquery) -> sa.Subquery:
+    """A worker of the release before writes 0 as a file's size."""
+    size = sa.func.max(files.c.size_bytes).label("size_bytes")
+    return sa.select(files.c.digest, size).group_by(files.c.digest).subquery()
+
+
+_OF_INVOCATIONS = sa.union(
+    _files(INVOCATIONS.c.inputs, INVOCATIONS.c.inputs_bytes),
+    _files(INVOCATIONS.c.outputs_digest, INVOCATIONS.c.outputs_bytes).where(
+        INVOCATIONS.c.outputs_digest.is_not(None)
+    ),
+)
+_FILES = {
+    KeptKind.MODEL: _files(MODELS.c.digest, MODELS.c.size_bytes).subquery(),
+    KeptKind.ARTIFACT: _each_once(_files(JOB_BLOBS.c.digest, JOB_BLOBS.c.size_bytes).subquery()),
+    KeptKind.INVOCATION: _each_once(_OF_INVOCATIONS.subquery()),
+}

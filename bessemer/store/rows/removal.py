@@ -1,0 +1,106 @@
+"""Deletion of rows: what a client deletes, and what the retention settings do.
+
+Rows alone are deleted here; blobs that nothing refers to any more are the sweep's (``blobs.sweep``).
+"""
+
+from datetime import timedelta
+
+import sqlalchemy as sa
+
+from bessemer.contract.base import DEFAULT_TENANT, Digest, JobId, now
+from bessemer.contract.job import JobState
+from bessemer.store.database import Database
+from bessemer.store.errors import JobNotFinalError, ModelInUseError
+from bessemer.store.rows.tables import INVOCATIONS, JOBS, MODELS
+from bessemer.store.rows.transitions import going_on
+
+BATCH = 200
+_FINAL = [state.value for state in JobState if state.final]
+
+
+class Removal:
+    """Every method is one transaction and raises ``StoreUnavailableError`` where the database is away."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def delete_job(self, job_id: JobId) -> bool:
+        """Delete a final job, its events and its invocations.
+
+        Returns:
+            Whether there was one.
+
+        Raises:
+            JobNotFinalError: it is not final.
+        """
+        with self._database.write() as connection:
+            deleted = connection.execute(
+                sa.delete(JOBS).where(JOBS.c.id == job_id, JOBS.c.state.in_(_FINAL))
+            ).rowcount
+            if deleted:
+                return True
+            state = connection.execute(
+                sa.select(JOBS.c.state).where(JOBS.c.id == job_id)
+            ).scalar_one_or_none()
+        if state is None:
+            return False
+        raise JobNotFinalError(job_id, state)
+
+    def withdraw(self, job_id: JobId) -> None:
+        """Delete a job that was queued a moment ago and that no queue has heard of."""
+        with self._database.write() as connection:
+            connection.execute(
+                sa.delete(JOBS).where(
+                    JOBS.c.id == job_id, JOBS.c.state == JobState.QUEUED.value, JOBS.c.enqueued_at.is_(None)
+                )
+            )
+
+    def delete_model(self, digest: Digest, tenant: str = DEFAULT_TENANT) -> bool:
+        """Delete a model.
+
+        Returns:
+            Whether there was one.
+
+        Raises:
+            ModelInUseError: jobs that are not final need it.
+        """
+        needing = (
+            sa.select(JOBS.c.id)
+            .where(JOBS.c.model == digest, JOBS.c.tenant == tenant, going_on(JOBS))
+            .order_by(JOBS.c.created_at)
+            .limit(3)
+        )
+        model = sa.and_(MODELS.c.tenant == tenant, MODELS.c.digest == digest)
+        with self._database.write() as connection:
+            self._database.hold_still(connection, JOBS)
+            jobs = tuple(connection.execute(needing).scalars())
+            if jobs:
+                raise ModelInUseError(digest, jobs)
+            return connection.execute(sa.delete(MODELS).where(model)).rowcount > 0
+
+    def expire_jobs(self, older_than_seconds: float) -> int:
+        """Delete some of the jobs and invocations that ended so long ago; returns how many, 0 at the end."""
+        before = now() - timedelta(seconds=older_than_seconds)
+        jobs = sa.select(JOBS.c.id).where(JOBS.c.finished_at < before).limit(BATCH)
+        runs = sa.select(INVOCATIONS.c.id).where(INVOCATIONS.c.finished_at < before).limit(BATCH)
+        with self._database.write() as connection:
+            deleted = connection.execute(sa.delete(JOBS).where(JOBS.c.id.in_(jobs))).rowcount
+            return (
+                deleted
+                + connection.execute(sa.delete(INVOCATIONS).where(INVOCATIONS.c.id.in_(runs))).rowcount
+            )
+
+    def expire_models(self, unused_seconds: float) -> int:
+        """Delete some of the models that were not used for so long; returns how many, 0 at the end."""
+        before = now() - timedelta(seconds=unused_seconds)
+        needed = sa.exists().where(
+            JOBS.c.model == MODELS.c.digest, JOBS.c.tenant == MODELS.c.tenant, going_on(JOBS)
+        )
+        unused = (
+            sa.select(MODELS.c.tenant, MODELS.c.digest).where(MODELS.c.used_at < before, ~needed).limit(BATCH)
+        )
+        with self._database.write() as connection:
+            self._database.hold_still(connection, JOBS)
+            rows = [tuple(row) for row in connection.execute(unused)]
+            keys = sa.tuple_(MODELS.c.tenant, MODELS.c.digest)
+            return connection.execute(sa.delete(MODELS).where(keys.in_(rows))).rowcount if rows else 0

@@ -1,0 +1,182 @@
+"""A module, every function of which is scheduled, as a library: lowered, compiled, linked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tvm
+from tvm import relax, tirx
+from tvm.relax import transform
+
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import FunctionSplit
+from worker.compiler.codegen.argument_checks import PIPELINE, trust_own_tensors
+from worker.compiler.codegen.compile_functions import Compiler
+from worker.compiler.codegen.compile_module import compile_in_shares
+from worker.compiler.codegen.link import LinkError, link_shared
+from worker.compiler.kernels.kernel import Kernel
+from worker.compiler.kernels.linking import (
+    architecture_of,
+    kernels_among,
+    libraries_of,
+    objects_of,
+    place_beside,
+)
+from worker.compiler.layout.shared_memory import share_storage
+from worker.errors import failure_of
+
+
+@tvm.transform.module_pass(opt_level=0, name="RestrictShapeFunctions")
+def restrict_shape_functions(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    """Say of functions of one buffer that nothing aliases it.
+
+    Those that compute open sizes lack the attribute, and one such function makes LLVM keep the sums of all
+    others of the module in memory, which takes them nearly three times as long (TVM 0.27).
+    """
+    restricted = module.clone()
+    for variable, function in module.functions_items():
+        if isinstance(function, tirx.PrimFunc) and len(function.params) == 1:
+            restricted.update_func(variable, function.with_attr("tirx.noalias", True))
+    return restricted
+
+
+LOWERING: tuple[tvm.transform.Pass, ...] = (
+    transform.ToNonDataflow(),
+    transform.RemovePurityChecking(),
+    transform.CallTIRRewrite(),
+    share_storage,
+    transform.StaticPlanBlockMemory(),
+    transform.LowerAllocTensor(),
+    transform.KillAfterLastUse(),
+    transform.LowerRuntimeBuiltin(),
+    transform.ComputePrimValue(),
+    transform.VMShapeLower(),
+    restrict_shape_functions,
+    transform.AttachGlobalSymbol(),
+)
+"""Relax to the virtual machine's instructions: explicit memory, planned once, then plain calls."""
+
+
+@dataclass(frozen=True)
+class Linked:
+    """What a library was linked from.
+
+    Attributes:
+        executable: the virtual machine's instructions.
+        module: the functions as they were compiled.
+        plain: the same without schedules.
+        splits: the functions that were split, because they took too long to compile.
+    """
+
+    executable: relax.VMExecutable
+    module: tvm.IRModule
+    plain: tvm.IRModule
+    splits: tuple[FunctionSplit, ...]
+
+
+def build_library(
+    module: tvm.IRModule, target: tvm.target.Target, library: Path, objects: Path
+) -> relax.VMExecutable:
+    """Compile a module in this process, however long it takes. See ``build_in_shares``."""
+    return build_in_shares(module, module, library, Compiler(target, objects)).executable
+
+
+def build_in_shares(module: tvm.IRModule, plain: tvm.IRModule, library: Path, compiler: Compiler) -> Linked:
+    """Compile a module, each function within its share of time, and link it with ``ld.lld``.
+
+    Args:
+        module: what to compile; every function is scheduled.
+        plain: the same functions without schedules: one that takes too long is split, and scheduled anew.
+        library: the file to write.
+        compiler: how to compile.
+
+    Raises:
+        JobError: ``build-failed``: lowering, code generation or linking failed; ``function-too-slow``: a
+            function that cannot be split took too long.
+    """
+    compiler.objects.mkdir(parents=True, exist_ok=True)
+    try:
+        compiled = compile_in_shares(module, plain, lower, compiler)
+        machine = _without(compiled.lowered, tirx.PrimFunc).with_attr("external_mods", compiled.kernels)
+        executable = relax.build(machine, compiler.target, relax_pipeline=None)
+    except Exception as error:
+        raise failure_of(ErrorCode.BUILD_FAILED, error) from error
+    _link(executable, library, compiler, _kernels_of(module))
+    return Linked(executable, compiled.module, compiled.plain, compiled.splits)
+
+
+def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
+    """Lower a module and generate code in memory, in this thread alone.
+
+    Raises:
+        JobError: ``build-failed``.
+    """
+    try:
+        with tvm.transform.PassContext(opt_level=3):
+            return relax.build(lower(module, target), target, relax_pipeline=None, tir_pipeline=PIPELINE)
+    except Exception as error:
+        raise failure_of(ErrorCode.BUILD_FAILED, error) from error
+
+
+def lower(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """Lower a module's functions of Relax, and leave the kernels as they are."""
+    with target, tvm.transform.PassContext(opt_level=3):
+        lowered: tvm.IRModule = tvm.transform.Sequential(LOWERING)(trust_own_tensors(module))
+    return lowered
+
+
+def _without(module: tvm.IRModule, kind: type) -> tvm.IRModule:
+    kept = {name: function for name, function in module.functions.items() if not isinstance(function, kind)}
+    return tvm.IRModule(kept, attrs=module.attrs)
+
+
+class _Linker:
+    """``fcompile`` of ``export_library``: links the objects.
+
+    A module without kernels (a model that returns its input) comes as an empty C file, which is left out; it
+    has no target either, so that ``export_library`` asks for the triple.
+    """
+
+    object_format = "o"
+
+    def __init__(self, triple: str, kernels: tuple[Kernel, ...]) -> None:
+        self._triple = triple
+        self._kernels = kernels
+
+    def get_target_triple(self) -> str:
+        """The triple to make the instructions' object for."""
+        return self._triple
+
+    def __call__(self, output: str, objects: list[str], options: object = None) -> None:
+        own = [path for path in objects if path.endswith(".o")]
+        kernels = map(str, objects_of(self._kernels, architecture_of(self._triple)))
+        libraries = [str(library.path) for library in libraries_of(self._kernels)]
+        link_shared(output, [*own, *kernels], libraries)
+
+
+def _kernels_of(module: tvm.IRModule) -> tuple[Kernel, ...]:
+    """The kernels that a module's functions of Relax call."""
+    names: set[str] = set()
+
+    def visit(expression: relax.Expr) -> None:
+        if isinstance(expression, relax.ExternFunc):
+            names.add(str(expression.global_symbol))
+
+    for function in module.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return kernels_among(names) if names else ()
+
+
+def _link(
+    executable: relax.VMExecutable, library: Path, compiler: Compiler, kernels: tuple[Kernel, ...]
+) -> None:
+    place_beside(library.parent, libraries_of(kernels))
+    linker = _Linker(str(compiler.target.attrs["mtriple"]), kernels)
+    try:
+        executable.export_library(str(library), fcompile=linker, workspace_dir=str(compiler.objects))
+    except LinkError as error:
+        raise failure_of(ErrorCode.BUILD_FAILED, error, f"the linker refused: {error}") from error
+    except Exception as error:
+        raise failure_of(ErrorCode.BUILD_FAILED, error) from error

@@ -1,0 +1,72 @@
+"""Linking with ``ld.lld``, which comes with zig: no compiler on the machine, all triples, no cache."""
+
+import os
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from signal import SIGKILL
+
+from bessemer.contract.problem import ErrorCode
+from worker.candidates.process import die_with
+from worker.errors import JobError
+from worker.supervisor.signals import signal_name
+
+SEARCH_PATH = "$ORIGIN/lib"
+"""Where a linked library looks for those that it needs."""
+
+
+class LinkError(Exception):
+    """The linker refused; the message is its own."""
+
+
+def linker_path() -> Path:
+    """The zig executable of the environment."""
+    return Path(str(files("ziglang").joinpath("zig")))
+
+
+def link_shared(output: str | Path, objects: list[str], libraries: Sequence[str] = ()) -> None:
+    """Link objects to a shared library, as ``fcompile`` of ``export_library`` wants it.
+
+    Args:
+        output: the library to write.
+        objects: paths of the object files.
+        libraries: shared libraries that it needs; it will look for them in the folder ``lib`` beside it.
+
+    Raises:
+        LinkError: the linker failed.
+        JobError: ``child-killed``, where somebody else ended it, such as a kernel without memory.
+    """
+    zig = str(linker_path())
+    search = ["-rpath", SEARCH_PATH] if libraries else []
+    arguments = [zig, "ld.lld", "-shared", "-o", str(output), *objects, *libraries, *search]
+    signal_or_status, message = _run(arguments)
+    if signal_or_status == -SIGKILL:
+        raise JobError(ErrorCode.CHILD_KILLED, f"the linker was ended by {signal_name(SIGKILL)}")
+    if signal_or_status != 0:
+        raise LinkError(message.strip() or f"ld.lld ended with status {signal_or_status}")
+
+
+link_shared.object_format = "o"  # type: ignore[attr-defined]
+
+
+def _run(arguments: list[str]) -> tuple[int, str]:
+    reader, writer = os.pipe()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            die_with(parent)
+            os.dup2(writer, 1)
+            os.dup2(writer, 2)
+            os.execv(arguments[0], arguments)
+        finally:
+            os._exit(127)
+    os.close(writer)
+    message = _read_all(reader)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status), message
+
+
+def _read_all(reader: int) -> str:
+    with os.fdopen(reader, "rb") as stream:
+        return stream.read().decode(errors="replace")

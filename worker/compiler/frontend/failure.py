@@ -1,0 +1,76 @@
+"""Where in the model an exception came from."""
+
+import re
+
+import torch
+from torch import fx
+
+from bessemer.contract.problem import ErrorCode, SourcePlace
+from worker.compiler.frontend.kinds import device_hint
+from worker.compiler.source_locations import author_frame, place_of
+from worker.errors import JobError, failure_of, ran_out_of_memory, short_message
+
+SCRIPT_TRACE = "Traceback of TorchScript"
+RAISED = re.compile(r"^[\w.]*(?:Error|Exception): .+", re.M)
+
+
+def model_raised(error: Exception, model: object, inputs: tuple[torch.Tensor, ...]) -> JobError:
+    """``model-raised`` with the model's message and the place it was raised at, as far as that is known.
+
+    Where memory ran out, it is ``limit-memory``, and nothing is run again.
+
+    Args:
+        error: what the model raised on the inputs.
+        model: a graph module is run once more, node by node, to find the one that raises.
+        inputs: the inputs it raised on.
+    """
+    text = str(error)
+    if SCRIPT_TRACE in text:
+        place, message = _script_place(text), (RAISED.findall(text) or [short_message(error)])[-1]
+    elif ran_out_of_memory(error):
+        return failure_of(ErrorCode.MODEL_RAISED, error)
+    else:
+        place, message = _graph_place(model, inputs), short_message(error)
+    where = [
+        f"in module '{place.module_path}'" if place.module_path else "",
+        f"at {place.file}:{place.line}" if place.file else "",
+    ]
+    detail = ", ".join([f"{device_hint(text)}{message}", *filter(None, where)])
+    code = ErrorCode.LIMIT_MEMORY if ran_out_of_memory(error) else ErrorCode.MODEL_RAISED
+    return JobError(code, detail, (place,) if any(where) else ())
+
+
+def _script_place(text: str) -> SourcePlace:
+    _, found, original = text.rpartition("original code (most recent call last)")
+    scripted = found and 'File "' in original
+    file, line = author_frame(original if found else text, innermost_first=bool(found) and not scripted)
+    return SourcePlace(file=file, line=line)
+
+
+def _graph_place(model: object, inputs: tuple[torch.Tensor, ...]) -> SourcePlace:
+    if not isinstance(model, fx.GraphModule):
+        return SourcePlace()
+    tracker = _Tracker(model)
+    try:
+        tracker.run(*inputs)
+    except Exception:
+        return SourcePlace() if tracker.reached is None else node_place(tracker.reached)
+    return SourcePlace()
+
+
+class _Tracker(fx.Interpreter):
+    """Runs a graph and remembers the node it reached."""
+
+    reached: fx.Node | None = None
+
+    def run_node(self, n: fx.Node) -> object:
+        self.reached = n
+        return super().run_node(n)
+
+
+def node_place(node: fx.Node) -> SourcePlace:
+    """Where a graph's node stands in its model, as far as that is known."""
+    place = place_of(node)
+    if node.op == "call_module":
+        return place.model_copy(update={"module_path": node.target})
+    return place.model_copy(update={"operator": getattr(node.target, "__name__", place.operator)})

@@ -1,0 +1,105 @@
+"""Files of ``torch.save`` that hold an FX ``GraphModule``.
+
+The graph is pickled as source, so it loads without the class it was traced from. Its leaf modules are pickled
+by reference to their classes: those of torch are here, a user's are not.
+"""
+
+import pickle
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from bessemer.contract.model import ModelFormat
+from bessemer.contract.problem import ErrorCode, SourcePlace
+from worker.compiler.frontend.kinds import refuse_kinds, refuse_quantized_modules
+from worker.compiler.frontend.loaded import Argument, LoadedModel, count_elements, load_failed
+from worker.compiler.frontend.watch import export_graph
+from worker.errors import JobError
+
+
+def load(path: Path) -> LoadedModel:
+    """Load a graph module.
+
+    Raises:
+        JobError: ``model-leaf-unavailable`` with every class that is not here and the modules of it, or
+            ``model-load-failed`` with torch's message, or ``model-tensors-unsupported``.
+    """
+    missing: dict[type, str] = {}
+    graph_module = _read(path, missing)
+    if missing:
+        raise _leaves_unavailable(graph_module, missing)
+    refuse_quantized_modules(graph_module.named_modules())
+    refuse_kinds((*graph_module.named_parameters(), *graph_module.named_buffers()))
+    placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
+    return LoadedModel(
+        format=ModelFormat.FX,
+        eager=graph_module,
+        export=partial(export_graph, graph_module),
+        arguments=tuple(Argument(str(node.target), required=not node.args) for node in placeholders),
+        examples=None,
+        parameters=count_elements([*graph_module.parameters(), *graph_module.buffers()]),
+    )
+
+
+def _read(path: Path, missing: dict[type, str]) -> fx.GraphModule:
+    try:
+        loaded = torch.load(
+            path, map_location="cpu", weights_only=False, pickle_module=_collecting_pickle(missing)
+        )
+    except ImportError as error:
+        detail = f"the graph's code imports what is not here: {error}"
+        raise JobError(ErrorCode.MODEL_LEAF_UNAVAILABLE, detail) from error
+    except Exception as error:
+        if missing:
+            raise _leaves_unavailable(None, missing) from error
+        raise load_failed(error) from error
+    if not isinstance(loaded, fx.GraphModule):
+        raise load_failed(TypeError(f"the file holds a {type(loaded).__name__}, not a GraphModule"))
+    return loaded
+
+
+def _collecting_pickle(missing: dict[type, str]) -> Any:
+    """A stand-in for the ``pickle`` module whose unpickler makes an empty class where one is missing."""
+
+    class Unpickler(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> Any:
+            try:
+                return super().find_class(module, name)
+            except (ImportError, AttributeError):
+                stand_in = type(name.rpartition(".")[2], (_MissingModule,), {})
+                missing[stand_in] = f"{module}.{name}"
+                return stand_in
+
+    class Pickle:
+        pass
+
+    for name in ("load", "loads", "UnpicklingError", "PickleError", "HIGHEST_PROTOCOL"):
+        setattr(Pickle, name, getattr(pickle, name))
+    Pickle.Unpickler = Unpickler  # type: ignore[attr-defined]
+    Pickle.__name__ = pickle.__name__
+    return Pickle
+
+
+class _MissingModule(nn.Module):
+    """Takes the place of a leaf whose class is not here, so that all of them can be listed."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+def _leaves_unavailable(graph_module: fx.GraphModule | None, missing: dict[type, str]) -> JobError:
+    found = [] if graph_module is None else list(graph_module.named_modules())
+    places = tuple(
+        SourcePlace(operator=missing[type(module)], module_path=path)
+        for path, module in found
+        if type(module) in missing
+    )
+    at: dict[str | None, list[str]] = {}
+    for place in places:
+        at.setdefault(place.operator, []).append(place.module_path or "the model itself")
+    names = sorted(set(missing.values()))
+    listed = ", ".join(f"{name} ({', '.join(at[name])})" if name in at else name for name in names)
+    return JobError(ErrorCode.MODEL_LEAF_UNAVAILABLE, f"not available here: {listed}", places)

@@ -1,0 +1,109 @@
+"""Dimensions that a request names: the size of each in the reference inputs, and what torch makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+
+from bessemer.contract.dynamic import EXAMPLE_SIZE, EXPORT_OPEN, DimensionRange
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.tensor import InputSpec, TensorSpec
+from worker.compiler.frontend.loaded import Argument
+from worker.compiler.frontend.open_sizes import Sizes
+from worker.compiler.frontend.outputs import OpenSizes
+from worker.errors import JobError
+
+LEAST_EXPORTED = 2
+"""``torch.export`` takes 0 and 1 for sizes that cannot be open."""
+
+
+def example_sizes(
+    inputs: tuple[InputSpec, ...], dimensions: Mapping[str, DimensionRange], arguments: tuple[Argument, ...]
+) -> Sizes:
+    """The size of each dimension in the reference inputs.
+
+    It is the range's own example, the one that the file knows of the first axis that has the name, or
+    ``EXAMPLE_SIZE``; the latter two moved into the range.
+    """
+    recorded: Sizes = {}
+    known = {argument.name: argument.spec for argument in arguments if argument.spec is not None}
+    for name, size in _named(inputs, known):
+        recorded.setdefault(name, size)
+    return {
+        name: limits.example or limits.nearest(recorded.get(name, EXAMPLE_SIZE))
+        for name, limits in dimensions.items()
+    }
+
+
+def exported_sizes(sizes: Sizes) -> Sizes:
+    """Sizes near these with which every dimension can stay open."""
+    return {name: max(LEAST_EXPORTED, size) for name, size in sizes.items()}
+
+
+def torch_dimensions(
+    inputs: tuple[InputSpec, ...], dimensions: Mapping[str, DimensionRange], order: Iterable[str]
+) -> OpenSizes:
+    """What ``torch.export.export`` takes as ``dynamic_shapes``.
+
+    Args:
+        inputs: those of the request.
+        dimensions: the range of each name.
+        order: the inputs' names in the order of the model's arguments.
+    """
+    made = {
+        name: torch.export.Dim(name, min=limits.minimum, max=limits.maximum)
+        for name, limits in dimensions.items()
+    }
+    axes = {spec.name: {axis: made[name] for axis, name in spec.named_axes.items()} for spec in inputs}
+    return tuple(axes[name] for name in order)
+
+
+def refuse_other_sizes(
+    inputs: tuple[InputSpec, ...], dimensions: Mapping[str, DimensionRange], arguments: tuple[Argument, ...]
+) -> None:
+    """Hold the names of a request against the sizes that an exported program itself leaves open.
+
+    A request may rename what is open and narrow its range: one name for one of the file's own dimensions.
+
+    Raises:
+        JobError: ``dynamic-shapes-unsupported``.
+    """
+    given = {spec.name: spec for spec in inputs}
+    measured: dict[str | None, set[int | str]] = {}
+    for argument in arguments:
+        if argument.name in given:
+            for axis in argument.open_axes:
+                measured.setdefault(axis.size.symbol, set()).add(given[argument.name].shape[axis.axis])
+            _refuse_names(given[argument.name], argument, dimensions)
+    for entries in measured.values():
+        if len(entries) > 1 and any(isinstance(entry, str) for entry in entries):
+            told = ", ".join(sorted(map(repr, entries)))
+            raise _refused(f"{told} stand for sizes that are one dimension of the file")
+
+
+def _refuse_names(spec: InputSpec, argument: Argument, dimensions: Mapping[str, DimensionRange]) -> None:
+    own = {axis.axis: axis for axis in argument.open_axes}
+    for axis, name in spec.named_axes.items():
+        where = f"axis {axis} of '{spec.name}'"
+        if axis not in own:
+            raise _refused(f"'{name}' cannot be open: {where} was fixed when it was exported")
+        if own[axis].size.symbol is None or (own[axis].size.factor, own[axis].size.offset) != (1, 0):
+            raise _refused(f"{where} follows from another dimension of the file: name no inputs")
+        if not own[axis].holds(dimensions[name].minimum, dimensions[name].maximum):
+            raise _refused(f"'{name}' is {dimensions[name]}, but {where} takes {own[axis]}")
+
+
+def _refused(detail: str) -> JobError:
+    return JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, f"{detail}. {EXPORT_OPEN}")
+
+
+def names_by_place(inputs: tuple[InputSpec, ...]) -> dict[tuple[str, int], str]:
+    """The names of dimensions by input and axis."""
+    return {(spec.name, axis): name for spec in inputs for axis, name in spec.named_axes.items()}
+
+
+def _named(inputs: tuple[InputSpec, ...], known: Mapping[str, TensorSpec]) -> Iterable[tuple[str, int]]:
+    for spec in inputs:
+        shape = known[spec.name].shape if spec.name in known else ()
+        yield from ((name, shape[axis]) for axis, name in spec.named_axes.items() if axis < len(shape))

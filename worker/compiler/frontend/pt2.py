@@ -1,0 +1,225 @@
+"""Files of ``torch.export.save``."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgument
+from torch.export.pt2_archive._package import load_pt2
+from torch.utils import _pytree as pytree
+
+from bessemer.contract.model import ModelFormat
+from bessemer.contract.problem import ErrorCode
+from worker.compiler.frontend.archive import read_entry
+from worker.compiler.frontend.containers import register_containers
+from worker.compiler.frontend.kinds import refuse_kinds, refuse_signature_kind
+from worker.compiler.frontend.loaded import (
+    Argument,
+    Export,
+    LoadedModel,
+    OwnExport,
+    count_elements,
+    load_failed,
+    tensor_spec,
+)
+from worker.compiler.frontend.open_sizes import open_axes, shared_dims
+from worker.compiler.frontend.outputs import OpenSizes, export_flat, returns_tensors_only
+from worker.compiler.frontend.watch import export_graph
+from worker.errors import JobError
+
+LEGACY_ENTRY = "serialized_exported_program.json"
+MODEL_ENTRY = "models/model.json"
+MAX_MODEL_BYTES = 256 << 20
+
+
+def load(path: Path) -> LoadedModel:
+    """Load an exported program.
+
+    Raises:
+        JobError: ``model-load-failed``, naming both schema versions where they differ.
+    """
+    try:
+        program = _read_with_containers(path)
+    except Exception as error:
+        raise load_failed(error, _version_hint(path)) from error
+    return describe(program)
+
+
+def describe(program: ExportedProgram) -> LoadedModel:
+    """The model that an exported program is.
+
+    Raises:
+        JobError: ``model-signature-unsupported`` where an input is neither a tensor nor a constant,
+            ``model-tensors-unsupported`` where an input or a parameter is of a kind that is not compiled.
+    """
+    refuse_kinds((*program.state_dict.items(), *program.constants.items()))
+    slots = _slots(program)
+    arguments = tuple(slot for slot in slots if isinstance(slot, Argument))
+    flat = _flat_module(program)
+    eager = flat if len(arguments) == len(slots) else _WithConstants(flat, slots)
+    is_open = any(argument.open_axes for argument in arguments)
+    plain = eager is flat and _is_flat(program) and returns_tensors_only(program)
+    return LoadedModel(
+        format=ModelFormat.PT2,
+        eager=eager,
+        export=_exporter(program, eager, plain and not is_open),
+        export_open=_open_exporter(program, eager, plain) if is_open else None,
+        arguments=arguments,
+        examples=_examples(program, slots),
+        parameters=count_elements([*program.state_dict.values(), *program.constants.values()]),
+        returns=program.call_spec.out_spec,
+    )
+
+
+@dataclass(frozen=True)
+class _Constant:
+    value: object
+
+
+class _WithConstants(torch.nn.Module):
+    """Calls a flat module with its tensors where they belong among its constants."""
+
+    def __init__(self, module: torch.nn.Module, slots: list[Argument | _Constant]) -> None:
+        super().__init__()
+        self.module = module
+        self._slots = slots
+
+    def forward(self, *tensors: torch.Tensor) -> object:
+        """What the module returns."""
+        given = iter(tensors)
+        return self.module(
+            *(slot.value if isinstance(slot, _Constant) else next(given) for slot in self._slots)
+        )
+
+
+def _flat_module(program: ExportedProgram) -> torch.fx.GraphModule:
+    """The program's module without the guards on its inputs and without pytrees around them.
+
+    Both would count as the model's own time where it is the baseline of a benchmark.
+    """
+    module = program.module(check_guards=False)
+    module._forward_pre_hooks.clear()
+    module._forward_pre_hooks_with_kwargs.clear()
+    module.graph.set_codegen(torch.fx.graph.CodeGen())
+    module.recompile()
+    return module
+
+
+def _read_with_containers(path: Path) -> ExportedProgram:
+    try:
+        return _read(path)
+    except Exception:
+        entry = LEGACY_ENTRY if _is_legacy(path) else MODEL_ENTRY
+        if not register_containers(read_entry(path, entry, MAX_MODEL_BYTES) or b""):
+            raise
+        return _read(path)
+
+
+def _read(path: Path) -> ExportedProgram:
+    with path.open("rb") as file:
+        if _is_legacy(path):
+            return torch.export.load(file)
+        return load_pt2(file).exported_programs["model"]
+
+
+def _is_legacy(path: Path) -> bool:
+    return read_entry(path, LEGACY_ENTRY, 1) is not None
+
+
+def _exporter(program: ExportedProgram, eager: torch.nn.Module, plain: bool) -> Export:
+    """The program itself where it takes and returns tensors only, of fixed shapes, and none is to be open."""
+
+    def export(inputs: tuple[torch.Tensor, ...], open_sizes: OpenSizes | None) -> ExportedProgram:
+        if open_sizes is None and plain:
+            return program
+        if isinstance(eager, torch.fx.GraphModule):
+            return export_graph(eager, inputs, open_sizes)
+        return export_flat(eager, inputs, open_sizes)
+
+    return export
+
+
+def _open_exporter(program: ExportedProgram, eager: torch.nn.Module, plain: bool) -> OwnExport:
+    """The program itself where it takes and returns tensors only, else one with the same sizes open."""
+    if plain:
+        return lambda inputs: program
+    placeholders = _placeholders(program)
+    values = [
+        placeholders[spec.arg.name].meta["val"]
+        for spec in program.graph_signature.input_specs
+        if spec.kind == InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument)
+    ]
+    return lambda inputs: export_flat(eager, inputs, shared_dims(values, program))
+
+
+def _is_flat(program: ExportedProgram) -> bool:
+    """Whether the program takes its tensors one by one, not in containers or by keyword."""
+    structure = program.call_spec.in_spec
+    positions = list(range(structure.num_leaves))
+    arguments, named = pytree.tree_unflatten(positions, structure)
+    return list(arguments) == positions and not named
+
+
+def _slots(program: ExportedProgram) -> list[Argument | _Constant]:
+    placeholders = _placeholders(program)
+    user_inputs = [
+        spec.arg for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT
+    ]
+    return [_slot(argument, placeholders[argument.name], program) for argument in user_inputs]
+
+
+def _placeholders(program: ExportedProgram) -> dict[str, torch.fx.Node]:
+    return {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+
+
+def _slot(argument: object, placeholder: torch.fx.Node, program: ExportedProgram) -> Argument | _Constant:
+    if isinstance(argument, ConstantArgument):
+        return _Constant(argument.value)
+    value = placeholder.meta.get("val")
+    if not isinstance(argument, TensorArgument) or not isinstance(value, torch.Tensor):
+        detail = f"input '{placeholder.name}' is a {type(value).__name__}; only tensors can be given"
+        raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, detail)
+    refuse_signature_kind(argument.name, value)
+    spec = tensor_spec(argument.name, _with_hints(value))
+    opened = open_axes(value, program)
+    return Argument(argument.name, spec, frozenset(axis.axis for axis in opened), open_axes=opened)
+
+
+def _with_hints(value: torch.Tensor) -> torch.Tensor:
+    sizes = [size if isinstance(size, int) else size.node.hint or 2 for size in value.shape]
+    return torch.empty(sizes, dtype=value.dtype, device="meta")
+
+
+def _examples(program: ExportedProgram, slots: list[Argument | _Constant]) -> tuple[torch.Tensor, ...] | None:
+    if program.example_inputs is None:
+        return None
+    leaves = zip(pytree.tree_leaves(program.example_inputs), slots, strict=True)
+    tensors = [leaf for leaf, slot in leaves if isinstance(slot, Argument)]
+    if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
+        return None
+    return tuple(tensor.detach() for tensor in tensors)
+
+
+def _version_hint(path: Path) -> str:
+    from torch._export.serde.schema import SCHEMA_VERSION
+
+    ours = ".".join(map(str, SCHEMA_VERSION))
+    theirs, writer = _versions(path)
+    if theirs == ours:
+        return ""
+    here = f"this worker {ours} (torch {torch.__version__})"
+    return f"the file has export schema {theirs} (torch {writer}), {here}: "
+
+
+def _versions(path: Path) -> tuple[str, str]:
+    """The schema version of the file, and the torch that wrote it."""
+    if _is_legacy(path):
+        return (read_entry(path, "version", 20) or b"").decode("utf-8", "replace"), "2.7 or older"
+    try:
+        model = json.loads(read_entry(path, MODEL_ENTRY, MAX_MODEL_BYTES) or b"")
+        version = model["schema_version"]
+        return f"{version['major']}.{version['minor']}", str(model.get("torch_version", "unknown"))[:20]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "unknown", "unknown"

@@ -1,0 +1,94 @@
+"""Matches the inputs of a request with the arguments of a model."""
+
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.tensor import TensorSpec
+from worker.compiler.frontend.loaded import Argument
+from worker.errors import JobError
+
+
+def match_inputs(
+    requested: tuple[TensorSpec, ...], arguments: tuple[Argument, ...]
+) -> tuple[TensorSpec, ...]:
+    """The inputs to compile for, in the order of the model's arguments.
+
+    Args:
+        requested: what the request names, in any order, at example sizes; empty where the model is to tell.
+        arguments: what the model takes. Arguments with a default may be left out from the end.
+
+    Raises:
+        JobError: ``inputs-missing`` where nobody tells the shapes, ``inputs-mismatch`` where the request
+            names, counts or shapes them otherwise than the model.
+    """
+    if not requested:
+        return _own_inputs(arguments)
+    given = {spec.name: spec for spec in requested}
+    names = [argument.name for argument in arguments]
+    required = [argument.name for argument in arguments if argument.required]
+    unknown = [name for name in given if name not in names]
+    absent = [name for name in required if name not in given]
+    chosen = [argument for argument in arguments if argument.name in given]
+    if unknown or absent or chosen != list(arguments[: len(chosen)]):
+        raise _mismatch(requested, arguments, _name_problem(unknown, absent))
+    for argument in chosen:
+        problem = _shape_problem(given[argument.name], argument)
+        if problem:
+            raise _mismatch(requested, arguments, problem)
+    return tuple(given[argument.name] for argument in chosen)
+
+
+def _own_inputs(arguments: tuple[Argument, ...]) -> tuple[TensorSpec, ...]:
+    needed = [argument for argument in arguments if argument.required or argument.spec]
+    unknown = [repr(argument.name) for argument in needed if argument.spec is None]
+    if unknown:
+        raise JobError(
+            ErrorCode.INPUTS_MISSING,
+            f"the model takes {_listed(arguments)}, but does not tell the shapes of {', '.join(unknown)}",
+        )
+    return tuple(argument.spec for argument in needed if argument.spec is not None)
+
+
+def _name_problem(unknown: list[str], absent: list[str]) -> str:
+    problems = [
+        f"the model has no input {', '.join(map(repr, unknown))}" if unknown else "",
+        f"forward's input {', '.join(map(repr, absent))} is missing" if absent else "",
+    ]
+    return "; ".join(filter(None, problems)) or "an optional input is given, but one before it is not"
+
+
+def _shape_problem(given: TensorSpec, argument: Argument) -> str | None:
+    expected = argument.spec
+    if expected is None:
+        return None
+    if given.dtype != expected.dtype:
+        return f"'{given.name}' is {expected.dtype.value}, not {given.dtype.value}"
+    if len(given.shape) != len(expected.shape):
+        return f"'{given.name}' has rank {len(expected.shape)}, not {len(given.shape)}"
+    sizes = enumerate(zip(given.shape, expected.shape, strict=True))
+    wrong = [axis for axis, (ours, its) in sizes if ours != its and axis not in argument.dynamic_axes]
+    if wrong:
+        return f"'{given.name}' has another size in axis {', '.join(map(str, wrong))}"
+    beyond = [axis for axis in argument.open_axes if not axis.takes(given.shape[axis.axis])]
+    told = (f"{given.shape[axis.axis]} in axis {axis.axis}, which takes {axis}" for axis in beyond)
+    return f"'{given.name}' has {'; '.join(told)}" if beyond else None
+
+
+def _mismatch(requested: tuple[TensorSpec, ...], arguments: tuple[Argument, ...], problem: str) -> JobError:
+    detail = f"{problem}; expected {_listed(arguments)}; given {', '.join(map(str, requested))}"
+    return JobError(ErrorCode.INPUTS_MISMATCH, detail)
+
+
+def _listed(arguments: tuple[Argument, ...]) -> str:
+    shown = (
+        f"{argument.name if argument.spec is None else _starred(argument.spec, argument.dynamic_axes)}"
+        f"{'' if argument.required else ' (optional)'}"
+        for argument in arguments
+    )
+    return ", ".join(shown) or "no inputs"
+
+
+def _starred(spec: TensorSpec, dynamic_axes: frozenset[int]) -> str:
+    """Like ``str(spec)``, with a star at each size that may be another."""
+    if not dynamic_axes:
+        return str(spec)
+    sizes = [f"{size}*" if axis in dynamic_axes else str(size) for axis, size in enumerate(spec.shape)]
+    return f"{spec.name}={'x'.join(sizes)}:{spec.dtype.value}"

@@ -1,0 +1,155 @@
+"""Interprets a script module's graph step by step, so that ``torch.export`` sees ordinary torch calls.
+
+The graph of ``forward`` is taken with everything it calls inlined. Sizes are plain integers, or symbols where
+they are to stay open, and control flow on them is taken as it falls; control flow on the values of tensors
+makes ``torch.export`` refuse.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from worker.compiler.frontend.torchscript.attributes import Holder
+from worker.compiler.frontend.torchscript.graph import Body, Step, parse_graph
+from worker.compiler.frontend.torchscript.operators import call_operator
+from worker.compiler.frontend.torchscript.primitives import PRIMITIVES
+from worker.compiler.frontend.torchscript.relay import call_at
+from worker.compiler.frontend.torchscript.values import NUMBER_DTYPES, ScalarConstant, as_number
+from worker.compiler.frontend.watch import SizeWatch
+
+CONSTANT_PREFIX = "constant_of_graph_"
+
+Values = Sequence[object]
+Scope = dict[str, object]
+
+
+class ScriptInterpreter(Holder):
+    """A plain module with a script module's state, computing what the script module computes."""
+
+    def __init__(self, script: torch.jit.ScriptModule) -> None:
+        super().__init__(script)
+        self._defaults = tuple(argument.default_value for argument in script.forward.schema.arguments[1:])
+        self._graph = self.method_graph("forward")
+        self._body = parse_graph(self._graph)
+        self._constants = {step.outputs[0]: self._register_constant(step) for step in _constants(self._body)}
+        self._failure = _Failure()
+        self.watch = SizeWatch()
+        self._with_scope: dict[str, Callable[[Step, list[object], Scope], Values]] = {
+            "prim::Constant": self._constant,
+            "prim::GetAttr": self._get_attribute,
+            "prim::SetAttr": self._set_attribute,
+            "prim::CallMethod": self._call_method,
+            "prim::If": self._if,
+            "prim::Loop": self._loop,
+        }
+
+    @property
+    def failed(self) -> Step | None:
+        """The step that the first error came from."""
+        return self._failure.step
+
+    def forward(self, *inputs: object) -> object:
+        """What the script module's ``forward`` returns for the same inputs.
+
+        Missing inputs take the defaults of the script module's signature.
+
+        Raises:
+            ScriptRaisedError: the model raised.
+            UnknownOperatorError: nothing computes a step.
+        """
+        self.watch.begin(inputs)
+        try:
+            arguments = [self, *inputs, *self._defaults[len(inputs) :]]
+            results = self._run(self._body, arguments, {})
+        finally:
+            self.forget()
+        return _as_result(results[0]) if len(results) == 1 else tuple(map(_as_result, results))
+
+    def _register_constant(self, step: Step) -> object:
+        if not isinstance(step.constant, torch.Tensor):
+            return step.constant
+        name = f"{CONSTANT_PREFIX}{step.outputs[0].replace('.', '_')}"
+        self.register_buffer(name, step.constant, persistent=False)
+        if step.constant.dim() == 0 and step.constant.dtype in NUMBER_DTYPES:
+            return ScalarConstant(step.constant.item(), lambda: self._buffers[name])
+        return _Buffer(name)
+
+    def _run(self, body: Body, arguments: Values, scope: Scope) -> Values:
+        scope.update(zip(body.inputs, arguments, strict=True))
+        for step in body.steps:
+            values = [scope[name] for name in step.inputs]
+            try:
+                results = self._compute(step, values, scope)
+            except Exception:
+                self._failure.step = self._failure.step or step
+                raise
+            finally:
+                self.watch.after(step.place)
+            scope.update(zip(step.outputs, results, strict=True))
+        return [scope[name] for name in body.outputs]
+
+    def _compute(self, step: Step, values: list[object], scope: Scope) -> Values:
+        if step.kind in self._with_scope:
+            return self._with_scope[step.kind](step, values, scope)
+        if step.kind in PRIMITIVES:
+            return PRIMITIVES[step.kind](step, values)
+        result = call_at(step.place(), call_operator, step.kind, step.schema, values)
+        if len(step.outputs) == 1:
+            return [result]
+        return result if isinstance(result, tuple) else []
+
+    def _constant(self, step: Step, values: list[object], scope: Scope) -> Values:
+        value = self._constants.get(step.outputs[0], step.constant)
+        return [self._buffers[value.name] if isinstance(value, _Buffer) else value]
+
+    def _get_attribute(self, step: Step, values: list[object], scope: Scope) -> Values:
+        owner = values[0]
+        return [owner.read(step.name) if isinstance(owner, Holder) else getattr(owner, step.name)]
+
+    def _set_attribute(self, step: Step, values: list[object], scope: Scope) -> Values:
+        owner, value = values
+        assert isinstance(owner, Holder)
+        owner.write(step.name, value)
+        return []
+
+    def _call_method(self, step: Step, values: list[object], scope: Scope) -> Values:
+        owner = values[0]
+        assert isinstance(owner, Holder)
+        return self._run(parse_graph(owner.method_graph(step.name)), values, {})
+
+    def _if(self, step: Step, values: list[object], scope: Scope) -> Values:
+        chosen = step.blocks[0] if as_number(values[0]) else step.blocks[1]
+        return self._run(chosen, [], scope)
+
+    def _loop(self, step: Step, values: list[object], scope: Scope) -> Values:
+        trips, condition, *carried = values
+        trips = as_number(trips)
+        assert isinstance(trips, int | torch.SymInt)
+        trips = int(trips)
+        trip = 0
+        while trip < trips and as_number(condition):
+            condition, *carried = self._run(step.blocks[0], [trip, *carried], scope)
+            trip += 1
+        return carried
+
+
+class _Failure:
+    """Holds the step that failed: ``torch.export`` puts a module's own attributes back as they were."""
+
+    step: Step | None = None
+
+
+class _Buffer:
+    """Stands for a constant tensor that is registered as a buffer."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def _constants(body: Body) -> list[Step]:
+    return [step for step in body.all_steps() if step.kind == "prim::Constant"]
+
+
+def _as_result(value: object) -> object:
+    """Numbers that the graph knows as tensors of rank 0 become tensors again."""
+    return value.tensor() if isinstance(value, ScalarConstant) else value

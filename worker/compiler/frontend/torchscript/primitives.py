@@ -1,0 +1,101 @@
+"""What TorchScript's ``prim`` nodes do, one function each.
+
+A primitive takes the step and the values of its inputs, and returns the values of its outputs. Those that
+run blocks or read attributes are methods of the interpreter.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from worker.compiler.frontend.torchscript.graph import Step
+from worker.compiler.frontend.torchscript.values import DTYPE_CODES, LAYOUTS, as_number
+
+Values = Sequence[object]
+Primitive = Callable[[Step, list[object]], Values]
+
+
+class ScriptRaisedError(Exception):
+    """The model itself raised: the message is its own."""
+
+
+def _single(compute: Callable[..., object]) -> Primitive:
+    return lambda step, values: [compute(*values)]
+
+
+def _dict_construct(step: Step, values: list[object]) -> Values:
+    return [dict(zip(map(as_number, values[::2]), values[1::2], strict=True))]
+
+
+def _list_construct(step: Step, values: list[object]) -> Values:
+    return [list(values)]
+
+
+def _tuple_construct(step: Step, values: list[object]) -> Values:
+    return [tuple(values)]
+
+
+def _unpack(step: Step, values: list[object]) -> Values:
+    items = values[0]
+    assert isinstance(items, list | tuple)
+    if len(items) != len(step.outputs):
+        raise ScriptRaisedError(f"{len(step.outputs)} values were expected where there are {len(items)}")
+    return items
+
+
+def _index(items: list[object] | tuple[object, ...], index: int) -> object:
+    return items[index]
+
+
+def _slice_tuple(step: Step, values: list[object]) -> Values:
+    items = values[0]
+    assert isinstance(items, tuple)
+    return [items[slice(*step.span)]]
+
+
+def _raise(step: Step, values: list[object]) -> Values:
+    raise ScriptRaisedError(str(values[0]))
+
+
+def _nothing(step: Step, values: list[object]) -> Values:
+    return [None] * len(step.outputs)
+
+
+def _to_number(value: object) -> object:
+    if isinstance(value, torch.Tensor):
+        return value.item()
+    return as_number(value)
+
+
+PRIMITIVES: dict[str, Primitive] = {
+    "prim::ListConstruct": _list_construct,
+    "prim::TupleConstruct": _tuple_construct,
+    "prim::DictConstruct": _dict_construct,
+    "prim::ListUnpack": _unpack,
+    "prim::TupleUnpack": _unpack,
+    "prim::TupleIndex": _single(_index),
+    "prim::TupleSlice": _slice_tuple,
+    "prim::NumToTensor": _single(as_number),
+    "prim::ImplicitTensorToNum": _single(_to_number),
+    "prim::unchecked_cast": _single(lambda value: value),
+    "prim::unchecked_unwrap_optional": _single(lambda value: value),
+    "aten::_unwrap_optional": _single(lambda value: value),
+    "prim::data": _single(lambda tensor: tensor.detach()),
+    "prim::Uninitialized": _nothing,
+    "prim::Print": _nothing,
+    "aten::warn": _nothing,
+    "prim::RaiseException": _raise,
+    "prim::device": _single(lambda tensor: tensor.device),
+    "prim::dtype": _single(lambda tensor: DTYPE_CODES[tensor.dtype]),
+    "prim::layout": _single(lambda tensor: LAYOUTS.index(tensor.layout)),
+    "prim::type": _single(lambda device: device.type),
+    "prim::is_cuda": _single(lambda tensor: tensor.is_cuda),
+    "prim::is_cpu": _single(lambda tensor: tensor.is_cpu),
+    "prim::is_sparse": _single(lambda tensor: tensor.is_sparse),
+    "prim::is_quantized": _single(lambda tensor: tensor.is_quantized),
+    "prim::requires_grad": _single(lambda tensor: tensor.requires_grad),
+    "aten::device": _single(torch.device),
+    "aten::is_grad_enabled": _single(lambda: False),
+    "aten::is_scripting": _single(lambda: True),
+    "prim::rangelist": _single(lambda count: list(range(count))),
+}

@@ -1,0 +1,181 @@
+"""Which kernels a module calls: what the request says, or what is measured to be faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import tvm
+from tvm import relax
+
+from bessemer.contract.nearest import did_you_mean
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import KernelChoice
+from bessemer.contract.request import AUTO, OURS
+from worker.compiler.kernels.kernel import Kernel
+from worker.compiler.kernels.registry import KernelBook
+from worker.compiler.kernels.uses import Use, call_kernels, find_uses
+from worker.errors import JobError
+
+CLEAR_WIN = 0.95
+"""A library is called where it takes at most this share of our own schedules' time: it makes a bundle larger,
+and keeps what would be fused from being fused."""
+
+
+class Times(NamedTuple):
+    """One call by a kernel and by our own schedules, in milliseconds; ``ratio`` is round by round."""
+
+    kernel_ms: float
+    own_ms: float
+    ratio: float
+
+
+Measure = Callable[[Use], Times | None]
+"""Times both sides; None where one of them crashed, and the library is not called."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The module that calls kernels, what was decided, and the workloads that a library could compute."""
+
+    module: tvm.IRModule
+    choices: tuple[KernelChoice, ...]
+    workloads: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    use: Use
+    takes_kernel: bool
+    times: Times | None
+
+
+def check_choices(choices: Mapping[str, str], book: KernelBook, architecture: str) -> None:
+    """Refuse what no kernel can fulfil.
+
+    Raises:
+        JobError: ``kernel-unknown`` for an operator or a library that is not registered;
+            ``kernel-unavailable`` for one that cannot be linked for the architecture.
+    """
+    for key, name in choices.items():
+        operator = named_operator(key)
+        names = book.names(operator)
+        if not names or name not in (AUTO, OURS, *names):
+            raise JobError(ErrorCode.KERNEL_UNKNOWN, _unknown(operator, name, book))
+        for kernel in _kernels(book, operator, name):
+            path = kernel.object_for(architecture)
+            if not path.is_file():
+                detail = f"the kernel '{name}' for '{operator}' is not compiled for {architecture}: no {path}"
+                raise JobError(ErrorCode.KERNEL_UNAVAILABLE, detail)
+
+
+def check_workloads(choices: Mapping[str, str], workloads: Sequence[str]) -> None:
+    """Refuse a choice for a workload that is not among these.
+
+    Raises:
+        JobError: ``kernel-unknown``.
+    """
+    for key in choices:
+        if key != named_operator(key) and key not in workloads:
+            there_are = (
+                f"there are {', '.join(workloads)}" if workloads else "there is none that a library has"
+            )
+            raise JobError(ErrorCode.KERNEL_UNKNOWN, f"the model has no workload '{key}'; {there_are}")
+
+
+def choose_kernels(
+    module: tvm.IRModule, choices: Mapping[str, str], book: KernelBook, measure: Measure
+) -> Chosen:
+    """Let ``main`` call kernels where the request wants it.
+
+    Args:
+        module: in Relax operators.
+        choices: a library's name, ``auto`` or ``none``, by operator or by workload.
+        book: all kernels.
+        measure: times a use both ways; asked once for each workload that is left to measurement.
+    """
+    uses = tuple(_uses(module["main"], choices, book))
+    wanted = [use for use in uses if _wish(use, choices) in (AUTO, use.kernel.name)]
+    timed: dict[tuple[str, str], Times | None] = {}
+    verdicts = [_decide(use, choices, timed, measure) for use in wanted]
+    taken = list(_without_overlap(verdict for verdict in verdicts if verdict.takes_kernel))
+    kept = [verdict if verdict in taken else replace(verdict, takes_kernel=False) for verdict in verdicts]
+    changed = call_kernels(module, [verdict.use for verdict in taken]) if taken else module
+    workloads = tuple(dict.fromkeys(use.workload for use in uses))
+    return Chosen(changed, tuple(_summary(kept)), workloads)
+
+
+def _unknown(operator: str, name: str, book: KernelBook) -> str:
+    names = book.names(operator)
+    hint = did_you_mean(name, (AUTO, OURS, *names)) if names else did_you_mean(operator, book.operators)
+    known = "; ".join(f"{each}: {', '.join(book.names(each))}" for each in book.operators)
+    return f"there is no kernel '{name}' for '{operator}'{hint} (known: {known})"
+
+
+def named_operator(key: str) -> str:
+    """The operator that a key of a request's choices names, alone or with the shapes of its operands."""
+    return key.partition("[")[0]
+
+
+def _wish(use: Use, choices: Mapping[str, str]) -> str:
+    return choices.get(use.workload, choices.get(use.kernel.operator, OURS))
+
+
+def _kernels(book: KernelBook, operator: str, name: str) -> tuple[Kernel, ...]:
+    return tuple(
+        kernel for kernel in book.kernels.values() if kernel.operator == operator and kernel.name == name
+    )
+
+
+def _uses(main: relax.Function, choices: Mapping[str, str], book: KernelBook) -> Iterator[Use]:
+    """What the libraries of the named operators could compute."""
+    for operator in dict.fromkeys(map(named_operator, choices)):
+        for name in book.names(operator):
+            yield from find_uses(main, _kernels(book, operator, name))
+
+
+def _decide(
+    use: Use, choices: Mapping[str, str], timed: dict[tuple[str, str], Times | None], measure: Measure
+) -> _Verdict:
+    if _wish(use, choices) != AUTO:
+        return _Verdict(use, takes_kernel=True, times=None)
+    if use.has_open_sizes:
+        return _Verdict(use, takes_kernel=False, times=None)
+    key = use.kernel.symbol, use.workload
+    if key not in timed:
+        timed[key] = measure(use)
+    times = timed[key]
+    return _Verdict(use, times is not None and times.ratio <= CLEAR_WIN, times)
+
+
+def _without_overlap(verdicts: Iterable[_Verdict]) -> Iterator[_Verdict]:
+    """Longer chains before shorter ones, faster kernels before slower ones; nothing is computed twice."""
+
+    def rank(verdict: _Verdict) -> tuple[int, float]:
+        return -len(verdict.use.variables), verdict.times.kernel_ms if verdict.times else 0.0
+
+    claimed: set[relax.Var] = set()
+    for verdict in sorted(verdicts, key=rank):
+        if claimed.isdisjoint(verdict.use.variables):
+            claimed.update(verdict.use.variables)
+            yield verdict
+
+
+def _summary(verdicts: Iterable[_Verdict]) -> Iterator[KernelChoice]:
+    """One entry for each workload, kernel and decision."""
+    grouped: dict[tuple[str, str, bool], list[_Verdict]] = {}
+    for verdict in verdicts:
+        key = verdict.use.workload, verdict.use.kernel.symbol, verdict.takes_kernel
+        grouped.setdefault(key, []).append(verdict)
+    for (workload, symbol, takes), group in grouped.items():
+        times = group[0].times
+        yield KernelChoice(
+            workload=workload,
+            kernel=group[0].use.kernel.name,
+            symbol=symbol,
+            calls=len(group),
+            used=takes,
+            kernel_ms=times.kernel_ms if times else None,
+            own_ms=times.own_ms if times else None,
+        )

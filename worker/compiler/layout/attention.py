@@ -1,0 +1,198 @@
+"""Attention becomes one function each, which reads queries, keys and values where they lie.
+
+The views in front of it (heads split off, dimensions swapped, parts of a joint projection, masks and keys
+that broadcast) are part of its reads, and transpositions of its result part of its writes. A constant mask
+that is causal turns into a comparison of indices.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax, tirx
+from tvm.ir import GenericConst
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from worker.compiler.layout.attention_kernel import Attention, Edit, Operand, attention_function
+from worker.compiler.layout.attention_pattern import Match, Step, find_attentions, is_masked
+from worker.compiler.layout.graph import Graph, read_graph
+from worker.compiler.layout.views import View, are_known, operator_of, read_through, scalar_of, shape_of
+
+Array = NDArray[Any]
+
+
+@tvm.transform.module_pass(opt_level=0, name="FuseAttention")
+def fuse_attention(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    """Replace every attention whose scores nothing else reads by a call of one function."""
+    fused = module
+    for variable, function in module.functions_items():
+        if isinstance(function, relax.Function):
+            graph = read_graph(function)
+            attentions = {}
+            for match in find_attentions(graph):
+                last, order = _result_of(graph, match)
+                attentions[last] = _Fusion(graph, match, order)
+            if attentions:
+                fused = _replace(fused, variable, attentions)
+    return fused
+
+
+def _replace(module: tvm.IRModule, variable: Any, attentions: dict[relax.Var, _Fusion]) -> tvm.IRModule:
+    replacer = _Replacer(module, attentions)
+    function = replacer.visit_expr(module[variable])
+    replacer.builder_.update_func(variable, relax.analysis.remove_all_unused(function))
+    return replacer.builder_.get()
+
+
+def _result_of(graph: Graph, match: Match) -> tuple[relax.Var, tuple[int, ...]]:
+    """The variable after the transpositions that follow, and how it orders the product's dimensions."""
+    last = match.result
+    order = tuple(range(last.ty.ndim))
+    while True:
+        reader = graph.only_reader(last)
+        if reader is None or operator_of(graph.values[reader]) != "permute_dims":
+            return last, order
+        axes = graph.values[reader].attrs.axes
+        swapped = [int(axis) for axis in axes] if axes else list(reversed(range(len(order))))
+        last, order = reader, tuple(order[axis] for axis in swapped)
+
+
+class _Fusion:
+    """Makes the function of a match, and collects what it is called with."""
+
+    def __init__(self, graph: Graph, match: Match, order: tuple[int, ...]) -> None:
+        self._graph = graph
+        self.arguments: list[relax.Expr] = []
+        edits, causal = self._edits(match)
+        self.attention = Attention(
+            query=self._operand(match.query),
+            key=self._operand(match.key),
+            value=self._operand(match.value),
+            edits=edits,
+            order=order,
+            causal=causal,
+            safe=match.safe,
+        )
+
+    def function(self) -> tuple[tirx.PrimFunc, tuple[tirx.Var, ...]]:
+        """The function of TensorIR, and the open sizes that it takes."""
+        kinds = [(shape_of(argument) or (), str(argument.ty.dtype)) for argument in self.arguments]
+        return attention_function(self.attention, kinds)
+
+    def _operand(self, operand: relax.Expr) -> Operand:
+        base, views = read_through(operand, self._graph.lookup)
+        return Operand(self._parameter(base), views)
+
+    def _parameter(self, argument: relax.Expr) -> int:
+        for index, known in enumerate(self.arguments):
+            if known.same_as(argument):
+                return index
+        self.arguments.append(argument)
+        return len(self.arguments) - 1
+
+    def _edits(self, match: Match) -> tuple[tuple[Edit, ...], int | None]:
+        edits, causal = [], None
+        for index, step in enumerate(match.steps):
+            if self._is_triangle(step) and all(later.adds for later in match.steps[index + 1 :]):
+                causal = 0 if causal is None else min(causal, 0)
+                continue
+            seen = self._seen(step, match)
+            offset = None if seen is None else _causal_offset(seen)
+            if seen is None or offset is None or not all(later.adds for later in match.steps[index + 1 :]):
+                edits.append(self._edit(step))
+                continue
+            causal = offset if causal is None else min(causal, offset)
+            if not self._is_only_causal(step, seen, offset):
+                edits.append(self._edit(step))
+        return tuple(edits), causal
+
+    def _is_triangle(self, step: Step) -> bool:
+        """Whether a step hides the keys behind each query's own, by a triangle that is made at run time."""
+        if step.operand is None or step.fill is None or step.inverted or not is_masked(step.fill):
+            return False
+        names, made = ("astype", "tril", "ones"), self._graph.lookup(step.operand)
+        for name in names[:-1]:
+            if operator_of(made) != name or (name == "tril" and int(made.args[1]) != 0):
+                return False
+            made = self._graph.lookup(made.args[0])
+        return operator_of(made) == names[-1]
+
+    def _edit(self, step: Step) -> Edit:
+        if step.operand is None:
+            return Edit(step.apply)
+        number = None if step.fill is not None else scalar_of(step.operand, self._graph.lookup)
+        if number is not None:
+            return Edit(lambda score, _: step.apply(score, tirx.FloatImm(score.ty.dtype, number)))
+        return Edit(step.apply, self._mask(step.operand))
+
+    def _mask(self, operand: relax.Expr) -> Operand:
+        """A mask as it is read; a constant one lies with the queries last, as its readers go through it."""
+        values = self._constant(operand)
+        if values is None or values.ndim < 2 or values.shape[-2] == 1:
+            return self._operand(operand)
+        swapped = np.ascontiguousarray(np.swapaxes(values, -1, -2))
+        axes = [*range(values.ndim - 2), values.ndim - 1, values.ndim - 2]
+        return Operand(self._parameter(relax.const(swapped, str(swapped.dtype))), (_transposed(axes),))
+
+    def _constant(self, operand: relax.Expr | None) -> Array | None:
+        bound = None if operand is None else self._graph.lookup(operand)
+        return bound.value.numpy() if isinstance(bound, GenericConst) else None
+
+    def _seen(self, step: Step, match: Match) -> Array | None:
+        """Which keys ``[..., T, S]`` a query sees, where a constant mask says so."""
+        values = self._constant(step.operand)
+        if values is None or values.size == 1:
+            return None
+        if step.fill is not None:
+            seen = values != step.inverted if is_masked(step.fill) else None
+        else:
+            seen = ~is_masked(values) if step.adds else None
+        if seen is None:
+            return None
+        sizes = match.query.ty.shape[-2], match.key.ty.shape[-1]
+        if not are_known(sizes):
+            return None
+        known = tuple(map(int, sizes))
+        return np.broadcast_to(seen, np.broadcast_shapes(seen.shape, known))
+
+    def _is_only_causal(self, step: Step, seen: Array, offset: int) -> bool:
+        """Whether a mask does nothing but hide the keys behind ``i + offset``."""
+        values = self._constant(step.operand)
+        if values is None or not (seen == np.tri(seen.shape[-2], seen.shape[-1], offset, dtype=bool)).all():
+            return False
+        return step.fill is not None or not np.any(np.where(seen, values, 0))
+
+
+def _transposed(axes: list[int]) -> View:
+    return lambda tensor: tvm.topi.transpose(tensor, axes)
+
+
+def _causal_offset(seen: Array) -> int | None:
+    """The least number for which query ``i`` sees no key behind ``i`` plus it; None where that hides none."""
+    queries, keys = seen.shape[-2:]
+    if not seen.any(axis=-1).all():
+        return None
+    anywhere: Array = seen.reshape(-1, queries, keys).max(axis=0)
+    last = keys - 1 - np.argmax(anywhere[:, ::-1], axis=-1)
+    offset = int((last - np.arange(queries)).max())
+    return offset if offset < keys - 1 else None
+
+
+@mutator
+class _Replacer(PyExprMutator):
+    def __init__(self, module: tvm.IRModule, attentions: dict[relax.Var, _Fusion]) -> None:
+        super().__init__(module)
+        self._attentions = attentions
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        fusion = self._attentions.get(binding.var)
+        if fusion is None:
+            super().visit_var_binding_(binding)
+            return
+        function, sizes = fusion.function()
+        kernel = self.builder_.add_func(function, "attention")
+        call = relax.call_tir(kernel, [*fusion.arguments, *sizes], out_ty=binding.var.ty)
+        super().visit_var_binding_(relax.VarBinding(binding.var, call))

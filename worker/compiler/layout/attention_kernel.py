@@ -1,0 +1,186 @@
+"""Attention as one function of TensorIR, written plainly: ``softmax(f(QK))V``.
+
+Its operands are read through views, which move elements only; ``f`` is a chain of elementwise steps on the
+scores. ``worker.compiler.schedules.families.attention`` writes its loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+import tvm
+from tvm import te, tirx
+from tvm.s_tir import renew_defs
+from tvm.tirx.analysis import undefined_vars
+
+from worker.compiler.layout.views import Shape, is_one
+from worker.compiler.schedules.annotations import ATTENTION, CAUSAL, OPAQUE, PATTERN, SAFE
+
+Tensor = Any
+Expression = Any
+View = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A parameter of the function, and the views that it is read through, in order."""
+
+    parameter: int
+    views: tuple[View, ...]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A step on the scores: from a score and the operand's element, where it has one."""
+
+    apply: Callable[[Expression, Expression], Expression]
+    operand: Operand | None = None
+
+
+@dataclass(frozen=True)
+class Attention:
+    """What is computed.
+
+    Attributes:
+        query: ``[..., T, D]``.
+        key: ``[..., D, S]``.
+        value: ``[..., S, E]``.
+        edits: the steps between the scores and the softmax.
+        order: the result's dimensions, as positions in ``[..., T, E]``.
+        causal: query ``i`` sees the keys up to ``i + causal``; None where it sees all.
+        safe: whether a query that sees no key gives zeros.
+    """
+
+    query: Operand
+    key: Operand
+    value: Operand
+    edits: tuple[Edit, ...]
+    order: tuple[int, ...]
+    causal: int | None
+    safe: bool
+
+
+def attention_function(
+    attention: Attention, shapes: Sequence[tuple[Shape, str]]
+) -> tuple[tirx.PrimFunc, tuple[tirx.Var, ...]]:
+    """The function of parameters of these shapes and dtypes, of open sizes, and of the result.
+
+    Returns:
+        The function, and the open sizes that it takes after the parameters.
+    """
+    parameters = [te.placeholder(shape, dtype, f"p{index}") for index, (shape, dtype) in enumerate(shapes)]
+    result = _attend(attention, parameters)
+    sizes = _open_sizes([*parameters, result])
+    function = te.create_prim_func([*parameters, *sizes, result]).without_attr("global_symbol")
+    function = renew_defs(function.with_attr(PATTERN, OPAQUE).with_attr("tirx.noalias", True))
+    return function, sizes
+
+
+def _open_sizes(tensors: Sequence[Tensor]) -> tuple[tirx.Var, ...]:
+    """The variables in the tensors' sizes that are no size of a parameter by themselves."""
+    sizes = [size for tensor in tensors for size in tensor.shape]
+    alone = {size for tensor in tensors[:-1] for size in tensor.shape if isinstance(size, tirx.Var)}
+    used = dict.fromkeys(variable for size in sizes for variable in undefined_vars(size, []))
+    return tuple(variable for variable in used if variable not in alone)
+
+
+def _attend(attention: Attention, parameters: list[Tensor]) -> Tensor:
+    query, key, value = (
+        _viewed(operand, parameters) for operand in (attention.query, attention.key, attention.value)
+    )
+    scores = _scores(query, key)
+    weights = _softmax(_edited(scores, attention, parameters), attention.safe)
+    return _result(weights, value, attention)
+
+
+def _viewed(operand: Operand, parameters: list[Tensor]) -> Tensor:
+    tensor = parameters[operand.parameter]
+    for view in operand.views:
+        tensor = view(tensor)
+    return tensor
+
+
+def _element(tensor: Tensor, place: Sequence[Expression]) -> Expression:
+    """The element at a place of what the tensor broadcasts to."""
+    own = place[len(place) - len(tensor.shape) :]
+    return tensor(*(0 if is_one(size) else index for index, size in zip(own, tensor.shape, strict=True)))
+
+
+def _steps(extent: Any, name: str) -> Any:
+    return te.reduce_axis((tirx.IntImm("int64", 0), extent), name)
+
+
+def _scores(query: Tensor, key: Tensor) -> Tensor:
+    batch = _broadcast(query.shape[:-2], key.shape[:-2])
+    step = _steps(query.shape[-1], "d")
+
+    def score(*place: Any) -> Expression:
+        *outer, row, column = place
+        return te.sum(_element(query, (*outer, row, step)) * _element(key, (*outer, step, column)), axis=step)
+
+    return te.compute([*batch, query.shape[-2], key.shape[-1]], score, "scores")
+
+
+def _broadcast(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
+    longer, shorter = sorted((list(one), list(other)), key=len, reverse=True)
+    padded = [tirx.IntImm("int64", 1)] * (len(longer) - len(shorter)) + shorter
+    return [a if is_one(b) else b for a, b in zip(longer, padded, strict=True)]
+
+
+def _edited(scores: Tensor, attention: Attention, parameters: list[Tensor]) -> Tensor:
+    operands = [edit.operand and _viewed(edit.operand, parameters) for edit in attention.edits]
+
+    def weight(*place: Any) -> Expression:
+        value = scores(*place)
+        for edit, operand in zip(attention.edits, operands, strict=True):
+            value = edit.apply(value, None if operand is None else _element(operand, place))
+        if attention.causal is None:
+            return value
+        return tirx.Select(place[-1] <= place[-2] + attention.causal, value, _infinity(scores.dtype))
+
+    return te.compute(scores.shape, weight, "weights")
+
+
+def _infinity(dtype: str) -> Expression:
+    return tirx.FloatImm(dtype, -inf)
+
+
+def _softmax(weights: Tensor, safe: bool) -> Tensor:
+    shape, size = weights.shape, weights.shape[-1]
+    column = _steps(size, "j")
+    highest = te.compute(shape[:-1], lambda *at: te.max(weights(*at, column), axis=column), "highest")
+    least = tvm.tirx.FloatImm(weights.dtype, 0.0)
+
+    def shift(at: tuple[Any, ...]) -> Expression:
+        top = highest(*at)
+        return tirx.Select(top == _infinity(weights.dtype), least, top) if safe else top
+
+    powers = te.compute(shape, lambda *at: te.exp(weights(*at) - shift(at[:-1])), "powers")
+    column = _steps(size, "j")
+    total = te.compute(shape[:-1], lambda *at: te.sum(powers(*at, column), axis=column), "total")
+
+    def share(*at: Any) -> Expression:
+        part = powers(*at) / total(*at[:-1])
+        return tirx.Select(total(*at[:-1]) == least, least, part) if safe else part
+
+    return te.compute(shape, share, "shares")
+
+
+def _result(weights: Tensor, value: Tensor, attention: Attention) -> Tensor:
+    plain = [*weights.shape[:-1], value.shape[-1]]
+    step = _steps(weights.shape[-1], "j")
+
+    def element(*place: Any) -> Expression:
+        at = [place[attention.order.index(position)] for position in range(len(place))]
+        *outer, row, column = at
+        return te.sum(weights(*outer, row, step) * _element(value, (*outer, step, column)), axis=step)
+
+    attributes: dict[str, Any] = {ATTENTION: list(attention.order), SAFE: int(attention.safe)}
+    if attention.causal is not None:
+        attributes[CAUSAL] = attention.causal
+    return te.compute(
+        [plain[position] for position in attention.order], element, "attended", attrs=attributes
+    )

@@ -1,0 +1,245 @@
+"""Recognizing attention on a graph: two products, and a softmax along the keys between them.
+
+Between the first product and the softmax any elementwise steps may stand: scales, masks that are added or
+chosen by, caps. Nothing else may read what the function will no longer have in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax, tirx
+from tvm.ir import GenericConst
+
+from worker.compiler.layout.graph import Graph
+from worker.compiler.layout.views import (
+    Lookup,
+    Shape,
+    are_known,
+    operator_of,
+    read_through,
+    same_shape,
+    scalar_of,
+    shape_of,
+)
+
+Apply = Callable[[Any, Any], Any]
+
+_DTYPES = ("float32", "float64")
+_MIN_RANK = 2
+
+_NO_KEY = (
+    ("equal", "max"),
+    ("logical_not", "astype", "max", "astype", "logical_not", "equal"),
+)
+"""How a graph asks whether a query sees no key: operators from the answer back to the scores."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """An elementwise step on the scores: ``apply(score, element of the operand)``.
+
+    ``mask`` is what the score becomes where a boolean operand is false, or true where ``inverted``.
+    """
+
+    apply: Apply
+    operand: relax.Expr | None = None
+    adds: bool = False
+    fill: float | None = None
+    inverted: bool = False
+
+
+@dataclass(frozen=True)
+class Match:
+    """Attention on a graph.
+
+    Attributes:
+        result: what the second product is bound to.
+        query: ``[..., T, D]``.
+        key: ``[..., D, S]``.
+        value: ``[..., S, E]``.
+        steps: between the first product and the softmax.
+        safe: whether a query that sees no key gives zeros.
+    """
+
+    result: relax.Var
+    query: relax.Expr
+    key: relax.Expr
+    value: relax.Expr
+    steps: tuple[Step, ...]
+    safe: bool
+
+
+def find_attentions(graph: Graph) -> Iterator[Match]:
+    """Every attention of a graph."""
+    for variable, value in graph.values.items():
+        if operator_of(value) == "matmul":
+            match = _Matcher(graph, variable, value).match()
+            if match is not None:
+                yield match
+
+
+class _Matcher:
+    """Walks back from a product, and remembers what it passes."""
+
+    def __init__(self, graph: Graph, variable: relax.Var, product: relax.Call) -> None:
+        self._graph = graph
+        self._variable, self._product = variable, product
+        self._passed: set[relax.Var] = set()
+
+    def match(self) -> Match | None:
+        """The attention that ends with the product, if any."""
+        weights, value = self._product.args
+        softmax, safe = self._softmax(weights)
+        if softmax is None or not _is_plain(self._product) or not _is_along_last(softmax):
+            return None
+        if not are_known([value.ty.shape[-1]]):
+            return None
+        found = self._scores(softmax.args[0], shape_of(softmax))
+        if found is None or not self._graph.are_read_within(self._passed, self._variable):
+            return None
+        scores, steps = found
+        query, key = scores.args
+        if _is_weight(key, self._graph) or _is_weight(value, self._graph):
+            return None
+        return Match(self._variable, query, key, value, tuple(steps), safe)
+
+    def _bound(self, expression: relax.Expr) -> relax.Expr:
+        """What an expression is bound to, which will be gone."""
+        if isinstance(expression, relax.Var):
+            self._passed.add(expression)
+        return self._graph.lookup(expression)
+
+    def _softmax(self, weights: relax.Expr) -> tuple[relax.Call | None, bool]:
+        """The softmax, and whether queries that see no key get zeros."""
+        bound = self._bound(weights)
+        if operator_of(bound) == "nn.softmax":
+            return bound, False
+        if operator_of(bound) != "where" or not self._is_zero(bound.args[1]):
+            return None, False
+        softmax = self._bound(bound.args[2])
+        if operator_of(softmax) != "nn.softmax" or not self._asks_for_no_key(bound.args[0], softmax.args[0]):
+            return None, False
+        return softmax, True
+
+    def _is_zero(self, expression: relax.Expr) -> bool:
+        bound = self._graph.lookup(expression)
+        return isinstance(bound, GenericConst) and not np.any(bound.value.numpy())
+
+    def _asks_for_no_key(self, condition: relax.Expr, scores: relax.Expr) -> bool:
+        names: list[str] = []
+        bound, place = self._bound(condition), condition
+        while operator_of(bound) in {"equal", "max", "logical_not", "astype"}:
+            names.append(operator_of(bound))
+            if names[-1] == "equal" and scalar_of(bound.args[1], self._graph.lookup) != -np.inf:
+                return False
+            if names[-1] == "max" and not _is_along_last_kept(bound):
+                return False
+            place = bound.args[0]
+            if isinstance(place, relax.Var) and place.same_as(scores):
+                break
+            bound = self._bound(place)
+        return tuple(names) in _NO_KEY and place.same_as(scores)
+
+    def _scores(self, expression: relax.Expr, shape: Shape | None) -> tuple[relax.Call, list[Step]] | None:
+        """The first product, and the steps from there to the expression."""
+        own = shape_of(expression)
+        if shape is None or own is None or not same_shape(own, shape):
+            return None
+        passed = set(self._passed)
+        bound = self._bound(expression)
+        if operator_of(bound) == "matmul":
+            return (bound, []) if _is_plain(bound) and _is_depth_known(bound) else None
+        for operand, step in _readings(bound, self._graph.lookup):
+            found = self._scores(operand, shape)
+            if found is not None:
+                return found[0], [*found[1], step]
+        self._passed = passed
+        return None
+
+
+def _readings(call: relax.Expr, lookup: Lookup) -> Iterator[tuple[relax.Expr, Step]]:
+    """The ways to take a call as a step: which operand the scores are, and the step."""
+    name = operator_of(call)
+    if name in _BINARY:
+        left, right = call.args
+        apply = _BINARY[name]
+        yield left, Step(apply, right, adds=name == "add")
+        yield right, Step(lambda score, other: apply(other, score), left, adds=name == "add")
+    elif name == "tanh":
+        yield call.args[0], Step(lambda score, _: tirx.tanh(score))
+    elif name == "where":
+        condition, chosen, other = call.args
+        for scores, fill, inverted in ((chosen, other, False), (other, chosen, True)):
+            number = scalar_of(fill, lookup)
+            if number is not None:
+                yield scores, Step(_choice(number, inverted), condition, fill=number, inverted=inverted)
+
+
+def _choice(number: float, inverted: bool) -> Apply:
+    def apply(score: Any, seen: Any) -> Any:
+        fill = tirx.FloatImm(score.ty.dtype, number)
+        return tirx.Select(seen, fill, score) if inverted else tirx.Select(seen, score, fill)
+
+    return apply
+
+
+_BINARY: dict[str, Apply] = {
+    "add": lambda one, other: one + other,
+    "divide": lambda one, other: one / other,
+    "maximum": tirx.Max,
+    "minimum": tirx.Min,
+    "multiply": lambda one, other: one * other,
+    "subtract": lambda one, other: one - other,
+}
+
+
+def _is_plain(product: relax.Call) -> bool:
+    """Whether a product has at least two dimensions each, something to compute and one dtype."""
+    operands = [*product.args, product]
+    shapes = [shape_of(operand) for operand in operands]
+    kinds = {str(operand.ty.dtype) for operand in operands}
+    return (
+        all(shape is not None and len(shape) >= _MIN_RANK and not _is_empty(shape) for shape in shapes)
+        and len(kinds) == 1
+        and kinds <= set(_DTYPES)
+    )
+
+
+def _is_empty(shape: Shape) -> bool:
+    return any(are_known([size]) and int(size) == 0 for size in shape)
+
+
+def _is_depth_known(product: relax.Call) -> bool:
+    return are_known([product.args[0].ty.shape[-1]])
+
+
+def _is_along_last(softmax: relax.Call) -> bool:
+    return int(softmax.attrs.axis) in (-1, softmax.ty.ndim - 1)
+
+
+def _is_along_last_kept(maximum: relax.Call) -> bool:
+    axes = maximum.attrs.axis
+    rank = int(maximum.ty.ndim)
+    return (
+        axes is not None
+        and [int(axis) % rank for axis in axes] == [rank - 1]
+        and bool(maximum.attrs.keepdims)
+    )
+
+
+def _is_weight(operand: relax.Expr, graph: Graph) -> bool:
+    """Whether an operand is a constant: a product with it is a linear layer, whose weights are packed."""
+    base = graph.lookup(read_through(operand, graph.lookup)[0])
+    return isinstance(base, GenericConst) or base in graph.parameters
+
+
+def is_masked(values: Any) -> Any:
+    """Whether a score of this value, or with this added, gets no weight beside any plain score."""
+    return values <= _LEAST
+
+
+_LEAST = -1e30

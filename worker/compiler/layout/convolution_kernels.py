@@ -1,0 +1,207 @@
+"""Tensor expressions over the blocked layout ``[N, C / lanes, rows, columns, lanes]``.
+
+One vector holds ``lanes`` channels of one pixel. Rows are all dimensions of the image but the last: the
+depth and height of a volume, one row for a sequence. Channels that fill up the last vector hold no meaning;
+weights that meet them are zero. Windows slide over a copy with borders, made by a block of its own. A
+kernel's main block is annotated with its family, which is what the schedules go by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from tvm import te, tirx
+
+from worker.compiler.layout.convolution_window import Reader, Tensor, Window, bordered
+from worker.compiler.layout.extremes import extreme, first
+from worker.compiler.schedules.annotations import (
+    CONVOLUTION,
+    DEPTHWISE,
+    DIMENSIONS,
+    FAMILY,
+    GROUP_BLOCKS,
+    POOLING,
+)
+from worker.compiler.schedules.image_rows import Expression, Sizes, join_rows, rows_of, split_rows
+
+
+def to_blocks(lanes: int) -> Callable[[Tensor], Tensor]:
+    """``[N, C, *sizes]`` to blocks, filled up with zeros."""
+
+    def kernel(plain: Tensor) -> Tensor:
+        batch, channels, *rest = plain.shape
+        sizes = tuple(map(int, rest))
+        blocks = -(-int(channels) // lanes)
+
+        def element(n: Any, block: Any, row: Any, column: Any, lane: Any) -> Expression:
+            channel = block * lanes + lane
+            value = plain[(n, channel, *split_rows(row, sizes), column)]
+            if int(channels) == blocks * lanes:
+                return value
+            return tirx.if_then_else(channel < channels, value, tirx.const(0, str(plain.dtype)))
+
+        return te.compute((batch, blocks, rows_of(sizes), sizes[-1], lanes), element, name="to_blocks")
+
+    return kernel
+
+
+def from_blocks(channels: int, sizes: Sizes) -> Callable[[Tensor], Tensor]:
+    """Blocks to ``[N, C, *sizes]``."""
+
+    def kernel(blocked: Tensor) -> Tensor:
+        lanes = blocked.shape[4]
+
+        def element(n: Any, c: Any, *place: Any) -> Expression:
+            return blocked[n, c // lanes, join_rows(place, sizes), place[-1], c % lanes]
+
+        return te.compute((blocked.shape[0], channels, *sizes), element, name="from_blocks")
+
+    return kernel
+
+
+def regroup(lanes: int, channels: int, source: int, target: int) -> Callable[[Tensor], Tensor]:
+    """Blocks to blocks in which other groups of channels begin at a first lane.
+
+    Args:
+        lanes: elements of a block.
+        channels: all channels.
+        source: channels of a group of the given blocks; all, where channels lie one after another.
+        target: channels of a group of the result.
+    """
+    source_blocks, target_blocks = -(-source // lanes), -(-target // lanes)
+
+    def kernel(blocked: Tensor) -> Tensor:
+        def element(n: Any, block: Any, row: Any, column: Any, lane: Any) -> Expression:
+            place = block % target_blocks * lanes + lane
+            channel = block // target_blocks * target + place
+            within = channel % source
+            at = (channel // source * source_blocks + within // lanes, row, column, within % lanes)
+            inside = tirx.all(place < target, channel < channels)
+            return tirx.if_then_else(inside, blocked[(n, *at)], tirx.const(0, str(blocked.dtype)))
+
+        batch, _, rows, columns, _ = blocked.shape
+        shape = (batch, channels // target * target_blocks, rows, columns, lanes)
+        return te.compute(shape, element, name="regroup")
+
+    return kernel
+
+
+def convolution(window: Window, groups: int) -> Callable[[Tensor, Tensor], Tensor]:
+    """A convolution of a blocked image, or of a plain one, whose channels are then read one by one.
+
+    The weights are ``[K / lanes, inputs, *taps, lanes]``, ``inputs`` being the input channels of a group;
+    for a blocked image ``inputs`` is split: ``[K / lanes, inputs / lanes, *taps, lanes, lanes]``.
+    """
+
+    def kernel(data: Tensor, weights: Tensor) -> Tensor:
+        image = _image(data, window, 0.0)
+        taps = window.taps()
+        per_group = int(weights.shape[0]) // groups
+        channels = input_channels(data, weights)
+        first_block = int(weights.shape[1])
+
+        def element(n: Any, k: Any, row: Any, column: Any, lane: Any) -> Expression:
+            block = channels[0] if groups == 1 else k // per_group * first_block + channels[0]
+            pixel = image(n, block, window.places(row, column, taps), *channels[1:])
+            weight = weights[(k, channels[0], *taps, *channels[1:], lane)]
+            return te.sum(pixel * weight, axis=[channels[0], *taps, *channels[1:]])
+
+        shape = (data.shape[0], weights.shape[0], *window.shape, weights.shape[-1])
+        attributes = {FAMILY: CONVOLUTION, GROUP_BLOCKS: per_group}
+        return te.compute(shape, element, name="convolution", attrs=attributes)
+
+    return kernel
+
+
+def input_channels(data: Tensor, weights: Tensor) -> list[te.IterVar]:
+    """The reductions over the input channels of a group: one, or blocks and lanes."""
+    axes = (1,) if len(data.shape) == 4 else (1, len(weights.shape) - 2)
+    return [te.reduce_axis((0, weights.shape[axis]), "channel") for axis in axes]
+
+
+def depthwise(window: Window) -> Callable[[Tensor, Tensor], Tensor]:
+    """One window per channel; the weights are ``[C / lanes, *taps, lanes]``."""
+
+    def kernel(data: Tensor, weights: Tensor) -> Tensor:
+        image = _image(data, window, 0.0)
+        taps = window.taps()
+
+        def element(n: Any, c: Any, row: Any, column: Any, lane: Any) -> Expression:
+            pixel = image(n, c, window.places(row, column, taps), lane)
+            return te.sum(pixel * weights[(c, *taps, lane)], axis=list(taps))
+
+        shape = (*data.shape[:2], *window.shape, data.shape[4])
+        attributes = {FAMILY: DEPTHWISE, DIMENSIONS: len(window.image)}
+        return te.compute(shape, element, name="depthwise", attrs=attributes)
+
+    return kernel
+
+
+def max_pool(window: Window) -> Callable[[Tensor], Tensor]:
+    """The largest element of each window."""
+
+    def kernel(data: Tensor) -> Tensor:
+        dtype = str(data.dtype)
+        return _pool(data, window, first(True, dtype).value, extreme(True, dtype), "max_pool")
+
+    return kernel
+
+
+def average_pool(window: Window, counts_border: bool) -> Callable[[Tensor], Tensor]:
+    """The mean of each window; the border counts as zeros where ``counts_border``, else not at all."""
+
+    def kernel(data: Tensor) -> Tensor:
+        total = _pool(data, window, 0.0, te.sum, "pool_sum")
+        dtype = str(data.dtype)
+
+        def element(n: Any, c: Any, row: Any, column: Any, lane: Any) -> Expression:
+            indices = (*split_rows(row, window.output), column)
+            count = prod(
+                _taps_inside(window, axis, indices[axis], counts_border) for axis in range(len(indices))
+            )
+            if isinstance(count, int):
+                return total[n, c, row, column, lane] * tirx.const(1 / count, dtype)
+            return total[n, c, row, column, lane] / count.astype(dtype)
+
+        return te.compute(total.shape, element, name="pool_mean")
+
+    return kernel
+
+
+def _pool(
+    data: Tensor, window: Window, filler: Expression, reduce: Callable[..., Expression], name: str
+) -> Tensor:
+    image = _image(data, window, filler)
+    taps = window.taps()
+
+    def element(n: Any, c: Any, row: Any, column: Any, lane: Any) -> Expression:
+        return reduce(image(n, c, window.places(row, column, taps), lane), axis=list(taps))
+
+    shape = (*data.shape[:2], *window.shape, data.shape[4])
+    attributes = {FAMILY: POOLING, DIMENSIONS: len(window.image)}
+    return te.compute(shape, element, name=name, attrs=attributes)
+
+
+def _image(data: Tensor, window: Window, filler: Expression) -> Reader:
+    return bordered(data, window.image, window.border, filler)
+
+
+def _taps_inside(window: Window, axis: int, index: Expression, counts_border: bool) -> Expression:
+    """How many taps along an axis count."""
+    size, taps, before = window.image[axis], window.kernel[axis], window.before[axis]
+    if _never_leaves(window, axis, counts_border):
+        return taps
+    outside = before if counts_border else 0
+    start = index * window.strides[axis] - before
+    end = size + (window.after[axis] if counts_border else 0)
+    return te.min(start + taps, end) - te.max(start, -outside)
+
+
+def _never_leaves(window: Window, axis: int, counts_border: bool) -> bool:
+    """Whether every window holds as many elements as it has taps."""
+    size, before = window.image[axis], window.before[axis]
+    reach = (window.output[axis] - 1) * window.strides[axis] + window.kernel[axis]
+    room = size + before + window.after[axis]
+    return reach <= room and (counts_border or (before == 0 and reach <= size))

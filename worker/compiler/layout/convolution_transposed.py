@@ -1,0 +1,144 @@
+"""Tensor expressions of transposed convolutions of images in blocks.
+
+An output pixel sums the taps that meet it: those for which ``output + before - tap * dilation`` is a
+multiple of the stride. The expression says just that, tap by tap; which taps these are depends only on the
+pixel's phase, its remainder by the stride, and the schedule's loops know it beforehand
+(``worker.compiler.schedules.families.transposed_convolution``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import te, tirx
+
+from worker.compiler.layout.convolution_kernels import input_channels
+from worker.compiler.layout.convolution_window import Tensor, bordered
+from worker.compiler.schedules.annotations import (
+    DILATION,
+    FAMILY,
+    GROUP_BLOCKS,
+    OUTPUT,
+    PADDING,
+    STRIDES,
+    TRANSPOSED,
+)
+from worker.compiler.schedules.image_rows import Expression, Sizes, rows_of, split_rows
+
+
+@dataclass(frozen=True)
+class TransposedWindow:
+    """As ``Window``, of a transposed convolution; what is padded is cut off the output."""
+
+    image: Sizes
+    kernel: Sizes
+    strides: Sizes
+    dilation: Sizes
+    before: Sizes
+    after: Sizes
+    output: Sizes
+
+    @property
+    def border(self) -> tuple[tuple[int, int], ...]:
+        """Pixels to add before and after the input, as many as the outermost outputs' taps need.
+
+        Where there is a border it holds the places of taps between two pixels too, which nobody reads: TVM
+        inlines nothing around a read that it cannot prove to lie inside.
+        """
+        axes = range(len(self.image))
+        needed = tuple((max(0, self._before(axis, 0)), self._after(axis)) for axis in axes)
+        if not any(map(any, needed)):
+            return needed
+        return tuple((max(0, self._before(axis, self.strides[axis] - 1)), self._after(axis)) for axis in axes)
+
+    def _before(self, axis: int, between: int) -> int:
+        reach = (self.kernel[axis] - 1) * self.dilation[axis] - self.before[axis]
+        return (reach + between) // self.strides[axis]
+
+    def _after(self, axis: int) -> int:
+        last = (self.output[axis] - 1 + self.before[axis]) // self.strides[axis]
+        return max(0, last - self.image[axis] + 1)
+
+    def places(
+        self, row: Expression, column: Expression, taps: Sequence[Expression]
+    ) -> tuple[list[Expression], list[Expression]]:
+        """Where taps lie on the bordered input, and when they do."""
+        indices = (*split_rows(row, self.output), column)
+        places, conditions = [], []
+        for axis, (index, tap) in enumerate(zip(indices, taps, strict=True)):
+            stride, start = self.strides[axis], self.border[axis][0] * self.strides[axis]
+            number = index + (self.before[axis] + start) - tap * self.dilation[axis]
+            places.append(number // stride)
+            if stride > 1:
+                conditions.append(number % stride == 0)
+        return places, conditions
+
+    def attributes(self, blocks_per_group: int) -> dict[str, Any]:
+        """What the schedule knows a block by."""
+        return {
+            FAMILY: TRANSPOSED,
+            GROUP_BLOCKS: blocks_per_group,
+            STRIDES: list(self.strides),
+            DILATION: list(self.dilation),
+            PADDING: list(self.before),
+            OUTPUT: list(self.output),
+        }
+
+
+def transposed_convolution(window: TransposedWindow, groups: int) -> Callable[[Tensor, Tensor], Tensor]:
+    """A transposed convolution; data and weights lie as ``convolution_kernels.convolution`` reads them."""
+
+    def kernel(data: Tensor, weights: Tensor) -> Tensor:
+        image = bordered(data, window.image, window.border, 0.0)
+        taps = _taps(window)
+        per_group, first_block = int(weights.shape[0]) // groups, int(weights.shape[1])
+        channels = input_channels(data, weights)
+
+        def element(n: Any, k: Any, row: Any, column: Any, lane: Any) -> Expression:
+            block = channels[0] if groups == 1 else k // per_group * first_block + channels[0]
+            places, conditions = window.places(row, column, taps)
+            product = (
+                image(n, block, places, *channels[1:]) * weights[(k, channels[0], *taps, *channels[1:], lane)]
+            )
+            return te.sum(_where(conditions, product), axis=[channels[0], *taps, *channels[1:]])
+
+        shape = (
+            data.shape[0],
+            weights.shape[0],
+            rows_of(window.output),
+            window.output[-1],
+            weights.shape[-1],
+        )
+        return te.compute(shape, element, name="transposed", attrs=window.attributes(per_group))
+
+    return kernel
+
+
+def transposed_depthwise(window: TransposedWindow) -> Callable[[Tensor, Tensor], Tensor]:
+    """A transposed convolution of each channel by itself; the weights are ``[C / lanes, *taps, lanes]``."""
+
+    def kernel(data: Tensor, weights: Tensor) -> Tensor:
+        image = bordered(data, window.image, window.border, 0.0)
+        taps = _taps(window)
+
+        def element(n: Any, c: Any, row: Any, column: Any, lane: Any) -> Expression:
+            places, conditions = window.places(row, column, taps)
+            product = image(n, c, places, lane) * weights[(c, *taps, lane)]
+            return te.sum(_where(conditions, product), axis=list(taps))
+
+        shape = (*data.shape[:2], rows_of(window.output), window.output[-1], data.shape[4])
+        return te.compute(shape, element, name="transposed", attrs=window.attributes(1))
+
+    return kernel
+
+
+def _taps(window: TransposedWindow) -> tuple[te.IterVar, ...]:
+    return tuple(te.reduce_axis((0, size), "tap") for size in window.kernel)
+
+
+def _where(conditions: list[Expression], value: Expression) -> Expression:
+    if not conditions:
+        return value
+    return tirx.if_then_else(tirx.all(*conditions), value, tirx.const(0, str(value.ty.dtype)))

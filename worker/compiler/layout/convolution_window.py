@@ -1,0 +1,88 @@
+"""Windows that slide over images of one, two or three dimensions.
+
+The last dimension of an image is its columns; those before it, however many, are kept as one: its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import te, tirx
+
+from worker.compiler.schedules.image_rows import Expression, Sizes, join_rows, rows_of, split_rows
+
+Tensor = Any
+Reader = Callable[..., Expression]
+"""The element at ``(n, channel or block, place, *lane)``; a place has one index per dimension."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Places of a window of ``kernel`` taps on an image, ``output`` in all; one number per dimension."""
+
+    image: Sizes
+    kernel: Sizes
+    strides: Sizes
+    dilation: Sizes
+    before: Sizes
+    after: Sizes
+    output: Sizes
+
+    @property
+    def shape(self) -> Sizes:
+        """Rows and columns of the result."""
+        return rows_of(self.output), self.output[-1]
+
+    @property
+    def border(self) -> tuple[tuple[int, int], ...]:
+        """Pixels to add before and after, as many as the last window needs."""
+        return tuple(
+            (before, max(0, (output - 1) * stride + (taps - 1) * dilation + 1 - size - before))
+            for size, taps, stride, dilation, before, output in zip(
+                self.image, self.kernel, self.strides, self.dilation, self.before, self.output, strict=True
+            )
+        )
+
+    def taps(self) -> tuple[te.IterVar, ...]:
+        """The reductions over the window."""
+        return tuple(te.reduce_axis((0, size), "tap") for size in self.kernel)
+
+    def places(self, row: Expression, column: Expression, taps: Sequence[Expression]) -> list[Expression]:
+        """Where a tap lies on the bordered image."""
+        indices = (*split_rows(row, self.output), column)
+        return [
+            index * stride + tap * dilation
+            for index, stride, tap, dilation in zip(indices, self.strides, taps, self.dilation, strict=True)
+        ]
+
+
+def bordered(data: Tensor, sizes: Sizes, border: Sequence[tuple[int, int]], filler: Expression) -> Reader:
+    """Reads an image ``[N, C, rows, columns]``, in blocks or not, with a border, from a copy if need be."""
+    wide = tuple(size + before + after for size, (before, after) in zip(sizes, border, strict=True))
+    if wide == sizes:
+        return _reader(data, sizes)
+    plain, value = _reader(data, sizes), tirx.const(filler, str(data.dtype))
+
+    def element(n: Any, c: Any, row: Any, column: Any, *lane: Any) -> Expression:
+        place = (*split_rows(row, wide), column)
+        inside = [
+            condition
+            for index, size, (before, after) in zip(place, sizes, border, strict=True)
+            for condition, needed in ((index >= before, before), (index < size + before, after))
+            if needed
+        ]
+        source = [index - before for index, (before, _) in zip(place, border, strict=True)]
+        return tirx.if_then_else(tirx.all(*inside), plain(n, c, source, *lane), value)
+
+    batch, channels, _, _, *lanes = data.shape
+    shape = (batch, channels, rows_of(wide), wide[-1], *lanes)
+    return _reader(te.compute(shape, element, name="border"), wide)
+
+
+def _reader(data: Tensor, sizes: Sizes) -> Reader:
+    def read(n: Any, c: Any, place: Sequence[Expression], *lane: Any) -> Expression:
+        return data[(n, c, join_rows(place, sizes), place[-1], *lane)]
+
+    return read

@@ -1,0 +1,97 @@
+"""A function of Relax as a graph: what variables are bound to, and who reads them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tvm import relax
+
+from worker.compiler.layout.weights import parameters_of
+
+
+@dataclass
+class Graph:
+    """A function's bindings, who reads them, and which of its arguments are separate parameters."""
+
+    values: dict[relax.Var, relax.Expr]
+    parameters: frozenset[relax.Var] = frozenset()
+    readers: dict[relax.Var, list[relax.Var]] = field(default_factory=dict)
+    outputs: Counter[relax.Var] = field(default_factory=Counter)
+
+    def lookup(self, expression: relax.Expr) -> relax.Expr:
+        """What a variable is bound to; other expressions, and parameters, are themselves."""
+        return resolve(expression, self.values.get)
+
+    def only_reader(self, variable: relax.Var) -> relax.Var | None:
+        """The one binding that reads a variable, where nothing else does."""
+        readers = self.readers.get(variable, [])
+        return readers[0] if len(readers) == 1 and variable not in self.outputs else None
+
+    def are_read_within(self, variables: set[relax.Var], last: relax.Var) -> bool:
+        """Whether nothing but themselves and ``last`` reads variables."""
+        inside = variables | {last}
+        return all(
+            variable not in self.outputs and inside.issuperset(self.readers.get(variable, []))
+            for variable in variables
+        )
+
+
+def read_graph(function: relax.Function) -> Graph:
+    """The graph of a function."""
+    graph = Graph(dict(relax.analysis.get_var2val(function)), parameters_of(function))
+    for variable, value in graph.values.items():
+        for operand in _operands(value):
+            graph.readers.setdefault(operand, []).append(variable)
+    if isinstance(function.body, relax.SeqExpr) and isinstance(function.body.body, relax.Var):
+        graph.outputs[function.body.body] += 1
+    return graph
+
+
+def resolve(expression: relax.Expr, lookup: Callable[[relax.Var], relax.Expr | None]) -> relax.Expr:
+    """What a variable stands for in the end; other expressions are themselves.
+
+    Args:
+        expression: the variable, perhaps bound to another one.
+        lookup: what a variable is bound to; None where it is an argument.
+    """
+    while isinstance(expression, relax.Var):
+        bound = lookup(expression)
+        if bound is None:
+            return expression
+        expression = bound
+    return expression
+
+
+def count_reads(function: relax.Function) -> Counter[relax.Var]:
+    """How often each variable is read: twice by a call that takes it twice, once by being the result."""
+    counts: Counter[relax.Var] = Counter()
+
+    def visit(expression: relax.Expr) -> None:
+        match expression:
+            case relax.Call():
+                operands = list(expression.args)
+            case relax.Tuple():
+                operands = list(expression.fields)
+            case relax.TupleGetItem():
+                operands = [expression.tuple_value]
+            case relax.SeqExpr():
+                operands = [expression.body]
+            case _:
+                return
+        counts.update(operand for operand in operands if isinstance(operand, relax.Var))
+
+    relax.analysis.post_order_visit(function, visit)
+    return counts
+
+
+def _operands(value: relax.Expr) -> list[relax.Var]:
+    found: list[relax.Var] = []
+
+    def visit(expression: relax.Expr) -> None:
+        if isinstance(expression, relax.Var):
+            found.append(expression)
+
+    relax.analysis.post_order_visit(value, visit)
+    return found

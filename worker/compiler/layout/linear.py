@@ -1,0 +1,156 @@
+"""Weights of linear layers, packed into the panels that the kernels read.
+
+A product with a constant matrix ``[depth, columns]`` becomes a kernel that reads it as ``[panels, depth,
+panel columns]``: a panel lies contiguously, as wide as the register tile that the model of the machine
+chooses. Where the columns are no multiple of a panel's, the last panel overlaps its neighbor; a matrix
+narrower than one panel is filled up with zeros. Of constants only the packed weights are stored; what is
+computed from separate parameters is packed when these are loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax, te, tirx
+from tvm.ir import GenericConst
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from worker.compiler.layout.graph import resolve
+from worker.compiler.layout.views import static_shape
+from worker.compiler.layout.weights import Derivation, parameters_of
+from worker.compiler.schedules.annotations import FUSES_OUTPUT, PACKED, PATTERN
+from worker.compiler.schedules.blocks import guess
+from worker.compiler.schedules.machine import Machine, machine_of
+from worker.compiler.schedules.matmul_plan import MatmulShape, plan_matmul
+
+_MATMUL = tvm.ir.Op.get("relax.matmul")
+
+
+@tvm.transform.module_pass(opt_level=0, name="PackLinearWeights")
+def pack_linear_weights(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    """Replace products with constant matrices by kernels that read packed ones, for the current target."""
+    packer = _Packer(module, machine_of(tvm.target.Target.current()))
+    for variable, function in module.functions_items():
+        if isinstance(function, relax.Function):
+            packer.builder_.update_func(variable, packer.packed(function))
+    return packer.builder_.get()
+
+
+def pack_panels_tensor(columns: int) -> Callable[[Any], Any]:
+    """As ``pack_panels``, of a tensor expression."""
+
+    def kernel(weights: Any) -> Any:
+        depth, width = map(int, weights.shape)
+        last = tirx.IntImm("int64", max(width - columns, 0))
+
+        def element(panel: Any, step: Any, column: Any) -> Any:
+            place = tirx.min(panel * columns, last) + column
+            if width >= columns:
+                return weights[step, place]
+            return tirx.if_then_else(place < width, weights[step, place], tirx.const(0, weights.dtype))
+
+        panels = tirx.IntImm("int64", ceil(width / columns))
+        shape = (panels, tirx.IntImm("int64", depth), tirx.IntImm("int64", columns))
+        return te.compute(shape, element, name="pack_weights")
+
+    return kernel
+
+
+def pack_panels(weights: NDArray[Any], columns: int) -> NDArray[Any]:
+    """``[depth, N]`` to ``[panels, depth, columns]``; the last panel overlaps, or is filled up with zeros."""
+    width = weights.shape[1]
+    if width < columns:
+        return np.pad(weights, ((0, 0), (0, columns - width)))[None]
+    starts = [min(panel * columns, width - columns) for panel in range(ceil(width / columns))]
+    return np.stack([weights[:, start : start + columns] for start in starts])
+
+
+@mutator
+class _Packer(PyExprMutator):
+    def __init__(self, module: tvm.IRModule, machine: Machine) -> None:
+        super().__init__(module)
+        self._machine = machine
+        self._derivation = Derivation((), self.lookup_binding)
+
+    def packed(self, function: relax.Function) -> relax.Function:
+        """The function with its products replaced."""
+        self._derivation = Derivation(parameters_of(function), self.lookup_binding)
+        return self.visit_expr(function)
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        shape = self._shape_of_weights(call)
+        if shape is None:
+            return call
+        data, out_dtype = call.args[0], str(call.ty.dtype)
+        sizes = MatmulShape(
+            rows=prod(map(guess, list(data.ty.shape)[:-1])),
+            depth=shape[0],
+            columns=shape[1],
+            bits=int(tvm.DataType(out_dtype).bits),
+        )
+        columns = plan_matmul(sizes, self._machine).tile.columns
+        return self.builder_.call_te(
+            _kernel(shape[1], columns, out_dtype),
+            data,
+            self._pack(call.args[1], columns),
+            primfunc_name_hint="linear",
+            primfunc_attrs={PATTERN: FUSES_OUTPUT},
+        )
+
+    def _pack(self, weights: relax.Expr, columns: int) -> relax.Expr:
+        constant = resolve(weights, self.lookup_binding)
+        if isinstance(constant, GenericConst):
+            values = constant.value.numpy()
+            return relax.const(pack_panels(values, columns), str(values.dtype))
+        kernel = pack_panels_tensor(columns)
+        return self.builder_.emit_te(kernel, weights, primfunc_name_hint="pack_weights")
+
+    def _shape_of_weights(self, call: relax.Call) -> tuple[int, ...] | None:
+        """The shape of the matrix that a call multiplies with in every run, where the depth is known."""
+        if call.op != _MATMUL:
+            return None
+        data, weights = call.args
+        shape = static_shape(weights)
+        is_constant = isinstance(resolve(weights, self.lookup_binding), GenericConst)
+        if not is_constant and (self._derivation.is_empty or not self._derivation.holds(weights)):
+            return None
+        if shape is None or len(shape) != 2 or 0 in shape or "bfloat" in str(weights.ty.dtype):
+            return None
+        return shape if _is_known(data) else None
+
+
+def _is_known(data: relax.Expr) -> bool:
+    """Whether a tensor has rows of a known length; how many may be open."""
+    sizes = getattr(data.ty, "shape", None)
+    if not isinstance(sizes, relax.ShapeExpr) or len(sizes) < 2 or not isinstance(sizes[-1], tirx.IntImm):
+        return False
+    return all(int(size) > 0 for size in sizes if isinstance(size, tirx.IntImm))
+
+
+def _kernel(width: int, columns: int, out_dtype: str) -> Callable[[Any, Any], Any]:
+    """``data [..., depth]`` times packed weights, to ``[..., width]``."""
+
+    def kernel(data: Any, packed: Any) -> Any:
+        step = te.reduce_axis((tirx.IntImm("int64", 0), data.shape[-1]), "k")
+
+        def element(*place: Any) -> Any:
+            *row, column = place
+            panel = column // columns
+            start = (
+                panel * columns
+                if width % columns == 0 or width < columns
+                else tirx.min(panel * columns, width - columns)
+            )
+            factors = data[(*row, step)], packed[panel, step, column - start]
+            return te.sum(factors[0].astype(out_dtype) * factors[1].astype(out_dtype), axis=step)
+
+        shape = [*data.shape[:-1], tirx.IntImm("int64", width)]
+        return te.compute(shape, element, "linear", attrs={PACKED: columns})
+
+    return kernel

@@ -1,0 +1,147 @@
+"""Bounds, maxima and pools of floats that keep what is no number, as torch does.
+
+``Max(a, b)`` becomes ``a > b ? a : b``, an instruction of x86: where one of them is NaN it gives ``b``. So
+the bound comes first, which costs nothing. Of two tensors the first is asked too. A maximum over many
+elements starts from infinity, but forgets a NaN that is followed by a number: to keep it would take three
+instructions for each element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax, te, tirx, topi
+from tvm.ir import GenericConst
+
+from worker.compiler.layout.blocked_pools import window_of
+from worker.compiler.layout.convolution_types import FLOATS
+from worker.compiler.layout.convolution_window import Window
+from worker.compiler.layout.extremes import extreme, first
+from worker.compiler.layout.views import operator_of
+from worker.compiler.legalize.registry import Rule
+
+Bound = Callable[[relax.Call], float | None]
+
+
+def _between(lowest: Bound, highest: Bound) -> Rule:
+    """Numbers, of which those beyond a bound become the bound."""
+
+    def rule(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+        data, low, high = call.args[0], lowest(call), highest(call)
+        dtype = str(data.ty.dtype)
+        if "float" not in dtype:
+            return None
+
+        def bounded(x: te.Tensor) -> te.Tensor:
+            def element(*at: Any) -> Any:
+                value = x(*at)
+                if low is not None:
+                    value = tirx.Max(tirx.FloatImm(dtype, low), value)
+                return value if high is None else tirx.Min(tirx.FloatImm(dtype, high), value)
+
+            return te.compute(x.shape, element, name="bounded")
+
+        return bb.call_te(bounded, data, primfunc_name_hint=operator_of(call).removeprefix("nn."))
+
+    return rule
+
+
+def _bound(place: int) -> Bound:
+    """A bound that is an argument of the call."""
+    return lambda call: float(call.args[place].value)
+
+
+def _fixed(bound: float | None) -> Bound:
+    return lambda _call: bound
+
+
+def _larger(compare: Callable[[Any, Any], Any], name: str) -> Rule:
+    """The larger, or the smaller, of two; NaN where one is."""
+
+    def rule(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+        left, right = call.args
+        if "float" not in str(call.ty.dtype):
+            return None
+        if _is_constant(right):
+            left, right = right, left
+        chosen = _compared(compare, is_left_sure=_is_constant(left))
+        return bb.call_te(chosen, left, right, primfunc_name_hint=name)
+
+    return rule
+
+
+def _is_constant(operand: relax.Expr) -> bool:
+    """Whether an operand is one number, which is a number."""
+    if not isinstance(operand, GenericConst):
+        return False
+    value = operand.value.numpy()
+    return bool(value.size == 1 and value.reshape(()) == value.reshape(()))
+
+
+def _compared(compare: Callable[[Any, Any], Any], is_left_sure: bool) -> Callable[..., te.Tensor]:
+    def chosen(left: te.Tensor, right: te.Tensor) -> te.Tensor:
+        shape = topi.add(left, right).shape
+        left, right = topi.broadcast_to(left, shape), topi.broadcast_to(right, shape)
+
+        def element(*at: Any) -> Any:
+            one, other = left(*at), right(*at)
+            value = compare(one, other)
+            return value if is_left_sure else tirx.Select(tirx.isnan(one), one, value)
+
+        return te.compute(shape, element, name="chosen")
+
+    return chosen
+
+
+def _max_pool(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+    """Pools of images that are not in blocks, of infinities too."""
+    window = window_of(call)
+    if window is None or str(call.ty.dtype) not in FLOATS:
+        return None
+    pool = _pool(window, str(call.ty.dtype))
+    return bb.call_te(pool, call.args[0], primfunc_name_hint=operator_of(call).removeprefix("nn."))
+
+
+def _pool(window: Window, dtype: str) -> Callable[[te.Tensor], te.Tensor]:
+    along, nothing = extreme(True, dtype), first(True, dtype)
+
+    def pooled(data: te.Tensor) -> te.Tensor:
+        image, taps = _with_border(data, window, nothing), window.taps()
+
+        def element(n: Any, c: Any, *place: Any) -> Any:
+            moves = zip(place, window.strides, taps, window.dilation, strict=True)
+            at = [index * stride + tap * dilation for index, stride, tap, dilation in moves]
+            return along(image(n, c, *at), axis=list(taps))
+
+        return te.compute([*list(data.shape)[:2], *window.output], element, name="max_pool")
+
+    return pooled
+
+
+def _with_border(data: te.Tensor, window: Window, nothing: Any) -> te.Tensor:
+    """A copy of images with the window's border around each; the images themselves where it has none."""
+    wide = tuple(size + sum(border) for size, border in zip(window.image, window.border, strict=True))
+    if wide == window.image:
+        return data
+
+    def padded(n: Any, c: Any, *place: Any) -> Any:
+        source = [index - before for index, (before, _) in zip(place, window.border, strict=True)]
+        inside = [
+            condition
+            for index, size in zip(source, window.image, strict=True)
+            for condition in (index >= 0, index < size)
+        ]
+        return tirx.if_then_else(tirx.all(*inside), data(n, c, *source), nothing)
+
+    return te.compute([*list(data.shape)[:2], *wide], padded, name="border")
+
+
+BOUNDS: dict[str, Rule] = {
+    "relax.clip": _between(_bound(1), _bound(2)),
+    "relax.maximum": _larger(tirx.Max, "maximum"),
+    "relax.minimum": _larger(tirx.Min, "minimum"),
+    "relax.nn.relu": _between(_fixed(0.0), _fixed(None)),
+    **{f"relax.{name}": _max_pool for name in ("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d")},
+}
+"""By the operators' names."""

@@ -1,0 +1,160 @@
+"""Resizing images: each output row and column is a weighted sum of a few of the input's.
+
+Which ones, and their weights, depend on sizes only: they are tables that the compiler makes.
+
+Loop order: planes (in parallel where the work is worth it) → input rows → output columns in vectors, gathered
+from the row, which is in the first cache → output rows → columns in vectors, contiguous. The plane resized
+along its rows only stays in the second cache in between; resizing rows first gathers from the fewer rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import tirx
+
+from worker.compiler.legalize.standalone import INDEX, signature
+from worker.compiler.schedules import nest
+from worker.compiler.schedules.machine import Machine, machine_of
+from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
+
+
+@dataclass(frozen=True)
+class Taps:
+    """For each output place, the input places and their weights; both ``[taps, outputs]``."""
+
+    places: NDArray[np.int32]
+    weights: NDArray[np.float64]
+
+    @property
+    def count(self) -> int:
+        """How many input places an output place reads."""
+        return int(self.places.shape[0])
+
+    @property
+    def outputs(self) -> int:
+        """How many output places there are."""
+        return int(self.places.shape[1])
+
+
+_COORDINATES: dict[str, Callable[[NDArray[Any], int, int], NDArray[Any]]] = {
+    "half_pixel": lambda at, size, outputs: (at + 0.5) * size / outputs - 0.5,
+    "align_corners": lambda at, size, outputs: at * (size - 1) / max(1, outputs - 1),
+    "asymmetric": lambda at, size, outputs: at * size / outputs,
+}
+
+
+def find_taps(method: str, mode: str, size: int, outputs: int, cubic: float) -> Taps | None:
+    """The places and weights along one axis.
+
+    Args:
+        method: ``linear``, ``cubic`` or ``nearest_neighbor``; the last for whole factors only.
+        mode: how output places lie over the input: ``half_pixel``, ``align_corners``, ``asymmetric``.
+        size: elements of the input.
+        outputs: elements of the output.
+        cubic: the coefficient of cubic convolution (R. Keys, 1981), -0.75 in torch.
+
+    Returns:
+        The table, or None for another method or mode.
+    """
+    at = np.arange(outputs)
+    if method == "nearest_neighbor":
+        is_plain = mode in ("asymmetric", "half_pixel") and outputs % size == 0
+        return Taps((at * size // outputs)[None].astype("int32"), np.ones((1, outputs))) if is_plain else None
+    if mode not in _COORDINATES or method not in ("linear", "cubic"):
+        return None
+    center = _COORDINATES[mode](at, size, outputs)
+    first = np.floor(center)
+    rest = center - first
+    offsets = (0, 1) if method == "linear" else (-1, 0, 1, 2)
+    weights = [1 - rest, rest] if method == "linear" else [_cubic(rest - offset, cubic) for offset in offsets]
+    places = np.clip(np.stack([first + offset for offset in offsets]), 0, size - 1)
+    return Taps(places.astype("int32"), np.stack(weights))
+
+
+def _cubic(distance: NDArray[Any], a: float) -> NDArray[Any]:
+    x = np.abs(distance)
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = a * (((x - 5) * x + 8) * x - 4)
+    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+
+
+def write_resize(
+    sizes: tuple[int, int, int], rows: Taps, columns: Taps, dtype: str, target: tvm.target.Target
+) -> tirx.PrimFunc:
+    """A scheduled function from planes ``[count, height, width]`` to resized ones.
+
+    Its parameters: the planes; places and weights of the columns, ``[taps, width']``; those of the rows,
+    ``[taps, height']``; the result. Weights are float64 for float64, else float32, as is what is in between.
+    """
+    count, height, _ = sizes
+    wide = "float64" if dtype == "float64" else "float32"
+    machine = machine_of(target)
+    function = _signature(sizes, rows, columns, dtype, wide)
+    x, column_places, column_weights, row_places, row_weights, result = function.params
+
+    def plane(number: Any) -> tirx.Stmt:
+        strip = nest.workspace((height, columns.outputs), wide, "strip")
+
+        def along(row: Any) -> tirx.Stmt:
+            def element(place: Any) -> tirx.Stmt:
+                terms = [
+                    x[number, row, column_places[tap, place].astype(INDEX)].astype(wide)
+                    * column_weights[tap, place]
+                    for tap in range(columns.count)
+                ]
+                return nest.store(strip, reduce(add, terms), row, place)
+
+            return _vectors(columns.outputs, wide, machine, element)
+
+        def across(row: Any) -> tirx.Stmt:
+            def element(place: Any) -> tirx.Stmt:
+                terms = [
+                    strip[row_places[tap, row].astype(INDEX), place] * row_weights[tap, row]
+                    for tap in range(rows.count)
+                ]
+                return nest.store(result, reduce(add, terms).astype(dtype), number, row, place)
+
+            return _vectors(columns.outputs, wide, machine, element)
+
+        return nest.sequence(
+            nest.declare(strip), nest.serial(height, along, INDEX), nest.serial(rows.outputs, across, INDEX)
+        )
+
+    is_parallel = machine.threads > 1 and count * rows.outputs * columns.outputs >= MIN_PARALLEL_WORK
+    loop = nest.parallel if is_parallel else nest.serial
+    return nest.with_loops(function, loop(count, plane, INDEX))
+
+
+def _vectors(extent: int, dtype: str, machine: Machine, element: nest.Body) -> tirx.Stmt:
+    """A statement for every place, in vectors; the last vector may be shorter."""
+    lanes = machine.lanes(int(tvm.DataType(dtype).bits))
+    whole, rest = divmod(extent, lanes)
+
+    def vector(number: Any) -> tirx.Stmt:
+        return nest.vectorized(lanes, lambda lane: element(number * lanes + lane), INDEX)
+
+    parts = [nest.serial(whole, vector, INDEX)] if whole else []
+    if rest:
+        parts.append(nest.vectorized(rest, lambda lane: element(lane + whole * lanes), INDEX))
+    return nest.sequence(*parts)
+
+
+def _signature(
+    sizes: tuple[int, int, int], rows: Taps, columns: Taps, dtype: str, wide: str
+) -> tirx.PrimFunc:
+    inputs = {
+        "planes": (sizes, dtype),
+        "column_places": (columns.places.shape, "int32"),
+        "column_weights": (columns.places.shape, wide),
+        "row_places": (rows.places.shape, "int32"),
+        "row_weights": (rows.places.shape, wide),
+    }
+    return signature(inputs, {"resized": ((sizes[0], rows.outputs, columns.outputs), dtype)})

@@ -1,0 +1,80 @@
+"""Running sums and products along one axis.
+
+A scan is serial along its axis: each result needs the one before. The other axes are not.
+
+Loop order: tasks (what lies before the axis, chunks of what lies after it; in parallel where the work is
+worth it) → the axis → the chunk, written out as vectors. The running value stays in registers, so that every
+element is read and written once. Along the last axis there is no chunk, and a row is one chain of additions,
+four cycles each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from worker.compiler.legalize.standalone import INDEX, signature
+from worker.compiler.schedules import nest
+from worker.compiler.schedules.families.columns import chunk_vectors
+from worker.compiler.schedules.machine import machine_of
+from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
+
+
+@dataclass(frozen=True)
+class Join:
+    """What a scan does: its name, how it joins two numbers, and its first value."""
+
+    name: str
+    join: Callable[[Any, Any], Any]
+    first: int
+
+
+SUM = Join("cumsum", lambda one, other: one + other, 0)
+PRODUCT = Join("cumprod", lambda one, other: one * other, 1)
+
+
+def write_scan(
+    sizes: tuple[int, int, int], dtype: str, result: str, join: Join, target: tvm.target.Target
+) -> tirx.PrimFunc:
+    """A scheduled function from ``[before, along, after]`` of ``dtype`` to the same of ``result``."""
+    before, along, after = sizes
+    machine = machine_of(target)
+    threads = machine.threads if before * along * after >= MIN_PARALLEL_WORK else 1
+    lanes = min(after, machine.lanes(int(tvm.DataType(result).bits)))
+    vectors = chunk_vectors(after, lanes, before, threads)
+    chunk = vectors * lanes
+    chunks = ceil(after / chunk)
+    function = signature({"source": (sizes, dtype)}, {"scanned": (sizes, result)})
+    source, scanned = function.params
+
+    def task(number: Any) -> tirx.Stmt:
+        first = tirx.Min(number % chunks * chunk, nest.constant(after - chunk, INDEX))
+        running = nest.registers((vectors, lanes), result, "running")
+
+        def step(place: Any) -> tirx.Stmt:
+            def element(vector: Any, lane: Any) -> tirx.Stmt:
+                at = (number // chunks, place, first + (vector * lanes + lane))
+                value = join.join(running[vector, lane], source[at].astype(result))
+                keep = nest.store(running, value, vector, lane)
+                return nest.sequence(keep, nest.store(scanned, running[vector, lane], *at))
+
+            return each(element)
+
+        def clear(vector: Any, lane: Any) -> tirx.Stmt:
+            return nest.store(running, nest.constant(join.first, result), vector, lane)
+
+        return nest.sequence(nest.declare(running), each(clear), nest.serial(along, step, INDEX))
+
+    def each(element: Callable[[Any, Any], tirx.Stmt]) -> tirx.Stmt:
+        def vector(number: Any) -> tirx.Stmt:
+            return nest.vectorized(lanes, lambda lane: element(number, lane), INDEX)
+
+        return nest.unrolled(vectors, vector, INDEX)
+
+    loop = nest.parallel if threads > 1 else nest.serial
+    return nest.with_loops(function, loop(before * chunks, task, INDEX))

@@ -1,0 +1,232 @@
+"""Benchmark: how fast the library is, beside what its user would run otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from statistics import fmean
+
+import tvm
+
+from bessemer.contract.options import Baseline
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTime, ThreadTrial
+from worker.candidates.client import Library, LibraryCrashedError, Runner
+from worker.candidates.side import LibrarySide
+from worker.compiler.pipeline.products import Product, find_products
+from worker.compiler.pipeline.types import Benchmarked, Captured, Verified, Workshop
+from worker.errors import failure_of
+from worker.measure.looks import Look, look, why_undecided, why_unsteady
+from worker.measure.profiles import choose_profile
+from worker.measure.rounds import Rounds, Side, alternate
+from worker.measure.statistics import latency, round_ratios
+
+OURS = "the compiled library"
+
+_ROUNDS_SECONDS = 3.0
+"""How long the rounds may take until each side has 20 runs, where the request's seconds are too few."""
+_PROFILE_SECONDS = 0.03
+_MAX_PROFILE_RUNS = 20
+_PROFILES_SECONDS = 0.5
+_MAX_PROFILES = 5
+
+
+def benchmark(verified: Verified, workshop: Workshop) -> Benchmarked:
+    """Time the library in alternation with the baselines, each in a process of its own.
+
+    Before: the library computes what the model computes. After: nothing has changed; there are figures, and
+    those that do not hold at a second look say so.
+
+    Raises:
+        JobError: ``benchmark-failed``: the library crashed or a baseline raised under repetition.
+    """
+    captured = verified.captured
+    try:
+        result = _measure(verified, workshop, captured)
+    except LibraryCrashedError as error:
+        raise failure_of(ErrorCode.BENCHMARK_FAILED, error, str(error)) from error
+    return Benchmarked(verified=verified, result=result)
+
+
+@dataclass(frozen=True)
+class OriginalSide:
+    """The original model in a process of its own, as a side of an alternation.
+
+    Raises:
+        JobError: ``benchmark-failed``: the model raised, or its process ended.
+    """
+
+    name: str
+    runner: Runner
+    most_seconds: float
+    rest_seconds: float = 0.0
+
+    def time(self, runs: int) -> tuple[float, ...]:
+        """See ``Side.time``."""
+        with _named(self.name):
+            return self.runner.time(runs, self.most_seconds)
+
+    def rest(self) -> None:
+        """See ``Side.rest``: its process is stopped between two turns."""
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A baseline with the number of threads that suits it best, and its first look with each number."""
+
+    name: str
+    side: OriginalSide
+    threads: int
+    looks: dict[int, Look]
+
+
+@dataclass(frozen=True)
+class Looks:
+    """One side, looked at three times: before the alternation, in it, and at the end."""
+
+    name: str
+    first: Look
+    rounds: Look
+    second: Look
+
+    @property
+    def unsteady(self) -> str:
+        """Why these figures do not hold; empty where they do."""
+        return why_unsteady(self.name, (self.first, self.rounds, self.second))
+
+
+def _measure(verified: Verified, workshop: Workshop, captured: Captured) -> BenchmarkResult:
+    options, threads = captured.upload.request.benchmark, captured.upload.threads
+    path = verified.built.library
+    with ExitStack() as processes:
+        library = processes.enter_context(
+            workshop.candidates.open_library(path, threads, verified.built.parameters)
+        )
+        library.run(captured.inputs)
+        processes.enter_context(workshop.candidates.turn())
+        entrants = tuple(_enter(name, captured, workshop, processes) for name in options.baselines)
+        sides: tuple[Side, ...] = (
+            LibrarySide(library, _turn_seconds(captured)),
+            *(entrant.side for entrant in entrants),
+        )
+        first = look(sides[0])
+        rounds = alternate(
+            sides, options.seconds, lambda done, of: workshop.advance(done, of, "rounds"), _ROUNDS_SECONDS
+        )
+        second = tuple(map(look, sides))
+        # last: a library that was profiled once runs slower from then on
+        functions = _profile(library, rounds)
+        ours = Looks(OURS, first, rounds.runs(0), second[0])
+        return BenchmarkResult(
+            latency=latency(ours.rounds),
+            unsteady=ours.unsteady,
+            threads=threads,
+            library_bytes=path.stat().st_size,
+            peak_memory_bytes=library.peak_memory_bytes(),
+            baselines=tuple(
+                describe_baseline(entrant, ours.unsteady, rounds, index, second[index])
+                for index, entrant in enumerate(entrants, 1)
+            ),
+            functions=count_products(functions, verified.built.module),
+        )
+
+
+def _enter(name: Baseline, captured: Captured, workshop: Workshop, processes: ExitStack) -> Entrant:
+    """Try the baseline with one thread and with all, one process after the other; the faster one stays.
+
+    The mean decides: runs that stall must count against the number of threads with which they do.
+    """
+    looks = {}
+    for threads in sorted({1, captured.upload.threads}):
+        with ExitStack() as trial:
+            looks[threads] = look(_open(name, threads, captured, workshop, trial))
+    best = min(looks, key=lambda threads: fmean(looks[threads]))
+    return Entrant(name.value, _open(name, best, captured, workshop, processes), best, looks)
+
+
+def _open(
+    name: Baseline, threads: int, captured: Captured, workshop: Workshop, processes: ExitStack
+) -> OriginalSide:
+    match name:
+        case Baseline.TORCH_EAGER:
+            with _named("torch eager"):
+                runner = workshop.candidates.open_original(captured.upload.path, threads)
+                processes.enter_context(runner)
+                runner.run(captured.inputs)
+            return OriginalSide("torch eager", runner, _turn_seconds(captured))
+
+
+def _turn_seconds(captured: Captured) -> float:
+    """How long a turn may take at most: several times what it is planned to."""
+    return max(0.5, captured.upload.request.benchmark.seconds / 10)
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    try:
+        yield
+    except LibraryCrashedError as error:
+        raise failure_of(ErrorCode.BENCHMARK_FAILED, error, f"{name}: {error}") from error
+
+
+def describe_baseline(
+    entrant: Entrant, ours_unsteady: str, rounds: Rounds, side: int, second: Look
+) -> BaselineResult:
+    """What the report says of a baseline.
+
+    Args:
+        entrant: with its first look.
+        ours_unsteady: why the library's own figures do not hold, if they do not.
+        rounds: of all sides; the library's is the first.
+        side: the baseline's index.
+        second: the baseline's last look.
+    """
+    spread = round_ratios(rounds.sides[0], rounds.sides[side])
+    spoken = entrant.side.name
+    theirs = Looks(spoken, entrant.looks[entrant.threads], rounds.runs(side), second)
+    return BaselineResult(
+        name=entrant.name,
+        threads=entrant.threads,
+        latency=latency(theirs.rounds),
+        ratio=spread.p50,
+        ratio_p10=spread.p10,
+        ratio_p90=spread.p90,
+        trials=tuple(_trial(threads, each) for threads, each in entrant.looks.items()),
+        second_look_ms=latency(second).p50_ms,
+        unsteady=theirs.unsteady or why_undecided(spoken, entrant.threads, entrant.looks) or ours_unsteady,
+    )
+
+
+def _trial(threads: int, seconds: Look) -> ThreadTrial:
+    found = latency(seconds)
+    return ThreadTrial(threads=threads, runs=found.runs, p50_ms=found.p50_ms, min_ms=found.min_ms)
+
+
+def count_products(functions: tuple[FunctionTime, ...], module: tvm.IRModule) -> tuple[FunctionTime, ...]:
+    """Functions with what they multiply.
+
+    Args:
+        functions: as they were profiled.
+        module: as it was before its functions were scheduled.
+    """
+    known = {
+        variable.name_hint: find_products(function)
+        for variable, function in module.functions_items()
+        if isinstance(function, tvm.tirx.PrimFunc)
+    }
+    return tuple(_with_products(function, known.get(function.name, ())) for function in functions)
+
+
+def _with_products(function: FunctionTime, products: tuple[Product, ...]) -> FunctionTime:
+    flops = function.calls * sum(product.flops for product in products)
+    shapes = "; ".join(product.shapes for product in products)
+    return function.model_copy(update={"flops": flops, "products": shapes})
+
+
+def _profile(library: Library, rounds: Rounds) -> tuple[FunctionTime, ...]:
+    """Of one turn after another, until one agrees with the runs that were timed: a turn may be a busy one."""
+    seconds = rounds.runs(0)
+    runs = min(max(int(_PROFILE_SECONDS / min(seconds)), 1), _MAX_PROFILE_RUNS)
+    turns = min(max(int(_PROFILES_SECONDS / min(seconds)), 1), _MAX_PROFILES)
+    return choose_profile((library.profile(runs) for _ in range(turns)), latency(seconds).p50_ms)

@@ -1,0 +1,99 @@
+"""Build: machine code for the target, linked to a shared library."""
+
+from __future__ import annotations
+
+import re
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from bessemer.bundle.manifest import LIBRARY
+from bessemer.contract.problem import ErrorCode, SourcePlace
+from worker.compiler.codegen.compile_functions import Compiler
+from worker.compiler.codegen.compile_module import FunctionTooSlowError
+from worker.compiler.codegen.executable import build_in_shares
+from worker.compiler.pipeline.origin import places_of
+from worker.compiler.pipeline.types import Built, Tuned, Workshop
+from worker.compiler.target import tvm_target
+from worker.errors import JobError
+from worker.snapshots.machine_code import join_sources
+
+_GLOBALS = re.compile(r"^\s*Globals \(#\d+\): \[(?P<names>.*)\]$", re.MULTILINE)
+_PACKED_CALLS = frozenset({"tirx.tvm_call_packed", "tirx.tvm_call_cpacked"})
+
+
+def build(tuned: Tuned, workshop: Workshop) -> Built:
+    """Lower the module, generate code and link it with ``ld.lld``.
+
+    A function that takes longer than its share of the job's time is split into its parts.
+
+    Before: every function is scheduled. After: ``workshop.output`` holds a shared library for the target's
+    triple, which contains the code, the virtual machine's instructions and the parameters.
+
+    Raises:
+        JobError: ``build-failed``: LLVM does not know the target, or lowering, code generation or linking
+            failed. ``function-too-slow``: a function that cannot be split took too long.
+    """
+    target = tvm_target(tuned.captured.upload.target)
+    library = workshop.output / LIBRARY
+    objects, with_sources = workshop.scratch / "objects", tuned.captured.upload.request.inspect.assembly
+    compiler = Compiler(
+        target=target,
+        objects=objects,
+        compile_many=workshop.candidates.compile_many,
+        with_sources=with_sources,
+        left_seconds=workshop.left_seconds,
+        advance=workshop.advance,
+    )
+    try:
+        linked = build_in_shares(tuned.module, tuned.optimized.module, library, compiler)
+    except FunctionTooSlowError as error:
+        raise JobError(error.code, error.detail, _places(error.whole, tuned)) from error
+    if with_sources:
+        join_sources(objects, workshop.output)
+    return Built(
+        tuned=tuned,
+        library=library,
+        imports=imported_functions(linked.executable, linked.module),
+        module=linked.plain,
+        splits=tuple(
+            split.model_copy(update={"places": _places(split.name, tuned)}) for split in linked.splits
+        ),
+    )
+
+
+def _places(function: str, tuned: Tuned) -> tuple[SourcePlace, ...]:
+    return places_of(function, tuned.optimized.module, tuned.optimized.nodes)
+
+
+def imported_functions(executable: relax.VMExecutable, module: tvm.IRModule) -> frozenset[str]:
+    """Names of the runtime's functions that an executable calls: by its instructions and from its kernels.
+
+    Args:
+        executable: what was compiled.
+        module: what it was compiled from.
+
+    Raises:
+        JobError: ``build-failed``: the executable does not list what it calls. Without that list, a bundle
+            might lack the runtime library that it needs.
+    """
+    listed = _GLOBALS.search(executable.stats())
+    if listed is None:
+        raise JobError(ErrorCode.BUILD_FAILED, "the executable does not say which functions it calls")
+    called = set(filter(None, listed["names"].split(", ")))
+    own = {str(variable.name_hint) for variable in module.get_global_vars()}
+    return frozenset((called - own) | _packed_names(module))
+
+
+def _packed_names(module: tvm.IRModule) -> set[str]:
+    names: set[str] = set()
+
+    def visit(call: tvm.ir.Call) -> None:
+        if isinstance(call.op, tvm.ir.Op) and call.op.name in _PACKED_CALLS:
+            names.add(str(call.args[0].value))
+
+    for function in module.functions.values():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            tvm_ffi.structural_walk(function.body, (tvm.ir.Call, visit))
+    return names

@@ -1,0 +1,231 @@
+"""Capture: the upload as an exported program, run once on the reference inputs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch.export.graph_signature import OutputKind
+from torch.utils import _pytree as pytree
+
+from bessemer.contract.dynamic import DynamicShapes
+from bessemer.contract.model import ModelFormat
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.tensor import TensorSpec
+from worker.compiler.frontend.draw import draw_inputs, index_limits
+from worker.compiler.frontend.failure import model_raised
+from worker.compiler.frontend.load import load_model
+from worker.compiler.frontend.loaded import LoadedModel, tensor_spec
+from worker.compiler.frontend.named_sizes import (
+    example_sizes,
+    exported_sizes,
+    names_by_place,
+    refuse_other_sizes,
+    torch_dimensions,
+)
+from worker.compiler.frontend.open_sizes import (
+    GivenNames,
+    Sizes,
+    choose_samples,
+    describe_program,
+    sizes_of,
+    specs_at,
+)
+from worker.compiler.frontend.output_names import output_names
+from worker.compiler.frontend.outputs import flatten_outputs
+from worker.compiler.frontend.packing import packing_refusal
+from worker.compiler.frontend.signature import match_inputs
+from worker.compiler.frontend.sizes import data_limit_bytes, refuse_oversized
+from worker.compiler.frontend.stateful import runs_differ
+from worker.compiler.frontend.torchscript.convert import ScriptConversionError
+from worker.compiler.frontend.training import refuse_training
+from worker.compiler.pipeline.types import Captured, Sample, Upload, Workshop
+from worker.compiler.tensors import as_array
+from worker.errors import JobError, failure_of
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+    Tensors = tuple[torch.Tensor, ...]
+
+
+def capture(upload: Upload, workshop: Workshop) -> Captured:
+    """Load the model, export it for the request's inputs, and run the original for reference.
+
+    Before: the child is confined, and torch runs with the target's threads; the upload is untrusted. After:
+    ``program`` takes and returns tensors only, in the order of the specs, and changes no input; the original
+    gave the references twice. Sizes that the file leaves open stay open, unless the request names inputs.
+
+    Raises:
+        JobError: one of the model's codes, ``inputs-missing``, ``inputs-mismatch``, ``limit-memory``,
+            ``dynamic-shapes-unsupported`` or ``capture-failed``.
+    """
+    model = load_model(upload.path)
+    return capture_model(model, upload)
+
+
+def capture_model(model: LoadedModel, upload: Upload) -> Captured:
+    """Capture a model that is loaded; see ``capture``."""
+    request = upload.request
+    if model.format is ModelFormat.PT2:
+        refuse_other_sizes(request.inputs, request.dimensions, model.arguments)
+    sizes = example_sizes(request.inputs, request.dimensions, model.arguments)
+    specs = match_inputs(tuple(spec.at(sizes) for spec in request.inputs), model.arguments)
+    refuse_oversized(specs, data_limit_bytes())
+    seed = request.verify.seed
+    examples = _own_examples(model, specs)
+    inputs = draw_inputs(specs, {}, seed) if examples is None else examples
+    outputs, names = _run_named(model, inputs)
+    is_open = bool(request.dimensions) or (model.export_open is not None and not request.inputs)
+    program = _export_as_asked(model, request, inputs, exported_sizes(sizes))
+    refuse_training(program, model.eager)
+    limits = index_limits(program, specs)
+    if limits and examples is None:
+        inputs = draw_inputs(specs, limits, seed)
+        outputs = _run(model, inputs)
+    _check_repeatable(model, program, inputs, outputs)
+    output_specs = tuple(map(tensor_spec, names, outputs))
+    given = names_by_place(request.inputs)
+    dynamic = _describe_open(program, specs, output_specs, given) if is_open else DynamicShapes()
+    return Captured(
+        upload=upload,
+        format=model.format,
+        program=program,
+        eager=model.eager,
+        input_specs=specs,
+        output_specs=output_specs,
+        inputs=tuple(map(as_array, inputs)),
+        references=tuple(map(as_array, outputs)),
+        parameters=model.parameters,
+        dynamic=dynamic,
+        samples=_samples(model, specs, dynamic, limits, seed),
+        other_methods=model.other_methods,
+    )
+
+
+def _export_as_asked(
+    model: LoadedModel, request: CompilationRequest, inputs: Tensors, sizes: Sizes
+) -> ExportedProgram:
+    """Export with the sizes open that the request names; with the file's own where it names no inputs."""
+    if request.dimensions:
+        chosen = match_inputs(tuple(spec.at(sizes) for spec in request.inputs), model.arguments)
+        dims = torch_dimensions(request.inputs, request.dimensions, (spec.name for spec in chosen))
+        examples = draw_inputs(chosen, {}, request.verify.seed)
+        return _export(model, lambda: model.export(examples, dims), ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED)
+    if model.export_open is not None and not request.inputs:
+        own = model.export_open
+        return _export(model, lambda: own(inputs), ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED)
+    return _export(model, lambda: model.export(inputs, None), ErrorCode.CAPTURE_FAILED)
+
+
+def _describe_open(
+    program: ExportedProgram,
+    specs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...],
+    given: GivenNames,
+) -> DynamicShapes:
+    found = describe_program(program, specs, outputs, given)
+    for axis in found.inputs:
+        if axis.dimension is None:
+            detail = f"the size of axis {axis.axis} of '{axis.tensor}' is no multiple of one dimension"
+            raise JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, detail)
+    return found
+
+
+def _samples(
+    model: LoadedModel,
+    specs: tuple[TensorSpec, ...],
+    dynamic: DynamicShapes,
+    limits: dict[str, int],
+    seed: int,
+) -> tuple[Sample, ...]:
+    """The original on inputs of other sizes."""
+    samples = []
+    for number, sizes in enumerate(choose_samples(dynamic.dimensions, sizes_of(dynamic, specs)), 1):
+        inputs = draw_inputs(specs_at(specs, dynamic.inputs, sizes), limits, seed + number)
+        outputs = _run(model, inputs)
+        samples.append(Sample(sizes, tuple(map(as_array, inputs)), tuple(map(as_array, outputs))))
+    return tuple(samples)
+
+
+def _own_examples(model: LoadedModel, specs: tuple[TensorSpec, ...]) -> Tensors | None:
+    """The inputs that the file carries, where they are what is compiled for."""
+    if model.examples is None or len(model.examples) != len(specs):
+        return None
+    found = tuple(tensor_spec(spec.name, tensor) for spec, tensor in zip(specs, model.examples, strict=True))
+    return model.examples if found == specs else None
+
+
+def _run(model: LoadedModel, inputs: Tensors) -> Tensors:
+    """The original's outputs, from copies of the inputs."""
+    return _run_named(model, inputs)[0]
+
+
+def _run_named(model: LoadedModel, inputs: Tensors) -> tuple[Tensors, tuple[str, ...]]:
+    """The same with the name of each."""
+    copies = tuple(tensor.clone() for tensor in inputs)
+    try:
+        with torch.inference_mode(), _torchscript_allowed():
+            result = model.eager(*copies)
+    except Exception as error:
+        raise packing_refusal(model.eager) or model_raised(error, model.eager, inputs) from error
+    outputs = tuple(tensor.clone() for tensor in flatten_outputs(result))
+    changed = [index for index, copy in enumerate(copies) if not _identical(copy, inputs[index])]
+    if changed:
+        detail = f"the model writes into its input number {changed[0]}; it must clone it first"
+        raise JobError(ErrorCode.MODEL_STATEFUL, detail)
+    leaves, structure = pytree.tree_flatten(result)
+    names = output_names(model.returns or structure, [leaf is not None for leaf in leaves])
+    return outputs, names
+
+
+def _export(model: LoadedModel, export: Callable[[], ExportedProgram], code: ErrorCode) -> ExportedProgram:
+    """Export; ``code`` where torch refuses."""
+    try:
+        with torch.no_grad(), _torchscript_allowed():
+            program = export()
+    except ScriptConversionError as error:
+        places = () if error.step is None else (error.step.place(),)
+        detail = ": ".join((str(error), *map(str, places)))
+        failure = failure_of(ErrorCode.CAPTURE_FAILED, error, detail, places)
+        raise packing_refusal(model.eager) or failure from error
+    except JobError:
+        raise
+    except Exception as error:
+        raise failure_of(code, error) from error
+    for spec in program.graph_signature.output_specs:
+        if spec.kind == OutputKind.USER_INPUT_MUTATION:
+            raise JobError(ErrorCode.MODEL_STATEFUL, f"the model writes into its input '{spec.target}'")
+    return program
+
+
+def _check_repeatable(
+    model: LoadedModel, program: ExportedProgram, inputs: Tensors, outputs: Tensors
+) -> None:
+    again = _run(model, inputs)
+    if len(again) != len(outputs) or not all(map(_close, outputs, again)):
+        raise runs_differ(model.eager, program)
+
+
+def _close(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Equal but for the order in which threads may have summed."""
+    return _match(left, right, relative=1e-5, absolute=1e-6 if left.is_floating_point() else 0.0)
+
+
+def _identical(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return _match(left, right, relative=0.0, absolute=0.0)
+
+
+def _match(left: torch.Tensor, right: torch.Tensor, relative: float, absolute: float) -> bool:
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return False
+    if not left.is_floating_point():
+        return torch.equal(left, right)
+    return torch.allclose(left, right, rtol=relative, atol=absolute, equal_nan=True)
+
+
+def _torchscript_allowed() -> warnings.catch_warnings[None]:
+    return warnings.catch_warnings(action="ignore", category=DeprecationWarning)

@@ -1,0 +1,150 @@
+"""Package: everything that one needs to run the model, and to trust it, in one folder and one archive."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import datetime
+from pathlib import Path
+
+import bessemer.bundle
+from bessemer.bundle.manifest import (
+    ARCHIVE,
+    CHECKSUMS,
+    LIBRARY,
+    LICENSES_FOLDER,
+    MANIFEST,
+    PARAMETERS,
+    README,
+    RECORDS_FOLDER,
+    REFERENCE_INPUTS,
+    REFERENCE_OUTPUTS,
+    REPORT,
+    REPORT_PAGE,
+    RUNNER,
+)
+from bessemer.contract.base import Document, now
+from bessemer.contract.job import REFERENCE
+from bessemer.contract.problem import ErrorCode
+from worker.compiler.kernels.kernel import SharedLibrary
+from worker.compiler.kernels.linking import bundle_paths, kernels_among, libraries_of
+from worker.compiler.pipeline.types import Benchmarked, Built, Packaged, Workshop
+from worker.errors import failure_of
+from worker.measure.machine import remember
+from worker.package.archive import checksums, describe, write_archive
+from worker.package.arrays import write_arrays, write_reference
+from worker.package.document import make_manifest, make_report
+from worker.package.licenses import license_sources
+from worker.package.linkage import check_linkage
+from worker.package.readme import readme
+from worker.package.runtime import runtime_sources
+from worker.report.render import render
+
+ARTIFACTS = (ARCHIVE, LIBRARY, MANIFEST, REPORT, REPORT_PAGE, RUNNER, CHECKSUMS, REFERENCE)
+"""The files to download one by one. The archive adds the runtime and the licenses, and lacks the last."""
+
+_RUNNER_SOURCE = Path(bessemer.bundle.__path__[0]) / RUNNER
+
+# A confined job has no /proc, and what never changes need not be looked up by each.
+remember()
+license_sources()
+
+
+def package(benchmarked: Benchmarked, workshop: Workshop) -> Packaged:
+    """Write the bundle.
+
+    Before: the library is verified and measured. After: ``workshop.output`` holds the files of the bundle and
+    ``bundle.tar.zst`` of exactly these; every file is in ``SHA256SUMS``, and the library needs no other
+    library than those of the bundle and the system's C library.
+
+    Raises:
+        JobError: ``package-failed``: a file cannot be written, or the library needs what a bundle lacks.
+    """
+    try:
+        write_bundle(benchmarked, workshop, now())
+    except (OSError, ValueError) as error:
+        raise failure_of(ErrorCode.PACKAGE_FAILED, error, str(error)) from error
+    return Packaged(benchmarked=benchmarked, files=ARTIFACTS)
+
+
+def write_bundle(benchmarked: Benchmarked, workshop: Workshop, created_at: datetime) -> None:
+    """Write every file of the bundle, and the archive of them. The same arguments give the same bytes."""
+    folder = workshop.output
+    built = benchmarked.verified.built
+    check_linkage(built.library, (library.path.name for library in _kernel_libraries(built)))
+    paths = (
+        *_copy_parts(benchmarked, folder),
+        *_write_references(benchmarked, folder),
+        *_write_report(benchmarked, workshop, created_at),
+    )
+    index = _write_index(benchmarked, folder, paths, created_at)
+    write_archive(folder, (*paths, *index), folder / ARCHIVE)
+
+
+def _copy_parts(benchmarked: Benchmarked, folder: Path) -> tuple[str, ...]:
+    built = benchmarked.verified.built
+    sources = {
+        LIBRARY: built.library,
+        **({} if built.parameters is None else {PARAMETERS: built.parameters.path}),
+        RUNNER: _RUNNER_SOURCE,
+        **runtime_sources(built.imports),
+        **bundle_paths(_kernel_libraries(built)),
+        **license_sources(),
+        **_kernel_licenses(built),
+        **_record_sources(built.tuned.records),
+    }
+    for path, source in sources.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source != target:
+            shutil.copyfile(source, target)
+    return tuple(sources)
+
+
+def _kernel_libraries(built: Built) -> tuple[SharedLibrary, ...]:
+    return libraries_of(kernels_among(built.imports))
+
+
+def _kernel_licenses(built: Built) -> dict[str, Path]:
+    return {
+        f"{LICENSES_FOLDER}/{library.path.stem}/{text.name}": text
+        for library in _kernel_libraries(built)
+        for text in library.licenses
+    }
+
+
+def _record_sources(records: Path | None) -> dict[str, Path]:
+    if records is None:
+        return {}
+    files = sorted((*records.glob("*.json"), *records.glob("*.py"))) if records.is_dir() else [records]
+    return {f"{RECORDS_FOLDER}/{path.name}": path for path in files}
+
+
+def _write_references(benchmarked: Benchmarked, folder: Path) -> tuple[str, ...]:
+    captured = benchmarked.captured
+    write_arrays(folder / REFERENCE_INPUTS, captured.input_specs, captured.inputs)
+    write_arrays(folder / REFERENCE_OUTPUTS, captured.output_specs, captured.references)
+    write_reference(folder / REFERENCE, captured)
+    return REFERENCE_INPUTS, REFERENCE_OUTPUTS
+
+
+def _write_report(benchmarked: Benchmarked, workshop: Workshop, created_at: datetime) -> tuple[str, ...]:
+    report = make_report(benchmarked, workshop, created_at)
+    _write_document(workshop.output / REPORT, report)
+    (workshop.output / REPORT_PAGE).write_text(render(report), encoding="utf-8")
+    return REPORT, REPORT_PAGE
+
+
+def _write_index(
+    benchmarked: Benchmarked, folder: Path, paths: tuple[str, ...], created_at: datetime
+) -> tuple[str, ...]:
+    """Write what names the other files: the README, the manifest, and the checksums of all."""
+    (folder / README).write_text(readme(make_manifest(benchmarked, (), created_at)), encoding="utf-8")
+    files = tuple(describe(folder, path) for path in sorted((*paths, README)))
+    _write_document(folder / MANIFEST, make_manifest(benchmarked, files, created_at))
+    lines = checksums((*files, describe(folder, MANIFEST)))
+    (folder / CHECKSUMS).write_text(lines, encoding="utf-8")
+    return README, MANIFEST, CHECKSUMS
+
+
+def _write_document(path: Path, document: Document) -> None:
+    path.write_text(document.model_dump_json(indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,274 @@
+"""Translate: the exported program in Relax."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache, wraps
+from typing import TYPE_CHECKING, Any
+
+import torch
+import tvm
+from tvm import relax
+
+from bessemer.bundle.manifest import PARAMETERS
+from bessemer.contract.options import TranslationLevel
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.request import Parameters
+from bessemer.contract.tensor import TensorSpec
+from worker.compiler.layout.weights import INPUTS
+from worker.compiler.legalize.registry import legalization_map
+from worker.compiler.pipeline.types import Captured, Translated, Workshop
+from worker.compiler.source_locations import place_of
+from worker.compiler.target import tvm_target
+from worker.compiler.translation.importer import Importer, operator_name, unbound
+from worker.compiler.translation.registry import rule_book
+from worker.compiler.translation.template import rule_template
+from worker.compiler.translation.untranslatable import UntranslatableError, advice_on
+from worker.errors import JobError, OperatorsUnsupportedError, failure_of, short_message
+from worker.package.parameters import ParameterFile, separable, write_parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+    from bessemer.contract.problem import SourcePlace
+    from worker.compiler.translation.expressions import Express
+
+MAX_PLACES = 200
+
+KEPT_WHOLE = (
+    torch.ops.aten.linear.default,
+    torch.ops.aten.matmul.default,
+    torch.ops.aten.scaled_dot_product_attention.default,
+    torch.ops.aten.upsample_bicubic2d.vec,
+)
+"""Decomposed, products hide between reshapes and further steps, which part them from what could be fused, and
+a cubic resize becomes sixteen look-ups of every pixel."""
+
+_BY_OPEN_SIZES = (ErrorCode.TRANSLATE_FAILED, ErrorCode.OPTIMIZE_FAILED)
+
+_RELAX_PREFIX = "relax."
+
+
+def translate(captured: Captured, workshop: Workshop) -> Translated:
+    """Translate the exported program to Relax.
+
+    Before: the program is exported and has run on its inputs. After: the module's ``main`` takes the inputs,
+    under their names and in their order, and returns the outputs as one flat tuple of their shapes and
+    dtypes; parameters, buffers and constants are bound. At the level of tensor expressions it calls TensorIR
+    functions, and only operators that have no expression. Where the request wants parameters separate, those
+    and the persistent buffers are arguments behind the inputs, and ``workshop.output`` has their file.
+
+    Raises:
+        OperatorsUnsupportedError: the importer lacks operators; all of them are listed with their places.
+        JobError: ``translate-failed``: the importer failed, or it made another signature than the model's;
+            ``dynamic-shapes-unsupported`` where that is so with open sizes; ``build-failed`` for a target
+            that LLVM does not know.
+    """
+    upload = captured.upload
+    importer = Importer(_expressions(upload.request.translate.level))
+    try:
+        program = decomposed(captured.program)
+        refuse_unsupported(program, importer)
+        separate = _separate(captured, program)
+        with tvm_target(upload.target):
+            module = _import(importer, unbound(program, frozenset(separate)))
+        main = _named_parameters(module["main"], captured.input_specs, len(separate))
+        _check_outputs(main, captured)
+    except JobError as error:
+        raise blame_open_sizes(error, captured) from error
+    module.update_func(module.get_global_var("main"), main)
+    return Translated(
+        captured=captured,
+        module=module,
+        operators=count_operators(module),
+        places={name: place_of(node) for name, node in importer.nodes.items()},
+        parameters=_write(separate, workshop),
+        nodes=dict(importer.nodes),
+    )
+
+
+def _expressions(level: TranslationLevel) -> Mapping[str, Express] | None:
+    """The tensor expressions to emit: those that legalizing makes of operators at the other level, later."""
+    return legalization_map() if level is TranslationLevel.TENSOR_EXPRESSIONS else None
+
+
+def _separate(captured: Captured, program: ExportedProgram) -> dict[str, torch.Tensor]:
+    wanted = captured.upload.request.parameters is Parameters.SEPARATE
+    return separable(program) if wanted else {}
+
+
+def _write(separate: dict[str, torch.Tensor], workshop: Workshop) -> ParameterFile | None:
+    try:
+        return write_parameters(workshop.output / PARAMETERS, separate) if separate else None
+    except ValueError as error:
+        raise failure_of(ErrorCode.TRANSLATE_FAILED, error, f"its parameters: {error}") from error
+
+
+def decomposed(program: ExportedProgram) -> ExportedProgram:
+    """The program in core operators; torch cannot decompose some whose sizes are open and related."""
+    try:
+        return program.run_decompositions(decomposition_table())
+    except UntranslatableError as error:
+        place = _first_place(program, error.operator)
+        raise _untranslatable(error, place) from error
+    except Exception as error:
+        raise failure_of(
+            ErrorCode.TRANSLATE_FAILED, error, f"torch cannot decompose it: {short_message(error)}"
+        ) from error
+
+
+def _first_place(program: ExportedProgram, operator: str | None) -> SourcePlace | None:
+    """Where a program first calls an operator; None where it is a part of others."""
+    calls = (node for node in calls_of(program) if operator_name(node) == operator)
+    return next(map(place_of, calls), None)
+
+
+def _untranslatable(error: UntranslatableError, place: SourcePlace | None) -> JobError:
+    where = error.operator if place is None else str(place)
+    detail = f"{where} cannot be translated: {error.reason}"
+    return JobError(ErrorCode.TRANSLATE_FAILED, detail, () if place is None else (place,))
+
+
+@lru_cache(maxsize=1)
+def decomposition_table() -> dict[Any, Any]:
+    """torch's default decompositions to its core operators, without those of ``KEPT_WHOLE``, and the rules'.
+
+    torch materializes them anew for every program, which takes longer than to decompose a small model.
+    """
+    table = dict(torch.export.default_decompositions())
+    for operator in KEPT_WHOLE:
+        table.pop(operator, None)
+    for name, rule in rule_book().decompositions.items():
+        table[_overload(name)] = _named(name, rule.compute)
+    return table
+
+
+def _named(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition that says whose it is where it raises."""
+
+    @wraps(compute)
+    def decompose(*arguments: Any, **named: Any) -> Any:
+        try:
+            return compute(*arguments, **named)
+        except UntranslatableError as error:
+            error.operator = error.operator or name
+            raise
+
+    return decompose
+
+
+def _overload(name: str) -> torch._ops.OpOverload:
+    operator: Any = torch.ops
+    for part in name.split("."):
+        operator = getattr(operator, part)
+    return operator
+
+
+def refuse_unsupported(program: ExportedProgram, importer: Importer) -> None:
+    """Refuse a program that calls operators which have neither a rule nor a converter.
+
+    Raises:
+        OperatorsUnsupportedError: with the distinct places of all of them, in the order of the program, and a
+            rule to fill in, or what to do where no rule can help.
+    """
+    missing = [node for node in calls_of(program) if not importer.can_translate(node)]
+    if missing:
+        places = tuple(dict.fromkeys(map(place_of, missing)))
+        open_to_rules = [node for node in missing if advice_on(node) is None]
+        template = rule_template(open_to_rules) if open_to_rules else ""
+        raise OperatorsUnsupportedError(places[:MAX_PLACES], template, _advice(missing))
+
+
+def _advice(missing: list[Node]) -> tuple[str, ...]:
+    found = {operator_name(node): advice_on(node) for node in missing}
+    return tuple(f"{name} {advice}" for name, advice in sorted(found.items()) if advice)
+
+
+def count_operators(module: tvm.IRModule) -> dict[str, int]:
+    """How often the module's Relax functions call each operator, by name, most frequent first."""
+    counts: Counter[str] = Counter()
+
+    def visit(expression: relax.Expr) -> None:
+        if isinstance(expression, relax.Call) and isinstance(expression.op, tvm.ir.Op):
+            counts[expression.op.name.removeprefix(_RELAX_PREFIX)] += 1
+
+    for function in module.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return dict(counts.most_common())
+
+
+def calls_of(program: ExportedProgram) -> Iterator[Node]:
+    """The calls of a program, those of its branches and loops included."""
+    for graph_module in program.graph_module.modules():
+        if isinstance(graph_module, torch.fx.GraphModule):
+            yield from (node for node in graph_module.graph.nodes if node.op == "call_function")
+
+
+def _import(importer: Importer, program: ExportedProgram) -> tvm.IRModule:
+    try:
+        return importer.from_exported_program(
+            program,
+            keep_params_as_input=False,
+            unwrap_unit_return_tuple=False,
+            no_bind_return_tuple=False,
+            custom_convert_map=None,
+        )
+    except Exception as error:
+        raise _import_failure(importer, error) from error
+
+
+def _import_failure(importer: Importer, error: Exception) -> JobError:
+    reason = short_message(error)
+    if importer.reached is None:
+        return failure_of(ErrorCode.TRANSLATE_FAILED, error, reason)
+    place = place_of(importer.reached)
+    if isinstance(error, UntranslatableError):
+        return _untranslatable(error, place)
+    return failure_of(ErrorCode.TRANSLATE_FAILED, error, f"{place}: {reason}", (place,))
+
+
+def _named_parameters(main: relax.Function, specs: tuple[TensorSpec, ...], separate: int) -> relax.Function:
+    """Inputs under their own names; what follows them is said to be parameters."""
+    count = len(main.params) - separate
+    if count != len(specs):
+        raise JobError(ErrorCode.TRANSLATE_FAILED, f"main takes {count} inputs, the model {len(specs)}")
+    inputs = [relax.Var(spec.name, old.ty) for spec, old in zip(specs, main.params[:count], strict=True)]
+    parameters = [*inputs, *main.params[count:]]
+    body = main.bind_params(dict(zip(main.params, parameters, strict=True))).body
+    named = relax.Function(parameters, body, main.ret_ty, main.is_pure, main.attrs)
+    return named.with_attr(INPUTS, count) if separate else named
+
+
+def blame_open_sizes(error: JobError, captured: Captured) -> JobError:
+    """The error as one of open sizes, where there are any: with fixed ones the compiler may be able."""
+    if not captured.dynamic.dimensions or error.code not in _BY_OPEN_SIZES:
+        return error
+    open_sizes = ", ".join(map(str, captured.dynamic.dimensions))
+    detail = f"with open sizes ({open_sizes}): {error.detail}"
+    return JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, detail, error.places)
+
+
+def _check_outputs(main: relax.Function, captured: Captured) -> None:
+    """Compare rank, dtype and fixed sizes with the model's; a size that is open must still be."""
+    returned, specs = main.ret_ty, captured.output_specs
+    opened = {(axis.tensor, axis.axis) for axis in captured.dynamic.outputs}
+    if not isinstance(returned, relax.TupleType) or len(returned.fields) != len(specs):
+        raise JobError(ErrorCode.TRANSLATE_FAILED, f"main returns {returned}, the model {len(specs)} tensors")
+    for spec, field in zip(specs, returned.fields, strict=True):
+        found = _described(field)
+        sizes = ("?" if (spec.name, axis) in opened else str(size) for axis, size in enumerate(spec.shape))
+        wanted = f"{spec.dtype.value}[{','.join(sizes)}]"
+        if found != wanted:
+            raise JobError(
+                ErrorCode.TRANSLATE_FAILED, f"output '{spec.name}' became {found}, the model's is {wanted}"
+            )
+
+
+def _described(field: relax.Type) -> str:
+    if not isinstance(field, relax.TensorType) or field.shape is None:
+        return str(field)
+    return f"{field.dtype}[{','.join(str(getattr(size, 'value', '?')) for size in field.shape)}]"

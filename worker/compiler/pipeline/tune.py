@@ -1,0 +1,263 @@
+"""The tune stage: spends the trials where the model spends its time, and schedules every function."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import tvm
+from tvm import relax, tirx
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.database import TuningRecord
+from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
+
+from bessemer.contract.options import SearchEnd, TuneOptions
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import Schedules, TuneResult, TuneTask
+from worker.candidates.builder import BuilderSettings, CandidateBuilder
+from worker.candidates.runner import CandidateRunner, RunnerSettings
+from worker.compiler.layout.weights import without_preparation
+from worker.compiler.pipeline.types import Optimized, Tuned, Workshop
+from worker.compiler.schedules.attempt import REFUSALS
+from worker.compiler.schedules.blocks import has_open_sizes
+from worker.compiler.schedules.default import plans_of, schedule_rest, unclaimed_functions
+from worker.compiler.target import tvm_target
+from worker.compiler.tuning.assignment import assign_spaces
+from worker.compiler.tuning.final_comparison import measure_defaults, winners
+from worker.compiler.tuning.log import logging_to
+from worker.compiler.tuning.naming import names_of
+from worker.compiler.tuning.plan_selection import forced_records
+from worker.compiler.tuning.policy import (
+    best_so_far,
+    next_task,
+    round_size,
+    search_end,
+    share_seconds,
+    shown_scope,
+    shown_search,
+)
+from worker.compiler.tuning.scripts import write_scripts
+from worker.compiler.tuning.search import TaskSearch
+from worker.compiler.tuning.session import EVALUATION, Laboratory, make_cost_model, open_database
+from worker.compiler.tuning.whole_model import Entrants, Verdict, hold_contest
+from worker.errors import failure_of
+
+
+def tune(optimized: Optimized, workshop: Workshop) -> Tuned:
+    """Schedule every function of the module.
+
+    Before: the module is legalized and fused; its functions have no schedule; this machine runs the target's
+    code. After: every TensorIR function
+    is marked as scheduled, by the search's best record where that beats the default schedule; a model that
+    the records would make slower keeps the default schedules.
+
+    Args:
+        optimized: the module.
+        workshop: folders, the candidate server, and a way to report progress.
+
+    Returns:
+        The scheduled module, and what the search did.
+
+    Raises:
+        JobError: ``build-failed`` where LLVM does not know the target, ``tune-failed`` where the search
+            itself breaks.
+    """
+    upload = optimized.captured.upload
+    target = tvm_target(upload.target)
+    options = upload.request.tune
+    if options.trials == 0:
+        module = schedule_rest(optimized.module, target)
+        return Tuned(optimized=optimized, module=module, result=_no_search(module), records=None)
+    try:
+        return _search_and_apply(optimized, workshop, target, options)
+    except REFUSALS as error:
+        raise failure_of(ErrorCode.TUNE_FAILED, error) from error
+
+
+def _search_and_apply(
+    optimized: Optimized, workshop: Workshop, target: tvm.target.Target, options: TuneOptions
+) -> Tuned:
+    started, budget = time.monotonic(), share_seconds(options.seconds)
+    records = workshop.scratch / "records"
+    with logging_to(workshop.scratch / "tune.log"):
+        laboratory = _open_laboratory(optimized, workshop, target)
+        tasks = _named(_tasks_of(optimized.module, laboratory), optimized.module, options)
+        measure_defaults(tasks, laboratory)
+        unsearched = count_open(optimized.module)
+        scope = shown_scope(len(tasks), unsearched)
+        ended_by = _search(tasks, options, started, workshop, scope)
+        write_scripts(tasks, records)
+        outcome = _settle(tasks, laboratory, optimized, workshop, budget.contest_seconds)
+    result = _with_unclaimed(_result(tasks, _seconds_since(started), outcome), outcome.module)
+    found = {"unsearched": unsearched, "ended_by": ended_by}
+    return Tuned(
+        optimized=optimized,
+        module=outcome.module,
+        result=result.model_copy(update=found),
+        records=records,
+    )
+
+
+class _Outcome(NamedTuple):
+    """The scheduled module, how it was decided, the records that are in it, and those that won alone."""
+
+    module: tvm.IRModule
+    verdict: Verdict
+    kept: Sequence[TuningRecord] = ()
+    won: Sequence[TuningRecord] = ()
+
+
+def _settle(
+    tasks: Sequence[TaskSearch],
+    laboratory: Laboratory,
+    optimized: Optimized,
+    workshop: Workshop,
+    contest_seconds: float,
+) -> _Outcome:
+    """Keep what the request forces, or what wins, alone and in the whole model."""
+    is_forced, target = optimized.captured.upload.request.tune.force, laboratory.target
+    records = forced_records(tasks) if is_forced else winners(tasks, laboratory)
+    default = schedule_rest(optimized.module, target)
+    if not records:
+        return _Outcome(default, Verdict(kept=Schedules.SEARCH if is_forced else Schedules.DEFAULT))
+    searched = apply_records(optimized.module, records, target)
+    if is_forced:
+        return _Outcome(searched, Verdict(kept=Schedules.SEARCH), kept=records)
+    entrants = Entrants(searched, default, optimized.module, target, optimized.captured, optimized.parameters)
+    verdict = hold_contest(entrants, workshop, contest_seconds)
+    if verdict.kept is Schedules.SEARCH:
+        return _Outcome(searched, verdict, kept=records, won=records)
+    return _Outcome(default, verdict, won=records)
+
+
+def count_open(module: tvm.IRModule) -> int:
+    """How many functions have open sizes."""
+    functions = (function for function in module.functions.values() if isinstance(function, tirx.PrimFunc))
+    return sum(map(has_open_sizes, functions))
+
+
+def _no_search(module: tvm.IRModule) -> TuneResult:
+    return _with_unclaimed(TuneResult(trials=0, seconds=0.0, tasks=()), module)
+
+
+def _with_unclaimed(result: TuneResult, module: tvm.IRModule) -> TuneResult:
+    names = unclaimed_functions(module)
+    return result.model_copy(update={"unclaimed": len(names), "unclaimed_functions": names})
+
+
+def _open_laboratory(optimized: Optimized, workshop: Workshop, target: tvm.target.Target) -> Laboratory:
+    upload = optimized.captured.upload
+    threads, options = upload.threads, upload.request.tune
+    folder = workshop.scratch / "candidates"
+    folder.mkdir(exist_ok=True)
+    return Laboratory(
+        target=target,
+        builder=CandidateBuilder(workshop.candidates, BuilderSettings(folder=folder, workers=threads)),
+        runner=CandidateRunner(workshop.candidates, RunnerSettings(threads, EVALUATION)),
+        database=open_database(workshop.scratch / "records"),
+        cost_model=make_cost_model(options.seed, threads),
+        threads=threads,
+        seed=options.seed,
+        max_trials=options.trials,
+    )
+
+
+def _tasks_of(module: tvm.IRModule, laboratory: Laboratory) -> list[TaskSearch]:
+    """What each run computes and can be searched; a function whose sizes are open cannot be measured."""
+    found = extract_tasks(without_preparation(module), laboratory.target)
+    known = [task for task in found if not count_open(task.dispatched[0])]
+    return [
+        TaskSearch(
+            name=str(task.task_name),
+            weight=int(task.weight),
+            module=task.dispatched[0],
+            plans=plans_of(task.dispatched[0]["main"], laboratory.target),
+            wanted=None,
+            laboratory=laboratory,
+            index=index,
+        )
+        for index, task in enumerate(known)
+    ]
+
+
+def _named(tasks: list[TaskSearch], module: tvm.IRModule, options: TuneOptions) -> list[TaskSearch]:
+    """The tasks that the request names, with their spaces; all where it names none."""
+    if not options.spaces:
+        return tasks
+    names = [names_of(task.module["main"], module) for task in tasks]
+    spaces = assign_spaces(names, options.spaces)
+    return [
+        replace(task, wanted=space) for task, space in zip(tasks, spaces, strict=True) if space is not None
+    ]
+
+
+def _search(
+    tasks: Sequence[TaskSearch], options: TuneOptions, started: float, workshop: Workshop, scope: str
+) -> SearchEnd:
+    """Run rounds until the trials, the time or the candidates are used up."""
+    total = 0 if options.is_limited_by_time_alone else options.trials
+    done, note = 0, scope
+    standings = [task.standing for task in tasks]
+    while (end := search_end(options, done, _seconds_since(started), standings)) is None:
+        workshop.advance(done, total, shown_search(options, _seconds_since(started), standings, note))
+        index = next_task(standings)
+        assert index is not None
+        done += tasks[index].advance(round_size(options.trials - done, standings))
+        note = tasks[index].name
+        standings = [task.standing for task in tasks]
+    note = options.limit_reached(end) if tasks else scope
+    last = done if end is SearchEnd.TRIALS else 0
+    workshop.advance(done, last, shown_search(options, _seconds_since(started), standings, note))
+    return end
+
+
+def _seconds_since(started: float) -> float:
+    return time.monotonic() - started
+
+
+def apply_records(
+    module: tvm.IRModule, records: Sequence[TuningRecord], target: tvm.target.Target
+) -> tvm.IRModule:
+    """Schedule the functions that records are of as these say, and the others by default."""
+    database = ms.database.MemoryDatabase()
+    for record in records:
+        database.commit_workload(record.workload.mod)
+        database.commit_tuning_record(record)
+    with target, database, tvm.transform.PassContext(opt_level=3):
+        module = relax.transform.MetaScheduleApplyDatabase()(module)
+    return schedule_rest(module, target)
+
+
+def _result(tasks: Sequence[TaskSearch], seconds: float, outcome: _Outcome) -> TuneResult:
+    return TuneResult(
+        trials=sum(len(task.trial_seconds) for task in tasks),
+        seconds=seconds,
+        tasks=tuple(_describe(task, outcome) for task in tasks),
+        kept=outcome.verdict.kept,
+        search_ms=outcome.verdict.search_ms,
+        default_ms=outcome.verdict.default_ms,
+        crashed=outcome.verdict.crashed,
+    )
+
+
+def _describe(task: TaskSearch, outcome: _Outcome) -> TuneTask:
+    best, found, default = task.standing.best_seconds, task.best_seconds, task.default_seconds
+    return TuneTask(
+        name=task.name,
+        weight=task.weight,
+        trials=len(task.trial_seconds),
+        failed=sum(seconds is None for seconds in task.trial_seconds),
+        best_ms=None if best is None else best * 1e3,
+        history_ms=best_so_far(task.trial_seconds, default),
+        space=task.space,
+        kept=task.best_record in outcome.kept,
+        won=task.best_record in outcome.won,
+        found_ms=None if found is None else found * 1e3,
+        default_ms=None if default is None else default * 1e3,
+        failure=task.failure,
+        exhausted=task.exhausted,
+        refused=task.refusals.draws,
+        refusal=task.refusals.last,
+    )

@@ -1,0 +1,132 @@
+"""Verify: the library computes what the model computes, on the reference inputs."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import OutputComparison
+from worker.candidates.client import LibraryCrashedError
+from worker.compiler.checking.compare import Array, compare
+from worker.compiler.checking.exact import exact_outputs
+from worker.compiler.checking.rounding import own_rounding, scale_of, widen
+from worker.compiler.pipeline.types import Built, Captured, Sample, Verified, Workshop
+from worker.compiler.target import refuse_unrunnable
+from worker.errors import JobError, failure_of
+
+if TYPE_CHECKING:
+    from worker.compiler.pipeline.types import Arrays
+
+
+def verify(built: Built, workshop: Workshop) -> Verified:
+    """Run the library on the reference inputs and compare every output with its reference.
+
+    Before: the library is linked. After: every element of every output lies within its tolerance; where sizes
+    are open, with inputs of other sizes too.
+
+    Raises:
+        JobError: ``target-not-runnable``: this processor lacks what the target needs; ``verify-crashed``: the
+            library died or raised; ``verify-mismatch``: an output differs, with its worst element.
+    """
+    captured = built.captured
+    refuse_unrunnable(captured.upload.target)
+    samples = (captured.example, *captured.samples)
+    comparisons: list[OutputComparison] = []
+    for outputs, sample in zip(_run(built, workshop, captured.upload.threads, samples), samples, strict=True):
+        comparisons += compare_outputs(outputs, captured, sample)
+    return Verified(built=built, comparisons=tuple(comparisons))
+
+
+def compare_outputs(outputs: Arrays, captured: Captured, sample: Sample) -> tuple[OutputComparison, ...]:
+    """Compare every output with its reference, under the request's tolerances.
+
+    Where an output differs and the request names no absolute tolerance, the model is computed in float64 too,
+    and the tolerance widened by how the reference itself is rounded; see ``rounding.widen``.
+
+    Args:
+        outputs: what the library returned for the sample's inputs.
+        captured: the model.
+        sample: its inputs, and what the model returned for them.
+
+    Raises:
+        JobError: ``verify-mismatch`` naming the first output that differs.
+    """
+    if len(outputs) != len(captured.output_specs):
+        detail = f"the library returns {len(outputs)} outputs, the model {len(captured.output_specs)}"
+        raise JobError(ErrorCode.VERIFY_MISMATCH, detail)
+    try:
+        comparisons = _compare(outputs, captured, sample)
+    except ValueError as error:
+        raise JobError(ErrorCode.VERIFY_MISMATCH, str(error)) from error
+    for comparison in comparisons:
+        if comparison.mismatches:
+            raise JobError(ErrorCode.VERIFY_MISMATCH, describe_mismatch(comparison))
+    return comparisons
+
+
+def _compare(outputs: Arrays, captured: Captured, sample: Sample) -> tuple[OutputComparison, ...]:
+    options = captured.upload.request.verify
+    comparisons = tuple(
+        compare(spec.name, output, reference, options.tolerance(spec.dtype))
+        for spec, output, reference in zip(captured.output_specs, outputs, sample.references, strict=True)
+    )
+    if options.absolute is not None or not any(one.mismatches for one in comparisons):
+        return comparisons
+    exact = exact_outputs(captured.program, sample)
+    if exact is None:
+        return comparisons
+    return tuple(
+        _compare_rounded(one, output, reference, precise) if one.mismatches else one
+        for one, output, reference, precise in zip(
+            comparisons, outputs, sample.references, exact, strict=True
+        )
+    )
+
+
+def _compare_rounded(
+    found: OutputComparison, output: Array, reference: Array, exact: Array
+) -> OutputComparison:
+    """An output that differs, compared again under a tolerance that knows how its reference is rounded."""
+    if exact.dtype != np.float64:
+        return found
+    rounding = own_rounding(reference, exact, found.tolerance)
+    tolerance = widen(found.tolerance, rounding, scale_of(exact))
+    return compare(found.name, output, reference, tolerance).model_copy(update={"rounding": rounding})
+
+
+def describe_mismatch(comparison: OutputComparison) -> str:
+    """A mismatch in one sentence: the output, its worst element, both values, and how many differ."""
+    index = ", ".join(map(str, comparison.worst_index))
+    allowed = f"{comparison.tolerance.absolute:g} + {comparison.tolerance.relative:g} of the reference"
+    rounding = comparison.rounding
+    own = "" if rounding is None else f"; the model's own result is {rounding:.1e} away from float64's"
+    return (
+        f"output '{comparison.name}': {comparison.mismatches} of {comparison.elements} elements differ; the "
+        f"worst, at [{index}], is {comparison.worst_value:.9g} where the model gives "
+        f"{comparison.worst_reference:.9g} (allowed: {allowed}){own}"
+    )
+
+
+def _run(built: Built, workshop: Workshop, threads: int, samples: tuple[Sample, ...]) -> list[Arrays]:
+    """The outputs for every sample."""
+    done: list[Arrays] = []
+    try:
+        with workshop.candidates.open_library(built.library, threads, built.parameters) as library:
+            done.extend(library.run(sample.inputs) for sample in samples)
+    except LibraryCrashedError as error:
+        sizes = _shown_sizes(samples[len(done)])
+        raise failure_of(ErrorCode.VERIFY_CRASHED, error, f"{_describe_crash(error)}{sizes}") from error
+    return done
+
+
+def _shown_sizes(sample: Sample) -> str:
+    sizes = ", ".join(f"{name} = {size}" for name, size in sample.sizes.items())
+    return f" (with {sizes})" if sizes else ""
+
+
+def _describe_crash(error: LibraryCrashedError) -> str:
+    name = signal.strsignal(error.signal) if error.signal else None
+    return f"{name}: {error}" if name else str(error)

@@ -1,0 +1,97 @@
+"""Applies a rewrite to a module, and remembers where it fired."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from worker.compiler.layout.views import static_shape
+from worker.compiler.rewrites.grouping import is_primitive, primitive_of
+from worker.compiler.rewrites.matching import Finder, Occurrence
+from worker.compiler.rewrites.rewrite import AnyRewrite, GraphRewrite, Match, Rewrite
+
+
+class Application:
+    """One rewrite on its way through one module: a pass, and afterwards where it fired.
+
+    Args:
+        rewrite: what to apply.
+        may_group: whether it may make primitive functions.
+    """
+
+    def __init__(self, rewrite: AnyRewrite, may_group: bool = True) -> None:
+        self.rewrite = rewrite
+        self.fired: tuple[relax.Var, ...] = ()
+        self._may_group = may_group
+
+    def as_pass(self) -> tvm.transform.Pass:
+        """The rewrite under its own name, for the list of passes."""
+
+        def apply(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+            module, self.fired = self.apply(module)
+            return module
+
+        return tvm.transform.module_pass(apply, opt_level=0, name=self.rewrite.name)
+
+    def apply(self, module: tvm.IRModule) -> tuple[tvm.IRModule, tuple[relax.Var, ...]]:
+        """The module rewritten, and the variables that were bound to something else, in their order."""
+        if isinstance(self.rewrite, GraphRewrite):
+            return self.rewrite.apply(module)
+        fired: list[relax.Var] = []
+        for variable, function in module.functions_items():
+            if isinstance(function, relax.Function) and not is_primitive(function):
+                replacer = _Replacer(module, self._may_group)
+                replacer.plan(self.rewrite, Finder(function))
+                if replacer.replacements:
+                    module = replacer.replaced(variable, function)
+                    fired += reversed(replacer.replacements)
+        return module, tuple(fired)
+
+
+@mutator
+class _Replacer(PyExprMutator):
+    """Binds the roots of matches to what replaces them."""
+
+    def __init__(self, module: tvm.IRModule, may_group: bool) -> None:
+        super().__init__(module)
+        self._may_group = may_group
+        self.replacements: dict[relax.Var, relax.Expr] = {}
+
+    def plan(self, rewrite: Rewrite, finder: Finder) -> None:
+        """Choose what is replaced: where matches overlap, the one that ends last."""
+        taken: set[relax.Var] = set()
+        for found in finder.find(rewrite.pattern):
+            if found.root not in taken:
+                match = Match(found.root, found.inside, finder.graph.values, found.captured, self._group)
+                replacement = rewrite.rewriter(match)
+                if replacement is not None:
+                    self.replacements[found.root] = replacement
+                    taken |= _needless(found, finder)
+
+    def replaced(self, variable: Any, function: relax.Function) -> tvm.IRModule:
+        """The module with the function rewritten; what nothing reads any more is gone."""
+        rewritten = relax.analysis.remove_all_unused(self.visit_expr(function))
+        self.builder_.update_func(variable, rewritten)
+        return self.builder_.get()
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        replacement = self.replacements.get(binding.var)
+        super().visit_var_binding_(
+            binding if replacement is None else relax.VarBinding(binding.var, replacement)
+        )
+
+    def _group(self, match: Match, name: str) -> relax.Expr | None:
+        sizes = map(static_shape, (match.root, *match.inside))
+        if not self._may_group or None in sizes:
+            return None
+        function, arguments = primitive_of(match)
+        return relax.Call(self.builder_.add_func(function, name), list(arguments))
+
+
+def _needless(found: Occurrence, finder: Finder) -> set[relax.Var]:
+    """What is inside and disappears."""
+    own = {found.root, *found.inside}
+    return {one for one in found.inside if own.issuperset(finder.graph.readers.get(one, []))}

@@ -1,0 +1,185 @@
+"""Rewrites of what is constant, computed with numpy: TVM compiles a function for each constant that it folds.
+
+Batch norms are affine once their statistics are constants; their arithmetic goes into the weights before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax
+from tvm.ir import GenericConst
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from worker.compiler.layout.graph import count_reads, resolve
+from worker.compiler.layout.views import operator_of
+
+Array = NDArray[Any]
+
+EVALUATORS: dict[str, Callable[..., Array]] = {
+    "permute_dims": lambda attrs, x: np.transpose(x, _integers(attrs.axes)),
+    "reshape": lambda _attrs, x, shape: np.reshape(x, shape),
+    "broadcast_to": lambda _attrs, x, shape: np.broadcast_to(x, shape),
+    "expand_dims": lambda attrs, x: np.expand_dims(x, _integers(attrs.axis) or ()),
+    "add": lambda _attrs, x, y: x + y,
+    "subtract": lambda _attrs, x, y: x - y,
+    "multiply": lambda _attrs, x, y: x * y,
+}
+"""Operators that parameters commonly pass through; numpy computes them as TVM does, bit by bit."""
+
+WEIGHT_CHANNEL_AXIS = {
+    "nn.conv1d": 0,
+    "nn.conv2d": 0,
+    "nn.conv3d": 0,
+    "matmul": 1,
+}
+"""Which axis of the weights runs over the output's channels (the importer's layouts: OI…, and (K, N))."""
+
+CHANNEL_AXIS = 1
+
+
+class Affine(NamedTuple):
+    """``x * scale + shift``, one number per channel."""
+
+    scale: Array
+    shift: Array
+
+
+@relax.transform.function_pass(opt_level=0, name="EvaluateConstants")
+def evaluate_constants(
+    function: relax.Function, module: tvm.IRModule, _context: tvm.transform.PassContext
+) -> relax.Function:
+    """Replace calls of ``EVALUATORS`` on constants by their results."""
+    return _ConstantEvaluator(module).visit_expr(function)
+
+
+@relax.transform.function_pass(opt_level=0, name="FoldBatchNorm")
+def fold_batch_norm(
+    function: relax.Function, module: tvm.IRModule, _context: tvm.transform.PassContext
+) -> relax.Function:
+    """Remove inference batch norms whose parameters and statistics are constants.
+
+    After a convolution or a matmul that has constant weights, with or without a bias, and that nothing else
+    reads, the scale goes into the weights and the shift into the bias. Elsewhere one multiplication and one
+    addition stay.
+    """
+    folded = _BatchNormFolder(module, reads_by_name(function)).visit_expr(function)
+    return relax.analysis.remove_all_unused(folded)
+
+
+class _Mutator(PyExprMutator):
+    """A rewriter that sees through variables to what they are bound to."""
+
+    def binding(self, expression: relax.Expr) -> relax.Expr:
+        return resolve(expression, self.lookup_binding)
+
+    def constant(self, expression: relax.Expr) -> Array | tuple[int, ...] | None:
+        """The value of a tensor or a shape, where it is known and numpy has its type."""
+        bound = self.binding(expression)
+        if isinstance(bound, GenericConst) and "bfloat" not in str(bound.value.dtype):
+            return bound.value.numpy()
+        if isinstance(bound, relax.ShapeExpr):
+            known = [size for size in bound.values if isinstance(size, tvm.tirx.IntImm)]
+            return tuple(int(size) for size in known) if len(known) == len(bound.values) else None
+        return None
+
+
+@mutator
+class _ConstantEvaluator(_Mutator):
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        evaluate = EVALUATORS.get(operator_of(call))
+        values = [self.constant(argument) for argument in call.args]
+        if evaluate is None or any(value is None for value in values):
+            return call
+        return _constant(evaluate(call.attrs, *values))
+
+
+@mutator
+class _BatchNormFolder(_Mutator):
+    def __init__(self, module: tvm.IRModule, reads: Counter[str]) -> None:
+        super().__init__(module)
+        self._reads_of = reads
+
+    def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
+        item = super().visit_tuple_getitem_(item)
+        norm = self.binding(item.tuple_value)
+        affine = self._affine(norm) if item.index == 0 else None
+        return item if affine is None else self._applied(norm.args[0], affine)
+
+    def _affine(self, norm: relax.Expr) -> Affine | None:
+        if operator_of(norm) != "nn.batch_norm" or norm.attrs.training or norm.attrs.axis != CHANNEL_AXIS:
+            return None
+        values = [self.constant(argument) for argument in norm.args[1:]]
+        if any(value is None for value in values):
+            return None
+        gamma, beta, mean, variance = (np.asarray(value, np.float64) for value in values)
+        scale = gamma / np.sqrt(variance + norm.attrs.epsilon)
+        return Affine(scale, beta - mean * scale)
+
+    def _applied(self, data: relax.Expr, affine: Affine) -> relax.Expr:
+        producer, bias = self._without_bias(data)
+        weighted = self._scaled_weights(producer, affine.scale)
+        if weighted is None:
+            weighted = relax.op.multiply(data, _per_channel(affine.scale, data))
+            return relax.op.add(self.builder_.emit(weighted), _per_channel(affine.shift, data))
+        shift = affine.shift if bias is None else affine.shift + bias * affine.scale
+        return relax.op.add(self.builder_.emit(weighted), _per_channel(shift, data))
+
+    def _without_bias(self, data: relax.Expr) -> tuple[relax.Expr, Array | None]:
+        """What computes ``data``, and the bias per channel that is added to it, where there is one."""
+        call = self.binding(data)
+        if operator_of(call) != "add":
+            return data, None
+        for term, other in (call.args, reversed(call.args)):
+            value = self.constant(other)
+            if isinstance(value, np.ndarray) and _is_per_channel(value.shape, data.ty.ndim):
+                return (term, value.reshape(-1).astype(np.float64)) if self._alone(data) else (data, None)
+        return data, None
+
+    def _scaled_weights(self, producer: relax.Expr, scale: Array) -> relax.Call | None:
+        call = self.binding(producer)
+        axis = WEIGHT_CHANNEL_AXIS.get(operator_of(call))
+        weights = None if axis is None else self.constant(call.args[1])
+        if not isinstance(weights, np.ndarray) or axis is None or not self._alone(producer):
+            return None
+        if weights.shape[axis] != scale.size or (axis == 1 and producer.ty.ndim != weights.ndim):
+            return None
+        shape = [-1 if dimension == axis else 1 for dimension in range(weights.ndim)]
+        scaled = (weights * scale.reshape(shape)).astype(weights.dtype)
+        return relax.Call(call.op, [call.args[0], _constant(scaled)], call.attrs)
+
+    def _alone(self, variable: relax.Expr) -> bool:
+        return isinstance(variable, relax.Var) and self._reads_of[variable.name] == 1
+
+
+def reads_by_name(function: relax.Function) -> Counter[str]:
+    """How often each variable is read; a rewriter makes others, of the same names."""
+    counts: Counter[str] = Counter()
+    for variable, count in count_reads(function).items():
+        counts[variable.name] += count
+    return counts
+
+
+def _integers(values: Any) -> tuple[int, ...] | None:
+    return None if values is None else tuple(int(value) for value in values)
+
+
+def _is_per_channel(shape: tuple[int, ...], rank: int) -> bool:
+    padded = (1,) * (rank - len(shape)) + shape
+    return all(size == 1 for axis, size in enumerate(padded) if axis != CHANNEL_AXIS)
+
+
+def _per_channel(values: Array, data: relax.Expr) -> relax.Expr:
+    shape = (-1, *(1 for _ in range(data.ty.ndim - CHANNEL_AXIS - 1)))
+    return _constant(values.reshape(shape).astype(str(data.ty.dtype)))
+
+
+def _constant(values: Array) -> relax.Expr:
+    """A constant of the array's own dtype, which ``relax.const`` would narrow."""
+    return relax.const(np.array(values, order="C"), str(values.dtype))

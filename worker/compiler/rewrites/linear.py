@@ -1,0 +1,41 @@
+"""A linear layer with its bias and its activation as one primitive function."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+
+from tvm import relax
+from tvm.relax.dpl import is_const, is_op, wildcard
+
+from worker.compiler.rewrites.rewrite import Match, Rewrite, commuted
+
+_ACTIVATIONS = {
+    "relax.nn.relu": "relu",
+    "relax.nn.gelu": "gelu",
+    "relax.nn.gelu_tanh": "gelu_tanh",
+    "relax.nn.silu": "silu",
+    "relax.sigmoid": "sigmoid",
+    "relax.tanh": "tanh",
+}
+
+_WEIGHTS, _BIAS = is_const(), is_const()
+_BIASED = commuted("relax.add", is_op("relax.matmul")(wildcard(), _WEIGHTS), _BIAS)
+_ACTIVATED = reduce(or_, (is_op(name)(_BIASED) for name in _ACTIVATIONS))
+
+
+def _fuse(match: Match) -> relax.Expr | None:
+    if len(match[_WEIGHTS].ty.shape) != 2:
+        return None
+    activation = _ACTIVATIONS.get(match.bound[match.root].op.name)
+    return match.group("fused_linear_add" + (f"_{activation}" if activation else ""))
+
+
+REWRITES = (
+    Rewrite(
+        name="linear",
+        summary="a product with constant weights, its bias and its activation become one primitive function",
+        pattern=_ACTIVATED | _BIASED,
+        rewriter=_fuse,
+    ),
+)

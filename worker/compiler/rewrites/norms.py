@@ -1,0 +1,130 @@
+"""Layer norm (Ba et al., 2016) and RMS norm (Zhang and Sennrich, 2019), written out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import relax
+from tvm.relax.dpl import DFPattern, is_const, is_op, wildcard
+
+from worker.compiler.layout.views import static_shape
+from worker.compiler.rewrites.rewrite import Match, Rewrite, commuted
+
+_X = wildcard()
+_GAMMA, _BETA, _EPSILON = is_const(), is_const(), is_const()
+_TWO, _EXPONENT = is_const(), is_const()
+_MULTIPLY = "relax.multiply"
+_DTYPES = ("float32", "float16")
+"""Those that TVM's norms know; written out, they know all."""
+
+
+def _squared(value: DFPattern) -> DFPattern:
+    return is_op(_MULTIPLY)(value, value) | is_op("relax.power")(value, _TWO)
+
+
+class _Normal(NamedTuple):
+    """A value divided by the root of its variance and epsilon, and that times a factor per column."""
+
+    plain: DFPattern
+    scaled: DFPattern
+
+
+def _normalized(value: DFPattern, variance: DFPattern) -> _Normal:
+    shifted = commuted("relax.add", variance, _EPSILON)
+    inverse = is_op("relax.rsqrt")(shifted) | is_op("relax.power")(shifted, _EXPONENT)
+    root = is_op("relax.sqrt")(shifted)
+    plain = commuted(_MULTIPLY, value, inverse) | is_op("relax.divide")(value, root)
+    factored = commuted(_MULTIPLY, value, _GAMMA)
+    return _Normal(
+        plain=plain,
+        scaled=commuted(_MULTIPLY, plain, _GAMMA)
+        | commuted(_MULTIPLY, factored, inverse)
+        | commuted(_MULTIPLY, value, commuted(_MULTIPLY, inverse, _GAMMA))
+        | is_op("relax.divide")(factored, root),
+    )
+
+
+_MEAN = is_op("relax.mean")(_X)
+_CENTERED = is_op("relax.subtract")(_X, _MEAN)
+_MEAN_OF_SQUARES = is_op("relax.mean")(_squared(_CENTERED))
+_VARIANCE = is_op("relax.variance")(_X)
+_LAYER = _normalized(_CENTERED, _MEAN_OF_SQUARES | _VARIANCE)
+_LAYER_NORM = commuted("relax.add", _LAYER.scaled, _BETA) | _LAYER.scaled | _LAYER.plain
+
+_PLAIN_MEAN = is_op("relax.mean")(_squared(_X))
+_RMS = _normalized(_X, _PLAIN_MEAN)
+_RMS_NORM = _RMS.scaled | _RMS.plain
+
+
+def _layer_norm(match: Match) -> relax.Expr | None:
+    gamma, beta = _row(match, _GAMMA, 1), _row(match, _BETA, 0)
+    reductions = [part for part in (_MEAN, _MEAN_OF_SQUARES, _VARIANCE) if part in match]
+    if gamma is None or beta is None or not _is_along_rows(match, reductions):
+        return None
+    return relax.op.nn.layer_norm(
+        match[_X], _constant(gamma), _constant(beta), axes=[-1], epsilon=match.scalar(_EPSILON)
+    )
+
+
+def _rms_norm(match: Match) -> relax.Expr | None:
+    gamma = _row(match, _GAMMA, 1)
+    if gamma is None or not _is_along_rows(match, [_PLAIN_MEAN]):
+        return None
+    return relax.op.nn.rms_norm(match[_X], _constant(gamma), axes=[-1], epsilon=match.scalar(_EPSILON))
+
+
+def _is_along_rows(match: Match, reductions: list[DFPattern]) -> bool:
+    """Whether reductions run along the last axis and keep it, and the constants are a norm's."""
+    if static_shape(match.root) is None or match.scalar(_EPSILON) is None:
+        return False
+    if str(match.root.ty.dtype) not in _DTYPES:
+        return False
+    exponents = {_TWO: 2.0, _EXPONENT: -0.5}
+    if not all(match.is_close(part, value) for part, value in exponents.items() if part in match):
+        return False
+    return all(_keeps_rows(match.call(part)) for part in reductions)
+
+
+def _keeps_rows(call: relax.Call) -> bool:
+    rank = int(call.args[0].ty.ndim)
+    axes = call.attrs.axis
+    return (
+        bool(call.attrs.keepdims) and axes is not None and [int(axis) % rank for axis in axes] == [rank - 1]
+    )
+
+
+def _row(match: Match, part: DFPattern, default: int) -> NDArray[np.float32] | None:
+    """A factor or a term per column: the neutral one without a part; None for another shape than a row's."""
+    columns = (static_shape(match.root) or (0,))[-1]
+    if part not in match:
+        return np.full(columns, default, str(match.root.ty.dtype))
+    values = match.array(part)
+    return (
+        values.reshape(-1)
+        if values is not None and values.shape[-1:] == (columns,) == (values.size,)
+        else None
+    )
+
+
+def _constant(values: NDArray[np.float32]) -> relax.Expr:
+    return relax.const(values, str(values.dtype))
+
+
+REWRITES = (
+    Rewrite(
+        name="layer_norm",
+        summary="a layer norm written out becomes `nn.layer_norm`",
+        pattern=_LAYER_NORM,
+        rewriter=_layer_norm,
+        is_default=True,
+    ),
+    Rewrite(
+        name="rms_norm",
+        summary="an RMS norm written out becomes `nn.rms_norm`",
+        pattern=_RMS_NORM,
+        rewriter=_rms_norm,
+        is_default=True,
+    ),
+)

@@ -1,0 +1,142 @@
+"""Linear layers of one tensor whose results attention reads become one, and attention reads its parts.
+
+Attention reads a part of a joint result in place, so that nothing is copied. Layers that anything else reads
+keep their own kernels: those apply bias and activation on the way out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax
+from tvm.ir import GenericConst
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from worker.compiler.layout.attention_pattern import find_attentions
+from worker.compiler.layout.graph import Graph, read_graph
+from worker.compiler.layout.views import operator_of, read_through
+from worker.compiler.rewrites.grouping import is_primitive
+from worker.compiler.rewrites.rewrite import GraphRewrite
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A linear layer of constant weights ``[depth, columns]``, and a bias ``[columns]`` where it has one."""
+
+    data: relax.Var
+    result: relax.Var
+    weights: Array
+    bias: Array | None
+
+
+def _combine(module: tvm.IRModule) -> tuple[tvm.IRModule, tuple[relax.Var, ...]]:
+    combined: list[relax.Var] = []
+    for variable, function in module.functions_items():
+        if isinstance(function, relax.Function) and not is_primitive(function):
+            groups = find_projections(read_graph(function))
+            if groups:
+                combiner = _Combiner(module, groups)
+                rewritten = relax.analysis.remove_all_unused(combiner.visit_expr(function))
+                combiner.builder_.update_func(variable, rewritten)
+                module = combiner.builder_.get()
+                combined += [group[0].result for group in groups]
+    return module, tuple(combined)
+
+
+def find_projections(graph: Graph) -> list[tuple[Layer, ...]]:
+    """The layers of each attention that read the same tensor, in the order queries, keys, values."""
+    groups = []
+    for match in find_attentions(graph):
+        operands = (match.query, match.key, match.value)
+        bases = [read_through(operand, graph.lookup)[0] for operand in operands]
+        layers = [_layer(graph, base) for base in dict.fromkeys(bases)]
+        group = tuple(layer for layer in layers if layer is not None)
+        if len(group) == len(layers) > 1 and _fit(group):
+            groups.append(group)
+    return groups
+
+
+def _fit(group: tuple[Layer, ...]) -> bool:
+    first = group[0]
+    return all(
+        layer.data.same_as(first.data)
+        and layer.weights.dtype == first.weights.dtype
+        and (layer.bias is None) == (first.bias is None)
+        for layer in group
+    )
+
+
+def _layer(graph: Graph, result: relax.Expr) -> Layer | None:
+    """The linear layer whose result a tensor is, where only attention's views read it."""
+    product, bias, inner = graph.lookup(result), None, result
+    if operator_of(product) == "add":
+        inner, bias = product.args[0], _constant(graph, product.args[1])
+        product = graph.lookup(inner)
+        if bias is None or len(graph.readers.get(inner, [])) != 1:
+            return None
+    if operator_of(product) != "matmul" or not isinstance(result, relax.Var):
+        return None
+    data, weights = product.args[0], _constant(graph, product.args[1])
+    if weights is None or weights.ndim != 2 or not isinstance(data, relax.Var):
+        return None
+    if len(graph.readers.get(result, [])) != 1 or result in graph.outputs:
+        return None
+    if bias is not None and bias.shape != (weights.shape[1],):
+        return None
+    return Layer(data, result, weights, bias)
+
+
+def _constant(graph: Graph, operand: relax.Expr) -> Array | None:
+    bound = graph.lookup(operand)
+    if not isinstance(bound, GenericConst) or "bfloat" in str(bound.value.dtype):
+        return None
+    return bound.value.numpy()
+
+
+@mutator
+class _Combiner(PyExprMutator):
+    """Binds each layer's result to its part of the joint one, which stands before the first of them."""
+
+    def __init__(self, module: tvm.IRModule, groups: list[tuple[Layer, ...]]) -> None:
+        super().__init__(module)
+        self._places = {layer.result: (group, index) for group in groups for index, layer in enumerate(group)}
+        self._parts: dict[relax.Var, relax.Var] = {}
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        if binding.var not in self._places:
+            super().visit_var_binding_(binding)
+            return
+        group, index = self._places[binding.var]
+        if group[0].result not in self._parts:
+            self._parts[group[0].result] = self.builder_.emit(self._joint(group))
+        part = relax.TupleGetItem(self._parts[group[0].result], index)
+        super().visit_var_binding_(relax.VarBinding(binding.var, part))
+
+    def _joint(self, group: tuple[Layer, ...]) -> relax.Expr:
+        weights = np.concatenate([layer.weights for layer in group], axis=1)
+        joint = relax.op.matmul(self.visit_expr(group[0].data), _const(weights))
+        biases = [layer.bias for layer in group if layer.bias is not None]
+        if biases:
+            joint = relax.op.add(self.builder_.emit(joint), _const(np.concatenate(biases)))
+        ends = list(accumulate(layer.weights.shape[1] for layer in group))
+        return relax.op.split(self.builder_.emit(joint), ends[:-1], axis=-1)
+
+
+def _const(values: Array) -> relax.Expr:
+    return relax.const(values, str(values.dtype))
+
+
+REWRITES = (
+    GraphRewrite(
+        name="projections",
+        summary="linear layers of one tensor that attention reads (queries, keys, values) become one",
+        apply=_combine,
+    ),
+)

@@ -1,0 +1,153 @@
+"""The schedule that a function gets without a search: correct first, and nowhere a naive serial loop.
+
+Elementwise blocks are inlined, outer loops run in parallel where that pays, inner ones are vectorized, and a
+reduction keeps a tile of its output in registers. Whatever step TVM refuses is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+
+from worker.compiler.schedules.annotations import SCHEDULED, UNCLAIMED
+from worker.compiler.schedules.attempt import REFUSALS, attempt
+from worker.compiler.schedules.blocks import block_names, read_block
+from worker.compiler.schedules.families import schedule_by_family
+from worker.compiler.schedules.inline import inline_blocks
+from worker.compiler.schedules.machine import Machine, machine_of
+from worker.compiler.schedules.plans import NoSuchPlanError, Numbers, Scheduled, forget_plan, noted_plan
+from worker.compiler.schedules.reduction import find_epilogue, schedule_reduction
+from worker.compiler.schedules.spatial import schedule_spatial
+from worker.compiler.schedules.vector_math.functions import with_vector_math
+
+_NAME = "main"
+
+
+def default_schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    """Schedule a function without measuring anything: by the plan that it carries, or by the model's.
+
+    Args:
+        function: a function as legalization and fusion leave it.
+        target: what it is built for; its cores and vectors choose the tiles.
+
+    Returns:
+        The scheduled function, marked as such; the function itself, marked, where it cannot be scheduled.
+
+    Raises:
+        NoSuchPlanError: no family has the plan that it carries.
+    """
+    scheduled = _schedule(function, target).function
+    symbol = function.attrs.get("global_symbol") if function.attrs else None
+    scheduled = (
+        scheduled.with_attr("global_symbol", symbol) if symbol else scheduled.without_attr("global_symbol")
+    )
+    return with_vector_math(scheduled).with_attr(SCHEDULED, True)
+
+
+def plans_of(function: tirx.PrimFunc, target: tvm.target.Target) -> tuple[Any, ...] | None:
+    """The plans of the family that claims a function, best first; None where no family claims it."""
+    scheduled = _schedule(function, target)
+    return None if _is_unclaimed(scheduled.function) else scheduled.plans
+
+
+def schedule_rest(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """Schedule every TensorIR function of a module that has no schedule yet, or carries a plan.
+
+    The others get their mathematical functions in vectors too.
+    """
+    return _each_function(module, lambda function: _rest(function, target))
+
+
+def follow_plans(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """What is built from a candidate of a search: its loops as they are, or as the plan says that it carries.
+
+    Args:
+        module: the candidate.
+        target: what it is built for.
+
+    Raises:
+        NoSuchPlanError: no family has the plan that a function carries.
+    """
+    return _each_function(module, lambda function: _finished(function, target))
+
+
+def is_scheduled(function: tirx.PrimFunc) -> bool:
+    """Whether a function has its schedule."""
+    return bool(function.attrs and function.attrs.get(SCHEDULED, False))
+
+
+def unclaimed_functions(module: tvm.IRModule) -> tuple[str, ...]:
+    """The names of the functions of a scheduled module that no family knows, in order."""
+    names = (
+        str(variable.name_hint)
+        for variable, function in module.functions_items()
+        if isinstance(function, tirx.PrimFunc) and _is_unclaimed(function)
+    )
+    return tuple(sorted(names))
+
+
+def _is_unclaimed(function: tirx.PrimFunc) -> bool:
+    return bool(function.attrs and function.attrs.get(UNCLAIMED, False))
+
+
+def _each_function(module: tvm.IRModule, change: Callable[[tirx.PrimFunc], tirx.PrimFunc]) -> tvm.IRModule:
+    changed = module.clone()
+    for variable, function in module.functions_items():
+        if isinstance(function, tirx.PrimFunc):
+            changed.update_func(variable, change(function))
+    return changed
+
+
+def _rest(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    return _finished(function, target) if is_scheduled(function) else default_schedule(function, target)
+
+
+def _finished(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    carries = noted_plan(function) is not None
+    return default_schedule(function, target) if carries else with_vector_math(function)
+
+
+def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> Scheduled:
+    schedule = s_tir.Schedule(tvm.IRModule({_NAME: function.with_attr("global_symbol", _NAME)}))
+    wanted = noted_plan(function)
+    if wanted is not None:
+        forget_plan(schedule, wanted)
+    try:
+        scheduled = _schedule_function(schedule, machine_of(target), wanted)
+    except REFUSALS:
+        scheduled = Scheduled(function.with_attr(UNCLAIMED, True), ())
+    if wanted is not None and not scheduled.plans:
+        raise NoSuchPlanError(f"no family has the plan {wanted}")
+    return scheduled
+
+
+def _schedule_function(schedule: s_tir.Schedule, machine: Machine, wanted: Numbers | None) -> Scheduled:
+    schedule = inline_blocks(schedule)
+    claimed = schedule_by_family(schedule, machine, wanted)
+    if claimed is not None:
+        return claimed
+    return Scheduled(_schedule_by_rules(schedule, machine).mod[_NAME].with_attr(UNCLAIMED, True), ())
+
+
+def _schedule_by_rules(schedule: s_tir.Schedule, machine: Machine) -> s_tir.Schedule:
+    done: set[str] = set()
+    for name in block_names(schedule):
+        if name in done:
+            continue
+        block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
+        if block is None or not block.axes:
+            continue
+        if not block.reduced:
+            schedule = _spatial(schedule, name, machine)
+            continue
+        epilogue = find_epilogue(schedule, block)
+        done |= {epilogue} if epilogue else set()
+        schedule = schedule_reduction(schedule, name, epilogue, machine)
+    return schedule
+
+
+def _spatial(schedule: s_tir.Schedule, name: str, machine: Machine) -> s_tir.Schedule:
+    return attempt(schedule, lambda trial: schedule_spatial(trial, name, machine)) or schedule

@@ -1,0 +1,213 @@
+"""Functions that reduce over dimensions before the last: softmax over channels, sums over the first axis.
+
+Claims a function whose blocks share the kept axes and the reduced ones of its first reduction, the last kept
+axis lying contiguously in memory wherever it is read or written.
+
+Loop order: tasks (outer kept axes, chunks of the inner ones; in parallel where the work is worth it) → blocks
+in their order → reduced axes → the chunk, written out as vectors. A reduction keeps its chunk in registers,
+so that an element is read once per block. What a block leaves for the next, such as the exponentials of a
+softmax, is a strip of the reduced axes times one chunk, which stays in the first or second cache.
+
+The inner axes are those that follow each other in memory; they count as one. A chunk has as many vectors as
+hide the latency of an addition; the last overlaps its neighbor, computing some results twice and equally, so
+that every chunk is whole.
+
+Source: the product of a vector and a matrix by rows (axpy form): vectors run across the results, so that
+nothing is joined at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, prod
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+
+from worker.compiler.schedules import nest
+from worker.compiler.schedules.blocks import Axis
+from worker.compiler.schedules.families.column_parts import Part, count_inner, find_parts, sizes_of
+from worker.compiler.schedules.families.product import Places, split_place
+from worker.compiler.schedules.machine import Machine
+from worker.compiler.schedules.plans import Chooser
+from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
+
+_MAX_VECTORS = 8
+_IN_FLIGHT = 4
+"""Fewer vectors take as long as these: an addition's result is there four cycles later."""
+
+
+def write_columns(schedule: s_tir.Schedule, machine: Machine, _choose: Chooser) -> tirx.PrimFunc | None:
+    """The function as loops of this family, or None where it does not reduce over earlier dimensions."""
+    parts = find_parts(schedule)
+    inner = count_inner(parts) if parts else 0
+    if parts is None or inner == 0:
+        return None
+    function = schedule.mod["main"]
+    return nest.with_loops(function, _Writer.of(parts, inner, machine, set(function.params)).tasks())
+
+
+def chunk_vectors(extent: int, lanes: int, tasks: int, threads: int) -> int:
+    """How many vectors a chunk has: the least time over all chunks, and a task for every thread.
+
+    Args:
+        extent: elements of the inner axes.
+        lanes: elements of a vector, at most ``extent``.
+        tasks: iterations of the outer axes.
+        threads: threads that share the tasks.
+
+    Returns:
+        A number of vectors from 1 to 8.
+    """
+    choices = [
+        count
+        for count in range(1, _MAX_VECTORS + 1)
+        if count == 1 or (count * lanes <= extent and tasks * ceil(extent / (count * lanes)) >= threads)
+    ]
+
+    def time(count: int) -> tuple[int, int]:
+        return ceil(extent / (count * lanes)) * max(count, _IN_FLIGHT), -count
+
+    return min(choices, key=time)
+
+
+@dataclass(frozen=True)
+class _Spot:
+    """Where a chunk lies: the outer axes' place, and the first inner one."""
+
+    outer: Any
+    first: Any
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Writes the loops; ``local`` holds the buffers of one chunk, by those of the function."""
+
+    parts: tuple[Part, ...]
+    inner: int
+    vectors: int
+    lanes: int
+    is_parallel: bool
+    local: dict[Any, Any]
+
+    @staticmethod
+    def of(parts: tuple[Part, ...], inner: int, machine: Machine, results: set[Any]) -> _Writer:
+        """Choose the chunk, and make its buffers."""
+        extent = prod(sizes_of(parts[0].kept[-inner:]))
+        bits = max(int(tvm.DataType(str(part.output.dtype)).bits) for part in parts)
+        lanes = min(extent, machine.lanes(bits))
+        work = sum(part.block.work for part in parts)
+        threads = machine.threads if work >= MIN_PARALLEL_WORK else 1
+        vectors = chunk_vectors(extent, lanes, prod(sizes_of(parts[0].kept[:-inner])), threads)
+        local = {part.output: _buffer(part, vectors, lanes) for part in parts if part.output not in results}
+        return _Writer(parts, inner, vectors, lanes, threads > 1, local)
+
+    def tasks(self) -> tirx.Stmt:
+        """All loops."""
+        kept = self.parts[0].kept
+        extent, chunk = prod(sizes_of(kept[-self.inner :])), self.vectors * self.lanes
+        chunks = ceil(extent / chunk)
+        last = tirx.IntImm(self._index, extent - chunk)
+
+        def task(number: Any) -> tirx.Stmt:
+            spot = _Spot(outer=number // chunks, first=tirx.Min(number % chunks * chunk, last))
+            statements = [self._part(part, spot) for part in self.parts]
+            return nest.sequence(*map(nest.declare, self.local.values()), *statements)
+
+        loop = nest.parallel if self.is_parallel else nest.serial
+        return loop(prod(sizes_of(kept[: -self.inner])) * chunks, task, self._index)
+
+    @property
+    def _index(self) -> str:
+        return nest.dtype_of(self.parts[0].block.axes[0].var)
+
+    def _part(self, part: Part, spot: _Spot) -> tirx.Stmt:
+        if not part.block.reduced:
+            return self._over(part.reduced, {}, lambda place: self._each(part, spot, place, self._stored))
+        sums = nest.registers((self.vectors, self.lanes), str(part.output.dtype), "sums")
+        first = part.block.body.init.value
+
+        def clear(_part: Part, _places: Places, _value: Any, at: tuple[Any, Any]) -> tirx.Stmt:
+            return nest.store(sums, first, *at)
+
+        def add(part: Part, _places: Places, value: Any, at: tuple[Any, Any]) -> tirx.Stmt:
+            own = nest.replace_loads(value, part.output, nest.always(sums[at]))
+            return nest.store(sums, own, *at)
+
+        def keep(part: Part, places: Places, _value: Any, at: tuple[Any, Any]) -> tirx.Stmt:
+            return self._stored(part, places, sums[at], at)
+
+        none = {axis.var: self._number(0) for axis in part.reduced}
+        return nest.sequence(
+            nest.declare(sums),
+            self._each(part, spot, none, clear),
+            self._over(part.reduced, {}, lambda place: self._each(part, spot, place, add)),
+            self._each(part, spot, none, keep),
+        )
+
+    def _over(self, axes: tuple[Axis, ...], places: Places, body: Callable[[Places], tirx.Stmt]) -> tirx.Stmt:
+        """Plain loops over axes."""
+        if not axes:
+            return body(places)
+        first, *rest = axes
+        return nest.serial(
+            first.extent,
+            lambda place: self._over(tuple(rest), {**places, first.var: place}, body),
+            self._index,
+        )
+
+    def _each(
+        self,
+        part: Part,
+        spot: _Spot,
+        places: Places,
+        body: Callable[[Part, Places, Any, tuple[Any, Any]], tirx.Stmt],
+    ) -> tirx.Stmt:
+        """A statement for every element of the chunk, in vectors."""
+        ones = {axis.var: self._number(0) for axis in part.block.axes if axis.extent == 1}
+        outer = split_place(spot.outer, part.kept[: -self.inner])
+
+        def element(vector: Any, lane: Any) -> tirx.Stmt:
+            place = split_place(spot.first + (vector * self.lanes + lane), part.kept[-self.inner :])
+            all_places = {**ones, **outer, **places, **place}
+            value = self._value(part, all_places, (vector, lane))
+            return body(part, all_places, value, (vector, lane))
+
+        def along(vector: Any) -> tirx.Stmt:
+            return nest.vectorized(self.lanes, lambda lane: element(vector, lane), self._index)
+
+        return nest.unrolled(self.vectors, along, self._index)
+
+    def _stored(self, part: Part, places: Places, value: Any, at: tuple[Any, Any]) -> tirx.Stmt:
+        buffer = self.local.get(part.output)
+        if buffer is not None:
+            return nest.store(buffer, value, *self._strip_place(part, part, places), *at)
+        return nest.store(
+            part.output, value, *(nest.substitute(index, places) for index in part.store.indices)
+        )
+
+    def _strip_place(self, writer: Part, reader: Part, places: Places) -> list[Any]:
+        return [places[axis.var] for axis in reader.reduced] if writer.keeps_strip else []
+
+    def _value(self, part: Part, places: Places, at: tuple[Any, Any]) -> Any:
+        """What a part computes at a place, intermediate results read from the chunk's buffers."""
+        value = part.store.value
+        for writer in self.parts:
+            buffer = self.local.get(writer.output)
+            if buffer is not None and writer is not part:
+                number = buffer[(*self._strip_place(writer, part, places), *at)]
+                value = nest.replace_loads(value, writer.output, nest.always(number))
+        return nest.substitute(value, places)
+
+    def _number(self, value: int) -> Any:
+        return tirx.IntImm(self._index, value)
+
+
+def _buffer(part: Part, vectors: int, lanes: int) -> Any:
+    """A buffer for a chunk of an intermediate result."""
+    name, dtype = str(part.block.body.name_hint), str(part.output.dtype)
+    if part.keeps_strip:
+        return nest.workspace((*sizes_of(part.reduced), vectors, lanes), dtype, name)
+    return nest.registers((vectors, lanes), dtype, name)

@@ -1,0 +1,298 @@
+"""Dense and grouped convolutions of images in blocks, and of plain images of few channels (stems).
+
+Loops: batch, groups of output blocks, rows (in parallel), tiles of columns; inside, input channels and
+taps; inside these the register tile, ``blocks`` vectors of output channels times ``columns`` pixels. Each
+tap of an input channel loads ``blocks`` vectors of weights and broadcasts ``columns`` pixels for ``blocks *
+columns`` fused multiply-adds, so that the tile has to be large enough to hide their latency and square
+enough to load little. Short rows are joined: the pixels of a tile may go on in the next row, which is free
+where the image needs no border. Pixels are outside blocks: LLVM then keeps a tap's weights in registers
+beside the sums, and one broadcast pixel at a time (the other way around it keeps all pixels, and spills). A
+row's last, shorter tile is compiled apart. Whichever of weights and image would be read again more often
+stays in the cache: blocks outside rows, or rows outside blocks. Where a tile's weights are too many for the
+second cache, all tiles of a row add up a part of the input channels before the next part's weights are read.
+Bias, residual and activation are applied to a tile in the first-level cache.
+
+Source: Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures"
+(2018).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, prod
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm.s_tir.schedule import LoopRV
+
+from worker.compiler.schedules.annotations import CONVOLUTION, GROUP_BLOCKS
+from worker.compiler.schedules.families.sequences import cut_row
+from worker.compiler.schedules.families.windows import (
+    PARTITION,
+    Windows,
+    copy_border,
+    find_windows,
+    join_rows,
+    run_parallel,
+    tile_inside,
+)
+from worker.compiler.schedules.machine import Machine, divisors
+from worker.compiler.schedules.plans import Chooser
+from worker.compiler.schedules.ranking import by_rank
+
+_MAX_BLOCKS = 8
+_MAX_COLUMNS = 28
+_MAX_SCATTERED = 8
+"""Pixels of a tile that goes on in the next row: each takes a register for its address."""
+_MAX_JOINED = 1024
+_TILE_CYCLES = 20
+"""What a tile costs besides its multiply-adds: the end of a loop that was predicted wrong, first loads."""
+_SCATTERED_COST = 1.02
+
+
+@dataclass(frozen=True)
+class ConvolutionShape:
+    """What the choice of a tile depends on.
+
+    Attributes:
+        batch: images.
+        groups: groups of output blocks that read the same inputs.
+        blocks: vectors of output channels in one group.
+        rows: rows of the output.
+        columns: columns of the output.
+        taps: multiply-adds of an output: the window's places times the input channels.
+        contiguous: whether the pixels of a row follow those of the row before, as without border and stride.
+        channels: blocks of input channels, or input channels that are not in blocks.
+        bits: width of an element.
+        image: elements of all images.
+        weights: elements of the weights.
+        only_whole: whether a tile's columns must divide a row.
+        joinable: whether rows may be joined; not those of a batch of open size, nor parts of a sequence, nor
+            of a window of one tap and channel, whose reductions TVM would drop.
+    """
+
+    batch: int
+    groups: int
+    blocks: int
+    rows: int
+    columns: int
+    taps: int
+    contiguous: bool
+    channels: int = 1
+    bits: int = 32
+    image: int = 0
+    weights: int = 0
+    only_whole: bool = False
+    joinable: bool = True
+    is_plain: bool = False
+
+
+@dataclass(frozen=True)
+class ConvolutionTile:
+    """A register tile: ``blocks`` vectors of output channels times ``columns`` pixels of ``joined`` rows.
+
+    The input channels are added up in ``parts``.
+    """
+
+    blocks: int
+    columns: int
+    joined: int = 1
+    parts: int = 1
+
+
+@dataclass(frozen=True)
+class ConvolutionPlan:
+    """How a convolution is computed.
+
+    Attributes:
+        tile: what stays in registers.
+        keeps_weights: whether rows pass by some blocks' weights, rather than weights by a row's pixels.
+        unrolls: whether the innermost loop around the tile is written out.
+    """
+
+    tile: ConvolutionTile
+    keeps_weights: bool
+    unrolls: bool
+
+
+def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) -> bool:
+    """Claim a convolution in blocks and schedule it."""
+    windows = find_windows(schedule, CONVOLUTION)
+    if windows is None:
+        return False
+    whole, windows = windows, cut_row(schedule, windows)
+    plan = choose(convolution_plans(_shape(schedule, windows, is_cut=windows is not whole), machine))
+    windows = join_rows(schedule, windows, plan.tile.joined)
+    _tile(schedule, windows, plan, machine)
+    if windows.border is not None:
+        copy_border(schedule, windows, machine)
+    return True
+
+
+def convolution_plans(shape: ConvolutionShape, machine: Machine) -> tuple[ConvolutionPlan, ...]:
+    """Every way to compute a convolution, those first that the model expects to be fast."""
+    tiles = rank_convolution_tiles(shape, machine)
+    return tuple(
+        ConvolutionPlan(tile, _keeps_weights(shape, tile) is as_expected, unrolls)
+        for tile, as_expected, unrolls in by_rank(tiles, (True, False), (False, True))
+    )
+
+
+def rank_convolution_tiles(shape: ConvolutionShape, machine: Machine) -> tuple[ConvolutionTile, ...]:
+    """All tiles that fit the registers, the fastest first.
+
+    Of equally fast ones the one that joins fewest rows comes first, of those the one that loads least, of
+    those the one that loads fewest weights. The tile's blocks divide the group's; its columns need not divide
+    a row.
+    """
+    tiles = [
+        ConvolutionTile(high, wide, joined, _parts(high, shape, machine))
+        for joined in _joins(shape)
+        for high in divisors(shape.blocks, _MAX_BLOCKS)
+        for wide in range(1, min(_widest(shape, joined), _MAX_COLUMNS) + 1)
+        if _registers(high, wide, shape, machine) <= machine.registers
+        and not (shape.only_whole and joined * shape.columns % wide)
+    ]
+    return tuple(sorted(tiles, key=lambda tile: _merit(tile, shape, machine)))
+
+
+def _registers(blocks: int, columns: int, shape: ConvolutionShape, machine: Machine) -> int:
+    """Sums, a tap's weights, and one broadcast pixel, or each pixel's channels where lanes are factors.
+
+    Over taps of a plain image LLVM keeps the pixels that neighboring taps share, about as many as sums.
+    """
+    sums = blocks * columns
+    if shape.is_plain:
+        return 2 * sums
+    return sums + blocks + (columns if machine.lane_factors else 1)
+
+
+def _joins(shape: ConvolutionShape) -> tuple[int, ...]:
+    """No rows, or all of an image."""
+    few = 1 < shape.rows <= _MAX_JOINED // shape.columns
+    return (1, shape.rows) if few and shape.joinable else (1,)
+
+
+def _parts(blocks: int, shape: ConvolutionShape, machine: Machine) -> int:
+    """One, where the weights of a tile's blocks stay in the L2 cache; else as few as fit it well."""
+    weights_bytes = blocks * machine.lanes(shape.bits) * shape.taps * shape.bits // 8
+    if weights_bytes <= machine.l2_bytes // 2:
+        return 1
+    fitting = (
+        parts
+        for parts in divisors(shape.channels, shape.channels)
+        if weights_bytes // parts <= machine.l2_bytes // 8
+    )
+    return next(fitting, shape.channels)
+
+
+def _widest(shape: ConvolutionShape, joined: int) -> int:
+    return shape.columns if joined == 1 else joined * shape.columns if shape.contiguous else _MAX_SCATTERED
+
+
+def _merit(tile: ConvolutionTile, shape: ConvolutionShape, machine: Machine) -> tuple[float, int, float, int]:
+    cycles = _cycles(tile, shape, machine)
+    return (round(cycles, 3), tile.joined, _loads(tile), tile.blocks)
+
+
+def _cycles(tile: ConvolutionTile, shape: ConvolutionShape, machine: Machine) -> float:
+    """Cycles per tap of a pixel of an output block, on the thread that has most to do."""
+    pixels = tile.joined * shape.columns
+    whole, rest = divmod(pixels, tile.columns)
+    total = whole * _tile_cycles(tile.blocks, tile.columns, shape, machine)
+    if rest:
+        total += _tile_cycles(tile.blocks, rest, shape, machine)
+    tasks = shape.batch * shape.groups * (shape.blocks // tile.blocks) * (shape.rows // tile.joined)
+    unequal = ceil(tasks / machine.threads) * machine.threads / tasks
+    scattered = tile.joined > 1 and not shape.contiguous
+    return total / (tile.blocks * pixels) * unequal * (_SCATTERED_COST if scattered else 1)
+
+
+def _tile_cycles(blocks: int, columns: int, shape: ConvolutionShape, machine: Machine) -> float:
+    """Cycles of a tap: of the multiply-adds, of the loads, or of one multiply-add that waits for its sum."""
+    multiply_adds = blocks * columns / machine.fma_ports
+    loads = (blocks + columns) / machine.loads_per_cycle
+    return max(multiply_adds, loads, machine.fma_latency) + _TILE_CYCLES / shape.taps
+
+
+def _loads(tile: ConvolutionTile) -> float:
+    return (tile.blocks + tile.columns) / (tile.blocks * tile.columns)
+
+
+def _tile(schedule: s_tir.Schedule, windows: Windows, plan: ConvolutionPlan, machine: Machine) -> None:
+    tile = plan.tile
+    batch, block, row, column, lane = schedule.get_loops(windows.last)
+    outer_block, inner_block = schedule.split(block, factors=[None, tile.blocks])
+    outer_column, inner_column = schedule.split(column, factors=[None, tile.columns])
+    outside = (outer_block, row) if plan.keeps_weights else (row, outer_block)
+    schedule.reorder(batch, *outside, outer_column, inner_block, inner_column, lane)
+    schedule.vectorize(lane)
+    schedule.unroll(inner_block)
+    schedule.unroll(inner_column)
+    parallel = schedule.fuse(batch, *outside)
+    if windows.sizes[3] % tile.columns:
+        schedule.annotate(outer_column, PARTITION, 1)
+    run_parallel(schedule, windows, parallel, machine)
+    if tile.parts > 1:
+        _reduce_in_parts(schedule, windows, plan, parallel)
+        return
+    schedule.compute_at(windows.main, outer_column, preserve_unit_loops=True)
+    reductions = tile_inside(schedule, windows.main, outer=2, order=(0, 2, 3, 1, 4))
+    if plan.unrolls:
+        schedule.unroll(reductions[-1])
+    schedule.decompose_reduction(windows.main, reductions[0])
+
+
+def _reduce_in_parts(
+    schedule: s_tir.Schedule, windows: Windows, plan: ConvolutionPlan, outer: LoopRV
+) -> None:
+    """All tiles of a row add up one part of the input channels, then the next."""
+    tile = plan.tile
+    schedule.compute_at(windows.main, outer, preserve_unit_loops=True)
+    _, batch, block, row, column, lane, channel, *taps = schedule.get_loops(windows.main)
+    part, channel = schedule.split(channel, factors=[tile.parts, None])
+    outer_column, inner_column = schedule.split(column, factors=[None, tile.columns])
+    tile_loops = (batch, row, inner_column, block)
+    schedule.reorder(part, outer_column, channel, *taps, *tile_loops, lane)
+    if windows.sizes[3] % tile.columns:
+        schedule.annotate(outer_column, PARTITION, 1)
+    schedule.vectorize(lane)
+    for loop in tile_loops:
+        schedule.unroll(loop)
+    if plan.unrolls:
+        schedule.unroll(taps[-1])
+    schedule.decompose_reduction(windows.main, part)
+
+
+def _keeps_weights(shape: ConvolutionShape, tile: ConvolutionTile) -> bool:
+    """Whether all rows pass by some blocks' weights, rather than all weights by a row's pixels."""
+    turns, rows = shape.groups * shape.blocks // tile.blocks, shape.rows // tile.joined
+    return shape.image * turns + shape.weights <= shape.weights * rows + shape.image
+
+
+def _shape(schedule: s_tir.Schedule, windows: Windows, is_cut: bool) -> ConvolutionShape:
+    batch, blocks, rows, columns, _ = windows.sizes
+    main = schedule.get(windows.main)
+    per_group = int(main.annotations[GROUP_BLOCKS])
+    image, weights = (read.source.shape for read in main.reads)
+    return ConvolutionShape(
+        batch=batch,
+        groups=blocks // per_group,
+        blocks=per_group,
+        rows=rows,
+        columns=columns,
+        taps=windows.taps,
+        contiguous=tuple(map(int, image[2:4])) == (rows, columns),
+        channels=windows.channels,
+        bits=windows.dtype_bits,
+        image=_elements(image),
+        weights=_elements(weights),
+        only_whole=windows.is_open,
+        joinable=not (windows.is_open or is_cut or windows.taps == 1),
+        is_plain=not main.reads[0].region[-1].min.same_as(main.iter_vars[-1].var),
+    )
+
+
+def _elements(shape: Any) -> int:
+    """Elements of a buffer; of one image where the batch is open."""
+    return prod(int(size) for size in shape if isinstance(size, tirx.IntImm))

@@ -1,0 +1,193 @@
+"""Functions whose elements come from here or there by their place: joins along an axis, pads, shifted copies.
+
+The output is cut into boxes inside which every condition is decided, so that each is a plain copy, or an
+elementwise chain, without a branch. Loop order: tasks along the first axis that has enough places (in
+parallel where the work is worth it) → boxes → the box's axes, the last in whole vectors; what remains of a
+row is one more vector, moved back over its neighbor, since an element may be written twice. A box narrower
+than a vector stays scalar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from math import ceil, prod
+from typing import Any, NamedTuple
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.sym import detect_linear_equation
+
+from worker.compiler.schedules import nest
+from worker.compiler.schedules.blocks import (
+    Axis,
+    Block,
+    block_names,
+    conditions_of,
+    element_bits,
+    has_branch,
+    is_branch,
+    read_block,
+    writes_axis,
+)
+from worker.compiler.schedules.machine import Machine
+from worker.compiler.schedules.plans import Chooser
+from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
+
+_MAX_BOXES = 128
+_TASKS_PER_THREAD = 4
+_ORDER = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
+
+Box = tuple[tuple[int, int], ...]
+"""The first place and the one behind the last, along each axis."""
+
+
+class Threshold(NamedTuple):
+    """A condition on one axis: true from ``first`` on, or before it."""
+
+    axis: int
+    first: int
+    true_behind: bool
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The parts of an axis that threads share."""
+
+    axis: int
+    count: int
+    size: int
+
+
+def write_pieces(schedule: s_tir.Schedule, machine: Machine, _choose: Chooser) -> tirx.PrimFunc | None:
+    """Write a function of one block without a reduction whose branches are decided by the place."""
+    names = block_names(schedule)
+    block = read_block(schedule, schedule.get_sblock(names[0])) if len(names) == 1 else None
+    if block is None or block.reduced or not block.axes or not has_branch(block.body):
+        return None
+    if writes_axis(block) is not block.axes[-1] or not isinstance(block.body.body, tirx.BufferStore):
+        return None
+    conditions = _conditions(block)
+    boxes = None if conditions is None else _boxes(block.axes, conditions)
+    if boxes is None:
+        return None
+    lanes = machine.lanes(element_bits(block))
+    tasks = _tasks(block, machine.threads)
+
+    def task(number: Any) -> tirx.Stmt:
+        return nest.sequence(*(_box(block, box, lanes, tasks, number) for box in boxes))
+
+    loop = nest.parallel if tasks.count > 1 else nest.serial
+    return nest.with_loops(schedule.mod["main"], loop(tasks.count, task, _index_dtype(block)))
+
+
+def _conditions(block: Block) -> list[Threshold] | None:
+    """All that is asked of places; None where something else is asked."""
+    variables = [axis.var for axis in block.axes]
+    found = [thresholds(condition, variables) for condition in conditions_of(block.body.body.value)]
+    known = [condition for condition in found if condition is not None]
+    return [one for condition in known for one in condition] if len(known) == len(found) else None
+
+
+def thresholds(condition: Any, variables: Sequence[tirx.Var]) -> list[Threshold] | None:
+    """A conjunction of comparisons, each of one variable with a number; None for other conditions."""
+    if isinstance(condition, tirx.And):
+        both = [thresholds(part, variables) for part in (condition.a, condition.b)]
+        return None if None in both else [one for part in both for one in part or ()]
+    if not isinstance(condition, _ORDER):
+        return None
+    less, more = condition.a, condition.b
+    if isinstance(condition, tirx.GT | tirx.GE):
+        less, more = more, less
+    slack = more - less - (1 if isinstance(condition, tirx.LT | tirx.GT) else 0)
+    *factors, rest = detect_linear_equation(slack, list(variables)) or [None]
+    if rest is None or not all(isinstance(one, tirx.IntImm) for one in (*factors, rest)):
+        return None
+    moving = [axis for axis, factor in enumerate(factors) if int(factor)]
+    if len(moving) != 1:
+        return None
+    factor, constant = int(factors[moving[0]]), int(rest)
+    first = -(constant // factor) if factor > 0 else constant // -factor + 1
+    return [Threshold(moving[0], first, factor > 0)]
+
+
+def _boxes(axes: Sequence[Axis], conditions: Sequence[Threshold]) -> list[Box] | None:
+    """The whole output in boxes that no threshold goes through."""
+    segments = []
+    for number, axis in enumerate(axes):
+        cuts = {one.first for one in conditions if one.axis == number and 0 < one.first < axis.extent}
+        segments.append(list(pairwise([0, *sorted(cuts), axis.extent])))
+    return list(product(*segments)) if prod(map(len, segments)) <= _MAX_BOXES else None
+
+
+def _tasks(block: Block, threads: int) -> Tasks:
+    """Parts of the first axis, the last excepted, that has one for each thread."""
+    wide = [axis for axis in range(len(block.axes) - 1) if block.axes[axis].extent >= threads]
+    if threads == 1 or block.work < MIN_PARALLEL_WORK or not wide:
+        return Tasks(0, 1, block.axes[0].extent)
+    extent = block.axes[wide[0]].extent
+    size = ceil(extent / (_TASKS_PER_THREAD * threads))
+    return Tasks(wide[0], ceil(extent / size), size)
+
+
+def _box(block: Block, box: Box, lanes: int, tasks: Tasks, task: Any) -> tirx.Stmt:
+    value = _decided(block, box)
+    last = len(box) - 1
+
+    def loops(place: tuple[Any, ...]) -> tirx.Stmt:
+        axis = len(place)
+        if axis == last:
+            return _row(block, value, place, box[last], lanes)
+        first, end = box[axis]
+        if axis == tasks.axis and tasks.count > 1:
+            first = nest.larger(task * tasks.size, _constant(block, first))
+            end = nest.smaller(task * tasks.size + tasks.size, _constant(block, end))
+        return nest.serial(end - first, lambda step: loops((*place, step + first)), _index_dtype(block))
+
+    return loops(())
+
+
+def _row(block: Block, value: Any, outer: tuple[Any, ...], ends: tuple[int, int], lanes: int) -> tirx.Stmt:
+    """One row of a box, in vectors where it holds one."""
+    first, width, dtype = ends[0], ends[1] - ends[0], _index_dtype(block)
+
+    def vector(start: Any) -> tirx.Stmt:
+        return nest.vectorized(lanes, lambda lane: _store(block, value, (*outer, start + lane)), dtype)
+
+    if width < lanes:
+        return nest.serial(width, lambda step: _store(block, value, (*outer, step + first)), dtype)
+    whole = nest.serial(width // lanes, lambda number: vector(number * lanes + first), dtype)
+    if width % lanes == 0:
+        return whole
+    return nest.sequence(whole, vector(_constant(block, ends[1] - lanes)))
+
+
+def _store(block: Block, value: Any, place: Sequence[Any]) -> tirx.Stmt:
+    places = dict(zip((axis.var for axis in block.axes), place, strict=True))
+    target = block.body.body
+    indices = [nest.substitute(index, places) for index in target.indices]
+    return nest.store(target.buffer, nest.substitute(value, places), *indices)
+
+
+def _decided(block: Block, box: Box) -> Any:
+    """What is stored in a box, without branches."""
+    variables = [axis.var for axis in block.axes]
+
+    def decide(call: Any) -> Any:
+        if not is_branch(call):
+            return call
+        conditions = thresholds(call.args[0], variables) or ()
+        is_true = all((box[one.axis][0] >= one.first) is one.true_behind for one in conditions)
+        return call.args[1] if is_true else call.args[2]
+
+    return tvm_ffi.structural_map(block.body.body.value, (tvm.ir.Call, decide))
+
+
+def _constant(block: Block, value: int) -> Any:
+    return nest.constant(value, _index_dtype(block))
+
+
+def _index_dtype(block: Block) -> str:
+    return nest.dtype_of(block.axes[0].var)

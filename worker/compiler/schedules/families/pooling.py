@@ -1,0 +1,55 @@
+"""Pools of images in blocks.
+
+Small windows slide by the template of depthwise convolutions. A pool of the whole image has one pixel per
+block: to hide an addition's latency several blocks are summed side by side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import s_tir
+
+from worker.compiler.schedules.annotations import POOLING
+from worker.compiler.schedules.families.depthwise import tile_windows
+from worker.compiler.schedules.families.windows import Windows, find_windows, run_parallel, tile_inside
+from worker.compiler.schedules.machine import Machine, divisors
+from worker.compiler.schedules.plans import Chooser
+
+_IN_FLIGHT = 8
+_MAX_BLOCKS = 16
+
+
+@dataclass(frozen=True)
+class PoolPlan:
+    """How images are pooled as a whole: ``blocks`` side by side."""
+
+    blocks: int
+
+
+def schedule_pooling(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) -> bool:
+    """Claim a pool in blocks and schedule it."""
+    windows = find_windows(schedule, POOLING)
+    if windows is None:
+        return False
+    if windows.sizes[2:4] == (1, 1) and windows.border is None:
+        _tile_blocks(schedule, windows, machine, choose)
+    else:
+        tile_windows(schedule, windows, machine, choose)
+    return True
+
+
+def _tile_blocks(schedule: s_tir.Schedule, windows: Windows, machine: Machine, choose: Chooser) -> None:
+    sides = divisors(windows.sizes[1], _MAX_BLOCKS)
+    fitting = divisors(windows.sizes[1], _IN_FLIGHT)[-1]
+    plan = choose([PoolPlan(blocks) for blocks in sorted(sides, key=lambda side: (side != fitting, -side))])
+    batch, block, row, column, lane = schedule.get_loops(windows.last)
+    outer, inner = schedule.split(block, factors=[None, plan.blocks])
+    schedule.reorder(batch, outer, row, column, inner, lane)
+    schedule.vectorize(lane)
+    schedule.unroll(inner)
+    parallel = schedule.fuse(batch, outer)
+    schedule.compute_at(windows.main, column, preserve_unit_loops=True)
+    run_parallel(schedule, windows, parallel, machine)
+    reductions = tile_inside(schedule, windows.main, outer=3, order=(0, 2, 3, 1, 4))
+    schedule.decompose_reduction(windows.main, reductions[0])

@@ -1,0 +1,105 @@
+"""How the outputs of a transposed convolution fall into phases, and the tile that computes one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, gcd
+from typing import Any
+
+from tvm import tirx
+
+from worker.compiler.schedules.annotations import DILATION, OUTPUT, PADDING, STRIDES
+from worker.compiler.schedules.blocks import Block
+from worker.compiler.schedules.families.conv2d import ConvolutionTile
+from worker.compiler.schedules.machine import Machine, divisors
+
+_MAX_BLOCKS = 4
+_MAX_COLUMNS = 12
+_LOAD_PORTS = 2
+_BROADCAST_REGISTERS = 1
+_LATENCY_SLACK = 1
+
+
+@dataclass(frozen=True)
+class Phases:
+    """One dimension: how its outputs fall into ``stride`` phases, and which taps each of them sums."""
+
+    stride: int
+    dilation: int
+    padding: int
+    output: int
+    taps: int
+
+    @property
+    def turns(self) -> int:
+        """Outputs of the first phase, which has most."""
+        return ceil(self.output / self.stride)
+
+    @property
+    def step(self) -> int:
+        """Taps from one of a phase's taps to the next."""
+        return self.stride // gcd(self.stride, self.dilation)
+
+    def size(self, phase: Any) -> Any:
+        """Outputs of a phase."""
+        if self.output % self.stride == 0:
+            return self.turns
+        return (phase * -1 + (self.output + self.stride - 1)) // self.stride
+
+    def first_tap(self, phase: Any) -> Any:
+        """The first tap of a phase."""
+        common = gcd(self.stride, self.dilation)
+        inverse = pow(self.dilation // common, -1, self.step)
+        return (phase + self.padding) // common * inverse % self.step
+
+    def count(self, phase: Any) -> Any:
+        """How many taps a phase sums."""
+        common = gcd(self.stride, self.dilation)
+        if common == 1 and self.taps % self.step == 0:
+            return self.taps // self.step
+        count = (self.first_tap(phase) * -1 + (self.taps + self.step - 1)) // self.step
+        meets = tirx.Select((phase + self.padding) % common == 0, 1, 0) if common > 1 else 1
+        return count * meets
+
+
+def choose_tile(blocks: int, columns: Phases, machine: Machine) -> ConvolutionTile:
+    """The tile that computes a phase's columns in the fewest cycles, where the last one overlaps.
+
+    Args:
+        blocks: vectors of output channels that read the same input; the tile's side divides it.
+        columns: the columns' phases.
+        machine: the processor.
+    """
+    least = max(1, columns.output // columns.stride)
+    tiles = [
+        ConvolutionTile(high, wide)
+        for high in divisors(blocks, _MAX_BLOCKS)
+        for wide in range(1, min(least, _MAX_COLUMNS) + 1)
+        if high * wide + high + _BROADCAST_REGISTERS <= machine.registers
+    ]
+
+    def cycles(tile: ConvolutionTile) -> float:
+        work = tile.blocks * tile.columns / machine.fma_ports
+        loads = (tile.blocks + tile.columns) / _LOAD_PORTS
+        return (
+            ceil(columns.turns / tile.columns)
+            * max(work, loads, machine.fma_latency + _LATENCY_SLACK)
+            / tile.blocks
+        )
+
+    return min(tiles, key=lambda tile: (cycles(tile), -tile.columns))
+
+
+def phases_of(main: Block) -> tuple[Phases, ...]:
+    """The phases of each dimension of the block that computes a transposed convolution."""
+    numbers = [
+        [int(number) for number in main.body.annotations[key]] for key in (STRIDES, DILATION, PADDING, OUTPUT)
+    ]
+    taps = [axis.extent for axis in tap_axes(main, len(numbers[0]))]
+    return tuple(Phases(*of_axis) for of_axis in zip(*numbers, taps, strict=True))
+
+
+def tap_axes(main: Block, dimensions: int) -> tuple[Any, ...]:
+    """The reductions over taps: all, or those after the channels' first."""
+    reduced = main.reduced
+    return reduced if len(reduced) == dimensions else reduced[1 : 1 + dimensions]

@@ -1,0 +1,152 @@
+"""What the families of sliding windows share: the parts of a function, its border, its tile's loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from worker.compiler.schedules.annotations import FAMILY
+from worker.compiler.schedules.blocks import block_names, element_bits, read_block
+from worker.compiler.schedules.machine import Machine
+from worker.compiler.schedules.reduction import find_epilogue
+
+_AXES = 5
+MIN_PARALLEL_MULTIPLY_ADDS = 16_384
+"""Of vectors; fewer are done before another thread is awake."""
+PARTITION = "pragma_loop_partition_hint"
+"""TVM's wish to compile a loop's last turn apart, where only that one is shorter."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """A function of windows over blocks: an optional border, the windows, what writes the output.
+
+    ``last`` iterates over batch, blocks, rows, columns, lanes; ``sizes`` are theirs. Where the batch
+    ``is_open`` it counts as one image, and tiles must divide a row: TVM 0.27 cannot compile a shorter last
+    tile apart then (LoopPartition mixes the widths of indices). ``taps`` counts all reductions of an element,
+    ``channels`` the outermost one, ``taps_of_row`` the innermost.
+    """
+
+    border: SBlockRV | None
+    main: SBlockRV
+    last: SBlockRV
+    sizes: tuple[int, ...]
+    taps: int
+    channels: int
+    taps_of_row: int
+    dtype_bits: int
+    is_open: bool
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds of vectors."""
+        batch, blocks, rows, columns, _ = self.sizes
+        return batch * blocks * rows * columns * self.taps
+
+
+def find_windows(schedule: s_tir.Schedule, family: str) -> Windows | None:
+    """The parts of a function of a family, or None where it is of another one or has more parts."""
+    names = block_names(schedule)
+    main = next((name for name in names if _family(schedule, name) == family), None)
+    block = None if main is None else read_block(schedule, schedule.get_sblock(main), may_be_open=True)
+    if main is None or block is None or len(block.spatial) != _AXES:
+        return None
+    if any(axis.is_open for axis in block.axes[1:]):
+        return None
+    epilogue = find_epilogue(schedule, block)
+    borders = [str(schedule.get(producer).name_hint) for producer in schedule.get_producers(block.handle)]
+    if len(borders) > 1 or len(names) != len({main, epilogue or main, *borders}):
+        return None
+    last = schedule.get_sblock(epilogue) if epilogue else schedule.cache_write(block.handle, 0, "global")
+    return Windows(
+        border=schedule.get_sblock(borders[0]) if borders else None,
+        main=schedule.get_sblock(main),
+        last=last,
+        sizes=(1 if block.is_open else block.axes[0].extent, *(axis.extent for axis in block.spatial[1:])),
+        taps=prod(axis.extent for axis in block.reduced),
+        channels=block.reduced[0].extent if block.reduced else 1,
+        taps_of_row=block.reduced[-1].extent if block.reduced else 1,
+        dtype_bits=element_bits(block),
+        is_open=block.is_open,
+    )
+
+
+def join_rows(schedule: s_tir.Schedule, windows: Windows, joined: int) -> Windows:
+    """Make one long row of every ``joined`` rows of the output.
+
+    Args:
+        schedule: the function; the main block writes a buffer of its own.
+        windows: its parts, whose loops are still those of the blocks.
+        joined: a divisor of the rows.
+
+    Returns:
+        The parts, with fewer and longer rows.
+    """
+    if joined == 1:
+        return windows
+    batch, blocks, rows, columns, lanes = windows.sizes
+
+    def place(n: Any, k: Any, y: Any, x: Any, *rest: Any) -> list[Any]:
+        return [n, k, y // joined, y % joined * columns + x, *rest]
+
+    main = schedule.get(windows.main)
+    dtype = str(main.iter_vars[0].var.ty.dtype)
+
+    def over(dimensions: int) -> tirx.IndexMap:
+        return tirx.IndexMap.from_func(place, ndim=dimensions, index_dtype=dtype)
+
+    schedule.transform_layout(windows.main, ("write", 0), over(_AXES))
+    schedule.transform_block_layout(windows.main, over(len(main.iter_vars)))
+    schedule.transform_block_layout(windows.last, over(_AXES))
+    return replace(windows, sizes=(batch, blocks, rows // joined, joined * columns, lanes))
+
+
+def run_parallel(schedule: s_tir.Schedule, windows: Windows, loop: LoopRV, machine: Machine) -> None:
+    """Run a loop around the windows on all threads, where they have enough to do."""
+    if machine.threads > 1 and windows.work >= MIN_PARALLEL_MULTIPLY_ADDS:
+        schedule.parallel(loop)
+
+
+def copy_border(schedule: s_tir.Schedule, windows: Windows, machine: Machine) -> None:
+    """Make the border a stage of its own: rows in parallel, lanes in a vector."""
+    loops = list(schedule.get_loops(windows.border))
+    if len(loops) == _AXES:
+        schedule.vectorize(loops[-1])
+    run_parallel(schedule, windows, schedule.fuse(*loops[:3]), machine)
+
+
+def tile_inside(
+    schedule: s_tir.Schedule, main: SBlockRV, outer: int, order: tuple[int, ...]
+) -> tuple[LoopRV, ...]:
+    """Put the tile's loops inside the windows' reductions: unrolled, the lanes in a vector.
+
+    Args:
+        schedule: the function; the block's spatial loops below ``outer`` are the tile's.
+        main: the windows' block.
+        outer: how many loops enclose the tile.
+        order: the tile's spatial axes from the outside in, the lanes' last.
+
+    Returns:
+        The reductions' loops.
+    """
+    loops = list(schedule.get_loops(main))[outer:]
+    kinds = [variable.iter_type for variable in schedule.get(main).iter_vars]
+    if len(loops) != len(kinds):
+        raise ValueError("the tile lost a loop")
+    reduced = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == tirx.IterVar.CommReduce]
+    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != tirx.IterVar.CommReduce]
+    tile = [spatial[axis] for axis in order]
+    schedule.reorder(*reduced, *tile)
+    schedule.vectorize(tile[-1])
+    for loop in tile[:-1]:
+        schedule.unroll(loop)
+    return tuple(reduced)
+
+
+def _family(schedule: s_tir.Schedule, name: str) -> str | None:
+    annotations = schedule.get(schedule.get_sblock(name)).annotations
+    return str(annotations[FAMILY]) if FAMILY in annotations else None

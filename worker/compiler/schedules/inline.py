@@ -1,0 +1,193 @@
+"""Inlining: which blocks disappear into their consumers.
+
+No expression is written out twice for the same element. A consumer that reads an element several times names
+it first, and only then is its producer inlined::
+
+    y[i] = x[i] * sigmoid(x[i])     becomes     y[i] = let t = x[i] in t * sigmoid(t)
+
+Where a consumer reads several elements, each is an expression of its own, and a block is inlined as long as
+these stay short. Without both, a chain of such functions doubles with every link.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.s_tir.schedule import SBlockRV
+from tvm.sym import Analyzer
+from tvm_ffi import structural_equal
+
+from worker.compiler.schedules import nest
+from worker.compiler.schedules.attempt import attempt
+from worker.compiler.schedules.blocks import (
+    Block,
+    block_names,
+    branches_along,
+    conditions_of,
+    has_branch,
+    is_expensive,
+    read_block,
+)
+from worker.compiler.schedules.ranges import analyzer_of, fold_conditions
+from worker.compiler.schedules.repeated_loads import count_elements_read, count_nodes, name_repeated_loads
+
+_FEW_NODES = 32
+"""The length of an expression that is not worth a name; families recognize a mean or a bias by its form."""
+
+_MOST_REPEATED_NODES = 256
+"""How many nodes inlining a block may add to a consumer beyond one copy of its expression."""
+
+_MOST_BRANCHES = 64
+"""Of a consumer whose loads are named; a join of more parts is a chain of choices as deep."""
+
+
+def inline_blocks(schedule: s_tir.Schedule, is_traced: bool = False) -> s_tir.Schedule:
+    """Inline elementwise blocks into their neighbors where that repeats no work worth keeping.
+
+    Args:
+        schedule: the function.
+        is_traced: use only primitives that a trace can replay. Otherwise repeated loads are named and
+            constant conditions folded, and what is returned is a new schedule.
+    """
+    schedule = _each_into_consumers(schedule, is_traced)
+    if not is_traced:
+        # What two blocks read is inlined once the first pass has merged the two.
+        schedule = _mapped(_each_into_consumers(schedule, is_traced), fold_conditions)
+    for name in reversed(block_names(schedule)):
+        block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
+        if block is not None and not block.reduced:
+            schedule = _into_producer(schedule, block, name, is_traced)
+    return schedule
+
+
+def _each_into_consumers(schedule: s_tir.Schedule, is_traced: bool) -> s_tir.Schedule:
+    for name in block_names(schedule):
+        block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
+        if block is not None and _is_worth_inlining(schedule, block):
+            schedule = _into_consumers(schedule, block, name, is_traced)
+    return schedule
+
+
+def _into_consumers(schedule: s_tir.Schedule, block: Block, name: str, is_traced: bool) -> s_tir.Schedule:
+    consumers = [_name_of(schedule, handle) for handle in schedule.get_consumers(block.handle)]
+    ready = schedule
+    for consumer in consumers:
+        ready = _ready_for_inlining(ready, block.body, consumer, is_traced)
+        if ready is None:
+            return schedule
+    return attempt(ready, lambda trial: trial.compute_inline(name)) or schedule
+
+
+def _into_producer(schedule: s_tir.Schedule, block: Block, name: str, is_traced: bool) -> s_tir.Schedule:
+    """Where the producer has no other consumer and computes every element: TVM would forget the rest."""
+    ready = schedule
+    for handle in schedule.get_producers(block.handle):
+        producer = read_block(schedule, handle, may_be_open=True)
+        if len(schedule.get_consumers(handle)) > 1 or producer is None or not _covers(producer, block):
+            return schedule
+        ready = _ready_for_inlining(ready, producer.body, name, is_traced)
+        if ready is None:
+            return schedule
+    return attempt(ready, lambda trial: trial.reverse_compute_inline(name)) or schedule
+
+
+def _ready_for_inlining(
+    schedule: s_tir.Schedule, producer: s_tir.SBlock, consumer: str, is_traced: bool
+) -> s_tir.Schedule | None:
+    """The schedule with a consumer's loads of a producer named; None where inlining repeats too much."""
+    stores = _stores_of(producer.body)
+    if len(stores) != 1:
+        return schedule
+    buffer, nodes = stores[0].buffer, count_nodes(stores[0].value)
+    if nodes <= _FEW_NODES:
+        return schedule
+    named = schedule if is_traced else _with_loads_named(schedule, buffer, consumer)
+    read = sum(
+        count_elements_read(store.value, buffer)
+        for store in _stores_of(named.get(named.get_sblock(consumer)).body)
+    )
+    return named if (read - 1) * nodes <= _MOST_REPEATED_NODES else None
+
+
+def _with_loads_named(schedule: s_tir.Schedule, buffer: Any, consumer: str) -> s_tir.Schedule:
+    body = schedule.get(schedule.get_sblock(consumer)).body
+    is_read_once = all(count_elements_read(store.value, buffer) < 2 for store in _stores_of(body))
+    if is_read_once or len(conditions_of(body)) > _MOST_BRANCHES:
+        return schedule
+
+    def name_loads(function: tirx.PrimFunc) -> tirx.PrimFunc:
+        analyzer = analyzer_of(function.body)
+
+        def store(store: tirx.BufferStore) -> tirx.BufferStore:
+            value = name_repeated_loads(store.value, buffer, analyzer)
+            return tirx.BufferStore(store.buffer, value, store.indices)
+
+        def block(block: s_tir.SBlock, mutator: Any) -> s_tir.SBlock:
+            if str(block.name_hint) != consumer:
+                return mutator.default_mutate(block)
+            return tvm_ffi.structural_map(block, (tirx.BufferStore, store))
+
+        return function.with_body(tvm_ffi.structural_mutate(function.body, ((s_tir.SBlock, block),)))
+
+    return _mapped(schedule, name_loads)
+
+
+def _mapped(schedule: s_tir.Schedule, change: Any) -> s_tir.Schedule:
+    """A new schedule of the changed function; the same one where nothing changes."""
+    module = schedule.mod
+    changed = {variable: change(function) for variable, function in module.functions_items()}
+    if all(changed[variable].same_as(function) for variable, function in module.functions_items()):
+        return schedule
+    return s_tir.Schedule(tvm.IRModule(changed, attrs=module.attrs))
+
+
+def _stores_of(body: tirx.Stmt) -> list[tirx.BufferStore]:
+    stores: list[tirx.BufferStore] = []
+    tvm_ffi.structural_walk(body, (tirx.BufferStore, lambda store: stores.append(store)))
+    return stores
+
+
+def _name_of(schedule: s_tir.Schedule, handle: SBlockRV) -> str:
+    return str(schedule.get(handle).name_hint)
+
+
+def _covers(producer: Block, consumer: Block) -> bool:
+    """Whether a producer computes an element for each of its consumer's, which does not pad."""
+    if any(branches_along(consumer, axis) for axis in consumer.spatial):
+        return False
+    if any(_selects_one(region, consumer) for region in consumer.body.reads):
+        return False
+    return prod(axis.extent for axis in producer.spatial) >= consumer.iterations
+
+
+def _selects_one(region: Any, consumer: Block) -> bool:
+    """Whether a block reads one of several places along a dimension: TVM would let the others store too."""
+    ones = {axis.var: tirx.IntImm(str(axis.var.ty.dtype), 0) for axis in consumer.axes if axis.extent == 1}
+    return any(
+        isinstance(Analyzer().simplify(nest.substitute(dimension.min, ones)), tirx.IntImm)
+        and not structural_equal(dimension.extent, size)
+        for dimension, size in zip(region.region, region.source.shape, strict=True)
+    )
+
+
+def _is_worth_inlining(schedule: s_tir.Schedule, block: Block) -> bool:
+    if block.reduced:
+        return False
+    consumers = [
+        read_block(schedule, handle, may_be_open=True) for handle in schedule.get_consumers(block.handle)
+    ]
+    cheap = not is_expensive(block.body)
+    if not consumers or (len(consumers) > 1 and not cheap):
+        return False
+    return all(_repeats_nothing(block, consumer, cheap) for consumer in consumers)
+
+
+def _repeats_nothing(block: Block, consumer: Block | None, cheap: bool) -> bool:
+    """Whether a consumer computes about as many elements as the block, or the block is cheap to repeat."""
+    if consumer is None or (consumer.reduced and has_branch(block.body)):
+        return False
+    return cheap or consumer.iterations <= block.iterations

@@ -1,0 +1,50 @@
+"""Schedules of blocks without a reduction."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tvm import s_tir
+
+from worker.compiler.schedules.blocks import Block, branches_along, element_bits, read_block, writes_axis
+from worker.compiler.schedules.machine import Machine, choose_tile
+
+MIN_PARALLEL_WORK = 32_768
+"""Waking the other threads costs some microseconds: less work than this stays on one."""
+
+
+def schedule_spatial(schedule: s_tir.Schedule, name: str, machine: Machine) -> None:
+    """Vectorize along the output's last dimension; run the outer loops in parallel where that pays.
+
+    A last dimension of open size stays a plain loop, which LLVM vectorizes itself.
+    """
+    block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
+    if block is None:
+        return
+    loops = [axis.loop for axis in block.spatial]
+    lanes = _lanes(block, machine)
+    if lanes > 1:
+        *outer, last = loops
+        chunk, vector = schedule.split(last, factors=[None, lanes])
+        schedule.vectorize(vector)
+        loops = [*outer, chunk]
+    if machine.threads > 1 and block.work >= MIN_PARALLEL_WORK:
+        schedule.parallel(schedule.fuse(*_parallel_part(loops, block, lanes, machine)))
+
+
+def _lanes(block: Block, machine: Machine) -> int:
+    last = block.spatial[-1]
+    if last.is_open or writes_axis(block) is not last or branches_along(block, last):
+        return 1
+    tile = choose_tile(last.extent, 1, element_bits(block), machine)
+    return tile.lanes if tile else 1
+
+
+def _parallel_part(loops: list[object], block: Block, lanes: int, machine: Machine) -> list[object]:
+    """As few outer loops as give every thread several turns; the rest stays plain for LLVM."""
+    extents = [axis.extent for axis in block.spatial]
+    extents[-1] //= lanes
+    for count in range(1, len(loops)):
+        if prod(extents[:count]) >= 4 * machine.threads:
+            return loops[:count]
+    return loops

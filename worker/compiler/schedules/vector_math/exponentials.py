@@ -1,0 +1,205 @@
+"""Exponentials, logarithms and what follows from them as arithmetic over whole vectors."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+from tvm import tirx
+
+from worker.compiler.schedules.vector_math.numbers import (
+    FLOAT32,
+    FLOAT64,
+    Expression,
+    Format,
+    absolute,
+    clamped,
+    format_of,
+    horner,
+    let,
+    times_power_of_two,
+)
+
+_ERF_FLOAT32 = (
+    (
+        -2.72614225801306e-10,
+        2.77068142495902e-08,
+        -2.10102402082508e-06,
+        -5.69250639462346e-05,
+        -7.34990630326855e-04,
+        -2.95459980854025e-03,
+        -1.60960333262415e-02,
+    ),
+    (
+        -1.45660718464996e-05,
+        -2.13374055278905e-04,
+        -1.68282697438203e-03,
+        -7.37332916720468e-03,
+        -1.42647390514189e-02,
+    ),
+)
+_ERF_FLOAT32_END = 3.832506856900711
+
+_ERF_FLOAT64 = (
+    (
+        9.60497373987051638749e0,
+        9.00260197203842689217e1,
+        2.23200534594684319226e3,
+        7.00332514112805075473e3,
+        5.55923013010394962768e4,
+    ),
+    (
+        1.0,
+        3.35617141647503099647e1,
+        5.21357949780152679795e2,
+        4.59432382970980127987e3,
+        2.26290000613890934246e4,
+        4.92673942608635921086e4,
+    ),
+)
+_ERFC_FLOAT64 = (
+    (
+        2.46196981473530512524e-10,
+        5.64189564831068821977e-1,
+        7.46321056442269912687e0,
+        4.86371970985681366614e1,
+        1.96520832956077098242e2,
+        5.26445194995477358631e2,
+        9.34528527171957607540e2,
+        1.02755188689515710272e3,
+        5.57535335369399327526e2,
+    ),
+    (
+        1.0,
+        1.32281951154744992508e1,
+        8.67072140885989742329e1,
+        3.54937778887819891062e2,
+        9.75708501743205489753e2,
+        1.82390916687909736289e3,
+        2.24633760818710981792e3,
+        1.65666309194161350182e3,
+        5.57535340817727675546e2,
+    ),
+)
+_ERF_FLOAT64_END = 6.0
+
+_LOG2_E = 1.4426950408889634
+_ROOT_HALF = {"float32": 0x3F3504F3, "float64": 0x3FE6A09E667F3BCD}
+_SMALL_TANH = 0.625
+
+
+def exp(x: Expression, doublings: int = 0) -> Expression:
+    """``e ** x * 2 ** doublings`` as a power of two times ``e ** r``, ``|r|`` at most half of ``log(2)``."""
+    form = format_of(x)
+    shift = form(float(doublings))
+
+    def scaled(x: Expression, n: Expression) -> Expression:
+        r = x - n * form(form.log2[0]) - n * form(form.log2[1])
+        return let(r, lambda r: times_power_of_two(small_exp(r), n + shift))
+
+    def reduced(x: Expression) -> Expression:
+        return let(tirx.floor(x * form(_LOG2_E) + form(0.5)), lambda n: scaled(x, n))
+
+    return let(x, lambda x: let(clamped(x, form.exp_lowest, form.exp_highest - doublings), reduced))
+
+
+def small_exp(r: Expression) -> Expression:
+    """``e ** r`` where ``|r|`` is at most half of ``log(2)``."""
+    form = format_of(r)
+    return form(1.0) + (r + r * r * horner(r, form.exp))
+
+
+def log(x: Expression) -> Expression:
+    """``n * log(2) + log(1 + f)``, ``1 + f`` between the roots of one half and of two."""
+    return let(x, _log)
+
+
+def tanh(x: Expression) -> Expression:
+    """A rational function near zero, ``1 - 2 / (exp(2 * |x|) + 1)`` elsewhere."""
+    form = format_of(x)
+
+    def near(x: Expression) -> Expression:
+        return let(x * x, lambda z: x + x * z * (horner(z, form.tanh[0]) / horner(z, form.tanh[1])))
+
+    def far(x: Expression) -> Expression:
+        return let(
+            form(1.0) - form(2.0) / (exp(absolute(x) * form(2.0)) + form(1.0)),
+            lambda value: tirx.Select(x < form(0.0), -value, value),
+        )
+
+    return let(x, lambda x: tirx.Select(absolute(x) < form(_SMALL_TANH), near(x), far(x)))
+
+
+def sigmoid(x: Expression) -> Expression:
+    """``1 / (1 + exp(-x))``."""
+    form = format_of(x)
+    return form(1.0) / (form(1.0) + exp(form(0.0) - x))
+
+
+def erf(x: Expression) -> Expression:
+    """A rational function; in float64 beyond one, one minus the complement."""
+    return let(x, _erf_float32 if format_of(x) is FLOAT32 else _erf_float64)
+
+
+def _log(x: Expression) -> Expression:
+    form = format_of(x)
+    is_tiny = x < form(form.smallest_normal)
+    normal = tirx.Select(is_tiny, x * form(2.0**form.mantissa_bits), x)
+    root = form.whole(_ROOT_HALF[form.dtype])
+
+    def split(shifted: Expression) -> Expression:
+        exponent = _to_float(tirx.op.shift_right(shifted, form.whole(form.mantissa_bits)), form)
+        fraction = tirx.op.bitwise_and(shifted, form.whole((1 << form.mantissa_bits) - 1)) + root
+        n = exponent - tirx.Select(is_tiny, form(float(form.mantissa_bits)), form(0.0))
+        rest = tirx.reinterpret(form.dtype, fraction) - form(1.0)
+        return let(n, lambda n: let(rest, lambda f: _log_of_sum(f, n, form)))
+
+    def special(value: Expression) -> Expression:
+        below = tirx.Select(x < form(0.0), form(nan), tirx.Select(x == form(0.0), form(-inf), x))
+        finite = tirx.Select(x > form(form.largest), x, value)
+        return tirx.Select(x > form(0.0), finite, below)
+
+    # Seen from the root of one half, the fraction lies around one.
+    return let(let(tirx.reinterpret(form.integer, normal) - root, split), special)
+
+
+def _log_of_sum(f: Expression, n: Expression, form: Format) -> Expression:
+    """``n * log(2) + log(1 + f)`` for small ``f``."""
+
+    def result(s: Expression) -> Expression:
+        z = s * s
+        half = f * f * form(0.5)
+        rest = s * (half + let(z, lambda z: z * horner(z, form.log))) + n * form(form.log2[1])
+        return n * form(form.log2[0]) - ((half - rest) - f)
+
+    return let(f / (f + form(2.0)), result)
+
+
+def _erf_float32(x: Expression) -> Expression:
+    near = clamped(x, -_ERF_FLOAT32_END, _ERF_FLOAT32_END)
+    above, below = _ERF_FLOAT32
+    value = let(near, lambda x: let(x * x, lambda z: x * (horner(z, above) / horner(z, below))))
+    upper = tirx.Select(x >= FLOAT32(_ERF_FLOAT32_END), FLOAT32(1.0), value)
+    return tirx.Select(x <= FLOAT32(-_ERF_FLOAT32_END), FLOAT32(-1.0), upper)
+
+
+def _erf_float64(x: Expression) -> Expression:
+    form = FLOAT64
+
+    def complement(y: Expression) -> Expression:
+        above, below = _ERFC_FLOAT64
+        return exp(form(0.0) - y * y) * horner(y, above) / horner(y, below)
+
+    def near(x: Expression) -> Expression:
+        above, below = _ERF_FLOAT64
+        return let(x * x, lambda z: x * (horner(z, above) / horner(z, below)))
+
+    def far(x: Expression) -> Expression:
+        size = clamped(absolute(x), 0.0, _ERF_FLOAT64_END)
+        return let(form(1.0) - let(size, complement), lambda value: tirx.Select(x < form(0.0), -value, value))
+
+    return tirx.Select(absolute(x) < form(1.0), near(x), far(x))
+
+
+def _to_float(whole: Expression, form: Format) -> Expression:
+    """A small integer as a number; AVX2 converts 32 bits only."""
+    return tirx.Cast(form.dtype, tirx.Cast("int32", whole))

@@ -1,0 +1,161 @@
+"""Floating-point formats, and the arithmetic that functions of them are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from worker.compiler.schedules import nest
+
+Expression = Any
+
+
+@dataclass(frozen=True)
+class Format:
+    """A floating-point format, and the coefficients for it; polynomials begin with the highest power."""
+
+    dtype: str
+    integer: str
+    mantissa_bits: int
+    bias: int
+    smallest_normal: float
+    largest: float
+    exp_lowest: float
+    exp_highest: float
+    log2: tuple[float, float]
+    """The logarithm of two, in two parts: the first has so few bits that its products are exact."""
+    exp: tuple[float, ...]
+    log: tuple[float, ...]
+    tanh: tuple[tuple[float, ...], tuple[float, ...]]
+
+    def __call__(self, value: float) -> Expression:
+        """A number of this format."""
+        return tirx.FloatImm(self.dtype, value)
+
+    def whole(self, value: int) -> Expression:
+        """An integer as wide as the format."""
+        return tirx.IntImm(self.integer, value)
+
+
+FLOAT32 = Format(
+    dtype="float32",
+    integer="int32",
+    mantissa_bits=23,
+    bias=127,
+    smallest_normal=1.1754943508222875e-38,
+    largest=3.4028234663852886e38,
+    exp_lowest=-104.0,
+    exp_highest=89.0,
+    log2=(0.693359375, -2.12194440e-4),
+    exp=(0.0013926250831497611, 0.008363232883682618, 0.04166655421298415, 0.16666576666119928, 0.5),
+    log=(0.24279078841, 0.28498786688, 0.40000972152, 0.66666662693),
+    tanh=(
+        (
+            0.002292744816178142,
+            -0.008343945515839153,
+            0.02176891865102821,
+            -0.053959259577204544,
+            0.1333330355691574,
+            -0.3333333317214036,
+        ),
+        (1.0,),
+    ),
+)
+
+FLOAT64 = Format(
+    dtype="float64",
+    integer="int64",
+    mantissa_bits=52,
+    bias=1023,
+    smallest_normal=2.2250738585072014e-308,
+    largest=1.7976931348623157e308,
+    exp_lowest=-746.0,
+    exp_highest=710.0,
+    log2=(6.93145751953125e-1, 1.42860682030941723212e-6),
+    exp=(
+        2.09147553258932e-09,
+        2.5105312729622103e-08,
+        2.755727347871858e-07,
+        2.755725517000089e-06,
+        2.480158732567746e-05,
+        0.0001984126987500228,
+        0.0013888888888883711,
+        0.008333333333326084,
+        0.04166666666666667,
+        0.1666666666666667,
+        0.5,
+    ),
+    log=(
+        1.479819860511658591e-01,
+        1.531383769920937332e-01,
+        1.818357216161805012e-01,
+        2.222219843214978396e-01,
+        2.857142874366239149e-01,
+        3.999999999940941908e-01,
+        6.666666666666735130e-01,
+    ),
+    tanh=(
+        (-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3),
+        (1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3),
+    ),
+)
+
+FORMATS = {form.dtype: form for form in (FLOAT32, FLOAT64)}
+
+
+def format_of(x: Expression) -> Format:
+    """The format of an expression, float32 or float64."""
+    return FORMATS[nest.dtype_of(x)]
+
+
+def let(value: Expression, body: Callable[[Expression], Expression]) -> Expression:
+    """A name for a value that the body reads several times."""
+    if isinstance(value, tirx.Var | tirx.FloatImm):
+        return body(value)
+    variable = tirx.Var("t", nest.dtype_of(value))
+    return tirx.Let(variable, value, body(variable))
+
+
+def horner(x: Expression, coefficients: tuple[float, ...]) -> Expression:
+    """A polynomial; its coefficients begin with the highest power."""
+    form = format_of(x)
+    value = form(coefficients[0])
+    for coefficient in coefficients[1:]:
+        value = value * x + form(coefficient)
+    return value
+
+
+def clamped(x: Expression, lowest: float, highest: float) -> Expression:
+    """The number, moved into a range; NaN, which compares with nothing, stays."""
+    form = format_of(x)
+    above = tirx.Select(x < form(lowest), form(lowest), x)
+    return let(above, lambda above: tirx.Select(above > form(highest), form(highest), above))
+
+
+def absolute(x: Expression) -> Expression:
+    """The number without its sign."""
+    return tirx.Select(x < format_of(x)(0.0), -x, x)
+
+
+def below_zero(x: Expression) -> Expression:
+    """Whether a number has a sign, zero included."""
+    form = format_of(x)
+    return tirx.reinterpret(form.integer, x) < form.whole(0)
+
+
+def times_power_of_two(value: Expression, n: Expression) -> Expression:
+    """``value * 2 ** n`` in two steps, each of which is a normal number."""
+    form = format_of(value)
+
+    def power(exponent: Expression) -> Expression:
+        biased = tirx.Cast(form.integer, exponent + tirx.IntImm("int32", form.bias))
+        return tirx.reinterpret(form.dtype, tirx.op.shift_left(biased, form.whole(form.mantissa_bits)))
+
+    def scaled(whole: Expression) -> Expression:
+        half = tirx.op.shift_right(whole, tirx.IntImm("int32", 1))
+        return let(half, lambda half: value * power(half) * power(whole - half))
+
+    return let(tirx.Cast("int32", n), scaled)

@@ -1,0 +1,64 @@
+"""torch's dtypes and rules of type promotion, in TVM's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
+
+from worker.compiler.translation.untranslatable import UntranslatableError
+
+NARROW_FLOATS = frozenset({"float16", "bfloat16"})
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """A dtype of torch as TVM names it.
+
+    Raises:
+        UntranslatableError: a complex or quantized dtype.
+    """
+    name = str(dtype).removeprefix("torch.")
+    if not name.startswith(("bool", "int", "uint", "float", "bfloat")):
+        raise UntranslatableError(f"tensors of {name}")
+    return name
+
+
+def wide(dtype: str) -> str:
+    """The dtype in which torch sums values of ``dtype``."""
+    return "float32" if dtype in NARROW_FLOATS else dtype
+
+
+def is_floating(dtype: str) -> bool:
+    """Whether a dtype has fractions."""
+    return "float" in dtype
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is one of Python's numbers."""
+    return isinstance(value, bool | int | float)
+
+
+def common_dtype(values: list[Any]) -> str:
+    """The dtype in which torch computes on tensors and numbers together."""
+    found = elementwise_dtypes(*values, type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT)
+    return dtype_name(found[1])
+
+
+def smallest(dtype: str) -> float | int | bool:
+    """The least value of a dtype: where a maximum starts."""
+    return _limits(dtype)[0]
+
+
+def largest(dtype: str) -> float | int | bool:
+    """The greatest value of a dtype: where a minimum starts."""
+    return _limits(dtype)[1]
+
+
+def _limits(dtype: str) -> tuple[Any, Any]:
+    if is_floating(dtype):
+        return float("-inf"), float("inf")
+    if dtype == "bool":
+        return False, True
+    limits = torch.iinfo(getattr(torch, dtype))
+    return limits.min, limits.max

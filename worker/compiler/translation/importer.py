@@ -1,0 +1,272 @@
+"""TVM's importer with the rules of the registry before its own converters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch.utils import _pytree as pytree
+from tvm import relax
+from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+from worker.compiler.translation.dtypes import dtype_name
+from worker.compiler.translation.emitter import Emitter, dtype_of, shape_of
+from worker.compiler.translation.expressions import ExpressionBuilder
+from worker.compiler.translation.naming import NamingBuilder
+from worker.compiler.translation.registry import rule_book
+from worker.compiler.translation.rules.complexes import OF_COMPLEX
+from worker.compiler.translation.symbols import Symbols
+from worker.compiler.translation.untranslatable import UntranslatableError, advice_on
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+    from worker.compiler.translation.expressions import Express
+    from worker.compiler.translation.rule import Rule
+
+STOCK_NAMESPACES = ("aten", "torchvision")
+"""TVM knows operators by name only: another library's operator of the same name is another operator."""
+
+
+class Importer(ExportedProgramImporter):
+    """Translates each node by its rule, else by TVM's converter, and checks the result's type.
+
+    Where sizes are open, each result has the shape that torch gives it: TVM's own reasoning loses some.
+
+    Every node must become what torch says it is: what TVM's converter makes otherwise is refused here, where
+    the operator's place is known, instead of compiled to something else.
+    """
+
+    def __init__(self, expressions: Mapping[str, Express] | None = None) -> None:
+        """An importer of one program.
+
+        Args:
+            expressions: with them, each operator is emitted as a tensor expression: as one of these, by the
+                operator's name, else as TVM's own. Without, as the Relax operator that it is.
+        """
+        self._expressions = expressions
+        super().__init__()
+        self.reached: Node | None = None
+        self._builder = NamingBuilder()
+        self._symbols: Symbols | None = None
+
+    @property
+    def block_builder(self) -> relax.BlockBuilder:
+        """What all converters and rules emit with."""
+        return self._builder
+
+    @block_builder.setter
+    def block_builder(self, _plain: relax.BlockBuilder) -> None:
+        """The builder that TVM's importer makes for a program, or in its place the one of expressions."""
+        self._builder = NamingBuilder() if self._expressions is None else ExpressionBuilder(self._expressions)
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """The node that each variable comes from, by the variable's name."""
+        return self._builder.nodes
+
+    def create_input_vars(self, exported_program: Any) -> Any:
+        """The inputs, whose shapes name the symbols."""
+        found = super().create_input_vars(getattr(exported_program, "program", exported_program))
+        self._symbols = Symbols(found[1].values())
+        return found
+
+    def can_translate(self, node: Node) -> bool:
+        """Whether a call has a rule or a converter."""
+        return rule_name(node) in rule_book().rules or self._stock_of(node) is not None
+
+    def convert(self, node: Node) -> Any:
+        """Translate one call."""
+        rule, stock = rule_book().rules.get(rule_name(node)), self._stock_of(node)
+        if rule is not None:
+            return self._by_rule(rule, Emitter(self.block_builder, node, stock, self.import_inline))
+        if stock is None:
+            raise UntranslatableError(f"{rule_name(node)} has no rule")
+        return self._bound(stock(node))
+
+    def _bound(self, result: Any) -> Any:
+        """A call as a variable, which has a type: TVM's converters leave some calls bare."""
+        return self.block_builder.emit(result) if isinstance(result, relax.Call) else result
+
+    def value_of(self, argument: Any) -> Any:
+        """An argument of a node, its nodes replaced by what they became."""
+        return self._retrieve_args(argument)
+
+    def import_inline(self, graph: torch.fx.GraphModule, operands: list[Any]) -> tuple[Any, ...]:
+        """Translate a graph within the program, in place.
+
+        Args:
+            graph: what to translate.
+            operands: what its placeholders stand for.
+
+        Returns:
+            Its results.
+        """
+        outside = self.env
+        self.env: dict[Node, Any] = {}
+        try:
+            placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+            self.env.update(zip(placeholders, operands, strict=True))
+            return self._translate_fx_graph(graph, list(graph.graph.nodes), {})
+        finally:
+            self.env = outside
+
+    @staticmethod
+    def _convert_pytorch_tensor_to_tvm(tensor_value: torch.Tensor) -> Any:
+        """A copy in row order: TVM takes a tensor's memory for that, whatever its strides are."""
+        dense = tensor_value if tensor_value.layout == torch.strided else tensor_value.to_dense()
+        if dense.is_complex():
+            dense = torch.view_as_real(dense.resolve_conj())
+        return ExportedProgramImporter._convert_pytorch_tensor_to_tvm(dense.contiguous())
+
+    def _check_unsupported_func_type(self, nodes: Iterable[Node]) -> None:
+        """``refuse_unsupported`` did, with the places."""
+
+    def _translate_fx_graph(
+        self,
+        graph_module: Any,
+        nodes: Iterable[Node],
+        inputs_vars: dict[str, relax.Var],
+        custom_ops: set[str] | None = None,
+    ) -> tuple[Any, ...]:
+        for node in nodes:
+            if node.op == "placeholder":
+                if node.name in inputs_vars:
+                    self.env[node] = inputs_vars[node.name]
+            elif node.op == "get_attr":
+                self.env[node] = _attribute(graph_module, str(node.target))
+            elif node.op == "call_function":
+                self.reached = self._builder.node = node
+                result = self._shaped(node, self.convert(node))
+                check_type(node, result)
+                self.env[node] = result
+            else:
+                return self._flatten_output_args(self.value_of(node.args[0]))
+        raise ValueError("a graph without an output")
+
+    def _shaped(self, node: Node, result: Any) -> Any:
+        value = node.meta.get("val")
+        if self._symbols is None or not isinstance(result, relax.Var) or not isinstance(value, torch.Tensor):
+            return result
+        if value.is_complex() or all(isinstance(size, int) for size in value.shape):
+            return result
+        shape = self._symbols.shape_of(value.shape)
+        if shape is None or self._symbols.are_equal(result.ty.shape, shape):
+            return result
+        if not isinstance(result.ty.shape, relax.ShapeExpr):
+            raise ValueError(f"the shape of {node.name} cannot be told")
+        # A cast would say it better, but CanonicalizeBindings crashes on casts of symbols (TVM 0.27).
+        return self.block_builder.emit(relax.op.reshape(result, shape))
+
+    def _by_rule(self, rule: Rule, emit: Emitter) -> Any:
+        positional, named = self._arguments(emit.node, rule)
+        result = rule.translate(emit, *positional, **named)
+        if isinstance(result, tuple | list):
+            return tuple(None if part is None else emit(part) for part in result)
+        return emit(result) if isinstance(result, relax.Expr) else result
+
+    def _arguments(self, node: Node, rule: Rule) -> tuple[list[Any], dict[str, Any]]:
+        """All arguments of a call, the defaults of its operator's schema included."""
+        if not isinstance(node.target, torch._ops.OpOverload):
+            return [self.value_of(argument) for argument in node.args], {}
+        given = list(node.args)
+        positional, named = [], {}
+        for argument in node.target._schema.arguments:
+            value = given.pop(0) if given else node.kwargs.get(argument.name, argument.default_value)
+            if not argument.kwarg_only:
+                positional.append(self.value_of(value))
+            elif argument.name in rule.keywords:
+                named[argument.name] = self.value_of(value)
+        return positional, named
+
+    def _stock_of(self, node: Node) -> Callable[[Node], Any] | None:
+        target = node.target
+        if is_complex(node) or advice_on(node) is not None:
+            return None
+        if isinstance(target, torch._ops.OpOverload) and target.namespace not in STOCK_NAMESPACES:
+            return None
+        converter = self.convert_map.get(getattr(target, "__name__", str(target)))
+        return None if converter is None else partial(converter)
+
+
+@dataclass(frozen=True)
+class _Unbound:
+    """A program some of whose tensors the importer does not find, and so leaves as arguments of ``main``."""
+
+    program: ExportedProgram
+    names: frozenset[str]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.program, name)
+
+    def named_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return self._bound(self.program.named_parameters())
+
+    def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return self._bound(self.program.named_buffers())
+
+    def _bound(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
+        return ((name, tensor) for name, tensor in tensors if name not in self.names)
+
+
+def unbound(program: ExportedProgram, names: frozenset[str]) -> ExportedProgram:
+    """A program for the importer, which does not bind the tensors of these names."""
+    return cast("ExportedProgram", _Unbound(program, names)) if names else program
+
+
+def operator_name(node: Node) -> str:
+    """The operator of a call: as ``torch.ops`` prints an overload, else the function's name."""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    return getattr(target, "__name__", str(target))
+
+
+def rule_name(node: Node) -> str:
+    """The name of the rule for a call."""
+    return f"{operator_name(node)}{OF_COMPLEX}" if is_complex(node) else operator_name(node)
+
+
+def is_complex(node: Node) -> bool:
+    """Whether an argument of a call, or a result, is a tensor of complex numbers."""
+    values = [one.meta.get("val") for one in (node, *node.all_input_nodes)]
+    return any(isinstance(leaf, torch.Tensor) and leaf.is_complex() for leaf in pytree.tree_leaves(values))
+
+
+def check_type(node: Node, result: Any) -> None:
+    """Compare a node's translation with torch's result.
+
+    Raises:
+        TypeError: shape or dtype differ. Open sizes are not compared.
+    """
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not isinstance(getattr(result, "ty", None), relax.TensorType):
+        return
+    if value.is_complex():
+        value = torch.view_as_real(value.resolve_conj())
+    found, wanted = dtype_of(result), dtype_name(value.dtype)
+    if found != wanted:
+        raise TypeError(f"{operator_name(node)} became {found}, in torch it is {wanted}")
+    if result.ty.shape is None:
+        return
+    sizes = list(zip(shape_of(result), value.shape, strict=False))
+    fixed = [(ours, its) for ours, its in sizes if isinstance(ours, int) and isinstance(its, int)]
+    if len(shape_of(result)) != value.dim() or any(ours != its for ours, its in fixed):
+        raise TypeError(
+            f"{operator_name(node)} became {shape_of(result)}, in torch it is {tuple(value.shape)}"
+        )
+
+
+def _attribute(graph_module: Any, path: str) -> Any:
+    value = graph_module
+    for name in path.split("."):
+        value = getattr(value, name)
+    if isinstance(value, torch.Tensor):
+        return relax.const(Importer._convert_pytorch_tensor_to_tvm(value))
+    return value

@@ -1,0 +1,56 @@
+"""All translation rules: the built-in ones, then those that installed packages add.
+
+Both are entry points of ``GROUP`` whose objects are tuples of rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+from pkgutil import iter_modules
+
+from worker.compiler.extensions import built_in, collect
+from worker.compiler.translation import rules
+from worker.compiler.translation.rule import Decomposition, Rule
+
+GROUP = "bessemer.translation_rules"
+
+BUILT_IN = built_in(
+    GROUP, f"{rules.__name__}.*:RULES", (module.name for module in iter_modules(rules.__path__))
+)
+
+
+@dataclass(frozen=True)
+class RuleBook:
+    """Rules by operator."""
+
+    rules: dict[str, Rule]
+    decompositions: dict[str, Decomposition]
+
+
+@lru_cache(maxsize=1)
+def rule_book() -> RuleBook:
+    """The rules in force. An installed package's replace the built-in ones.
+
+    Loading them imports the packages, so that the custom operators that they define are known to torch.
+
+    Raises:
+        ExtensionError: an entry point gives no rules, or two packages give one for the same operator.
+    """
+    return make_rule_book(BUILT_IN, entry_points(group=GROUP))
+
+
+def make_rule_book(own: Iterable[EntryPoint], installed: Iterable[EntryPoint]) -> RuleBook:
+    """The rules of entry points; see ``rule_book``."""
+    kinds: tuple[type[Rule | Decomposition], ...] = (Rule, Decomposition)
+    ours, theirs = (collect(points, kinds, lambda one: one.operator) for points in (own, installed))
+    chosen = {**ours, **theirs}
+    rules = {operator: rule for operator, (rule, _) in chosen.items()}
+    return RuleBook(
+        rules={operator: rule for operator, rule in rules.items() if isinstance(rule, Rule)},
+        decompositions={
+            operator: rule for operator, rule in rules.items() if isinstance(rule, Decomposition)
+        },
+    )

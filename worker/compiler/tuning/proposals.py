@@ -1,0 +1,97 @@
+"""Where a task's candidates come from: its family's plans, or MetaSchedule's own space."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import tvm
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
+
+from worker.compiler.schedules.plans import numbers_of
+from worker.compiler.schedules.spaces import space_of
+from worker.compiler.tuning.log import tuning_logger
+from worker.compiler.tuning.policy import ROUND_TRIALS, best_of, next_plans
+from worker.compiler.tuning.session import Laboratory
+
+_POPULATION = 128
+_MIN_UNMEASURED = 32
+_MAX_SEED = (1 << 31) - 1
+
+
+class Proposals(Protocol):
+    """A space, and the order in which it is searched."""
+
+    def next(self, count: int) -> list[MeasureCandidate]:
+        """The next candidates, at most ``count``; none where the space is exhausted."""
+
+    def learn(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
+        """Take note of what was measured."""
+
+
+class Refusals(NamedTuple):
+    """How many points of a space could not be drawn, and why not the last of them."""
+
+    draws: int = 0
+    last: str | None = None
+
+
+class FamilyProposals:
+    """The plans of the family that claims the function; the first is the default, measured already."""
+
+    def __init__(self, module: tvm.IRModule, plans: Sequence[Any], default_seconds: float | None) -> None:
+        self._module = module
+        self._plans = tuple(plans)
+        self._numbers = tuple(map(numbers_of, plans))
+        self._arguments = ArgInfo.from_entry_func(module)
+        self._seconds: dict[int, float | None] = {0: default_seconds}
+        self._asked: list[int] = []
+
+    def next(self, count: int) -> list[MeasureCandidate]:
+        """See ``Proposals.next``."""
+        self._asked = list(next_plans(self._numbers, self._seconds, count))
+        space = space_of(self._plans, [self._plans[index] for index in self._asked])
+        return [
+            MeasureCandidate(point, self._arguments) for point in space.generate_design_space(self._module)
+        ]
+
+    def learn(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
+        """See ``Proposals.learn``."""
+        for index, result in zip(self._asked, results, strict=True):
+            self._seconds[index] = best_of(result.run_secs)
+
+
+class StockProposals:
+    """MetaSchedule's rules for any function, searched by evolution with a cost model."""
+
+    def __init__(self, module: tvm.IRModule, laboratory: Laboratory, index: int) -> None:
+        self._cost_model = laboratory.cost_model
+        self._context = ms.TuneContext(
+            module,
+            target=laboratory.target,
+            space_generator="post-order-apply",
+            search_strategy=ms.search_strategy.EvolutionarySearch(
+                population_size=_POPULATION, init_min_unmeasured=_MIN_UNMEASURED
+            ),
+            rand_state=(laboratory.seed * 7919 + index) % _MAX_SEED + 1,
+            num_threads=laboratory.threads,
+            logger=tuning_logger(),
+        )
+        self._context.pre_tuning(
+            max_trials=laboratory.max_trials,
+            num_trials_per_iter=ROUND_TRIALS,
+            database=laboratory.database,
+            cost_model=laboratory.cost_model,
+        )
+
+    def next(self, count: int) -> list[MeasureCandidate]:
+        """See ``Proposals.next``."""
+        return list(self._context.generate_measure_candidates() or ())[:count]
+
+    def learn(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
+        """See ``Proposals.learn``."""
+        self._cost_model.update(self._context, candidates, results)
+        self._context.notify_runner_results(candidates, results)

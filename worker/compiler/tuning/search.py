@@ -1,0 +1,138 @@
+"""The search of one task: a space proposes, the candidate server measures, the database remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+from tvm.s_tir.meta_schedule.database import TuningRecord
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
+
+from bessemer.contract.problem import ErrorCode
+from worker.compiler.schedules.attempt import REFUSALS
+from worker.compiler.spaces.registry import space_book
+from worker.compiler.tuning.assignment import PLANS, STOCK
+from worker.compiler.tuning.log import tuning_logger
+from worker.compiler.tuning.policy import MEASURED_ROUNDS, Standing
+from worker.compiler.tuning.proposals import FamilyProposals, Proposals, Refusals, StockProposals
+from worker.compiler.tuning.session import Laboratory, measure
+from worker.compiler.tuning.space_proposals import SpaceProposals
+from worker.errors import JobError, ran_out_of_memory
+
+
+@dataclass
+class TaskSearch:
+    """The search of one task; ``trial_seconds`` has an entry for every trial, None where it failed.
+
+    ``plans`` are those of the family that claims the function; None where none does. ``wanted`` is the space
+    that the request names, if any.
+    """
+
+    name: str
+    weight: int
+    module: tvm.IRModule
+    plans: Sequence[Any] | None
+    wanted: str | None
+    laboratory: Laboratory
+    index: int
+    default_seconds: float | None = None
+    exhausted: bool = False
+    trial_seconds: list[float | None] = field(default_factory=list)
+    best_record: TuningRecord | None = None
+    failure: str | None = None
+    _proposals: Proposals | None = None
+
+    @property
+    def standing(self) -> Standing:
+        """How far the search is, for the policy."""
+        known = [seconds for seconds in (self.default_seconds, self.best_seconds) if seconds is not None]
+        return Standing(
+            weight=self.weight,
+            trials=len(self.trial_seconds),
+            best_seconds=min(known, default=None),
+            exhausted=self.exhausted,
+            is_named=self.wanted is not None,
+            default_seconds=self.default_seconds,
+        )
+
+    @property
+    def space(self) -> str:
+        """The name of the space that is searched."""
+        return self.wanted or (STOCK if self.plans is None else PLANS)
+
+    @property
+    def refusals(self) -> Refusals:
+        """The points of a space by hand that could not be drawn."""
+        return self._proposals.refusals if isinstance(self._proposals, SpaceProposals) else Refusals()
+
+    @property
+    def best_seconds(self) -> float | None:
+        """The best candidate's seconds, the default schedule apart."""
+        return min((seconds for seconds in self.trial_seconds if seconds is not None), default=None)
+
+    def advance(self, trials: int) -> int:
+        """Search one round.
+
+        Args:
+            trials: how many candidates to measure at most.
+
+        Returns:
+            How many were measured or failed; 0 where the space is exhausted.
+        """
+        candidates = self._propose(trials)
+        if not candidates:
+            self.exhausted = True
+            return 0
+        results = measure([candidate.sch.mod for candidate in candidates], self.laboratory, MEASURED_ROUNDS)
+        for candidate, result in zip(candidates, results, strict=True):
+            self._record(candidate, result)
+        assert self._proposals is not None
+        self._proposals.learn(candidates, results)
+        return len(candidates)
+
+    def _propose(self, trials: int) -> list[MeasureCandidate]:
+        try:
+            if self._proposals is None:
+                self._proposals = self._open_space()
+            return self._proposals.next(trials)
+        except REFUSALS as error:
+            if ran_out_of_memory(error):
+                raise
+            tuning_logger().warning("%s: no candidates: %s", self.name, error)
+            return []
+
+    def _open_space(self) -> Proposals:
+        if self.space == STOCK:
+            return StockProposals(self.module, self.laboratory, self.index)
+        if self.space == PLANS:
+            return FamilyProposals(self.module, self._own_plans(), self.default_seconds)
+        space = space_book().spaces[self.space]
+        return SpaceProposals(self.name, self.module, space, self.laboratory)
+
+    def _own_plans(self) -> Sequence[Any]:
+        if self.plans is None:
+            raise JobError(ErrorCode.SPACE_FAILED, f"no family claims '{self.name}': it has no plans")
+        return self.plans
+
+    def _record(self, candidate: MeasureCandidate, result: RunnerResult) -> None:
+        if not result.run_secs:
+            tuning_logger().info("%s: failed: %s", self.name, result.error_msg)
+            self.trial_seconds.append(None)
+            self.failure = result.error_msg
+            return
+        database = self.laboratory.database
+        seconds = min(float(value) for value in result.run_secs)
+        record = TuningRecord(
+            candidate.sch.trace,
+            database.commit_workload(self.module),
+            [seconds],
+            self.laboratory.target,
+            candidate.args_info,
+        )
+        database.commit_tuning_record(record)
+        if self.best_seconds is None or seconds < self.best_seconds:
+            self.best_record = record
+        self.trial_seconds.append(seconds)

@@ -1,0 +1,141 @@
+"""Two schedules of one model against each other, measured as its user will run it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tvm
+
+from bessemer.contract.report import Schedules
+from worker.candidates.client import Library, LibraryCrashedError
+from worker.compiler.codegen.compile_functions import Compiler
+from worker.compiler.codegen.executable import build_in_shares
+from worker.compiler.tuning.log import tuning_logger
+from worker.measure.rounds import Rounds, alternate
+from worker.measure.statistics import latency, round_ratios
+
+if TYPE_CHECKING:
+    from worker.compiler.pipeline.types import Captured, Workshop
+    from worker.package.parameters import ParameterFile
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Which schedules run the model faster, with the median of each; None where one of them ``crashed``."""
+
+    kept: Schedules
+    search_ms: float | None = None
+    default_ms: float | None = None
+    crashed: Schedules | None = None
+
+
+@dataclass(frozen=True)
+class Entrants:
+    """One model with the search's schedules, with the default ones, and without any."""
+
+    search: tvm.IRModule
+    default: tvm.IRModule
+    plain: tvm.IRModule
+    target: tvm.target.Target
+    captured: Captured
+    parameters: ParameterFile | None = None
+
+
+def hold_contest(entrants: Entrants, workshop: Workshop, seconds: float) -> Verdict:
+    """Find out which schedules make the whole model faster.
+
+    A candidate that wins in a loop of its own may lose between other functions, whose threads and caches it
+    shares. Both models are built, and timed in alternation. One that crashes has lost.
+
+    Args:
+        entrants: the two models.
+        workshop: folders and the candidate server.
+        seconds: for measuring, besides building and opening.
+
+    Raises:
+        JobError: ``build-failed``: one of them cannot be built. ``function-too-slow``: one of its functions
+            takes too long to compile.
+    """
+    search = _build(entrants.search, entrants, workshop, Schedules.SEARCH)
+    default = _build(entrants.default, entrants, workshop, Schedules.DEFAULT)
+    try:
+        rounds = _alternate(search, default, entrants, workshop, seconds)
+    except EntrantCrashedError as crash:
+        tuning_logger().warning("the model with the schedules of the %s crashed: %s", crash.schedules, crash)
+        survivor = Schedules.DEFAULT if crash.schedules is Schedules.SEARCH else Schedules.SEARCH
+        return Verdict(kept=survivor, crashed=crash.schedules)
+    return Verdict(
+        kept=Schedules.SEARCH if round_ratios(*rounds.sides).p50 < 1.0 else Schedules.DEFAULT,
+        search_ms=latency(rounds.runs(0)).p50_ms,
+        default_ms=latency(rounds.runs(1)).p50_ms,
+    )
+
+
+class EntrantCrashedError(Exception):
+    """The library with these schedules crashed, raised or hung."""
+
+    def __init__(self, schedules: Schedules, cause: LibraryCrashedError) -> None:
+        super().__init__(str(cause))
+        self.schedules = schedules
+
+
+@dataclass(frozen=True)
+class _Entrant:
+    """A library whose crash is its own."""
+
+    schedules: Schedules
+    library: Library
+    rest_seconds: float = 0.0
+
+    def time(self, runs: int) -> tuple[float, ...]:
+        """See ``Side.time``."""
+        with _blaming(self.schedules):
+            return self.library.time(runs)
+
+    def rest(self) -> None:
+        """See ``Side.rest``: a library rests while nobody asks it anything."""
+
+
+def _build(module: tvm.IRModule, entrants: Entrants, workshop: Workshop, name: Schedules) -> Path:
+    folder = workshop.scratch / "contest" / name.value
+    library = folder / "model.so"
+    compiler = Compiler(
+        target=entrants.target,
+        objects=folder,
+        compile_many=workshop.candidates.compile_many,
+        left_seconds=workshop.left_seconds,
+    )
+    build_in_shares(module, entrants.plain, library, compiler)
+    return library
+
+
+def _alternate(search: Path, default: Path, model: Entrants, workshop: Workshop, seconds: float) -> Rounds:
+    with ExitStack() as stack:
+        sides = (
+            _enter(stack, Schedules.SEARCH, search, model, workshop),
+            _enter(stack, Schedules.DEFAULT, default, model, workshop),
+        )
+        with workshop.candidates.turn():
+            return alternate(sides, seconds, lambda _done, _of: None)
+
+
+def _enter(
+    stack: ExitStack, schedules: Schedules, path: Path, model: Entrants, workshop: Workshop
+) -> _Entrant:
+    threads = model.captured.upload.threads
+    with _blaming(schedules):
+        library = workshop.candidates.open_library(path, threads, model.parameters)
+        stack.enter_context(library).run(model.captured.inputs)
+    return _Entrant(schedules, library)
+
+
+@contextmanager
+def _blaming(schedules: Schedules) -> Iterator[None]:
+    try:
+        yield
+    except LibraryCrashedError as error:
+        raise EntrantCrashedError(schedules, error) from error

@@ -1,0 +1,152 @@
+"""The job's child: confines itself, says which layers hold, and only then opens the upload.
+
+It never returns into the zygote: it ends with ``os._exit``.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from bessemer.contract.stage import Stage
+from worker.candidates.threads import use_threads
+from worker.errors import failure_of
+from worker.job.folder import JobFolder
+from worker.measure.turns import open_lock
+from worker.protocol.messages import Confined, Failed, Message
+from worker.protocol.order import CompileWork, InspectWork, InvokeWork, ProbeWork, StartJob, Work
+from worker.protocol.sender import Teller
+from worker.sandbox.confine import confine
+
+
+def main(order: StartJob, messages: int, host_mcpu: str, started: float) -> NoReturn:
+    """Run one job in this freshly forked process, and end it.
+
+    Args:
+        order: what to do.
+        messages: the writing end of the job's FIFO.
+        host_mcpu: LLVM's name of the processor.
+        started: ``time.monotonic()`` at the order's arrival.
+    """
+    status = 1
+    try:
+        _reset_signals()
+        _redirect(JobFolder(Path(order.folder)).log)
+        faulthandler.enable(all_threads=False)
+        status = _run(order, Teller(messages, started), host_mcpu)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _flush()
+        os._exit(status)
+
+
+def failed_by(error: BaseException, stage: Stage | None) -> Failed:
+    """What the supervisor is told about an exception that ended the job."""
+    failure = failure_of(ErrorCode.CHILD_CRASHED, error)
+    return Failed(code=failure.code, detail=failure.detail, stage=stage, places=failure.places)
+
+
+def _run(order: StartJob, teller: Teller, host_mcpu: str) -> int:
+    lock = _open_lock(order)
+    keep = (teller.descriptor,) if lock is None else (teller.descriptor, lock)
+    sandbox = confine(Path(order.folder), order.confinement, keep)
+    teller.tell(Confined(sandbox=sandbox, seconds=teller.elapsed_seconds()))
+    if order.confinement.mode is SandboxMode.REQUIRED and not sandbox.complete:
+        teller.tell(_refusal(sandbox))
+        return 0
+    try:
+        result = _work(order, sandbox, teller, host_mcpu, lock)
+        if result is not None:
+            teller.tell(result)
+    except BaseException as error:
+        failed = failed_by(error, teller.stage)
+        traceback.print_exc()
+        _flush()
+        teller.tell(failed)
+    return 0
+
+
+def _open_lock(order: StartJob) -> int | None:
+    """Before the confinement, which leaves no way to the file."""
+    if not isinstance(order.work, CompileWork) or order.work.measuring is None:
+        return None
+    return open_lock(Path(order.work.measuring.path))
+
+
+def _work(
+    order: StartJob, sandbox: SandboxStatus, teller: Teller, host_mcpu: str, lock: int | None
+) -> Message | None:
+    folder = JobFolder(Path(order.folder))
+    os.chdir(folder.scratch)
+    works: dict[type, Callable[[], Message | None]] = {
+        ProbeWork: lambda: None,
+        InspectWork: lambda: _inspect(folder, order.cores),
+        CompileWork: lambda: _compile(order, folder, sandbox, teller, host_mcpu, lock),
+        InvokeWork: lambda: _invoke(order.work, folder),
+    }
+    return works[type(order.work)]()
+
+
+def _inspect(folder: JobFolder, cores: int) -> Message:
+    from worker.compiler.frontend.inspect import inspect_model
+    from worker.protocol.messages import Inspected
+
+    use_threads(cores)
+    return Inspected(inspection=inspect_model(folder.model))
+
+
+def _compile(
+    order: StartJob,
+    folder: JobFolder,
+    sandbox: SandboxStatus,
+    teller: Teller,
+    host_mcpu: str,
+    lock: int | None,
+) -> Message:
+    from worker.job.compilation import compile_model
+
+    return compile_model(order, folder, sandbox, teller, host_mcpu, lock)
+
+
+def _invoke(work: Work, folder: JobFolder) -> Message:
+    from worker.job.invocation import invoke_library
+
+    return invoke_library(work, folder)
+
+
+def _refusal(sandbox: SandboxStatus) -> Failed:
+    lost = [f"{status.layer.value} ({status.note})" for status in sandbox.layers if not status.holds]
+    detail = f"these layers do not hold: {', '.join(lost)}"
+    return Failed(code=ErrorCode.SANDBOX_INCOMPLETE, detail=detail)
+
+
+def _reset_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _redirect(log: Path) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+    os.dup2(nothing, 0)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            continue

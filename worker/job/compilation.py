@@ -1,0 +1,138 @@
+"""A compilation inside its confined child: forks the candidate server, then runs the pipeline."""
+
+from __future__ import annotations
+
+from bessemer.contract.base import now
+from bessemer.contract.ir import IR_INDEX, IR_TEXTS
+from bessemer.contract.job import Figures
+from bessemer.contract.report import TuneResult, TuneVerdict
+from bessemer.contract.sandbox import SandboxStatus
+from bessemer.contract.stage import Stage
+from bessemer.contract.target import ResolvedTarget, resolve_target
+from worker.candidates.server import fork_server
+from worker.candidates.threads import use_threads
+from worker.compiler.pipeline.names import check_names
+from worker.compiler.pipeline.observer import Witness
+from worker.compiler.pipeline.pipeline import Reached, run_pipeline
+from worker.compiler.pipeline.stopped import write_stopped
+from worker.compiler.pipeline.types import NO_RECORDER, Benchmarked, Upload, Workshop, made_from
+from worker.compiler.target import refuse_unrunnable
+from worker.errors import JobError
+from worker.job.folder import JobFolder
+from worker.measure.machine import threads_here
+from worker.measure.statistics import largest
+from worker.measure.turns import ANY_TIME, SharedTurns, Turns
+from worker.protocol.messages import Compiled
+from worker.protocol.order import CompileWork, MeasuringLock, StartJob
+from worker.protocol.sender import Teller
+from worker.snapshots.machine_code import ASSEMBLY, LLVM_IR
+from worker.snapshots.recorder import IrRecorder
+
+KEPT = (IR_INDEX, IR_TEXTS, LLVM_IR, ASSEMBLY)
+"""Beside the bundle, where the request asks to look inside."""
+
+
+def compile_model(
+    order: StartJob,
+    folder: JobFolder,
+    sandbox: SandboxStatus,
+    teller: Teller,
+    host_mcpu: str,
+    lock: int | None,
+) -> Compiled:
+    """Compile the upload in ``folder``.
+
+    Args:
+        order: its work is a ``CompileWork``.
+        folder: the job's folder.
+        sandbox: the layers, for the report.
+        teller: told of stages and progress.
+        host_mcpu: LLVM's name of the processor.
+        lock: the descriptor of what the host's jobs share to measure in turns, if any.
+
+    Raises:
+        JobError: this machine cannot run the target's code, the request names what is not here, or a stage
+            says no.
+        TypeError: the work is another.
+    """
+    if not isinstance(order.work, CompileWork):
+        raise TypeError(f"{order.work.kind} is no compilation")
+    request, seconds = order.work.request, order.work.seconds
+    target = resolve_target(request.target, host_mcpu, order.cores)
+    refuse_unrunnable(target)
+    check_names(request, target)
+    threads = threads_here(target.cores)
+    use_threads(threads)
+    turns = _turns(order.work.measuring, lock)
+    with fork_server(folder.scratch, turns=turns) as candidates:
+        # only now: nothing may have run in parallel when the server is forked
+        _set_torch_threads(threads)
+        recorder = IrRecorder(folder.output) if request.inspect.ir else NO_RECORDER
+        workshop = Workshop(
+            scratch=folder.scratch,
+            output=folder.output,
+            candidates=candidates,
+            advance=teller.advance,
+            sandbox=sandbox,
+            finished_stages=lambda: teller.finished,
+            left_seconds=lambda: seconds - teller.elapsed_seconds(),
+            recorder=recorder,
+        )
+        upload = Upload(path=folder.model, request=request, target=target)
+        try:
+            reached = run_pipeline(upload, workshop, Witness(teller, recorder))
+        except JobError as error:
+            if candidates.lost is None:
+                raise
+            raise candidates.lost from error
+        return compiled(reached, workshop, target)
+
+
+def compiled(reached: Reached, workshop: Workshop, target: ResolvedTarget) -> Compiled:
+    """The last message of a compilation that ended well, at its end or where it was to stop."""
+    if reached.stage is Stage.PACKAGE:
+        files = reached.value.files
+        stopped_after = None
+    else:
+        files = write_stopped(reached, workshop, now())
+        stopped_after = reached.stage
+    benchmarked = made_from(reached.value, Benchmarked)
+    return Compiled(
+        target=target,
+        verified=True if reached.stage.includes(Stage.VERIFY) else None,
+        figures=None if benchmarked is None else _figures(benchmarked),
+        files=(*files, *(name for name in KEPT if (workshop.output / name).is_file())),
+        stopped_after=stopped_after,
+    )
+
+
+def _turns(measuring: MeasuringLock | None, lock: int | None) -> Turns:
+    if measuring is None or lock is None:
+        return ANY_TIME
+    return SharedTurns(lock, measuring.patience_seconds)
+
+
+def _figures(benchmarked: Benchmarked) -> Figures:
+    result = benchmarked.result
+    comparisons = benchmarked.verified.comparisons
+    return Figures(
+        latency=result.latency,
+        unsteady=result.unsteady,
+        baselines=result.baselines,
+        library_bytes=result.library_bytes,
+        peak_memory_bytes=result.peak_memory_bytes,
+        max_absolute_error=largest(comparison.max_absolute_error for comparison in comparisons),
+        tune=_tune_verdict(benchmarked.verified.built.tuned.result),
+    )
+
+
+def _tune_verdict(result: TuneResult) -> TuneVerdict | None:
+    if result.kept is None:
+        return None
+    return TuneVerdict.model_validate(result.model_dump(include=set(TuneVerdict.model_fields)))
+
+
+def _set_torch_threads(cores: int) -> None:
+    import torch
+
+    torch.set_num_threads(cores)

@@ -1,0 +1,88 @@
+"""An invocation inside its confined child: does what a bundle's user does, with the bundle's own runner.
+
+The library is loaded in this very process, in which nothing has run in parallel yet; where it crashes, the
+process ends and the supervisor says so.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import zstandard
+from pydantic import ValidationError
+
+from bessemer.bundle import run
+from bessemer.bundle.manifest import MANIFEST, Manifest
+from bessemer.contract.invocation import OUTPUTS
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import Latency
+from bessemer.contract.tensor import TensorSpec
+from worker.candidates.threads import use_threads
+from worker.compiler.target import refuse_unrunnable
+from worker.errors import JobError, failure_of
+from worker.job.folder import JobFolder
+from worker.job.input_files import Arrays, read_inputs
+from worker.measure.machine import threads_here
+from worker.protocol.messages import Invoked
+from worker.protocol.order import InvokeWork, Work
+
+
+def invoke_library(work: Work, folder: JobFolder) -> Invoked:
+    """Run the library of the bundle in ``folder`` on the inputs beside it; its outputs go to ``output``.
+
+    Raises:
+        JobError: ``inputs-unreadable``, ``inputs-mismatch``, ``target-not-runnable``, or
+            ``invocation-failed`` where the bundle cannot be loaded or the library raises.
+        TypeError: the work is another.
+    """
+    if not isinstance(work, InvokeWork):
+        raise TypeError(f"{work.kind} is no invocation")
+    bundle = _unpacked(folder)
+    target = _manifest(bundle).target
+    refuse_unrunnable(target)
+    use_threads(threads_here(target.cores))
+    inputs = read_inputs(folder.inputs)
+    try:
+        return _run(run.load(bundle), inputs, work.runs, folder)
+    except run.InputError as error:
+        raise JobError(ErrorCode.INPUTS_MISMATCH, str(error)) from error
+    except Exception as error:
+        raise failure_of(ErrorCode.INVOCATION_FAILED, error, str(error)) from error
+
+
+def _run(model: run.Model, inputs: Arrays, runs: int, folder: JobFolder) -> Invoked:
+    outputs = model.run(inputs)
+    latency = model.time(inputs, runs) if runs else None
+    run.save_arrays(folder.output / OUTPUTS, outputs)
+    shaped = (replace(spec, shape=outputs[spec.name].shape) for spec in model.outputs)
+    return Invoked(
+        threads=model.threads,
+        latency=None if latency is None else Latency(**vars(latency)),
+        outputs=tuple(TensorSpec(name=s.name, shape=s.shape, dtype=s.dtype) for s in shaped),
+    )
+
+
+def _unpacked(folder: JobFolder) -> Path:
+    """The bundle, unpacked in this job's own folder, beyond which no link could lead."""
+    bundle = folder.scratch / "bundle"
+    try:
+        with (
+            folder.model.open("rb") as packed,
+            zstandard.ZstdDecompressor().stream_reader(packed) as stream,
+            tarfile.open(fileobj=stream, mode="r|") as archive,
+        ):
+            archive.extractall(bundle, filter="data")
+    except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
+        raise JobError(ErrorCode.INVOCATION_FAILED, f"the bundle cannot be unpacked: {error}") from error
+    return bundle
+
+
+def _manifest(bundle: Path) -> Manifest:
+    try:
+        return Manifest.model_validate_json((bundle / MANIFEST).read_bytes())
+    except (OSError, ValidationError) as error:
+        raise JobError(
+            ErrorCode.INVOCATION_FAILED, f"the bundle's manifest cannot be read: {error}"
+        ) from error

@@ -1,0 +1,89 @@
+"""Imports, once and in the zygote, everything that its children will use."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.util
+import inspect
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from traceback import walk_stack
+
+OURS = (
+    "worker.job.child",
+    "worker.job.compilation",
+    "worker.compiler.pipeline.pipeline",
+    "worker.compiler.frontend.inspect",
+    "worker.job.invocation",
+)
+REHEARSAL = "worker.job.rehearsal"
+LIBRARIES = (
+    "numpy",
+    "torch",
+    "torch.export",
+    "torch._dynamo",
+    "torch._export.converter",
+    "torch.fx",
+    "xgboost",
+    "tvm",
+    "tvm.relax",
+    "tvm.relax.frontend.torch",
+    "tvm.s_tir.meta_schedule",
+)
+INTRINSICS = "tvm.s_tir.tensor_intrin"
+INTRINSICS_OF_TARGETS = ("x86",)
+
+
+def import_everything() -> None:
+    """Import the libraries, then our own modules, rehearse, and freeze the heap so that forks share it."""
+    warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning)  # torch's own use of its own pytree
+    gc.disable()
+    with _quick_stack():
+        for name in LIBRARIES:
+            importlib.import_module(name)
+        _import_intrinsics()
+        for name in OURS:
+            importlib.import_module(name)
+        importlib.import_module(REHEARSAL).rehearse()
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+@contextmanager
+def _quick_stack() -> Iterator[None]:
+    """Every TVMScript function asks for the stack, and looks at its frames only."""
+    original = inspect.stack
+    inspect.stack = _bare_stack
+    try:
+        yield
+    finally:
+        inspect.stack = original
+
+
+def _bare_stack(context: int = 1) -> list[inspect.FrameInfo]:
+    """The caller's frames as ``inspect.stack`` has them, without looking for their files in every module."""
+    return [
+        inspect.FrameInfo(frame, frame.f_code.co_filename, line, frame.f_code.co_name, None, None)
+        for frame, line in walk_stack(sys._getframe(1))
+    ]
+
+
+def _import_intrinsics() -> None:
+    """Import the tensor intrinsics of our targets only.
+
+    The package's ``__init__`` parses those of CUDA, ROCm and Hexagon as well, for twelve seconds. The package
+    is entered without running it; MetaSchedule imports it by name and finds it there.
+    """
+    spec = importlib.util.find_spec(INTRINSICS)
+    if spec is None:
+        raise ModuleNotFoundError(INTRINSICS)
+    package = importlib.util.module_from_spec(spec)
+    sys.modules[INTRINSICS] = package
+    parent, _, name = INTRINSICS.rpartition(".")
+    setattr(sys.modules[parent], name, package)
+    for target in INTRINSICS_OF_TARGETS:
+        importlib.import_module(f"{INTRINSICS}.{target}")

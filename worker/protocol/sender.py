@@ -1,0 +1,85 @@
+"""The job child's voice: messages to the supervisor, and which stage they belong to."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from bessemer.contract.report import StageTime
+from bessemer.contract.stage import Stage
+from worker.protocol.messages import (
+    MAX_LINE_BYTES,
+    Failed,
+    Message,
+    ProgressMade,
+    StageFinished,
+    StageStarted,
+)
+
+PROGRESS_INTERVAL_SECONDS = 0.1
+MAX_PLACES = 100
+MAX_TEXT_CHARACTERS = 4000
+
+
+class Teller:
+    """Sends messages over the FIFO and observes the pipeline's stages."""
+
+    def __init__(self, descriptor: int, started: float) -> None:
+        self.descriptor = descriptor
+        self.stage: Stage | None = None
+        self.finished: tuple[StageTime, ...] = ()
+        self._started = started
+        self._last_progress = 0.0
+
+    def elapsed_seconds(self) -> float:
+        """Since the order for the job arrived."""
+        return time.monotonic() - self._started
+
+    def tell(self, message: Message) -> None:
+        """Send one message; one that is too long is shortened."""
+        line = encode(message)
+        while line:
+            line = line[os.write(self.descriptor, line) :]
+
+    def stage_started(self, stage: Stage) -> None:
+        """A stage begins."""
+        self.stage = stage
+        self.tell(StageStarted(stage=stage))
+
+    def stage_finished(self, stage: Stage, seconds: float) -> None:
+        """A stage has ended well."""
+        self.finished = (*self.finished, StageTime(stage=stage, seconds=seconds))
+        self.tell(StageFinished(stage=stage, seconds=seconds))
+
+    def advance(self, done: int, total: int, detail: str) -> None:
+        """How far the stage is; sent at most ten times a second, the last always."""
+        now = time.monotonic()
+        due = now - self._last_progress >= PROGRESS_INTERVAL_SECONDS or done >= total
+        if self.stage is None or not due:
+            return
+        self._last_progress = now
+        self.tell(ProgressMade(stage=self.stage, done=done, total=total, detail=detail[:400]))
+
+
+def encode(message: Message) -> bytes:
+    """One line of at most ``MAX_LINE_BYTES``.
+
+    Raises:
+        ValueError: the message is too long and tells of no failure, which could be shortened.
+    """
+    line = message.model_dump_json().encode() + b"\n"
+    if len(line) <= MAX_LINE_BYTES:
+        return line
+    if isinstance(message, Failed):
+        return _shortened(message).model_dump_json().encode() + b"\n"
+    raise ValueError(f"a message of {len(line)} bytes is longer than {MAX_LINE_BYTES}")
+
+
+def _shortened(message: Failed) -> Failed:
+    places = tuple(
+        place.model_copy(
+            update={"file": (place.file or "")[-200:], "module_path": (place.module_path or "")[-200:]}
+        )
+        for place in message.places[:MAX_PLACES]
+    )
+    return message.model_copy(update={"detail": message.detail[:MAX_TEXT_CHARACTERS], "places": places})
