@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
-from app.events.broadcaster import Newsroom
+from app.event_broadcaster import Newsroom
 from app.http import problems
 from app.http.conditional import Conditional
 from app.http.parameters import refuse_unknown_parameters
@@ -21,7 +21,7 @@ from app.observability.requests import Metering
 from app.observability.tracing import Tracing
 from app.openapi import document as documentation
 from app.openapi import page as reference
-from app.queue_position.cached import WaitingLine
+from app.queue_position import WaitingLine
 from app.routes import (
     artifacts,
     compilations,
@@ -37,7 +37,7 @@ from app.routes import (
 )
 from app.service import Service
 from app.settings import AppSettings
-from app.upkeep.sweeper import sweep_forever
+from app.sweeper import sweep_forever
 from bessemer.store.queue.dbos_queue import open_queue
 from bessemer.store.store import open_store
 from bessemer.telemetry.traces import open_tracer

@@ -7,13 +7,13 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from app.events.broadcaster import Newsroom
+from app.event_broadcaster import Newsroom
 from app.observability.metrics import AppMetrics
-from app.queue_position.cached import WaitingLine
+from app.queue_position import WaitingLine
 from app.settings import AppSettings
 from bessemer.contract.base import Digest, JobId
 from bessemer.store.errors import StoreError
-from bessemer.store.queue.port import Queue, Task, TaskKind
+from bessemer.store.queue_port import Queue, Task, TaskKind
 from bessemer.store.store import Store
 
 log = logging.getLogger(__name__)

@@ -13,12 +13,12 @@ from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
+from app.http.bodies import MAX_DOCUMENT_BYTES, DocumentRoute, in_time
 from app.http.json_bodies import read_json
 from app.http.multipart import MULTIPART, Form, Part, boundary_of
 from app.http.problems import RefusalError, invalid_problem, refuse
 from app.http.uploads import receive_model, refuse_if_too_large
 from app.http.validation import not_json
-from app.routes.bodies import MAX_DOCUMENT_BYTES, DocumentRoute, in_time
 from app.service import Service
 from bessemer.contract.base import is_digest
 from bessemer.contract.names import name_of_file

@@ -6,9 +6,9 @@ from fastapi import APIRouter, Path, Request, Response
 
 from app.http.accept import prefers_html
 from app.http.downloads import artifact_response
-from app.http.lookup import CompilationDep, named_artifact
 from app.openapi import document as documentation
 from app.openapi.document import LOOKUP, Responses, answer, described, problems
+from app.routes.lookup import CompilationDep, named_artifact
 from app.service import ServiceDep
 from bessemer.bundle.manifest import REPORT, REPORT_PAGE
 from bessemer.contract.job import Artifact, ArtifactList

@@ -4,13 +4,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
+from app.http.bodies import DocumentRoute
 from app.http.downloads import artifact_response, text_response
-from app.http.lookup import CompilationDep, named_artifact
 from app.http.polling import cancellation
 from app.http.problems import refuse
 from app.openapi import document as documentation
 from app.openapi.document import LOOKUP, problems
-from app.routes.bodies import DocumentRoute
+from app.routes.lookup import CompilationDep, named_artifact
 from app.service import ServiceDep
 from bessemer.contract.job import LOG, Compilation, CompilationPage
 from bessemer.contract.listing import CompilationQuery

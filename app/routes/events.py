@@ -1,16 +1,16 @@
 """A compilation's events, as server-sent events."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from app.events.following import follow
-from app.http.lookup import CompilationDep
 from app.openapi.document import LOOKUP, described, problems
-from app.service import ServiceDep
+from app.routes.lookup import CompilationDep
+from app.service import Service, ServiceDep
+from bessemer.contract.job import Compilation, Event
 
 router = APIRouter(prefix="/v1/compilations", tags=["compilations"])
 
@@ -66,3 +66,23 @@ async def follow_compilation(
                 yield ServerSentEvent(
                     id=str(event.seq), event=event.type.value, raw_data=event.model_dump_json()
                 )
+
+
+async def follow(service: Service, job: Compilation, after: int) -> AsyncGenerator[Event]:
+    """The events that follow number ``after``, as they happen.
+
+    Ends after the final event, where nothing can follow ``after``, or when the server stops.
+    """
+    newsroom = service.newsroom
+    with newsroom.following(job.id) as followed:
+        while not service.stopping.is_set():
+            news = followed.news
+            over = followed.over or job.state.final
+            events = await newsroom.events_after(job.id, followed, after)
+            for event in events:
+                yield event
+                after = event.seq
+            if (events and events[-1].type.final) or (over and not events):
+                return
+            if not events and not service.stopping.is_set():
+                await news.wait()

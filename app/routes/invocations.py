@@ -10,15 +10,14 @@ from starlette.requests import ClientDisconnect
 
 from app.http.downloads import artifact_response
 from app.http.idempotency import IdempotencyKey, resource_id
-from app.http.lookup import CompilationDep
 from app.http.polling import cancellation, look_again
 from app.http.problems import refuse
-from app.http.shortened import hint, look_up
 from app.http.uploads import refuse_if_too_large
 from app.observability.log_fields import is_job_prefix
 from app.openapi import document as documentation
 from app.openapi.document import LOOKUP, problems
 from app.routes.artifacts import ARTIFACT_PROBLEMS, DOWNLOAD, NOT_MODIFIED
+from app.routes.lookup import CompilationDep, hint, look_up
 from app.service import Service, ServiceDep
 from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.base import DEFAULT_TENANT, JobId

@@ -6,10 +6,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from app.http.problems import refuse
-from app.http.shortened import look_up
 from app.http.uploads import receive_model, refuse_if_too_large
 from app.openapi import document as documentation
 from app.openapi.document import LOOKUP, problems
+from app.routes.lookup import look_up
 from app.service import Service, ServiceDep
 from bessemer.contract.base import Digest, DigestPrefix
 from bessemer.contract.listing import ModelQuery

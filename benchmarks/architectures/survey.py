@@ -26,14 +26,14 @@ from worker.compiler.codegen.executable import compile_module
 from worker.compiler.pipeline.capture import capture
 from worker.compiler.pipeline.optimize import optimize
 from worker.compiler.pipeline.translate import translate
-from worker.compiler.pipeline.types import Captured, Translated, Upload, Workshop
 from worker.compiler.pipeline.verify import compare_outputs
 from worker.compiler.schedules.default import schedule_rest
 from worker.compiler.target import host_mcpu, tvm_target
+from worker.compiler.values import Captured, Translated, Upload, Workshop
 from worker.errors import JobError
 
 if TYPE_CHECKING:
-    from worker.compiler.pipeline.types import Arrays
+    from worker.compiler.values import Arrays
 
 MAX_CHARACTERS = 400
 

@@ -11,7 +11,7 @@ import sys
 import time
 
 from bessemer.store.queue.dbos_consumer import open_consumer
-from bessemer.store.queue.port import Task
+from bessemer.store.queue_port import Task
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import open_store
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 from bessemer.contract.base import Digest, JobId
 from bessemer.contract.request import CompilationRequest
 from bessemer.store.queue.dbos_queue import open_queue
-from bessemer.store.queue.port import Queue, Task, job_kind
+from bessemer.store.queue_port import Queue, Task, job_kind
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
 

@@ -9,7 +9,7 @@ from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import HOST, LINUX_X86_64, PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import parse_input_spec
 from worker.compiler.pipeline.capture import capture
-from worker.compiler.pipeline.types import Captured, Upload, Workshop
+from worker.compiler.values import Captured, Upload, Workshop
 
 TARGET = ResolvedTarget(name=HOST, kind="llvm", mcpu="x86-64-v3", triple=LINUX_X86_64, features=(), cores=2)
 

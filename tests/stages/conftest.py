@@ -11,7 +11,7 @@ from stage_samples import make_workshop
 
 from worker.candidates.client import CandidateClient
 from worker.candidates.server import fork_server
-from worker.compiler.pipeline.types import Workshop
+from worker.compiler.values import Workshop
 
 SEED = 0
 

@@ -18,16 +18,7 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import DType, TensorSpec
-from worker.compiler.pipeline.types import (
-    Benchmarked,
-    Built,
-    Captured,
-    Optimized,
-    Tuned,
-    Upload,
-    Verified,
-    Workshop,
-)
+from worker.compiler.values import Benchmarked, Built, Captured, Optimized, Tuned, Upload, Verified, Workshop
 
 MODEL = "ab" * 32
 TARGET = ResolvedTarget(

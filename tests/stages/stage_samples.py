@@ -19,9 +19,9 @@ from bessemer.contract.tensor import TensorSpec
 from worker.compiler.frontend.outputs import flatten_outputs
 from worker.compiler.pipeline.optimize import optimize
 from worker.compiler.pipeline.translate import translate
-from worker.compiler.pipeline.types import Captured, Optimized, Tuned, Upload, Workshop
 from worker.compiler.target import host_mcpu
-from worker.compiler.tensors import as_array
+from worker.compiler.values import Captured, Optimized, Tuned, Upload, Workshop
+from worker.tensors import as_array
 
 CORES = 2
 TARGET = ResolvedTarget(

@@ -12,7 +12,7 @@ from bessemer.contract.problem import ErrorCode
 from worker.candidates.server import fork_server
 from worker.compiler.pipeline.benchmark import Entrant, benchmark, describe_baseline
 from worker.compiler.pipeline.build import build
-from worker.compiler.pipeline.types import Captured, Verified, Workshop
+from worker.compiler.values import Captured, Verified, Workshop
 from worker.errors import JobError
 from worker.measure.looks import LEAST_RUNS
 from worker.measure.rounds import MIN_ROUNDS, Rounds

@@ -20,8 +20,8 @@ from worker.candidates.requests import CompileBatch, CompileFunctions
 from worker.candidates.server import fork_server
 from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.tune import tune
-from worker.compiler.pipeline.types import Built, Workshop
 from worker.compiler.pipeline.verify import verify
+from worker.compiler.values import Built, Workshop
 from worker.errors import JobError
 
 AT_ONCE = 0.001

@@ -20,12 +20,12 @@ from bessemer.contract.capability import lacks, needs_of
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.target import ExplicitTarget, resolve_target
 from worker.compiler.pipeline.build import build, imported_functions
-from worker.compiler.pipeline.types import Captured, Workshop
 from worker.compiler.pipeline.verify import verify
 from worker.compiler.target import missing_features
-from worker.compiler.tensors import as_array
+from worker.compiler.values import Captured, Workshop
 from worker.errors import JobError
-from worker.supervisor.capabilities import capability
+from worker.job.capabilities import capability
+from worker.tensors import as_array
 
 
 @cache

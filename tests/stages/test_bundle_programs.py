@@ -25,8 +25,8 @@ from bessemer.contract.tensor import DType, TensorSpec
 from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.package import package
 from worker.compiler.pipeline.tune import tune
-from worker.compiler.pipeline.types import Benchmarked, Workshop
 from worker.compiler.pipeline.verify import verify
+from worker.compiler.values import Benchmarked, Workshop
 from worker.package.program import program
 
 CALLS = Path(__file__).parents[1] / "call_from_threads.py"

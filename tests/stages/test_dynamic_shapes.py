@@ -18,10 +18,10 @@ from bessemer.contract.problem import ErrorCode
 from worker.candidates.client import CandidateClient
 from worker.compiler.codegen.executable import build_library
 from worker.compiler.pipeline.translate import translate
-from worker.compiler.pipeline.types import Captured
 from worker.compiler.schedules.default import unclaimed_functions
-from worker.compiler.tensors import as_array
+from worker.compiler.values import Captured
 from worker.errors import JobError
+from worker.tensors import as_array
 
 TARGET = "x86-64-v3"
 BATCH = torch.export.Dim("batch", min=1, max=64)

@@ -8,8 +8,8 @@ from torch import nn
 
 from bessemer.contract.options import VerifyOptions
 from worker.compiler.checking.exact import exact_outputs
-from worker.compiler.pipeline.types import Captured
 from worker.compiler.pipeline.verify import compare_outputs
+from worker.compiler.values import Captured
 from worker.errors import JobError
 
 CANCELING = Function(lambda self, x: (x + 1000).mean(1) - 1000)

@@ -18,7 +18,7 @@ from worker.compiler.pipeline.observer import Witness
 from worker.compiler.pipeline.optimize import optimize
 from worker.compiler.pipeline.passes import OPTIMIZATION, Phase, default_phases
 from worker.compiler.pipeline.translate import translate
-from worker.compiler.pipeline.types import Translated, Workshop
+from worker.compiler.values import Translated, Workshop
 from worker.errors import JobError
 from worker.snapshots import recorder as recording
 from worker.snapshots.counts import count_module

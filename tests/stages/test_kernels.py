@@ -26,8 +26,8 @@ from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.package import package
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.pipeline.tune import tune
-from worker.compiler.pipeline.types import Built, Workshop
 from worker.compiler.pipeline.verify import verify
+from worker.compiler.values import Built, Workshop
 from worker.errors import JobError
 from worker.package.elf import read_dependencies
 

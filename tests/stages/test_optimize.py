@@ -12,7 +12,7 @@ from worker.compiler.pipeline import optimize as stage
 from worker.compiler.pipeline.optimize import optimize
 from worker.compiler.pipeline.passes import Phase, default_phases
 from worker.compiler.pipeline.translate import translate
-from worker.compiler.pipeline.types import Workshop
+from worker.compiler.values import Workshop
 from worker.errors import JobError
 
 from examples.models import EXAMPLES  # isort: skip

@@ -31,7 +31,7 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Report
 from bessemer.contract.tensor import DType, TensorSpec
 from worker.compiler.pipeline.package import ARTIFACTS, package, write_bundle
-from worker.compiler.pipeline.types import Benchmarked
+from worker.compiler.values import Benchmarked
 from worker.errors import JobError
 
 CREATED_AT = datetime(2025, 3, 14, 9, 26, 53, tzinfo=UTC)

@@ -14,7 +14,7 @@ from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from worker.compiler.pipeline import pipeline
 from worker.compiler.pipeline.pipeline import FAILURES, PIPELINE, StageFailedError, run_pipeline
-from worker.compiler.pipeline.types import Upload, Workshop
+from worker.compiler.values import Upload, Workshop
 from worker.errors import OperatorsUnsupportedError
 from worker.job.compilation import compiled
 from worker.snapshots.machine_code import ASSEMBLY, LLVM_IR

@@ -21,7 +21,7 @@ from examples.models import EXAMPLES
 from worker.compiler.pipeline.observer import Witness
 from worker.compiler.pipeline.pipeline import StageFailedError, run_pipeline
 from worker.compiler.pipeline.preflight import make_preflight
-from worker.compiler.pipeline.types import NO_RECORDER, Upload
+from worker.compiler.values import NO_RECORDER, Upload
 from worker.job.compilation import compiled
 
 

@@ -21,9 +21,9 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import RewriteResult
 from worker.compiler.pipeline.optimize import optimize
 from worker.compiler.pipeline.translate import translate
-from worker.compiler.pipeline.types import Optimized
 from worker.compiler.rewrites.engine import Application
 from worker.compiler.rewrites.rewrite import Match, Rewrite
+from worker.compiler.values import Optimized
 from worker.errors import JobError
 
 ROW = torch.linspace(0.5, 1.5, 8)

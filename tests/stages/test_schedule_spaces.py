@@ -15,13 +15,13 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Schedules
 from worker.candidates.client import CandidateClient
 from worker.compiler.extensions import ExtensionError
-from worker.compiler.pipeline.types import Tuned
 from worker.compiler.schedules.default import follow_plans
 from worker.compiler.spaces.registry import BUILT_IN, SpaceBook, make_space_book, register_intrinsics
 from worker.compiler.spaces.space import Space
 from worker.compiler.target import tvm_target
 from worker.compiler.tuning import search, space_proposals
 from worker.compiler.tuning.session import open_database
+from worker.compiler.values import Tuned
 from worker.errors import JobError
 from worker.job.warmup import import_everything
 

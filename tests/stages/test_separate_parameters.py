@@ -20,9 +20,9 @@ from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.pipeline import Reached
 from worker.compiler.pipeline.stopped import write_stopped
 from worker.compiler.pipeline.tune import tune
-from worker.compiler.pipeline.types import Built, Workshop
 from worker.compiler.pipeline.verify import compare_outputs, verify
-from worker.package.parameters import ParameterFile, write_parameters
+from worker.compiler.values import Built, Workshop
+from worker.parameters import ParameterFile, write_parameters
 
 
 def randomized(module: nn.Module, seed: int) -> nn.Module:

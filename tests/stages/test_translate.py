@@ -11,8 +11,8 @@ from torch import nn
 from bessemer.contract.problem import ErrorCode
 from worker.compiler import source_locations as places
 from worker.compiler.pipeline.translate import count_operators, translate
-from worker.compiler.pipeline.types import Workshop
 from worker.compiler.source_locations import author_frame
+from worker.compiler.values import Workshop
 from worker.errors import JobError, OperatorsUnsupportedError
 
 

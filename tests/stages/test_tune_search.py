@@ -28,14 +28,14 @@ from worker.candidates.requests import BuildBatch, BuildCandidate, BuildOutcome,
 from worker.candidates.server import fork_server
 from worker.compiler.codegen.link import link_shared
 from worker.compiler.pipeline.tune import apply_records, tune
-from worker.compiler.pipeline.types import Optimized, Tuned, Workshop
 from worker.compiler.schedules.default import follow_plans, is_scheduled, schedule_rest
 from worker.compiler.target import host_mcpu, refuse_unrunnable, tvm_target
 from worker.compiler.tuning.session import open_database
 from worker.compiler.tuning.whole_model import Entrants, Verdict, hold_contest
+from worker.compiler.values import Optimized, Tuned, Workshop
 from worker.errors import JobError
 from worker.job.warmup import import_everything
-from worker.package.parameters import ParameterFile
+from worker.parameters import ParameterFile
 
 HOST = ResolvedTarget(
     name="host",

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from app.queue_position.estimate import Line, line_up, place, start_seconds
+from app.queue_position import Line, line_up, place, start_seconds
 from bessemer.contract.capability import Capability, needs_of
 from bessemer.contract.fleet import A_LIVE_WORKER
 from bessemer.contract.job import Compilation, JobState
@@ -15,7 +15,7 @@ from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.service import RunningTask, Worker
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
-from bessemer.store.queue.port import job_kind
+from bessemer.store.queue_port import job_kind
 from bessemer.store.rows.queued import WaitingGroup
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

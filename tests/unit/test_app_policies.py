@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from app.events.broadcaster import wait_seconds
+from app.event_broadcaster import wait_seconds
 from app.http.idempotency import resource_id
 from app.http.problems import STORE_CODES, invalid_problem, store_problem
 from app.http.validation import MAX_ERRORS, field_errors

@@ -13,7 +13,7 @@ import yaml
 
 from app.observability.tracing import UNTRACED
 from bessemer.contract.problem import ERRORS, ErrorCode
-from bessemer.store.queue.port import TaskKind
+from bessemer.store.queue_port import TaskKind
 from bessemer.telemetry import metrics
 from bessemer.telemetry.metrics import Kind, Metric
 from worker.supervisor.metrics import OWN_FAULTS, WorkerMetrics

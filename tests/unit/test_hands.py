@@ -1,7 +1,7 @@
 """What a worker says that it has in hand."""
 
 from bessemer.contract.stage import Stage
-from bessemer.store.queue.port import Task, TaskKind
+from bessemer.store.queue_port import Task, TaskKind
 from worker.supervisor.in_flight import Hands
 
 

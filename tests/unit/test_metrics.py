@@ -12,7 +12,7 @@ from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.stage import Stage
 from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.queue.port import Loss, PostponedError, Postponement, QueueName, TaskKind
+from bessemer.store.queue_port import Loss, PostponedError, Postponement, QueueName, TaskKind
 from bessemer.store.rows.census import Backlog, Census, Kept, KeptKind
 from bessemer.telemetry import metrics
 from bessemer.telemetry.metrics import Kind, Metric

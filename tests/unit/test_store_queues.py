@@ -5,7 +5,7 @@ import pytest
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
-from bessemer.store.queue.port import QUEUES, QueueName, job_kind
+from bessemer.store.queue_port import QUEUES, QueueName, job_kind
 
 
 @pytest.mark.parametrize(

@@ -39,12 +39,12 @@ from worker.candidates.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from worker.errors import JobError
 from worker.measure.timed import WARM_UP_RUNS
 from worker.measure.turns import ANY_TIME, Turns
-from worker.supervisor.signals import signal_name
+from worker.signals import signal_name
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from worker.package.parameters import ParameterFile
+    from worker.parameters import ParameterFile
 
     Arrays = tuple[np.ndarray, ...]
 

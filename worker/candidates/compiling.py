@@ -16,7 +16,7 @@ from worker.candidates import wire
 from worker.candidates.process import ForkedProcess, fork_process, wait_any
 from worker.candidates.requests import CompileBatch, CompileFunctions, CompileOutcome, CompileProgress
 from worker.errors import failure_of
-from worker.supervisor.signals import signal_name
+from worker.signals import signal_name
 
 
 def compile_batch(

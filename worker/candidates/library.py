@@ -23,7 +23,7 @@ from worker.measure.timed import timed
 if TYPE_CHECKING:
     import numpy as np
 
-    from worker.package.parameters import ParameterFile
+    from worker.parameters import ParameterFile
 
 _KIBIBYTE = 1024
 _RUNTIME_PREFIX = "vm.builtin."

@@ -54,7 +54,7 @@ class OriginalModel:
         import torch
 
         from worker.compiler.frontend.outputs import flatten_outputs
-        from worker.compiler.tensors import as_array, as_tensor
+        from worker.tensors import as_array, as_tensor
 
         self._tensors = tuple(map(as_tensor, inputs))
         with torch.inference_mode():

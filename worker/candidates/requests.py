@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bessemer.contract.problem import ErrorCode
 
 if TYPE_CHECKING:
-    from worker.package.parameters import ParameterFile
+    from worker.parameters import ParameterFile
 
 
 @dataclass(frozen=True)

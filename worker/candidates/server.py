@@ -41,7 +41,7 @@ from worker.candidates.requests import (
 )
 from worker.candidates.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from worker.measure.turns import ANY_TIME, Turns
-from worker.supervisor.signals import signal_name
+from worker.signals import signal_name
 
 
 def fork_server(

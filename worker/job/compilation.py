@@ -15,8 +15,8 @@ from worker.compiler.pipeline.names import check_names
 from worker.compiler.pipeline.observer import Witness
 from worker.compiler.pipeline.pipeline import Reached, run_pipeline
 from worker.compiler.pipeline.stopped import write_stopped
-from worker.compiler.pipeline.types import NO_RECORDER, Benchmarked, Upload, Workshop, made_from
 from worker.compiler.target import refuse_unrunnable
+from worker.compiler.values import NO_RECORDER, Benchmarked, Upload, Workshop, made_from
 from worker.errors import JobError
 from worker.job.folder import JobFolder
 from worker.measure.machine import threads_here

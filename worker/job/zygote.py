@@ -138,7 +138,7 @@ def main() -> None:
 
 def _host() -> tuple[str, Capability]:
     from worker.compiler.target import host_mcpu
-    from worker.supervisor.capabilities import capability
+    from worker.job.capabilities import capability
 
     return host_mcpu(), capability()
 

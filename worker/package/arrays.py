@@ -11,7 +11,7 @@ import numpy as np
 from bessemer.contract.tensor import TensorSpec
 
 if TYPE_CHECKING:
-    from worker.compiler.pipeline.types import Arrays, Captured
+    from worker.compiler.values import Arrays, Captured
 
 
 def write_arrays(path: Path, specs: tuple[TensorSpec, ...], arrays: Arrays) -> None:

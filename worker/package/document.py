@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bessemer.bundle.manifest import BundleFile, Manifest, OutputTolerance
 from bessemer.contract.report import Report
 from bessemer.contract.stage import Stage
-from worker.compiler.pipeline.types import (
+from worker.compiler.values import (
     Benchmarked,
     Built,
     Captured,

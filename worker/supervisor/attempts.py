@@ -10,7 +10,7 @@ from functools import partial
 
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.store.errors import FencedError, StoreUnavailableError
-from bessemer.store.queue.port import Loss, PostponedError, Postponement, TaskKind
+from bessemer.store.queue_port import Loss, PostponedError, Postponement, TaskKind
 from worker.errors import AttemptLostError
 from worker.supervisor.job_runner import Workbench
 from worker.supervisor.retry import is_full, is_given_up, lost

@@ -6,7 +6,7 @@ from math import inf
 from bessemer.contract.job import Compilation
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.store.errors import FencedError
-from bessemer.store.queue.port import Task
+from bessemer.store.queue_port import Task
 from bessemer.telemetry.logs import log_fields
 from bessemer.telemetry.traces import Tracer
 from worker.errors import MisbehavedError

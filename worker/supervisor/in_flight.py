@@ -8,7 +8,7 @@ from datetime import datetime
 from bessemer.contract.base import now
 from bessemer.contract.service import RunningTask
 from bessemer.contract.stage import Stage
-from bessemer.store.queue.port import Task
+from bessemer.store.queue_port import Task
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from functools import partial
 from bessemer.contract.base import Digest
 from bessemer.contract.model import Inspection
 from bessemer.contract.problem import Problem
-from bessemer.store.queue.port import TaskKind
+from bessemer.store.queue_port import TaskKind
 from worker.protocol.messages import Inspected
 from worker.protocol.order import InspectWork
 from worker.supervisor.attempts import Undertaking

@@ -7,7 +7,7 @@ from bessemer.contract.base import Digest, JobId
 from bessemer.contract.invocation import OUTPUTS, Invocation
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.store.errors import BlobMissingError, DamagedError, FencedError
-from bessemer.store.queue.port import TaskKind
+from bessemer.store.queue_port import TaskKind
 from bessemer.telemetry.logs import log_fields
 from bessemer.telemetry.traces import Tracer
 from worker.errors import MisbehavedError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.store.errors import BlobMissingError, DamagedError
-from bessemer.store.queue.port import QUEUES, Loss, PostponedError, Postponement, QueueName, TaskKind
+from bessemer.store.queue_port import QUEUES, Loss, PostponedError, Postponement, QueueName, TaskKind
 from bessemer.store.store import Store
 from worker.errors import ZygoteLostError
 from worker.job.folder import JobFolder, make_job_folder, remove_job_folder, seal

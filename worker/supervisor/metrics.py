@@ -8,7 +8,7 @@ from bessemer.contract.options import MAX_TRIALS
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.contract.stage import Stage
 from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.queue.port import PostponedError, Postponement, TaskKind
+from bessemer.store.queue_port import PostponedError, Postponement, TaskKind
 from bessemer.telemetry import metrics
 from bessemer.telemetry.losses import LossMetrics
 from worker.protocol.messages import Message, ProgressMade, StageFinished, StageStarted

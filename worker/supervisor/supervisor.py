@@ -6,7 +6,7 @@ It imports neither torch nor TVM and never forks; the zygote is started by exec.
 import asyncio
 
 from bessemer.contract.sandbox import SandboxStatus
-from bessemer.store.queue.port import Task, TaskKind
+from bessemer.store.queue_port import Task, TaskKind
 from bessemer.store.store import Store
 from bessemer.telemetry.logs import log_fields
 from bessemer.telemetry.traces import NoTracer, Tracer

@@ -15,7 +15,7 @@ from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue.dbos_engine import consumer_config, prepare_engine
 from bessemer.store.queue.dbos_queue import DbosQueue
 from bessemer.store.queue.dbos_routing import claiming_only
-from bessemer.store.queue.port import CanTake, Consumer, Handle, PostponedError, Task, TaskKind
+from bessemer.store.queue_port import CanTake, Consumer, Handle, PostponedError, Task, TaskKind
 from bessemer.store.settings import StoreSettings
 
 log = logging.getLogger(__name__)

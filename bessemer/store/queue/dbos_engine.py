@@ -16,7 +16,7 @@ from bessemer.contract.request import MAX_PRIORITY
 from bessemer.store.database import SQLITE, Database, mapped_errors
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.migrate import set_wal, sqlite_starter_lock
-from bessemer.store.queue.port import PostponedError, QueueName
+from bessemer.store.queue_port import PostponedError, QueueName
 
 APPLICATION = "bessemer"
 VERSION = "1"

@@ -17,7 +17,7 @@ from bessemer.store.queue.dbos_engine import (
     open_client,
     prepare_engine,
 )
-from bessemer.store.queue.port import QUEUES, Queue, QueueName, Task
+from bessemer.store.queue_port import QUEUES, Queue, QueueName, Task
 from bessemer.store.settings import StoreSettings
 
 BATCH = 500

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import sqlalchemy as sa
 from dbos._sys_db import SystemDatabase, WorkflowStatusString
 
-from bessemer.store.queue.port import CanTake
+from bessemer.store.queue_port import CanTake
 
 
 @contextmanager

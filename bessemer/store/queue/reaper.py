@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from bessemer.store.queue.port import Queue, Task, TaskKind
+from bessemer.store.queue_port import Queue, Task, TaskKind
 from bessemer.store.rows.workers import Workers
 from bessemer.telemetry.logs import log_fields
 

@@ -12,7 +12,7 @@ from bessemer.contract.base import now
 from bessemer.contract.job import JobState
 from bessemer.contract.model import ModelState
 from bessemer.store.database import Database
-from bessemer.store.queue.port import QUEUES, QueueName, TaskKind
+from bessemer.store.queue_port import QUEUES, QueueName, TaskKind
 from bessemer.store.rows.queued import QUEUED
 from bessemer.store.rows.tables import EVENTS, INVOCATIONS, JOB_BLOBS, JOBS, MODELS, WORKERS
 from bessemer.store.rows.transitions import going_on

@@ -14,7 +14,7 @@ from bessemer.contract.report import Latency
 from bessemer.contract.tensor import TensorSpec
 from bessemer.store.database import Database
 from bessemer.store.errors import FencedError, IdempotencyConflictError
-from bessemer.store.queue.port import Task, TaskKind
+from bessemer.store.queue_port import Task, TaskKind
 from bessemer.store.rows.cancelling import asked_to_stop, cancel_invocations, ended, hold_worker, unattended
 from bessemer.store.rows.paging import read_page
 from bessemer.store.rows.prefixes import starts_with

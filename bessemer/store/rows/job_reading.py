@@ -11,7 +11,7 @@ from bessemer.contract.job import Compilation, CompilationPage, Event, EventType
 from bessemer.contract.listing import EVERYTHING, CompilationFilter
 from bessemer.store.database import Database
 from bessemer.store.errors import FencedError
-from bessemer.store.queue.port import Task, task_key
+from bessemer.store.queue_port import Task, task_key
 from bessemer.store.rows.filters import conditions
 from bessemer.store.rows.job_rows import EVENT_COLUMNS, SHOWN_COLUMNS, owned, to_compilation, to_event
 from bessemer.store.rows.paging import read_page

@@ -22,7 +22,7 @@ from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget, target_name
 from bessemer.store.errors import FencedError, IdempotencyConflictError
-from bessemer.store.queue.port import job_kind
+from bessemer.store.queue_port import job_kind
 from bessemer.store.rows.cancelling import asked_to_stop, cancel_job, hold_worker, job_ended, unattended
 from bessemer.store.rows.job_reading import JobReader
 from bessemer.store.rows.job_rows import owned, record_event, update_with_event

@@ -12,7 +12,7 @@ from bessemer.contract.model import Inspection, Model, ModelPage, ModelState
 from bessemer.contract.problem import Problem
 from bessemer.store.database import Database
 from bessemer.store.errors import FencedError
-from bessemer.store.queue.port import Task, TaskKind
+from bessemer.store.queue_port import Task, TaskKind
 from bessemer.store.rows.filters import model_conditions
 from bessemer.store.rows.paging import read_page
 from bessemer.store.rows.prefixes import starts_with

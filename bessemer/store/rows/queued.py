@@ -9,7 +9,7 @@ from bessemer.contract.base import JobId
 from bessemer.contract.job import JobState
 from bessemer.contract.queue import TaskKind
 from bessemer.store.database import Database
-from bessemer.store.queue.port import Task
+from bessemer.store.queue_port import Task
 from bessemer.store.rows.tables import JOBS
 
 TASK_COLUMNS = (JOBS.c.kind, JOBS.c.id, JOBS.c.priority, JOBS.c.needs)

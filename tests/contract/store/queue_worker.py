@@ -10,7 +10,7 @@ import signal
 import sys
 
 from bessemer.store.queue.dbos_consumer import open_consumer
-from bessemer.store.queue.port import Task
+from bessemer.store.queue_port import Task
 from bessemer.store.settings import StoreSettings
 
 

@@ -19,7 +19,7 @@ from bessemer.contract.job import Artifact, JobState
 from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.stage import Stage
-from bessemer.store.queue.port import QueueName
+from bessemer.store.queue_port import QueueName
 from bessemer.store.rows.census import Kept, KeptKind
 from bessemer.store.rows.tables import EVENTS, INVOCATIONS, JOBS, MODELS, WORKERS
 from bessemer.store.store import Store

@@ -8,7 +8,7 @@ from bessemer.contract.invocation import Invocation
 from bessemer.contract.job import JobState
 from bessemer.contract.tensor import TensorSpec
 from bessemer.store.errors import FencedError, IdempotencyConflictError
-from bessemer.store.queue.port import Task, TaskKind
+from bessemer.store.queue_port import Task, TaskKind
 from bessemer.store.rows.tables import INVOCATIONS, JOBS
 from bessemer.store.store import Store
 

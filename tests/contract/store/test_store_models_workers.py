@@ -11,7 +11,7 @@ from bessemer.contract.base import now
 from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.store.errors import FencedError, StoreUnavailableError
-from bessemer.store.queue.port import Task, TaskKind
+from bessemer.store.queue_port import Task, TaskKind
 from bessemer.store.rows.tables import WORKERS
 from bessemer.store.store import Store
 from tests.inspections import inspected

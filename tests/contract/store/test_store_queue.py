@@ -17,7 +17,7 @@ from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue.dbos_consumer import open_consumer
 from bessemer.store.queue.dbos_engine import SCHEMA
 from bessemer.store.queue.dbos_queue import open_queue
-from bessemer.store.queue.port import CanTake, Queue, Task, TaskKind
+from bessemer.store.queue_port import CanTake, Queue, Task, TaskKind
 from bessemer.store.settings import StoreSettings
 
 ROOT = Path(__file__).parents[3]

@@ -8,7 +8,7 @@ from store_samples import FIGURES, TARGET, a_problem, a_request
 from bessemer.contract.queue import TaskKind
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
-from bessemer.store.queue.port import Task
+from bessemer.store.queue_port import Task
 from bessemer.store.rows.queued import WaitingGroup
 from bessemer.store.rows.tables import JOBS
 from bessemer.store.store import Store

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from app_samples import DIGEST, WITH_SHAPES, WITHOUT_SHAPES, PlayedWorker, request, worker
 
-from app.routes.bodies import MAX_DOCUMENT_BYTES
+from app.http.bodies import MAX_DOCUMENT_BYTES
 from app.service import Service
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.problem import ErrorCode, make_problem

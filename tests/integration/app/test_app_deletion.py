@@ -8,7 +8,7 @@ import pytest
 from app_samples import DIGEST, MODEL_BYTES, PlayedWorker, request
 
 from app.service import Service
-from app.upkeep.retention import keep_house
+from app.sweeper import keep_house
 from bessemer.store.blobs.sweep import sweep_blobs
 
 

@@ -8,7 +8,7 @@ import pytest
 from app_samples import LATENCY, PlayedWorker, worker
 
 from app.service import Service
-from app.upkeep.sweeper import sweep
+from app.sweeper import sweep
 from bessemer.contract.capability import Capability
 from bessemer.contract.invocation import OUTPUTS, Invocation
 from bessemer.contract.job import Artifact, JobState

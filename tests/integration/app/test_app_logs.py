@@ -168,7 +168,7 @@ def test_the_apps_lines_name_the_job_invocation_and_model_of_the_request(lines: 
 
 
 def test_what_retention_deletes_is_logged(lines: list[dict[str, Any]]) -> None:
-    (deleted,) = (line for line in lines if line["logger"] == "app.upkeep.retention")
+    (deleted,) = (line for line in lines if line["logger"] == "app.sweeper")
     assert deleted["level"] == "INFO"
     assert deleted["message"].startswith("deleted 1 compilations")
 

@@ -6,7 +6,7 @@ from app_samples import PlayedWorker, request, worker
 from fastapi import FastAPI
 from httpx import AsyncClient
 
-from app.queue_position.cached import WaitingLine
+from app.queue_position import WaitingLine
 from app.service import Service
 from bessemer.contract.base import now
 from bessemer.contract.capability import Capability

@@ -15,14 +15,14 @@ from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES, request, worker
 from httpx import AsyncClient
 
 from app.service import Service
-from app.upkeep.sweeper import sweep, sweep_uploads
+from app.sweeper import sweep, sweep_uploads
 from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.store.blobs.artifacts import INCOMING
 from bessemer.store.queue.dbos_consumer import open_consumer
-from bessemer.store.queue.port import Handle, Task, TaskKind
 from bessemer.store.queue.reaper import Leases, Reaper
+from bessemer.store.queue_port import Handle, Task, TaskKind
 from bessemer.telemetry.logs import LogFormat, make_formatter
 from tests.inspections import inspected
 

@@ -16,7 +16,7 @@ from worker_samples import WAIT_SECONDS, submit, upload, wait_until
 from bessemer.contract.job import Compilation
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.store.blobs.artifacts import INCOMING
-from bessemer.store.queue.port import Task
+from bessemer.store.queue_port import Task
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
 from worker.settings import GIBIBYTE, WorkerSettings

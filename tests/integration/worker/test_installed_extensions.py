@@ -19,7 +19,7 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import Layer
-from bessemer.store.queue.port import Task, TaskKind
+from bessemer.store.queue_port import Task, TaskKind
 
 METADATA = "Metadata-Version: 2.1\nName: installed-extension\nVersion: 1.0\n"
 GROUPS = {

@@ -19,7 +19,7 @@ from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.store.blobs.artifacts import open_artifacts
 from bessemer.store.database import Database
 from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.queue.port import PostponedError, Postponement
+from bessemer.store.queue_port import PostponedError, Postponement
 from bessemer.store.rows.jobs import Jobs
 from bessemer.store.rows.workers import Workers
 from bessemer.store.settings import StoreSettings

@@ -16,7 +16,7 @@ from bessemer.contract.invocation import OUTPUTS, Invocation
 from bessemer.contract.job import JobState
 from bessemer.contract.problem import ErrorCode
 from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.queue.port import Task, TaskKind
+from bessemer.store.queue_port import Task, TaskKind
 from bessemer.store.rows.tables import INVOCATIONS
 from bessemer.telemetry.traces import open_tracer
 from tests.integration.otlp_collector import collecting

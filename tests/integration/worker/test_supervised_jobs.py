@@ -19,7 +19,7 @@ from bessemer.contract.problem import ERRORS, ErrorCode
 from bessemer.contract.report import Report
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import MAX_CORES
-from bessemer.store.queue.port import Loss, Task, TaskKind
+from bessemer.store.queue_port import Loss, Task, TaskKind
 from bessemer.telemetry.traces import NoTracer
 from worker.measure.turns import SharedTurns, open_lock
 from worker.supervisor.attempts import see_through

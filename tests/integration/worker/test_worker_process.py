@@ -21,8 +21,8 @@ from benchmarks.soak.audit import event_faults
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.stage import Stage
 from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.queue.port import Task
 from bessemer.store.queue.reaper import Leases, Reaper
+from bessemer.store.queue_port import Task
 from examples.local_postgresql import LocalPostgresql, postgresql_server
 from tests.integration.otlp_collector import Collector, collecting
 from worker.supervisor.zygote_handle import CHECKOUT

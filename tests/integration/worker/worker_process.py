@@ -15,7 +15,7 @@ from worker_samples import wait_until
 
 from bessemer.contract.service import Worker
 from bessemer.store.queue.dbos_queue import open_queue
-from bessemer.store.queue.port import Queue
+from bessemer.store.queue_port import Queue
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
 from worker.supervisor.zygote_handle import CHECKOUT

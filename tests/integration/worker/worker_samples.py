@@ -7,7 +7,7 @@ from pathlib import Path
 from bessemer.contract.options import BenchmarkOptions
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.tensor import TensorSpec
-from bessemer.store.queue.port import Task, TaskKind
+from bessemer.store.queue_port import Task, TaskKind
 from bessemer.store.store import Store
 from tests.integration.malicious_models import malicious_model
 from worker.supervisor.processes import processes

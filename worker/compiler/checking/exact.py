@@ -12,12 +12,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from worker.compiler.frontend.outputs import flatten_outputs
-from worker.compiler.tensors import as_array, as_tensor
+from worker.tensors import as_array, as_tensor
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from worker.compiler.pipeline.types import Arrays, Sample
+    from worker.compiler.values import Arrays, Sample
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from signal import SIGKILL
 from bessemer.contract.problem import ErrorCode
 from worker.candidates.process import die_with
 from worker.errors import JobError
-from worker.supervisor.signals import signal_name
+from worker.signals import signal_name
 
 SEARCH_PATH = "$ORIGIN/lib"
 """Where a linked library looks for those that it needs."""

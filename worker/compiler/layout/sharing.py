@@ -16,9 +16,9 @@ from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from worker.compiler.layout.blocked_operators import ELEMENTWISE
+from worker.compiler.layout.contiguous import write_cut, write_join
 from worker.compiler.layout.placement import Part, Placement, in_a_row
 from worker.compiler.layout.views import Cut, bytes_of, cut_of, element_bytes, operator_of, static_shape
-from worker.compiler.legalize.contiguous import write_cut, write_join
 from worker.compiler.schedules.annotations import FIRST_BYTE, FUSES_OUTPUT, OPAQUE, PATTERN
 from worker.compiler.schedules.machine import machine_of
 

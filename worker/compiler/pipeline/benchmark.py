@@ -15,7 +15,7 @@ from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTi
 from worker.candidates.client import Library, LibraryCrashedError, Runner
 from worker.candidates.side import LibrarySide
 from worker.compiler.pipeline.products import Product, find_products
-from worker.compiler.pipeline.types import Benchmarked, Captured, Verified, Workshop
+from worker.compiler.values import Benchmarked, Captured, Verified, Workshop
 from worker.errors import failure_of
 from worker.measure.looks import Look, look, why_undecided, why_unsteady
 from worker.measure.profiles import choose_profile

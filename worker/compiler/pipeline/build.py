@@ -14,8 +14,8 @@ from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import FunctionTooSlowError
 from worker.compiler.codegen.executable import build_in_shares
 from worker.compiler.pipeline.origin import places_of
-from worker.compiler.pipeline.types import Built, Tuned, Workshop
 from worker.compiler.target import tvm_target
+from worker.compiler.values import Built, Tuned, Workshop
 from worker.errors import JobError
 from worker.snapshots.machine_code import join_sources
 

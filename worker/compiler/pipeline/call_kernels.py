@@ -13,9 +13,9 @@ from worker.compiler.kernels.choose import check_workloads, choose_kernels
 from worker.compiler.kernels.measure import Contest
 from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.pipeline.passes import KERNELS, Phase
-from worker.compiler.pipeline.types import Upload, Workshop
 from worker.compiler.schedules.default import schedule_rest
 from worker.compiler.target import tvm_target
+from worker.compiler.values import Upload, Workshop
 
 
 class KernelStep:

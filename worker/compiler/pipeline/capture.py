@@ -42,9 +42,9 @@ from worker.compiler.frontend.sizes import data_limit_bytes, refuse_oversized
 from worker.compiler.frontend.stateful import runs_differ
 from worker.compiler.frontend.torchscript.convert import ScriptConversionError
 from worker.compiler.frontend.training import refuse_training
-from worker.compiler.pipeline.types import Captured, Sample, Upload, Workshop
-from worker.compiler.tensors import as_array
+from worker.compiler.values import Captured, Sample, Upload, Workshop
 from worker.errors import JobError, failure_of
+from worker.tensors import as_array
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

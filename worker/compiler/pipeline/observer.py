@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from bessemer.contract.stage import Stage
-from worker.compiler.pipeline.types import Translated, Tuned
+from worker.compiler.values import Translated, Tuned
 from worker.snapshots.snapshots import Recorder
 
 

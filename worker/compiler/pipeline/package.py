@@ -27,7 +27,7 @@ from bessemer.contract.job import REFERENCE
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.kernels.kernel import SharedLibrary
 from worker.compiler.kernels.linking import bundle_paths, kernels_among, libraries_of
-from worker.compiler.pipeline.types import Benchmarked, Built, Packaged, Workshop
+from worker.compiler.values import Benchmarked, Built, Packaged, Workshop
 from worker.errors import failure_of
 from worker.measure.machine import remember
 from worker.package.archive import checksums, describe, write_archive

@@ -18,8 +18,8 @@ from worker.compiler.pipeline.optimize import optimize
 from worker.compiler.pipeline.package import package
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.pipeline.tune import tune
-from worker.compiler.pipeline.types import Upload, Workshop
 from worker.compiler.pipeline.verify import verify
+from worker.compiler.values import Upload, Workshop
 from worker.errors import JobError, failure_of
 
 PIPELINE: tuple[tuple[Stage, Callable[[Any, Workshop], Any]], ...] = (

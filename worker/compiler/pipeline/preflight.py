@@ -19,7 +19,7 @@ from worker.snapshots.work import flops_of, peak_bytes, tensor_bytes
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from worker.compiler.pipeline.types import Captured
+    from worker.compiler.values import Captured
 
 
 def make_preflight(captured: Captured, finding: JobError | None) -> Preflight:

@@ -8,7 +8,7 @@ from bessemer.bundle.manifest import LIBRARY, PARAMETERS, REPORT
 from bessemer.contract.stage import Stage
 from worker.compiler.pipeline.pipeline import Reached
 from worker.compiler.pipeline.preflight import make_preflight
-from worker.compiler.pipeline.types import Built, Captured, Workshop, made_from
+from worker.compiler.values import Built, Captured, Workshop, made_from
 from worker.package.document import make_report
 
 

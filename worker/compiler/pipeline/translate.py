@@ -17,15 +17,15 @@ from bessemer.contract.request import Parameters
 from bessemer.contract.tensor import TensorSpec
 from worker.compiler.layout.weights import INPUTS
 from worker.compiler.legalize.registry import legalization_map
-from worker.compiler.pipeline.types import Captured, Translated, Workshop
 from worker.compiler.source_locations import place_of
 from worker.compiler.target import tvm_target
 from worker.compiler.translation.importer import Importer, operator_name, unbound
 from worker.compiler.translation.registry import rule_book
 from worker.compiler.translation.template import rule_template
 from worker.compiler.translation.untranslatable import UntranslatableError, advice_on
+from worker.compiler.values import Captured, Translated, Workshop
 from worker.errors import JobError, OperatorsUnsupportedError, failure_of, short_message
-from worker.package.parameters import ParameterFile, separable, write_parameters
+from worker.parameters import ParameterFile, separable, write_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -19,7 +19,6 @@ from bessemer.contract.report import Schedules, TuneResult, TuneTask
 from worker.candidates.builder import BuilderSettings, CandidateBuilder
 from worker.candidates.runner import CandidateRunner, RunnerSettings
 from worker.compiler.layout.weights import without_preparation
-from worker.compiler.pipeline.types import Optimized, Tuned, Workshop
 from worker.compiler.schedules.attempt import REFUSALS
 from worker.compiler.schedules.blocks import has_open_sizes
 from worker.compiler.schedules.default import plans_of, schedule_rest, unclaimed_functions
@@ -42,6 +41,7 @@ from worker.compiler.tuning.scripts import write_scripts
 from worker.compiler.tuning.search import TaskSearch
 from worker.compiler.tuning.session import EVALUATION, Laboratory, make_cost_model, open_database
 from worker.compiler.tuning.whole_model import Entrants, Verdict, hold_contest
+from worker.compiler.values import Optimized, Tuned, Workshop
 from worker.errors import failure_of
 
 

@@ -13,12 +13,12 @@ from worker.candidates.client import LibraryCrashedError
 from worker.compiler.checking.compare import Array, compare
 from worker.compiler.checking.exact import exact_outputs
 from worker.compiler.checking.rounding import own_rounding, scale_of, widen
-from worker.compiler.pipeline.types import Built, Captured, Sample, Verified, Workshop
 from worker.compiler.target import refuse_unrunnable
+from worker.compiler.values import Built, Captured, Sample, Verified, Workshop
 from worker.errors import JobError, failure_of
 
 if TYPE_CHECKING:
-    from worker.compiler.pipeline.types import Arrays
+    from worker.compiler.values import Arrays
 
 
 def verify(built: Built, workshop: Workshop) -> Verified:

@@ -19,8 +19,8 @@ from worker.measure.rounds import Rounds, alternate
 from worker.measure.statistics import latency, round_ratios
 
 if TYPE_CHECKING:
-    from worker.compiler.pipeline.types import Captured, Workshop
-    from worker.package.parameters import ParameterFile
+    from worker.compiler.values import Captured, Workshop
+    from worker.parameters import ParameterFile
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from functools import partial
 from starlette.concurrency import run_in_threadpool
 
 from app.service import Service
-from app.upkeep.retention import keep_house
-from bessemer.store.queue.port import TaskKind
+from bessemer.store.blobs.sweep import sweep_blobs
 from bessemer.store.queue.reaper import LOOKS_PER_LEASE, Leases, Reaper
+from bessemer.store.queue_port import TaskKind
 from bessemer.telemetry.logs import log_fields
 
 LONGEST_UPLOADS_SWEEP_SECONDS = 3600.0
@@ -113,3 +113,40 @@ async def _repeat(sweeping: Callable[[], int], seconds: float) -> None:
         except Exception:
             log.exception("the sweep failed; it is tried again")
         await asyncio.sleep(seconds)
+
+
+DAY_SECONDS = 86_400.0
+ENDED_TASKS_DAYS = 1.0
+
+log = logging.getLogger(__name__)
+
+
+def keep_house(service: Service) -> int:
+    """Delete rows that are past their time, then blobs that no row refers to. Blocks.
+
+    Returns:
+        How many rows were deleted, tasks forgotten, and blobs moved to the trash, put back or deleted.
+
+    Raises:
+        StoreError: the database, the queue or the artifact store cannot be reached.
+    """
+    settings, removal = service.settings, service.store.removal
+    jobs = _expire(removal.expire_jobs, settings.retention_days)
+    models = _expire(removal.expire_models, settings.model_retention_days)
+    tasks = _expire(service.queue.forget_ended, ENDED_TASKS_DAYS)
+    grace_seconds = settings.blob_grace_seconds
+    swept = sweep_blobs(service.store.database, service.store.artifacts, grace_seconds, grace_seconds)
+    count = jobs + models + tasks + swept.discarded + swept.restored + swept.deleted
+    if count:
+        said = "deleted %d compilations and invocations and %d models, forgot %d ended tasks; %s"
+        log.info(said, jobs, models, tasks, swept)
+    return count
+
+
+def _expire(expire: Callable[[float], int], days: float | None) -> int:
+    if days is None:
+        return 0
+    count = 0
+    while deleted := expire(days * DAY_SECONDS):
+        count += deleted
+    return count

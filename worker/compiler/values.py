@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
     from worker.candidates.client import Candidates
-    from worker.package.parameters import ParameterFile
+    from worker.parameters import ParameterFile
 
     Arrays = tuple[np.ndarray, ...]
 
