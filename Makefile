@@ -40,7 +40,7 @@ test-containers: setup ## build both images, run the compose file, compile, kill
 	@$(BIN)/python -m pytest tests/containers --timeout 3600
 
 lint: setup ## check style, types, container files and shell scripts
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 	@$(BIN)/hadolint Dockerfile deploy/worker/Dockerfile ci/containers/stand-ins/*.Dockerfile
 	@$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml ci/containers/stand-ins/compose.yml
 	@$(BIN)/python ci/check_shell.py

@@ -14,7 +14,9 @@ from torch.export.graph_signature import InputKind
 from bessemer.bundle.manifest import ParameterSpec, SeparateParameters
 from bessemer.bundle.run import SAFETENSORS_DTYPES
 from bessemer.contract.tensor import DType
-from worker.compiler.layout.weights import PREPARE
+
+PREPARE = "main_transform_params"
+"""The function that ``LiftTransformParams`` makes of what ``main`` computes from its parameters alone."""
 
 _TAGS = {name: tag for tag, name in SAFETENSORS_DTYPES.items()}
 _ALIGNMENT_BYTES = 64

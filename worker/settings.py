@@ -1,6 +1,7 @@
 """The settings of a worker, read from ``BESSEMER_*``."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import Field
@@ -8,7 +9,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from bessemer.contract.sandbox import SandboxMode
 from worker.protocol.order import Confinement, MeasuringLock, Rlimits
-from worker.supervisor.watch import Limits
 
 KIBIBYTE = 1 << 10
 MEBIBYTE = 1 << 20
@@ -26,6 +26,19 @@ def _default_work_dir() -> Path:
 
 def _default_measuring_lock() -> Path:
     return Path(f"/tmp/bessemer-measuring-{os.geteuid()}")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a job may use. ``timeout_seconds`` is the request's own limit of wall clock."""
+
+    memory_bytes: int
+    disk_bytes: int
+    inodes: int
+    output_bytes: int
+    cpu_seconds: float
+    wall_seconds: float
+    timeout_seconds: float | None = None
 
 
 class WorkerSettings(BaseSettings):

@@ -65,9 +65,9 @@ def test_a_baseline_has_a_process_of_its_own_for_each_number_of_threads(workshop
         def __getattr__(self, name: str) -> Any:
             return getattr(workshop.candidates, name)
 
-        def open_original(self, path: Path, threads: int) -> Any:
-            opened.append(threads)
-            return workshop.candidates.open_original(path, threads)
+        def open_original(self, load: Any) -> Any:
+            opened.append(load.args[-1])
+            return workshop.candidates.open_original(load)
 
     subject = verified(captured(seconds=0.05), workshop)
     watched: Any = Watched()

@@ -38,6 +38,7 @@ from worker.compiler.codegen import link
 from worker.compiler.codegen.link import LinkError, link_shared
 from worker.compiler.codegen.objects import write_object
 from worker.compiler.target import host_mcpu
+from worker.compiler.tuning.builder import build_library
 from worker.errors import JobError
 
 SIZE = 64
@@ -88,7 +89,7 @@ def server(tmp_path: Path) -> Iterator[CandidateClient]:
 
 def payload_of(function: Any) -> bytes:
     module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
-    return pickle.dumps((module, tvm.target.Target(TARGET)))
+    return pickle.dumps(partial(build_library, module, tvm.target.Target(TARGET)))
 
 
 def build(

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -30,6 +31,7 @@ from worker.compiler.codegen.link import link_shared
 from worker.compiler.pipeline.tune import apply_records, tune
 from worker.compiler.schedules.default import follow_plans, is_scheduled, schedule_rest
 from worker.compiler.target import host_mcpu, refuse_unrunnable, tvm_target
+from worker.compiler.tuning.builder import build_library
 from worker.compiler.tuning.session import open_database
 from worker.compiler.tuning.whole_model import Entrants, Verdict, hold_contest
 from worker.compiler.values import Optimized, Tuned, Workshop
@@ -76,7 +78,7 @@ class EveryThirdCrashes:
         if next(self.numbers) % 3 != 2:
             return candidate
         module = tvm.IRModule({"main": aborts.with_attr("global_symbol", "main")})
-        return replace(candidate, payload=pickle.dumps((module, tvm_target(HOST))))
+        return replace(candidate, payload=pickle.dumps(partial(build_library, module, tvm_target(HOST))))
 
 
 @dataclass

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from bessemer.contract.problem import ErrorCode
+from worker.settings import Limits
 from worker.supervisor.job import CANCEL_POLL_SECONDS
 from worker.supervisor.usage import Usage
 from worker.supervisor.watch import (
     CLOSE_INTERVAL_SECONDS,
     INTERVAL_SECONDS,
     TICK_SECONDS,
-    Limits,
     describe,
     exceeded,
     interval_seconds,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,6 @@ from pathlib import Path
 from worker.candidates import wire
 from worker.candidates.process import ForkedProcess, Work, fork_process, wait_any
 from worker.candidates.requests import BuildBatch, BuildCandidate, BuildOutcome
-from worker.compiler.codegen.link import link_shared
 from worker.errors import short_message
 
 
@@ -29,20 +27,6 @@ def build_batch(batch: BuildBatch, parent: int) -> tuple[BuildOutcome, ...]:
         EOFError: nobody waits any more.
     """
     return Builders(batch, parent).run()
-
-
-def build_candidate(candidate: BuildCandidate) -> None:
-    """Compile one candidate in this process and write its library."""
-    import tvm
-    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
-
-    from worker.compiler.schedules.default import follow_plans
-
-    module, target = pickle.loads(candidate.payload)
-    module = follow_plans(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target)
-    built = tvm.tirx.build(module, target=target)
-    with tempfile.TemporaryDirectory() as folder:
-        built.export_library(candidate.library, fcompile=link_shared, workspace_dir=folder)
 
 
 class Builders:
@@ -110,7 +94,7 @@ class Builders:
 def _build_work(candidate: BuildCandidate) -> Work:
     def work(_reader: int, writer: int) -> None:
         try:
-            build_candidate(candidate)
+            pickle.loads(candidate.payload)(candidate.library)
             error = None
         except Exception as failure:
             error = short_message(failure)

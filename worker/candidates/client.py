@@ -7,6 +7,7 @@ parallel region hangs the child at its next one.
 from __future__ import annotations
 
 import math
+import pickle
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import FunctionTime
-from worker.candidates.library import Answer, Command, PeakMemory, Profile, Raised, Run, Time
+from worker.candidates.library import Answer, Command, PeakMemory, Profile, Raised, Run, Served, Time
 from worker.candidates.process import ForkedProcess
 from worker.candidates.requests import (
     BuildBatch,
@@ -121,8 +122,11 @@ class Candidates(Protocol):
         """
         ...
 
-    def open_original(self, path: Path, threads: int) -> Runner:
-        """Fork a process and load the model at ``path`` in it, to run with ``threads`` of torch's.
+    def open_original(self, load: Callable[[], Served]) -> Runner:
+        """Fork a process and load the original model in it.
+
+        Args:
+            load: loads the model; called in that process, so it can be pickled.
 
         Raises:
             LibraryCrashedError: the model could not be loaded, or not in time.
@@ -190,9 +194,9 @@ class CandidateClient:
         """See ``Candidates.open_library``."""
         return self._open(OpenLibrary(str(path), threads, self.timeouts.load_seconds, parameters))
 
-    def open_original(self, path: Path, threads: int) -> ServedLibrary:
+    def open_original(self, load: Callable[[], Served]) -> ServedLibrary:
         """See ``Candidates.open_original``."""
-        return self._open(OpenOriginal(str(path), threads, self.timeouts.load_seconds))
+        return self._open(OpenOriginal(pickle.dumps(load), self.timeouts.load_seconds))
 
     def _open(self, request: OpenLibrary | OpenOriginal) -> ServedLibrary:
         opened = self.ask(request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import resource
 import time
 from collections import defaultdict
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from bessemer.contract.report import FunctionTime
 from worker.candidates import wire
@@ -81,6 +82,15 @@ class Served(Protocol):
     def answer(self, command: Command) -> Any:
         """Do what the command says, and return what it asks for."""
         ...
+
+
+def served_work(payload: bytes) -> Work:
+    """The work of a process that serves commands on what a pickled function loads."""
+
+    def work(reader: int, writer: int) -> None:
+        serve(lambda: cast("Served", pickle.loads(payload)()), reader, writer)
+
+    return work
 
 
 def serve(load: Callable[[], Served], reader: int, writer: int) -> None:

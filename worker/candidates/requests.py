@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BuildCandidate:
-    """A module to compile. ``payload`` is the pickle of (IRModule, Target), opened by the builder only."""
+    """A library to build.
+
+    Attributes:
+        payload: the pickle of a function that writes a library to a path; opened by the builder only.
+        library: the file that it writes.
+    """
 
     payload: bytes
     library: str
@@ -130,10 +135,12 @@ class OpenLibrary:
 
 @dataclass(frozen=True)
 class OpenOriginal:
-    """Load the original model in a process of its own, within ``seconds``, to run with ``threads``."""
+    """Load the original model in a process of its own, within ``seconds``.
 
-    path: str
-    threads: int
+    ``payload`` is the pickle of a function that loads it.
+    """
+
+    payload: bytes
     seconds: float
 
 

@@ -23,9 +23,8 @@ from worker.candidates import wire
 from worker.candidates.building import build_batch
 from worker.candidates.client import CandidateClient
 from worker.candidates.compiling import compile_batch
-from worker.candidates.library import Answer, Raised, library_work
+from worker.candidates.library import Answer, Raised, library_work, served_work
 from worker.candidates.measuring import measure_batch
-from worker.candidates.original import original_work
 from worker.candidates.process import ForkedProcess, Work, fork_process
 from worker.candidates.requests import (
     BuildBatch,
@@ -93,8 +92,8 @@ class Server:
                 return measure_batch(request, reader)
             case OpenLibrary(path, threads, seconds, parameters):
                 return self._open(library_work(Path(path), threads, parameters), seconds)
-            case OpenOriginal(path, threads, seconds):
-                return self._open(original_work(Path(path), threads), seconds)
+            case OpenOriginal(payload, seconds):
+                return self._open(served_work(payload), seconds)
             case CallLibrary():
                 return self._call(request)
             case CloseLibrary(handle):

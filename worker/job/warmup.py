@@ -12,14 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from traceback import walk_stack
 
-OURS = (
-    "worker.job.child",
-    "worker.job.compilation",
-    "worker.compiler.pipeline.pipeline",
-    "worker.compiler.frontend.inspect",
-    "worker.job.invocation",
-)
-REHEARSAL = "worker.job.rehearsal"
 LIBRARIES = (
     "numpy",
     "torch",
@@ -45,12 +37,19 @@ def import_everything() -> None:
         for name in LIBRARIES:
             importlib.import_module(name)
         _import_intrinsics()
-        for name in OURS:
-            importlib.import_module(name)
-        importlib.import_module(REHEARSAL).rehearse()
+        _import_ours()
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+def _import_ours() -> None:
+    from worker.compiler.frontend import inspect  # noqa: F401
+    from worker.compiler.pipeline import pipeline  # noqa: F401
+    from worker.job import child, compilation, invocation  # noqa: F401
+    from worker.job.rehearsal import rehearse
+
+    rehearse()
 
 
 @contextmanager

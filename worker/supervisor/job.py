@@ -13,13 +13,14 @@ from worker.errors import MisbehavedError, ZygoteLostError
 from worker.job.folder import JobFolder
 from worker.protocol.messages import Compiled, Confined, Failed, Inspected, Invoked
 from worker.protocol.order import StartJob
+from worker.settings import Limits
 from worker.supervisor.collect import log_tail
 from worker.supervisor.journal import Journal
 from worker.supervisor.observers import UNOBSERVED, Observer
 from worker.supervisor.outcome import Ending
 from worker.supervisor.running_job import RunningJob
 from worker.supervisor.store_retry import Patience
-from worker.supervisor.watch import Limits, watch
+from worker.supervisor.watch import watch
 from worker.supervisor.zygote_handle import ZygoteHandle
 
 CANCEL_POLL_SECONDS = 0.25

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bessemer.contract.problem import ErrorCode
+from worker.settings import Limits
 from worker.supervisor.usage import Meter, Usage
 
 INTERVAL_SECONDS = 0.15
@@ -23,19 +24,6 @@ LOOK_SECONDS = 10.0
 
 CLOSE = 0.5
 """The part of a limit from which on a job is looked at more often."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a job may use. ``timeout_seconds`` is the request's own limit of wall clock."""
-
-    memory_bytes: int
-    disk_bytes: int
-    inodes: int
-    output_bytes: int
-    cpu_seconds: float
-    wall_seconds: float
-    timeout_seconds: float | None = None
 
 
 @dataclass(frozen=True)

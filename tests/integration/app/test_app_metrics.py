@@ -83,10 +83,10 @@ async def test_an_event_stream_is_a_follower_and_no_slow_request(
 
 async def test_without_the_database_the_app_says_what_it_knows(api: AsyncClient, front: Service) -> None:
     await api.get("/healthz")
-    front.store.database.close()
     file = front.settings.folder / "bessemer.sqlite"
     file.rename(file.with_suffix(".away"))
     file.mkdir()
+    front.store.database.close()
     samples = await scraped(api)
     assert samples["bessemer_database_up", ()] == 0
     assert samples["bessemer_http_requests_total", ("GET", "/healthz", "200")] == 1

@@ -18,10 +18,10 @@ from worker.errors import MisbehavedError
 from worker.job.folder import JobFolder, make_job_folder, remove_job_folder, seal
 from worker.protocol.messages import Confined, Message
 from worker.protocol.order import InspectWork, StartJob
-from worker.settings import GIBIBYTE, WorkerSettings
+from worker.settings import GIBIBYTE, Limits, WorkerSettings
 from worker.supervisor.processes import processes
 from worker.supervisor.running_job import Exit, RunningJob
-from worker.supervisor.watch import Limits, Verdict, watch
+from worker.supervisor.watch import Verdict, watch
 from worker.supervisor.work_dir import Workplace, claim_workplace
 from worker.supervisor.zygote_handle import ZygoteHandle
 

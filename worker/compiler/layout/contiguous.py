@@ -13,10 +13,10 @@ from typing import Any
 
 from tvm import tirx
 
-from worker.compiler.legalize.standalone import INDEX, signature
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import CUT, JOIN, SHARES
 from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
+from worker.compiler.schedules.standalone import INDEX, signature
 
 Shape = tuple[int, ...]
 

@@ -9,11 +9,10 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from worker.parameters import PREPARE
+
 INPUTS = "num_input"
 """The attribute that says how many arguments come before the parameters, as TVM's passes read it."""
-
-PREPARE = "main_transform_params"
-"""The function that ``LiftTransformParams`` makes of what ``main`` computes from its parameters alone."""
 
 Lookup = Callable[[relax.Var], relax.Expr | None]
 """What a variable is bound to; None where it is an argument."""

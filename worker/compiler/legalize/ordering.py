@@ -12,9 +12,9 @@ from typing import Any
 
 from tvm import tirx
 
-from worker.compiler.legalize.standalone import INDEX, signature
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
+from worker.compiler.schedules.standalone import INDEX, signature
 
 _TASKS_PER_THREAD = 4
 

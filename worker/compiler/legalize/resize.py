@@ -20,10 +20,10 @@ import tvm
 from numpy.typing import NDArray
 from tvm import tirx
 
-from worker.compiler.legalize.standalone import INDEX, signature
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.machine import Machine, machine_of
 from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
+from worker.compiler.schedules.standalone import INDEX, signature
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from worker.compiler.legalize.standalone import INDEX, signature
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.families.columns import chunk_vectors
 from worker.compiler.schedules.machine import machine_of
 from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
+from worker.compiler.schedules.standalone import INDEX, signature
 
 
 @dataclass(frozen=True)

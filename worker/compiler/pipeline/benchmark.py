@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 
 import tvm
@@ -14,6 +15,7 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTime, ThreadTrial
 from worker.candidates.client import Library, LibraryCrashedError, Runner
 from worker.candidates.side import LibrarySide
+from worker.compiler.pipeline.original import OriginalModel
 from worker.compiler.pipeline.products import Product, find_products
 from worker.compiler.values import Benchmarked, Captured, Verified, Workshop
 from worker.errors import failure_of
@@ -151,7 +153,9 @@ def _open(
     match name:
         case Baseline.TORCH_EAGER:
             with _named("torch eager"):
-                runner = workshop.candidates.open_original(captured.upload.path, threads)
+                runner = workshop.candidates.open_original(
+                    partial(OriginalModel, captured.upload.path, threads)
+                )
                 processes.enter_context(runner)
                 runner.run(captured.inputs)
             return OriginalSide("torch eager", runner, _turn_seconds(captured))

@@ -9,7 +9,8 @@ from worker.compiler.kernels.linking import architecture_of
 from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.rewrites.registry import rewrite_book
 from worker.compiler.spaces.registry import space_book
-from worker.compiler.tuning.assignment import OWN_SPACES, check_spaces
+from worker.compiler.spaces.space import OWN_SPACES
+from worker.compiler.tuning.assignment import check_spaces
 
 
 def check_names(request: CompilationRequest, target: ResolvedTarget) -> None:

@@ -9,13 +9,14 @@ from bessemer.contract.options import Fusion, OptimizeOptions
 from worker.compiler.layout.convolution import block_convolutions
 from worker.compiler.layout.linear import pack_linear_weights
 from worker.compiler.layout.sharing import share_memory
-from worker.compiler.layout.weights import PREPARE, keep_results
+from worker.compiler.layout.weights import keep_results
 from worker.compiler.legalize.registry import legalization_map
 from worker.compiler.rewrites.engine import Application
 from worker.compiler.rewrites.fold import evaluate_constants, fold_batch_norm
 from worker.compiler.rewrites.fold_parameters import fold_parameter_batch_norm
 from worker.compiler.rewrites.grouping import lift_constants
 from worker.compiler.rewrites.registry import rewrite_book
+from worker.parameters import PREPARE
 
 REWRITE, KERNELS = "rewrite", "kernels"
 """The phases that a request fills."""

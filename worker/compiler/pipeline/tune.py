@@ -16,14 +16,13 @@ from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
 from bessemer.contract.options import SearchEnd, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Schedules, TuneResult, TuneTask
-from worker.candidates.builder import BuilderSettings, CandidateBuilder
-from worker.candidates.runner import CandidateRunner, RunnerSettings
 from worker.compiler.layout.weights import without_preparation
 from worker.compiler.schedules.attempt import REFUSALS
 from worker.compiler.schedules.blocks import has_open_sizes
 from worker.compiler.schedules.default import plans_of, schedule_rest, unclaimed_functions
 from worker.compiler.target import tvm_target
 from worker.compiler.tuning.assignment import assign_spaces
+from worker.compiler.tuning.builder import BuilderSettings, CandidateBuilder
 from worker.compiler.tuning.final_comparison import measure_defaults, winners
 from worker.compiler.tuning.log import logging_to
 from worker.compiler.tuning.naming import names_of
@@ -37,6 +36,7 @@ from worker.compiler.tuning.policy import (
     shown_scope,
     shown_search,
 )
+from worker.compiler.tuning.runner import CandidateRunner, RunnerSettings
 from worker.compiler.tuning.scripts import write_scripts
 from worker.compiler.tuning.search import TaskSearch
 from worker.compiler.tuning.session import EVALUATION, Laboratory, make_cost_model, open_database

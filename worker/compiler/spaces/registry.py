@@ -13,8 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from tvm.s_tir import TensorIntrin
 
 from worker.compiler.extensions import ExtensionError, built_in, collect
-from worker.compiler.spaces.space import Intrinsic, Space
-from worker.compiler.tuning.assignment import OWN_SPACES
+from worker.compiler.spaces.space import OWN_SPACES, Intrinsic, Space
 
 GROUP = "bessemer.schedule_spaces"
 

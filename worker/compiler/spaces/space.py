@@ -7,6 +7,14 @@ from dataclasses import dataclass
 
 from tvm import s_tir, tirx
 
+PLANS = "plans"
+"""The plans of the family that claims a function."""
+
+STOCK = "metaschedule"
+"""MetaSchedule's own rules."""
+
+OWN_SPACES = (PLANS, STOCK)
+
 ScheduleFunction = Callable[[s_tir.Schedule], s_tir.Schedule | Sequence[s_tir.Schedule] | None]
 """Transforms the function ``main`` of a schedule: in place, or by returning schedules.
 

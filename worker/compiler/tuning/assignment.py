@@ -9,14 +9,6 @@ from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError
 
-PLANS = "plans"
-"""The plans of the family that claims a function."""
-
-STOCK = "metaschedule"
-"""MetaSchedule's own rules."""
-
-OWN_SPACES = (PLANS, STOCK)
-
 
 def check_spaces(wanted: Mapping[str, str], known: Collection[str]) -> None:
     """Refuse a space that there is not.

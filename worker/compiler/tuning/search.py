@@ -14,7 +14,7 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.schedules.attempt import REFUSALS
 from worker.compiler.spaces.registry import space_book
-from worker.compiler.tuning.assignment import PLANS, STOCK
+from worker.compiler.spaces.space import PLANS, STOCK
 from worker.compiler.tuning.log import tuning_logger
 from worker.compiler.tuning.policy import MEASURED_ROUNDS, Standing
 from worker.compiler.tuning.proposals import FamilyProposals, Proposals, Refusals, StockProposals

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import tvm
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
+from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from worker.candidates.client import Candidates
 from worker.candidates.requests import BuildBatch, BuildCandidate
+from worker.compiler.codegen.link import link_shared
+from worker.compiler.schedules.default import follow_plans
 
 BUILD_TIMEOUT_SECONDS = 20.0
 
@@ -48,5 +54,13 @@ class CandidateBuilder(PyBuilder):
     def describe(self, build_input: BuilderInput) -> BuildCandidate:
         """The input as the candidate server takes it."""
         library = self.settings.folder / f"candidate-{next(self.numbers)}.so"
-        payload = pickle.dumps((build_input.mod, build_input.target))
-        return BuildCandidate(payload=payload, library=str(library))
+        build = partial(build_library, build_input.mod, build_input.target)
+        return BuildCandidate(payload=pickle.dumps(build), library=str(library))
+
+
+def build_library(module: tvm.IRModule, target: tvm.target.Target, library: str) -> None:
+    """Compile a candidate in this process and write its library."""
+    module = follow_plans(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target)
+    built = tvm.tirx.build(module, target=target)
+    with tempfile.TemporaryDirectory() as folder:
+        built.export_library(library, fcompile=link_shared, workspace_dir=folder)

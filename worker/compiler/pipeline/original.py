@@ -6,32 +6,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worker.candidates.library import Command, Run, Time, serve
-from worker.candidates.process import Work
+import torch
+
+from worker.candidates.library import Command, Run, Time
+from worker.compiler.frontend.load import load_model
+from worker.compiler.frontend.outputs import flatten_outputs
 from worker.measure.timed import timed
+from worker.tensors import as_array, as_tensor
 
 if TYPE_CHECKING:
     import numpy as np
-    import torch
-
-
-def original_work(path: Path, threads: int) -> Work:
-    """The work of a process that serves commands on the model at ``path``, with ``threads`` of torch's."""
-
-    def work(reader: int, writer: int) -> None:
-        serve(partial(OriginalModel, path, threads), reader, writer)
-
-    return work
 
 
 class OriginalModel:
     """The model as its user runs it, in this process, under ``inference_mode``."""
 
     def __init__(self, path: Path, threads: int) -> None:
-        import torch
-
-        from worker.compiler.frontend.load import load_model
-
         torch.set_num_threads(threads)
         self._eager = load_model(path).eager
         self._tensors: tuple[torch.Tensor, ...] = ()
@@ -51,18 +41,11 @@ class OriginalModel:
 
     def run(self, inputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
         """Run once on copies of ``inputs``; the outputs, nested ones flattened."""
-        import torch
-
-        from worker.compiler.frontend.outputs import flatten_outputs
-        from worker.tensors import as_array, as_tensor
-
         self._tensors = tuple(map(as_tensor, inputs))
         with torch.inference_mode():
             return tuple(map(as_array, flatten_outputs(self._eager(*self._tensors))))
 
     def time(self, runs: int, most_seconds: float) -> tuple[float, ...]:
         """See ``timed``."""
-        import torch
-
         with torch.inference_mode():
             return timed(partial(self._eager, *self._tensors), runs, most_seconds)
