@@ -10,11 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 COMPILERS = ("torch", "tvm", "tvm_ffi")
-REGISTRIES = tuple(
-    f"worker.compiler.{room}.registry"
-    for room in ("kernels", "legalize", "rewrites", "spaces", "translation")
-)
-
+EXTENSIBLE = ("kernels", "legalize", "rewrites", "spaces", "translation")
 WITHOUT_COMPILERS = ("worker.__main__", "app.__main__", "bessemer.client", "bessemer.cli")
 OF_ITS_USER = {"bessemer/client/exporting.py", "bessemer/client/tracing.py"}
 """Where the client takes the torch, or the OpenTelemetry, that its user's program has imported."""
