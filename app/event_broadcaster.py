@@ -1,6 +1,6 @@
 """News of followed jobs: one look at the database serves every stream of this process.
 
-Each job keeps count of its events in its row. The newsroom reads the counts of all jobs that are due, in one
+Each job keeps count of its events in its row. The broadcaster reads the counts of all due jobs in one
 query, and wakes the streams of those that have news; of several streams on one job, the first reads the
 events and the others share them.
 """
@@ -51,7 +51,7 @@ class Followed:
     batch: tuple[Event, ...] = ()
 
 
-class Newsroom:
+class EventBroadcaster:
     """Follows jobs for all streams of this process. ``run`` must be running."""
 
     def __init__(

@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
-from app.event_broadcaster import Newsroom
+from app.event_broadcaster import EventBroadcaster
 from app.http import problems
 from app.http.conditional import Conditional
 from app.http.parameters import refuse_unknown_parameters
@@ -21,7 +21,7 @@ from app.observability.requests import Metering
 from app.observability.tracing import Tracing
 from app.openapi import document as documentation
 from app.openapi import page as reference
-from app.queue_position import WaitingLine
+from app.queue_position import QueuePositions
 from app.routes import (
     artifacts,
     compilations,
@@ -111,14 +111,16 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     try:
         queue = await run_in_threadpool(open_queue, settings)
         try:
-            line = WaitingLine(store, settings.worker_liveness_seconds)
-            newsroom = Newsroom(
+            line = QueuePositions(store, settings.worker_liveness_seconds)
+            broadcaster = EventBroadcaster(
                 store.jobs,
                 app.state.stopping,
                 settings.events_poll_seconds,
                 settings.events_quiet_poll_seconds,
             )
-            service = Service(settings, store, queue, line, newsroom, app.state.stopping, app.state.metrics)
+            service = Service(
+                settings, store, queue, line, broadcaster, app.state.stopping, app.state.metrics
+            )
             app.state.service = service
             async with _working(service):
                 yield
@@ -132,7 +134,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 @asynccontextmanager
 async def _working(service: Service) -> AsyncIterator[None]:
     sweeping = asyncio.create_task(sweep_forever(service))
-    looking = asyncio.create_task(service.newsroom.run())
+    looking = asyncio.create_task(service.broadcaster.run())
     try:
         yield
     finally:

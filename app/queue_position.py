@@ -141,7 +141,7 @@ REST_SHARE = 20.0
 RECENT_JOBS = 50
 
 
-class WaitingLine:
+class QueuePositions:
     """Adds to queued compilations where they stand. Its methods block and may run in any thread."""
 
     def __init__(self, store: Store, liveness_seconds: float) -> None:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from app.event_broadcaster import Newsroom
+from app.event_broadcaster import EventBroadcaster
 from app.observability.metrics import AppMetrics
-from app.queue_position import WaitingLine
+from app.queue_position import QueuePositions
 from app.settings import AppSettings
 from bessemer.contract.base import Digest, JobId
 from bessemer.store.errors import StoreError
@@ -26,8 +26,8 @@ class Service:
     settings: AppSettings
     store: Store
     queue: Queue
-    line: WaitingLine
-    newsroom: Newsroom
+    line: QueuePositions
+    broadcaster: EventBroadcaster
     stopping: asyncio.Event
     metrics: AppMetrics
 

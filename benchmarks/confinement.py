@@ -9,7 +9,7 @@ from worker.job.folder import make_job_folder
 from worker.protocol.messages import Confined
 from worker.protocol.order import ProbeWork, StartJob
 from worker.settings import WorkerSettings
-from worker.supervisor.work_dir import Workplace, claim_workplace
+from worker.supervisor.work_dir import WorkDirectory, claim_workplace
 from worker.supervisor.zygote_handle import ZygoteHandle
 
 ROUNDS = 30
@@ -35,7 +35,9 @@ async def _rounds(settings: WorkerSettings) -> tuple[list[float], SandboxStatus]
     return [report.seconds * 1000 for report in reports], reports[0].sandbox
 
 
-async def _probe(zygote: ZygoteHandle, settings: WorkerSettings, place: Workplace, number: int) -> Confined:
+async def _probe(
+    zygote: ZygoteHandle, settings: WorkerSettings, place: WorkDirectory, number: int
+) -> Confined:
     uid = place.slot_uid(settings.slot_uid_base, 0)
     folder = make_job_folder(place.jobs / str(number), uid)
     folder.model.touch()

@@ -73,12 +73,12 @@ async def follow(service: Service, job: Compilation, after: int) -> AsyncGenerat
 
     Ends after the final event, where nothing can follow ``after``, or when the server stops.
     """
-    newsroom = service.newsroom
-    with newsroom.following(job.id) as followed:
+    broadcaster = service.broadcaster
+    with broadcaster.following(job.id) as followed:
         while not service.stopping.is_set():
             news = followed.news
             over = followed.over or job.state.final
-            events = await newsroom.events_after(job.id, followed, after)
+            events = await broadcaster.events_after(job.id, followed, after)
             for event in events:
                 yield event
                 after = event.seq

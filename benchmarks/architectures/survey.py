@@ -29,7 +29,7 @@ from worker.compiler.pipeline.translate import translate
 from worker.compiler.pipeline.verify import compare_outputs
 from worker.compiler.schedules.default import schedule_rest
 from worker.compiler.target import host_mcpu, tvm_target
-from worker.compiler.values import Captured, Translated, Upload, Workshop
+from worker.compiler.values import Captured, StageContext, Translated, Upload
 from worker.errors import JobError
 
 if TYPE_CHECKING:
@@ -79,17 +79,17 @@ def save(model: nn.Module, inputs: Inputs, form: Form, folder: Path) -> Path:
 
 
 def _advance(outcome: Outcome, path: Path, inputs: Inputs, until: Reached) -> None:
-    workshop = _workshop(path.parent)
+    context = _workshop(path.parent)
     outcome.reached = Reached.SAVED
-    captured = capture(_upload(path, outcome.form, inputs), workshop)
+    captured = capture(_upload(path, outcome.form, inputs), context)
     outcome.reached = Reached.CAPTURED
     start = time.process_time()
-    translated = translate(captured, workshop)
+    translated = translate(captured, context)
     outcome.reached = Reached.TRANSLATED
     outcome.operators = _operators(translated.module)
     if until is Reached.TRANSLATED:
         return
-    executable = _compile(translated, workshop)
+    executable = _compile(translated, context)
     outcome.reached = Reached.BUILT
     outcome.compile_seconds = round(time.process_time() - start, 2)
     if until is Reached.BUILT:
@@ -102,8 +102,8 @@ def _operators(module: tvm.IRModule) -> int:
     return sum(len(block.bindings) for body in bodies for block in body.blocks)
 
 
-def _compile(translated: Translated, workshop: Workshop) -> relax.VMExecutable:
-    module = optimize(translated, workshop).module
+def _compile(translated: Translated, context: StageContext) -> relax.VMExecutable:
+    module = optimize(translated, context).module
     target = tvm_target(translated.captured.upload.target)
     return compile_module(schedule_rest(module, target), target)
 
@@ -162,8 +162,8 @@ def _specs(path: Path, form: Form, inputs: Inputs) -> tuple[TensorSpec, ...]:
     )
 
 
-def _workshop(folder: Path) -> Workshop:
-    return Workshop(
+def _workshop(folder: Path) -> StageContext:
+    return StageContext(
         scratch=folder,
         output=folder,
         candidates=None,  # type: ignore[arg-type]

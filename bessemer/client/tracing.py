@@ -1,4 +1,4 @@
-"""Hands the caller's trace on to the server."""
+"""InFlight the caller's trace on to the server."""
 
 import os
 import sys

@@ -88,7 +88,7 @@ class Tracer(Protocol):
 
 @dataclass(frozen=True)
 class UnrecordedSpan:
-    """Hands on what it was told."""
+    """InFlight on what it was told."""
 
     traceparent: str | None
 

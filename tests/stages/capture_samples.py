@@ -9,7 +9,7 @@ from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import HOST, LINUX_X86_64, PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import parse_input_spec
 from worker.compiler.pipeline.capture import capture
-from worker.compiler.values import Captured, Upload, Workshop
+from worker.compiler.values import Captured, StageContext, Upload
 
 TARGET = ResolvedTarget(name=HOST, kind="llvm", mcpu="x86-64-v3", triple=LINUX_X86_64, features=(), cores=2)
 
@@ -33,8 +33,8 @@ def capture_file(
     return capture(Upload(path=path, request=request, target=TARGET), _workshop(path.parent))
 
 
-def _workshop(folder: Path) -> Workshop:
-    return Workshop(
+def _workshop(folder: Path) -> StageContext:
+    return StageContext(
         scratch=folder,
         output=folder,
         candidates=None,  # type: ignore[arg-type]

@@ -7,11 +7,11 @@ from types import ModuleType
 
 import pytest
 import torch
-from stage_samples import make_workshop
+from stage_samples import make_context
 
 from worker.candidates.client import CandidateClient
 from worker.candidates.server import fork_server
-from worker.compiler.values import Workshop
+from worker.compiler.values import StageContext
 
 SEED = 0
 
@@ -35,9 +35,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Iterator[Workshop]:
+def context(tmp_path: Path) -> Iterator[StageContext]:
     with fork_server(tmp_path) as candidates:
-        yield make_workshop(tmp_path, candidates)
+        yield make_context(tmp_path, candidates)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 import tvm
 from family_samples import Array, source_of
-from stage_samples import capture_module, make_workshop, optimized
+from stage_samples import capture_module, make_context, optimized
 from torch import nn
 
 from worker.candidates.client import CandidateClient
@@ -81,7 +81,7 @@ def run_together(
 ) -> Run:
     """Compile functions for a target at zero trials, and run them in a process of the server."""
     captured = capture_module(Together(cases), *(tensor for case in cases for tensor in case.inputs()))
-    module = schedule_rest(optimized(captured, make_workshop(folder)).module, target)
+    module = schedule_rest(optimized(captured, make_context(folder)).module, target)
     executable = tvm.compile(module, target)
     path = folder / "functions.so"
     executable.export_library(str(path), fcompile=link_shared, workspace_dir=str(folder))

@@ -18,7 +18,16 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import DType, TensorSpec
-from worker.compiler.values import Benchmarked, Built, Captured, Optimized, Tuned, Upload, Verified, Workshop
+from worker.compiler.values import (
+    Benchmarked,
+    Built,
+    Captured,
+    Optimized,
+    StageContext,
+    Tuned,
+    Upload,
+    Verified,
+)
 
 MODEL = "ab" * 32
 TARGET = ResolvedTarget(
@@ -98,11 +107,11 @@ def benchmarked(
     return Benchmarked(verified=verified, result=benchmark_result(library))
 
 
-def workshop(folder: Path) -> Workshop:
+def context(folder: Path) -> StageContext:
     """Empty folders and nothing else."""
     for name in ("output", "scratch"):
         (folder / name).mkdir(parents=True)
-    return Workshop(
+    return StageContext(
         scratch=folder / "scratch",
         output=folder / "output",
         candidates=None,

@@ -20,7 +20,7 @@ from worker.compiler.frontend.outputs import flatten_outputs
 from worker.compiler.pipeline.optimize import optimize
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.target import host_mcpu
-from worker.compiler.values import Captured, Optimized, Tuned, Upload, Workshop
+from worker.compiler.values import Captured, Optimized, StageContext, Tuned, Upload
 from worker.tensors import as_array
 
 CORES = 2
@@ -78,23 +78,23 @@ def capture_module(
     )
 
 
-def optimized(captured: Captured, workshop: Workshop) -> Optimized:
+def optimized(captured: Captured, context: StageContext) -> Optimized:
     """What the stages up to optimize make of a capture."""
-    return optimize(translate(captured, workshop), workshop)
+    return optimize(translate(captured, context), context)
 
 
-def untuned(captured: Captured, workshop: Workshop) -> Tuned:
+def untuned(captured: Captured, context: StageContext) -> Tuned:
     """The optimized module, its functions as TVM writes them."""
-    ready = optimized(captured, workshop)
+    ready = optimized(captured, context)
     return Tuned(ready, ready.module, TuneResult(trials=0, seconds=0, tasks=()), None)
 
 
-def make_workshop(folder: Path, candidates: Any = None) -> Workshop:
-    """A workshop in a folder."""
+def make_context(folder: Path, candidates: Any = None) -> StageContext:
+    """A context in a folder."""
     scratch, output = folder / "scratch", folder / "output"
     scratch.mkdir(exist_ok=True)
     output.mkdir(exist_ok=True)
-    return Workshop(
+    return StageContext(
         scratch=scratch,
         output=output,
         candidates=candidates,

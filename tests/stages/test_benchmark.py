@@ -6,39 +6,39 @@ from typing import Any
 
 import pytest
 import torch
-from stage_samples import CORES, Perceptron, capture_module, make_workshop, untuned
+from stage_samples import CORES, Perceptron, capture_module, make_context, untuned
 
 from bessemer.contract.problem import ErrorCode
 from worker.candidates.server import fork_server
 from worker.compiler.pipeline.benchmark import Entrant, benchmark, describe_baseline
 from worker.compiler.pipeline.build import build
-from worker.compiler.values import Captured, Verified, Workshop
+from worker.compiler.values import Captured, StageContext, Verified
 from worker.errors import JobError
 from worker.measure.looks import LEAST_RUNS
 from worker.measure.rounds import MIN_ROUNDS, Rounds
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Iterator[Workshop]:
+def context(tmp_path: Path) -> Iterator[StageContext]:
     with fork_server(tmp_path) as candidates:
         torch.set_num_threads(CORES)
-        yield make_workshop(tmp_path, candidates)
+        yield make_context(tmp_path, candidates)
 
 
 def captured(**benchmark_options: Any) -> Captured:
     return capture_module(Perceptron(), torch.randn(1, 16), benchmark=benchmark_options)
 
 
-def verified(capture: Captured, workshop: Workshop) -> Verified:
+def verified(capture: Captured, context: StageContext) -> Verified:
     """The capture's library, and beside it the file of the model."""
-    path = workshop.scratch / "model.pt2"
+    path = context.scratch / "model.pt2"
     torch.export.save(capture.program, path)
     filed = replace(capture, upload=replace(capture.upload, path=path))
-    return Verified(built=build(untuned(filed, workshop), workshop), comparisons=())
+    return Verified(built=build(untuned(filed, context), context), comparisons=())
 
 
-def test_the_library_is_measured_beside_torch_eager(workshop: Workshop) -> None:
-    result = benchmark(verified(captured(seconds=0.1), workshop), workshop).result
+def test_the_library_is_measured_beside_torch_eager(context: StageContext) -> None:
+    result = benchmark(verified(captured(seconds=0.1), context), context).result
 
     assert result.threads == CORES
     assert result.latency.min_ms <= result.latency.p50_ms
@@ -48,30 +48,32 @@ def test_the_library_is_measured_beside_torch_eager(workshop: Workshop) -> None:
     assert eager.second_look_ms is not None
 
 
-def test_torch_eager_is_tried_with_one_thread_and_with_all_and_one_of_them_counts(workshop: Workshop) -> None:
-    (eager,) = benchmark(verified(captured(seconds=0.05), workshop), workshop).result.baselines
+def test_torch_eager_is_tried_with_one_thread_and_with_all(
+    context: StageContext,
+) -> None:
+    (eager,) = benchmark(verified(captured(seconds=0.05), context), context).result.baselines
 
     assert [trial.threads for trial in eager.trials] == [1, CORES]
     assert eager.threads in (1, CORES)
     assert min(trial.runs for trial in eager.trials) >= LEAST_RUNS
 
 
-def test_a_baseline_has_a_process_of_its_own_for_each_number_of_threads(workshop: Workshop) -> None:
+def test_a_baseline_has_a_process_of_its_own_for_each_number_of_threads(context: StageContext) -> None:
     opened: list[int] = []
 
     class Watched:
         """Candidates that tell how the original was opened."""
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(workshop.candidates, name)
+            return getattr(context.candidates, name)
 
         def open_original(self, load: Any) -> Any:
             opened.append(load.args[-1])
-            return workshop.candidates.open_original(load)
+            return context.candidates.open_original(load)
 
-    subject = verified(captured(seconds=0.05), workshop)
+    subject = verified(captured(seconds=0.05), context)
     watched: Any = Watched()
-    (eager,) = benchmark(subject, replace(workshop, candidates=watched)).result.baselines
+    (eager,) = benchmark(subject, replace(context, candidates=watched)).result.baselines
 
     assert opened == [1, CORES, eager.threads]
 
@@ -96,10 +98,10 @@ def test_a_library_that_is_unsteady_leaves_no_ratio_steady() -> None:
     assert describe_baseline(entrant, "the library stalled", rounds, 1, (0.0003,) * 20).doubt
 
 
-def test_size_memory_and_functions_are_reported(workshop: Workshop) -> None:
-    subject = verified(captured(seconds=0.05), workshop)
+def test_size_memory_and_functions_are_reported(context: StageContext) -> None:
+    subject = verified(captured(seconds=0.05), context)
 
-    result = benchmark(subject, workshop).result
+    result = benchmark(subject, context).result
 
     assert result.library_bytes == subject.built.library.stat().st_size
     assert result.peak_memory_bytes > 0
@@ -111,18 +113,18 @@ def test_size_memory_and_functions_are_reported(workshop: Workshop) -> None:
     assert sum(function.share for function in result.functions) == pytest.approx(1)
 
 
-def test_without_baselines_there_are_none(workshop: Workshop) -> None:
-    result = benchmark(verified(captured(seconds=0.05, baselines=[]), workshop), workshop).result
+def test_without_baselines_there_are_none(context: StageContext) -> None:
+    result = benchmark(verified(captured(seconds=0.05, baselines=[]), context), context).result
 
     assert result.baselines == ()
     assert result.latency.runs >= MIN_ROUNDS
 
 
-def test_a_baseline_that_raises_has_its_own_code(workshop: Workshop) -> None:
-    subject = verified(captured(seconds=0.05), workshop)
+def test_a_baseline_that_raises_has_its_own_code(context: StageContext) -> None:
+    subject = verified(captured(seconds=0.05), context)
     subject.captured.upload.path.write_bytes(b"no model any more")
 
     with pytest.raises(JobError, match="torch eager: ") as raised:
-        benchmark(subject, workshop)
+        benchmark(subject, context)
 
     assert raised.value.code is ErrorCode.BENCHMARK_FAILED

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from capture_samples import capture_file
-from stage_samples import Function, capture_module, make_workshop, optimized
+from stage_samples import Function, capture_module, make_context, optimized
 from torch import nn
 from tvm import tirx
 
@@ -21,7 +21,7 @@ from worker.candidates.server import fork_server
 from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
-from worker.compiler.values import Built, Workshop
+from worker.compiler.values import Built, StageContext
 from worker.errors import JobError
 
 AT_ONCE = 0.001
@@ -56,13 +56,13 @@ def whole(name: str) -> bool:
     return name.startswith("fused") and "_part" not in name
 
 
-def hurried(server: CandidateClient, folder: Path, is_hurried: Callable[[str], bool]) -> Workshop:
-    return make_workshop(folder, Hurried(server, is_hurried))
+def hurried(server: CandidateClient, folder: Path, is_hurried: Callable[[str], bool]) -> StageContext:
+    return make_context(folder, Hurried(server, is_hurried))
 
 
-def built(workshop: Workshop, module: nn.Module, *inputs: torch.Tensor, **request: Any) -> Built:
+def built(context: StageContext, module: nn.Module, *inputs: torch.Tensor, **request: Any) -> Built:
     captured = capture_module(module, *inputs, **request)
-    return build(tune(optimized(captured, workshop), workshop), workshop)
+    return build(tune(optimized(captured, context), context), context)
 
 
 MODELS: dict[str, tuple[nn.Module, torch.Tensor]] = {
@@ -86,22 +86,22 @@ MODELS: dict[str, tuple[nn.Module, torch.Tensor]] = {
 def test_a_function_that_exceeds_its_share_is_split_and_the_library_is_right(
     server: CandidateClient, tmp_path: Path, module: nn.Module, x: torch.Tensor
 ) -> None:
-    workshop = hurried(server, tmp_path, whole)
-    library = built(workshop, module, x)
+    context = hurried(server, tmp_path, whole)
+    library = built(context, module, x)
     assert library.splits
     names = {str(variable.name_hint) for variable in library.module.get_global_vars()}
     for split in library.splits:
         assert split.name not in names
         assert set(split.parts) <= names
         assert len(split.parts) > 1
-    assert verify(library, workshop).comparisons
+    assert verify(library, context).comparisons
 
 
 def test_what_was_compiled_before_a_split_is_kept(server: CandidateClient, tmp_path: Path) -> None:
     candidates = Hurried(server, whole)
-    workshop = make_workshop(tmp_path, candidates)
+    context = make_context(tmp_path, candidates)
     module = Function(lambda self, x: torch.tanh(self.pool(x)).exp(), pool=nn.MaxPool1d(2))
-    built(workshop, module, torch.randn(1, 2, 8))
+    built(context, module, torch.randn(1, 2, 8))
     first, *later = candidates.ordered
     assert later
     again = [name for names in later for name in names if name in first and not whole(name)]
@@ -139,21 +139,21 @@ def test_a_function_with_open_sizes_is_split(server: CandidateClient, tmp_path: 
     sizes = ({0: torch.export.Dim("batch", max=64), 1: torch.export.Dim("length", max=64)},)
     torch.export.save(torch.export.export(module, (torch.randn(4, 6, 8),), dynamic_shapes=sizes), path)
     captured = capture_file(path)
-    workshop = hurried(server, tmp_path, whole)
-    library = build(tune(optimized(captured, workshop), workshop), workshop)
+    context = hurried(server, tmp_path, whole)
+    library = build(tune(optimized(captured, context), context), context)
     assert library.splits
-    assert len(verify(library, workshop).comparisons) > 1
+    assert len(verify(library, context).comparisons) > 1
 
 
 def test_build_says_which_function_of_how_many_is_compiled(server: CandidateClient, tmp_path: Path) -> None:
     told: list[tuple[int, int, str]] = []
-    workshop = make_workshop(tmp_path, server)
-    workshop = replace(workshop, advance=lambda *news: told.append(news))
+    context = make_context(tmp_path, server)
+    context = replace(context, advance=lambda *news: told.append(news))
     module = Function(lambda self, x: torch.tanh(self.linear(x).cumsum(0)), linear=nn.Linear(6, 5))
     captured = capture_module(module, torch.randn(4, 6))
-    tuned = tune(optimized(captured, workshop), workshop)
+    tuned = tune(optimized(captured, context), context)
     told.clear()
-    library = build(tuned, workshop)
+    library = build(tuned, context)
     functions = [f for f in library.module.functions.values() if isinstance(f, tirx.PrimFunc)]
     names = {str(variable.name_hint) for variable in library.module.get_global_vars()}
     assert {total for _, total, _ in told} == {len(functions)}
@@ -172,9 +172,9 @@ def test_of_a_late_group_only_the_late_function_is_split(server: CandidateClient
         return x
 
     candidates = Hurried(server, lambda name: "tanh" in name and "_part" not in name)
-    workshop = make_workshop(tmp_path, candidates)
-    library = built(workshop, Function(body, pool=nn.AvgPool1d(2)), torch.randn(2, 120))
+    context = make_context(tmp_path, candidates)
+    library = built(context, Function(body, pool=nn.AvgPool1d(2)), torch.randn(2, 120))
     assert len(candidates.ordered[0]) >= 64
     assert all("tanh" in split.name for split in library.splits)
     assert len(library.splits) == 1
-    assert verify(library, workshop).comparisons
+    assert verify(library, context).comparisons

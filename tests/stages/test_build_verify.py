@@ -22,7 +22,7 @@ from bessemer.contract.target import ExplicitTarget, resolve_target
 from worker.compiler.pipeline.build import build, imported_functions
 from worker.compiler.pipeline.verify import verify
 from worker.compiler.target import missing_features
-from worker.compiler.values import Captured, Workshop
+from worker.compiler.values import Captured, StageContext
 from worker.errors import JobError
 from worker.job.capabilities import capability
 from worker.tensors import as_array
@@ -33,10 +33,10 @@ def perceptron() -> Captured:
     return capture_module(Perceptron(), torch.randn(1, 16))
 
 
-def test_a_library_is_linked_and_its_imports_are_the_machines_own(workshop: Workshop) -> None:
-    built = build(untuned(perceptron(), workshop), workshop)
+def test_a_library_is_linked_and_its_imports_are_the_machines_own(context: StageContext) -> None:
+    built = build(untuned(perceptron(), context), context)
 
-    assert built.library == workshop.output / "model.so"
+    assert built.library == context.output / "model.so"
     assert built.library.read_bytes()[:4] == b"\x7fELF"
     assert built.imports
     assert all(name.startswith("vm.builtin.") for name in built.imports)
@@ -50,12 +50,12 @@ def test_a_library_is_linked_and_its_imports_are_the_machines_own(workshop: Work
     ],
 )
 def test_functions_that_kernels_call_are_among_the_imports(
-    body: Any, imported: str, workshop: Workshop
+    body: Any, imported: str, context: StageContext
 ) -> None:
-    built = build(untuned(capture_module(Function(body), torch.randn(3, 5)), workshop), workshop)
+    built = build(untuned(capture_module(Function(body), torch.randn(3, 5)), context), context)
 
     assert imported in built.imports
-    assert verify(built, workshop).comparisons[0].mismatches == 0
+    assert verify(built, context).comparisons[0].mismatches == 0
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_functions_that_kernels_call_are_among_the_imports(
         {"features": ("-sse",)},
     ],
 )
-def test_a_target_that_llvm_does_not_know_is_refused(change: dict[str, Any], workshop: Workshop) -> None:
+def test_a_target_that_llvm_does_not_know_is_refused(change: dict[str, Any], context: StageContext) -> None:
     captured = perceptron()
     upload = replace(captured.upload, target=TARGET.model_copy(update=change))
 
     with pytest.raises(JobError) as raised:
-        optimized(replace(captured, upload=upload), workshop)
+        optimized(replace(captured, upload=upload), context)
 
     assert raised.value.code is ErrorCode.BUILD_FAILED
 
@@ -125,12 +125,12 @@ LOOK_UPS: dict[str, tuple[Function, float]] = {
 
 
 @pytest.mark.parametrize("name", LOOK_UPS)
-def test_an_index_beyond_its_table_reads_no_other_memory(name: str, workshop: Workshop) -> None:
+def test_an_index_beyond_its_table_reads_no_other_memory(name: str, context: StageContext) -> None:
     module, beyond = LOOK_UPS[name]
-    built = build(untuned(capture_module(module, torch.tensor([1, 8])), workshop), workshop)
-    verify(built, workshop)
+    built = build(untuned(capture_module(module, torch.tensor([1, 8])), context), context)
+    verify(built, context)
 
-    with workshop.candidates.open_library(built.library, threads=1) as library:
+    with context.candidates.open_library(built.library, threads=1) as library:
         (rows,) = library.run((np.array([1, 1 << 40]),))
 
     np.testing.assert_equal(
@@ -139,56 +139,54 @@ def test_an_index_beyond_its_table_reads_no_other_memory(name: str, workshop: Wo
     np.testing.assert_equal(float(rows[1, 0]), beyond)
 
 
-def test_an_index_below_zero_counts_from_the_end(workshop: Workshop) -> None:
+def test_an_index_below_zero_counts_from_the_end(context: StageContext) -> None:
     module = Function(lambda self, x: self.table[:, x], table=torch.randn(3, 9))
 
-    built = build(untuned(capture_module(module, torch.tensor([-1, 2, -9])), workshop), workshop)
+    built = build(untuned(capture_module(module, torch.tensor([-1, 2, -9])), context), context)
 
-    assert verify(built, workshop).comparisons[0].mismatches == 0
+    assert verify(built, context).comparisons[0].mismatches == 0
 
 
-def test_a_library_for_another_processor_is_built_and_not_run(workshop: Workshop) -> None:
+def test_a_library_for_another_processor_is_built_and_not_run(context: StageContext) -> None:
     target = TARGET.model_copy(
         update={"name": "a72", "mcpu": "cortex-a72", "triple": "aarch64-unknown-linux-gnu"}
     )
-    built = build(
-        untuned(capture_module(Perceptron(), torch.randn(1, 16), target=target), workshop), workshop
-    )
+    built = build(untuned(capture_module(Perceptron(), torch.randn(1, 16), target=target), context), context)
 
     with pytest.raises(JobError, match="'a72' needs aarch64") as raised:
-        verify(built, workshop)
+        verify(built, context)
 
     assert raised.value.code is ErrorCode.TARGET_NOT_RUNNABLE
 
 
-def test_a_mismatch_names_the_output_and_its_worst_element(workshop: Workshop) -> None:
+def test_a_mismatch_names_the_output_and_its_worst_element(context: StageContext) -> None:
     captured = capture_module(Perceptron(), torch.zeros(1, 16))
     wrong = captured.references[0].copy()
     wrong[0, 2] += 1
-    built = build(untuned(replace(captured, references=(wrong,)), workshop), workshop)
+    built = build(untuned(replace(captured, references=(wrong,)), context), context)
 
     with pytest.raises(
         JobError, match=r"'output_0': 1 of 4 elements differ; the worst, at \[0, 2\], is"
     ) as raised:
-        verify(built, workshop)
+        verify(built, context)
 
     assert raised.value.code is ErrorCode.VERIFY_MISMATCH
 
 
-def test_the_requests_own_tolerance_is_in_force(workshop: Workshop) -> None:
+def test_the_requests_own_tolerance_is_in_force(context: StageContext) -> None:
     captured = capture_module(Perceptron(), torch.zeros(1, 16), verify={"absolute": 2.0})
     wrong = (captured.references[0] + 1,)
-    built = build(untuned(replace(captured, references=wrong), workshop), workshop)
+    built = build(untuned(replace(captured, references=wrong), context), context)
 
-    assert verify(built, workshop).comparisons[0].mismatches == 0
+    assert verify(built, context).comparisons[0].mismatches == 0
 
 
-def test_a_file_that_is_no_library_crashes_with_its_own_code(workshop: Workshop) -> None:
-    built = build(untuned(capture_module(Perceptron(), torch.zeros(1, 16)), workshop), workshop)
+def test_a_file_that_is_no_library_crashes_with_its_own_code(context: StageContext) -> None:
+    built = build(untuned(capture_module(Perceptron(), torch.zeros(1, 16)), context), context)
     built.library.write_bytes(b"\x7fELF")
 
     with pytest.raises(JobError) as raised:
-        verify(built, workshop)
+        verify(built, context)
 
     assert raised.value.code is ErrorCode.VERIFY_CRASHED
 
@@ -219,9 +217,9 @@ SHAPES_AND_TYPES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
 
 
 @pytest.mark.parametrize("name", SHAPES_AND_TYPES)
-def test_models_of_every_shape_and_type_are_verified(name: str, workshop: Workshop) -> None:
+def test_models_of_every_shape_and_type_are_verified(name: str, context: StageContext) -> None:
     module, inputs = SHAPES_AND_TYPES[name]
 
-    verified = verify(build(untuned(capture_module(module, *inputs), workshop), workshop), workshop)
+    verified = verify(build(untuned(capture_module(module, *inputs), context), context), context)
 
     assert [comparison.mismatches for comparison in verified.comparisons] == [0] * len(verified.comparisons)

@@ -26,7 +26,7 @@ from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.package import package
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
-from worker.compiler.values import Benchmarked, Workshop
+from worker.compiler.values import Benchmarked, StageContext
 from worker.package.program import program
 
 CALLS = Path(__file__).parents[1] / "call_from_threads.py"
@@ -71,13 +71,13 @@ def module() -> torch.nn.Module:
 
 
 @pytest.fixture(params=["bound", "separate"])
-def bundle(request: pytest.FixtureRequest, workshop: Workshop, tmp_path: Path) -> Path:
+def bundle(request: pytest.FixtureRequest, context: StageContext, tmp_path: Path) -> Path:
     """The bundle of a small network, unpacked."""
     inputs = torch.randn(1, 3, 8, 8), torch.randn(7)
     captured = capture_module(module(), *inputs, parameters=request.param)
-    verified = verify(build(tune(optimized(captured, workshop), workshop), workshop), workshop)
-    package(Benchmarked(verified=verified, result=benchmark_result(verified.built.library)), workshop)
-    raw = zstandard.ZstdDecompressor().stream_reader((workshop.output / "bundle.tar.zst").read_bytes()).read()
+    verified = verify(build(tune(optimized(captured, context), context), context), context)
+    package(Benchmarked(verified=verified, result=benchmark_result(verified.built.library)), context)
+    raw = zstandard.ZstdDecompressor().stream_reader((context.output / "bundle.tar.zst").read_bytes()).read()
     with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
         archive.extractall(tmp_path / "bundle", filter="data")
     return tmp_path / "bundle"

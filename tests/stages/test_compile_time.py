@@ -8,7 +8,7 @@ import pytest
 import torch
 from family_samples import fuzz
 from hypothesis import given
-from stage_samples import TARGET, Function, capture_module, make_workshop, optimized
+from stage_samples import TARGET, Function, capture_module, make_context, optimized
 from torch import nn
 from torch.nn import functional as F
 from tvm import te, tirx
@@ -22,7 +22,7 @@ from worker.compiler.schedules.ranges import fold_conditions
 from worker.compiler.schedules.repeated_loads import count_nodes
 from worker.compiler.schedules.vector_math.functions import with_vector_math
 from worker.compiler.target import tvm_target
-from worker.compiler.values import Workshop
+from worker.compiler.values import StageContext
 
 LLVM = tvm_target(TARGET)
 
@@ -44,7 +44,7 @@ class LastStep(nn.Module):
 
 def scheduled_nodes(body: Callable[..., torch.Tensor], folder: Path) -> int:
     """Nodes of all scheduled functions of a model."""
-    ready = optimized(capture_module(Function(body), torch.randn(4, 16)), make_workshop(folder))
+    ready = optimized(capture_module(Function(body), torch.randn(4, 16)), make_context(folder))
     functions = schedule_rest(ready.module, LLVM).functions.values()
     return sum(count_nodes(function.body) for function in functions if isinstance(function, tirx.PrimFunc))
 
@@ -91,7 +91,7 @@ def test_a_chain_grows_by_as_much_with_every_link(
 def test_a_classifier_of_the_last_step_compiles(
     recurrence: nn.Module, steps: int, server: CandidateClient, tmp_path: Path
 ) -> None:
-    verify_model(LastStep(recurrence), torch.randn(1, steps, 8), server, make_workshop(tmp_path))
+    verify_model(LastStep(recurrence), torch.randn(1, steps, 8), server, make_context(tmp_path))
 
 
 @given(graph=graphs())
@@ -99,13 +99,13 @@ def test_a_classifier_of_the_last_step_compiles(
 def test_a_random_graph_compiles_and_computes_what_torch_computes(
     graph: Graph, server: CandidateClient, tmp_path: Path
 ) -> None:
-    verify_model(GraphModel(graph), torch.randn(graph.shape), server, make_workshop(tmp_path))
+    verify_model(GraphModel(graph), torch.randn(graph.shape), server, make_context(tmp_path))
 
 
-def verify_model(model: nn.Module, x: torch.Tensor, server: CandidateClient, workshop: Workshop) -> None:
-    ready = optimized(capture_module(model, x, verify={"absolute": 1e-3, "relative": 1e-3}), workshop)
-    library = workshop.output / "model.so"
-    build_library(schedule_rest(ready.module, LLVM), LLVM, library, workshop.scratch / "objects")
+def verify_model(model: nn.Module, x: torch.Tensor, server: CandidateClient, context: StageContext) -> None:
+    ready = optimized(capture_module(model, x, verify={"absolute": 1e-3, "relative": 1e-3}), context)
+    library = context.output / "model.so"
+    build_library(schedule_rest(ready.module, LLVM), LLVM, library, context.scratch / "objects")
     with server.open_library(library, threads=2) as opened:
         outputs = opened.run(ready.captured.inputs)
     assert not any(one.mismatches for one in compare_outputs(outputs, ready.captured, ready.captured.example))
@@ -145,7 +145,7 @@ def test_a_selection_of_what_is_not_inlined_computes_what_it_selects(
 ) -> None:
     model = Function(lambda _, x: F.silu(F.gelu(x))[:, index])
 
-    verify_model(model, torch.randn(2, 3, 1), server, make_workshop(tmp_path))
+    verify_model(model, torch.randn(2, 3, 1), server, make_context(tmp_path))
 
 
 def test_a_condition_on_data_is_left_to_the_run() -> None:

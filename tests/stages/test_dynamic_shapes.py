@@ -11,7 +11,7 @@ import pytest
 import torch
 from capture_samples import capture_file
 from family_samples import scheduled, target_of
-from stage_samples import Function, make_workshop
+from stage_samples import Function, make_context
 from torch import nn
 
 from bessemer.contract.problem import ErrorCode
@@ -67,7 +67,7 @@ def test_what_the_importer_cannot_leave_open_is_said(tmp_path: Path) -> None:
     dims = ({0: BATCH, 2: LENGTH},)
     captured = capture_file(saved(tmp_path / "model", module, (torch.randn(2, 3, 6, 6),), dims))
     with pytest.raises(JobError) as caught:
-        translate(captured, make_workshop(tmp_path))
+        translate(captured, make_context(tmp_path))
     assert caught.value.code is ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED
     assert "x_0 from 1 to 64" in caught.value.detail
     assert caught.value.places[0].operator == "aten.upsample_nearest2d.vec"
@@ -152,7 +152,7 @@ CASES = {
 def compiled(captured: Captured, folder: Path) -> tuple[Path, tuple[str, ...], set[str]]:
     """The library, the names of the functions that no family knows, and those of all."""
     target = target_of(TARGET)
-    module = scheduled(translate(captured, make_workshop(folder)).module, target)
+    module = scheduled(translate(captured, make_context(folder)).module, target)
     library = folder / "model.so"
     build_library(module, target, library, folder / "objects")
     return library, unclaimed_functions(module), {str(name.name_hint) for name in module.get_global_vars()}

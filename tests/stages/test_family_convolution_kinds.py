@@ -11,7 +11,7 @@ import tvm
 from family_samples import TARGETS, Array, fuzz, main_of, run_compiled, scheduled, source_of, target_of
 from hypothesis import given
 from hypothesis import strategies as st
-from stage_samples import capture_module, make_workshop, optimized
+from stage_samples import capture_module, make_context, optimized
 from torch import nn
 from torch.nn import functional
 from tvm import relax
@@ -246,7 +246,7 @@ def test_a_model_stays_in_blocks_from_its_input_to_its_pooled_output(
 ) -> None:
     captured = capture_module(model, torch.randn(shape))
     target = tvm_target(captured.upload.target)
-    module = schedule_rest(optimized(captured, make_workshop(tmp_path)).module, target)
+    module = schedule_rest(optimized(captured, make_context(tmp_path)).module, target)
 
     actual = run_compiled(server, module, target, captured.inputs, tmp_path)
     np.testing.assert_allclose(actual, captured.references[0], rtol=1e-4, atol=1e-5)
@@ -260,7 +260,7 @@ def test_an_image_that_lies_channels_last_is_right(server: CandidateClient, tmp_
     image = torch.randn(2, 5, 8, 9).contiguous(memory_format=torch.channels_last)
     captured = capture_module(model, image)
     target = tvm_target(captured.upload.target)
-    module = schedule_rest(optimized(captured, make_workshop(tmp_path)).module, target)
+    module = schedule_rest(optimized(captured, make_context(tmp_path)).module, target)
 
     inputs = (np.ascontiguousarray(image.numpy()),)
     actual = run_compiled(server, module, target, inputs, tmp_path)

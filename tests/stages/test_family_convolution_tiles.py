@@ -9,7 +9,7 @@ import pytest
 import torch
 import tvm
 from family_samples import spills
-from stage_samples import TARGET, capture_module, make_workshop, optimized
+from stage_samples import TARGET, capture_module, make_context, optimized
 from torch import nn
 from tvm import te
 
@@ -169,7 +169,7 @@ class Bottleneck(nn.Module):
 def compile_for(mcpu: str, model: nn.Module, folder: Path) -> tvm.IRModule:
     target = TARGET.model_copy(update={"mcpu": mcpu})
     module = optimized(
-        capture_module(model, torch.randn(2, 3, 37, 41), target=target), make_workshop(folder)
+        capture_module(model, torch.randn(2, 3, 37, 41), target=target), make_context(folder)
     ).module
     return schedule_rest(module, tvm_target(target))
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import tvm
 from coverage_samples import Case, Together, run_together
 from family_samples import run_compiled, source_of, target_of
-from stage_samples import TARGET, Function, capture_module, make_workshop, optimized
+from stage_samples import TARGET, Function, capture_module, make_context, optimized
 
 from worker.candidates.client import CandidateClient
 from worker.compiler.legalize.resize import find_taps
@@ -80,7 +80,7 @@ def test_wide_vectors_build(tmp_path: Path) -> None:
     inputs = tuple(tensor for case in cases for tensor in case.inputs())
     wide = TARGET.model_copy(update={"name": "x86-64-v4", "mcpu": "x86-64-v4"})
     captured = capture_module(Together(cases), *inputs, target=wide)
-    module = schedule_rest(optimized(captured, make_workshop(tmp_path)).module, tvm_target(wide))
+    module = schedule_rest(optimized(captured, make_context(tmp_path)).module, tvm_target(wide))
 
     assert "<16 x float>" in source_of(tvm.compile(module, tvm_target(wide)).mod)
 
@@ -121,7 +121,7 @@ def test_the_weights_of_a_place_add_up_to_one(method: str, mode: str) -> None:
 def test_bfloat16_is_transposed(server: CandidateClient, tmp_path: Path) -> None:
     captured = capture_module(Function(lambda _, x: x.t() * 2), torch.randn(20, 33).bfloat16())
     target = target_of("x86-64-v3")
-    module = schedule_rest(optimized(captured, make_workshop(tmp_path)).module, target)
+    module = schedule_rest(optimized(captured, make_context(tmp_path)).module, target)
 
     found = run_compiled(server, module, target, captured.inputs, tmp_path)
 

@@ -14,7 +14,7 @@ from coverage_samples import Case, Together, run_together
 from family_samples import main_of, scheduled, source_of, target_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stage_samples import capture_module, make_workshop, optimized
+from stage_samples import capture_module, make_context, optimized
 from tvm import relax, tirx
 
 from worker.candidates.client import CandidateClient
@@ -105,7 +105,7 @@ def test_what_remains_of_copies_moves_vectors(name: str) -> None:
 def test_rows_of_sorts_and_scattered_writes_are_shared_by_threads(tmp_path: Path) -> None:
     cases = CASES[-3:]
     inputs = tuple(tensor for case in cases for tensor in case.inputs())
-    ready = optimized(capture_module(Together(cases), *inputs), make_workshop(tmp_path))
+    ready = optimized(capture_module(Together(cases), *inputs), make_context(tmp_path))
     functions = {
         variable.name_hint: function.script()
         for variable, function in ready.module.functions_items()

@@ -10,7 +10,7 @@ import torch
 from family_samples import Array, fuzz, outputs_compiled, scheduled, target_of
 from hypothesis import given
 from hypothesis import strategies as st
-from stage_samples import Function, capture_module, make_workshop, optimized
+from stage_samples import Function, capture_module, make_context, optimized
 from torch.nn import functional
 
 from worker.candidates.client import CandidateClient
@@ -37,7 +37,7 @@ def outputs_of(
     server: CandidateClient, folder: Path, function: Callable[..., Any], *inputs: torch.Tensor
 ) -> tuple[Array, ...]:
     target = target_of("x86-64-v3")
-    ready = optimized(capture_module(Function(function), *inputs), make_workshop(folder))
+    ready = optimized(capture_module(Function(function), *inputs), make_context(folder))
     arrays = tuple(tensor.numpy() for tensor in inputs)
     return outputs_compiled(server, scheduled(ready.module, target), target, arrays, folder)
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import tvm
-from stage_samples import TARGET, Function, capture_module, make_workshop, optimized
+from stage_samples import TARGET, Function, capture_module, make_context, optimized
 from torch import nn
 from tvm import te
 
@@ -21,7 +21,7 @@ def test_halves_of_shuffled_channels_are_both_written(server: CandidateClient, t
         return torch.cat([left, self.second(right).relu()], 1)
 
     module = Function(body, first=nn.Conv2d(8, 8, 1), second=nn.Conv2d(8, 8, 1))
-    ready = optimized(capture_module(module, torch.randn(1, 16, 8, 8)), make_workshop(tmp_path))
+    ready = optimized(capture_module(module, torch.randn(1, 16, 8, 8)), make_context(tmp_path))
     target = tvm_target(ready.captured.upload.target)
     path = tmp_path / "model.so"
     build_library(schedule_rest(ready.module, target), target, path, tmp_path / "objects")

@@ -8,17 +8,17 @@ import pytest
 import torch
 import tvm
 import zstandard
-from stage_samples import Perceptron, capture_module, make_workshop
+from stage_samples import Perceptron, capture_module, make_context
 from torch import nn
 
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS, IrListing, IrText
 from bessemer.contract.stage import Stage
 from worker.compiler.pipeline import optimize as optimizing
-from worker.compiler.pipeline.observer import Witness
+from worker.compiler.pipeline.observer import StageObserver
 from worker.compiler.pipeline.optimize import optimize
 from worker.compiler.pipeline.passes import OPTIMIZATION, Phase, default_phases
 from worker.compiler.pipeline.translate import translate
-from worker.compiler.values import Translated, Workshop
+from worker.compiler.values import StageContext, Translated
 from worker.errors import JobError
 from worker.snapshots import recorder as recording
 from worker.snapshots.counts import count_module
@@ -32,52 +32,52 @@ class Silent:
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    plain = make_workshop(tmp_path)
+def context(tmp_path: Path) -> StageContext:
+    plain = make_context(tmp_path)
     return replace(plain, recorder=IrRecorder(plain.output))
 
 
-def translated(workshop: Workshop, module: nn.Module | None = None) -> Translated:
-    value = translate(capture_module(module or Perceptron(), torch.randn(1, 16)), workshop)
-    Witness(Silent(), workshop.recorder).stage_finished(Stage.TRANSLATE, 0.5, value)
+def translated(context: StageContext, module: nn.Module | None = None) -> Translated:
+    value = translate(capture_module(module or Perceptron(), torch.randn(1, 16)), context)
+    StageObserver(Silent(), context.recorder).stage_finished(Stage.TRANSLATE, 0.5, value)
     return value
 
 
-def listing(workshop: Workshop) -> IrListing:
-    return IrListing.model_validate_json((workshop.output / IR_INDEX).read_text())
+def listing(context: StageContext) -> IrListing:
+    return IrListing.model_validate_json((context.output / IR_INDEX).read_text())
 
 
-def text(workshop: Workshop, part: IrText) -> str:
-    data = (workshop.output / IR_TEXTS).read_bytes()[part.offset : part.offset + part.packed_bytes]
+def text(context: StageContext, part: IrText) -> str:
+    data = (context.output / IR_TEXTS).read_bytes()[part.offset : part.offset + part.packed_bytes]
     return zstandard.decompress(data).decode() if part.packed_bytes else ""
 
 
-def test_every_pass_leaves_a_snapshot_and_what_it_changed(workshop: Workshop) -> None:
-    optimize(translated(workshop), workshop)
-    steps = listing(workshop).items
+def test_every_pass_leaves_a_snapshot_and_what_it_changed(context: StageContext) -> None:
+    optimize(translated(context), context)
+    steps = listing(context).items
     names = [step.info.name for phase in default_phases() for step in phase.passes]
     assert [step.name for step in steps] == ["translate", *names]
     assert [step.step for step in steps] == list(range(len(names) + 1))
     legalized = next(step for step in steps if step.name == "LegalizeOps")
     assert legalized.counts.operators == 0 < legalized.counts.calls
-    added = [line for line in text(workshop, legalized.diff).splitlines() if line.startswith("+")]
+    added = [line for line in text(context, legalized.diff).splitlines() if line.startswith("+")]
     assert any("R.call_tir" in line for line in added)
-    assert "R.call_tir" in text(workshop, legalized.text)
+    assert "R.call_tir" in text(context, legalized.text)
     for step in steps[1:]:
-        assert step.changed == bool(text(workshop, step.diff))
+        assert step.changed == bool(text(context, step.diff))
 
 
-def test_the_whole_file_unpacks_to_all_texts(workshop: Workshop) -> None:
-    translated(workshop)
-    (step,) = listing(workshop).items
+def test_the_whole_file_unpacks_to_all_texts(context: StageContext) -> None:
+    translated(context)
+    (step,) = listing(context).items
     with (
-        (workshop.output / IR_TEXTS).open("rb") as file,
+        (context.output / IR_TEXTS).open("rb") as file,
         zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as reader,
     ):
-        assert reader.read().decode() == text(workshop, step.text)
+        assert reader.read().decode() == text(context, step.text)
 
 
-def test_elements_of_constants_are_counted_not_written(workshop: Workshop) -> None:
+def test_elements_of_constants_are_counted_not_written(context: StageContext) -> None:
     class Wide(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -86,14 +86,14 @@ def test_elements_of_constants_are_counted_not_written(workshop: Workshop) -> No
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.layer(x)
 
-    translated(workshop, Wide())
-    (step,) = listing(workshop).items
+    translated(context, Wide())
+    (step,) = listing(context).items
     assert step.counts.constant_bytes == 17 * 65_536 * 4
     assert step.text.text_bytes < 2000
 
 
 def test_a_pass_that_fails_leaves_the_snapshots_from_before(
-    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    context: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @tvm.transform.module_pass(opt_level=0, name="Breaks")
     def breaks(module: tvm.IRModule, _context: Any) -> tvm.IRModule:
@@ -101,36 +101,36 @@ def test_a_pass_that_fails_leaves_the_snapshots_from_before(
 
     monkeypatch.setattr(optimizing, "OPTIMIZATION", (OPTIMIZATION[0], Phase("broken", (breaks,))))
     with pytest.raises(JobError, match="pass Breaks of phase 'broken'"):
-        optimize(translated(workshop), workshop)
-    steps = listing(workshop).items
+        optimize(translated(context), context)
+    steps = listing(context).items
     assert len(steps) == 1 + len(OPTIMIZATION[0].passes)
-    assert "R.matmul" in text(workshop, steps[-1].text)
+    assert "R.matmul" in text(context, steps[-1].text)
 
 
 def test_what_is_too_long_is_cut_at_a_line_and_said_to_be(
-    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    context: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "MAX_TEXT_BYTES", 300)
-    translated(workshop)
-    (step,) = listing(workshop).items
+    translated(context)
+    (step,) = listing(context).items
     assert step.truncated
     assert step.text.text_bytes <= 300
-    assert text(workshop, step.text).endswith("\n")
+    assert text(context, step.text).endswith("\n")
 
 
-def test_all_texts_together_are_bounded(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = IrRecorder(workshop.output)
+def test_all_texts_together_are_bounded(context: StageContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = IrRecorder(context.output)
     monkeypatch.setattr(recorder, "_left_bytes", 5000)
-    bounded = replace(workshop, recorder=recorder)
+    bounded = replace(context, recorder=recorder)
     optimize(translated(bounded), bounded)
-    steps = listing(workshop).items
+    steps = listing(context).items
     assert sum(step.text.text_bytes + step.diff.text_bytes for step in steps) <= 5000
     assert steps[-1].truncated
     assert steps[-1].counts.kernels > 0
 
 
-def test_functions_blocks_and_loops_are_counted(workshop: Workshop) -> None:
-    counts = count_module(optimize(translated(workshop), workshop).module)
+def test_functions_blocks_and_loops_are_counted(context: StageContext) -> None:
+    counts = count_module(optimize(translated(context), context).module)
     assert (counts.functions, counts.kernels, counts.operators, counts.calls) == (1, 2, 0, 2)
     assert counts.loops >= counts.kernels
     assert counts.blocks >= counts.kernels

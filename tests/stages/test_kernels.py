@@ -27,7 +27,7 @@ from worker.compiler.pipeline.package import package
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
-from worker.compiler.values import Built, Workshop
+from worker.compiler.values import Built, StageContext
 from worker.errors import JobError
 from worker.package.elf import read_dependencies
 
@@ -51,11 +51,11 @@ IMAGE = torch.randn(3, 2, 4, 4)
 
 
 def verified(
-    module: nn.Module, x: torch.Tensor, kernels: dict[str, str], workshop: Workshop, **request: object
+    module: nn.Module, x: torch.Tensor, kernels: dict[str, str], context: StageContext, **request: object
 ) -> Built:
     captured = capture_module(module, x, kernels=kernels, **request)
-    built = build(tune(optimized(captured, workshop), workshop), workshop)
-    assert verify(built, workshop).comparisons[0].mismatches == 0
+    built = build(tune(optimized(captured, context), context), context)
+    assert verify(built, context).comparisons[0].mismatches == 0
     return built
 
 
@@ -82,10 +82,10 @@ CHOICES: dict[str, tuple[dict[str, str], set[str]]] = {
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_what_a_request_leaves_to_a_library_is_called_there(name: str, workshop: Workshop) -> None:
+def test_what_a_request_leaves_to_a_library_is_called_there(name: str, context: StageContext) -> None:
     kernels, expected = CHOICES[name]
 
-    built = verified(Mixed(), IMAGE, kernels, workshop)
+    built = verified(Mixed(), IMAGE, kernels, context)
 
     assert symbols(built) == expected
     choices = built.tuned.optimized.kernels
@@ -94,39 +94,39 @@ def test_what_a_request_leaves_to_a_library_is_called_there(name: str, workshop:
     assert (openblas.LIBRARY in needed) == any("openblas" in symbol for symbol in expected)
 
 
-def test_kernels_take_separate_parameters(workshop: Workshop) -> None:
-    built = verified(Mixed(), IMAGE, {"linear": "openblas"}, workshop, parameters="separate")
+def test_kernels_take_separate_parameters(context: StageContext) -> None:
+    built = verified(Mixed(), IMAGE, {"linear": "openblas"}, context, parameters="separate")
 
     assert "bessemer_openblas_linear_bias_relu" in symbols(built)
 
 
 @pytest.mark.parametrize("shape", [(1, 700), (257, 700), (2, 3, 700)])
-def test_large_products_are_shared_among_threads(shape: tuple[int, ...], workshop: Workshop) -> None:
+def test_large_products_are_shared_among_threads(shape: tuple[int, ...], context: StageContext) -> None:
     layer = Function(lambda self, x: torch.relu(self.layer(x)), layer=nn.Linear(700, 90))
 
-    assert symbols(verified(layer, torch.randn(shape), {"linear": "openblas"}, workshop))
+    assert symbols(verified(layer, torch.randn(shape), {"linear": "openblas"}, context))
 
 
-def test_a_relu_of_what_is_no_number_stays_so(workshop: Workshop) -> None:
+def test_a_relu_of_what_is_no_number_stays_so(context: StageContext) -> None:
     x = torch.randn(300, 200)
     x[0, 0] = torch.nan
 
-    assert symbols(verified(Function(lambda _, x: torch.relu(x)), x, {"relu": "c"}, workshop))
+    assert symbols(verified(Function(lambda _, x: torch.relu(x)), x, {"relu": "c"}, context))
 
 
-def test_what_no_kernel_fits_keeps_our_own_schedules(workshop: Workshop) -> None:
+def test_what_no_kernel_fits_keeps_our_own_schedules(context: StageContext) -> None:
     layer = Function(lambda self, x: self.layer(x), layer=nn.Linear(16, 8).double())
 
-    assert not symbols(verified(layer, torch.randn(2, 16).double(), {"linear": "openblas"}, workshop))
+    assert not symbols(verified(layer, torch.randn(2, 16).double(), {"linear": "openblas"}, context))
 
 
-def test_a_result_with_two_readers_is_computed_once(workshop: Workshop) -> None:
+def test_a_result_with_two_readers_is_computed_once(context: StageContext) -> None:
     def twice(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
         hidden = self.layer(x)
         return torch.relu(hidden) - hidden
 
     built = verified(
-        Function(twice, layer=nn.Linear(8, 8)), torch.randn(2, 8), {"linear": "openblas"}, workshop
+        Function(twice, layer=nn.Linear(8, 8)), torch.randn(2, 8), {"linear": "openblas"}, context
     )
 
     assert symbols(built) == {"bessemer_openblas_linear_bias"}
@@ -134,10 +134,10 @@ def test_a_result_with_two_readers_is_computed_once(workshop: Workshop) -> None:
 
 @pytest.mark.parametrize(("ratio", "used"), [(0.5, True), (0.97, False), (2.0, False)])
 def test_auto_keeps_what_is_clearly_faster_and_measures_each_workload_once(
-    ratio: float, used: bool, workshop: Workshop
+    ratio: float, used: bool, context: StageContext
 ) -> None:
     model = Function(lambda self, x: self.b(self.a(x)), a=nn.Linear(8, 8), b=nn.Linear(8, 8))
-    module = translate(capture_module(model, torch.randn(1, 8)), workshop).module
+    module = translate(capture_module(model, torch.randn(1, 8)), context).module
     asked: list[str] = []
 
     def measure(use: Use) -> Times:
@@ -151,8 +151,8 @@ def test_auto_keeps_what_is_clearly_faster_and_measures_each_workload_once(
     assert (choice.calls, choice.used, choice.kernel_ms, choice.own_ms) == (2, used, ratio, 1.0)
 
 
-def test_auto_calls_no_library_that_crashes(workshop: Workshop) -> None:
-    module = translate(capture_module(Perceptron(), torch.randn(1, 16)), workshop).module
+def test_auto_calls_no_library_that_crashes(context: StageContext) -> None:
+    module = translate(capture_module(Perceptron(), torch.randn(1, 16)), context).module
 
     chosen = choose_kernels(module, {"linear": "auto"}, kernel_book(), lambda _: None)
 
@@ -160,8 +160,8 @@ def test_auto_calls_no_library_that_crashes(workshop: Workshop) -> None:
     assert chosen.module.same_as(module)
 
 
-def test_auto_times_both_sides_in_processes_of_their_own(workshop: Workshop) -> None:
-    built = verified(Perceptron(), torch.randn(4, 16), {"linear": "auto"}, workshop)
+def test_auto_times_both_sides_in_processes_of_their_own(context: StageContext) -> None:
+    built = verified(Perceptron(), torch.randn(4, 16), {"linear": "auto"}, context)
 
     choices = built.tuned.optimized.kernels
     assert {choice.workload for choice in choices} == {"linear[4x16,16x8,8]", "linear[4x8,8x4,4]"}
@@ -189,10 +189,10 @@ def test_what_cannot_be_linked_is_refused_in_words(name: str) -> None:
     assert raised.value.code is code
 
 
-def test_a_request_for_an_unknown_workload_ends_in_optimize(workshop: Workshop) -> None:
+def test_a_request_for_an_unknown_workload_ends_in_optimize(context: StageContext) -> None:
     kernels = {"linear[9x9,9x9,9]": "none"}
     with pytest.raises(JobError, match=r"no workload 'linear\[9x9,9x9,9\]'; there are linear") as raised:
-        optimized(capture_module(Perceptron(), torch.randn(1, 16), kernels=kernels), workshop)
+        optimized(capture_module(Perceptron(), torch.randn(1, 16), kernels=kernels), context)
 
     assert raised.value.code is ErrorCode.KERNEL_UNKNOWN
 
@@ -228,14 +228,14 @@ def test_what_is_no_kernel_is_named(package: ModuleType) -> None:
         make_kernel_book((*BUILT_IN, point()))
 
 
-def test_the_bundle_has_the_library_and_its_license_and_runs_without_ours(workshop: Workshop) -> None:
+def test_the_bundle_has_the_library_and_its_license_and_runs_without_ours(context: StageContext) -> None:
     captured = capture_module(
         Perceptron(), torch.randn(1, 16), kernels={"linear": "openblas"}, benchmark={"baselines": []}
     )
-    built = build(tune(optimized(captured, workshop), workshop), workshop)
-    package(benchmark(verify(built, workshop), workshop), workshop)
+    built = build(tune(optimized(captured, context), context), context)
+    package(benchmark(verify(built, context), context), context)
 
-    bundle = workshop.output
+    bundle = context.output
     assert (bundle / "lib" / openblas.LIBRARY).is_file()
     assert "OpenBLAS" in (bundle / "LICENSES" / "libscipy_openblas" / "LICENSE.txt").read_text()
     command = [sys.executable, str(bundle / "run.py"), "--json"]

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 import tvm
-from stage_samples import Function, Perceptron, capture_module, make_workshop, optimized
+from stage_samples import Function, Perceptron, capture_module, make_context, optimized
 from torch import nn
 
 from bessemer.contract.problem import ErrorCode
@@ -12,15 +12,15 @@ from worker.compiler.pipeline import optimize as stage
 from worker.compiler.pipeline.optimize import optimize
 from worker.compiler.pipeline.passes import Phase, default_phases
 from worker.compiler.pipeline.translate import translate
-from worker.compiler.values import Workshop
+from worker.compiler.values import StageContext
 from worker.errors import JobError
 
 from examples.models import EXAMPLES  # isort: skip
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return make_workshop(tmp_path)
+def context(tmp_path: Path) -> StageContext:
+    return make_context(tmp_path)
 
 
 def randomized(norm: nn.Module) -> nn.Module:
@@ -41,16 +41,16 @@ def kernels(module: tvm.IRModule) -> list[str]:
     return [name for name in calls(module) if name not in {"to_blocks", "from_blocks"}]
 
 
-def test_every_pass_of_every_phase_is_timed_in_order(workshop: Workshop) -> None:
-    passes = optimized(capture_module(Perceptron(), torch.randn(1, 16)), workshop).passes
+def test_every_pass_of_every_phase_is_timed_in_order(context: StageContext) -> None:
+    passes = optimized(capture_module(Perceptron(), torch.randn(1, 16)), context).passes
 
     expected = [(phase.name, step.info.name) for phase in default_phases() for step in phase.passes]
     assert [(timed.phase, timed.name) for timed in passes] == expected
     assert passes[-1].functions == 3
 
 
-def test_main_calls_fused_functions_only(workshop: Workshop) -> None:
-    module = optimized(capture_module(Perceptron(), torch.randn(1, 16)), workshop).module
+def test_main_calls_fused_functions_only(context: StageContext) -> None:
+    module = optimized(capture_module(Perceptron(), torch.randn(1, 16)), context).module
 
     assert calls(module) == ["fused_linear_add_relu", "fused_linear1_add1"]
 
@@ -71,32 +71,32 @@ BATCH_NORMS = {
 
 
 @pytest.mark.parametrize("name", BATCH_NORMS)
-def test_a_batch_norm_leaves_no_arithmetic_of_its_own(name: str, workshop: Workshop) -> None:
+def test_a_batch_norm_leaves_no_arithmetic_of_its_own(name: str, context: StageContext) -> None:
     layer, norm, shape, expected = BATCH_NORMS[name]
     module = nn.Sequential(layer, randomized(norm))
 
-    assert kernels(optimized(capture_module(module, torch.randn(shape)), workshop).module) == expected
+    assert kernels(optimized(capture_module(module, torch.randn(shape)), context).module) == expected
 
 
-def test_a_batch_norm_after_what_others_read_becomes_one_product_and_one_sum(workshop: Workshop) -> None:
+def test_a_batch_norm_after_what_others_read_becomes_one_product_and_one_sum(context: StageContext) -> None:
     module = Function(
         lambda self, x: (lambda y: self.norm(y) + y)(self.layer(x)),
         layer=nn.Conv2d(3, 4, 3, bias=False),
         norm=randomized(nn.BatchNorm2d(4)),
     )
 
-    operators = kernels(optimized(capture_module(module, torch.randn(1, 3, 8, 8)), workshop).module)
+    operators = kernels(optimized(capture_module(module, torch.randn(1, 3, 8, 8)), context).module)
 
     assert len(operators) == 1
     assert operators[0].startswith("fused_conv2d_multiply_add")
 
 
-def test_no_batch_norm_is_left_in_a_public_network(workshop: Workshop) -> None:
+def test_no_batch_norm_is_left_in_a_public_network(context: StageContext) -> None:
     example = EXAMPLES["resnet18"]
-    translated = translate(capture_module(example.build(), *example.example_inputs()), workshop)
+    translated = translate(capture_module(example.build(), *example.example_inputs()), context)
     assert translated.operators["nn.batch_norm"] > 15
 
-    functions = calls(optimize(translated, workshop).module)
+    functions = calls(optimize(translated, context).module)
 
     assert not [function for function in functions if re.search("batch_norm|multiply|divide|sqrt", function)]
     assert (
@@ -104,7 +104,9 @@ def test_no_batch_norm_is_left_in_a_public_network(workshop: Workshop) -> None:
     )
 
 
-def test_a_failing_pass_is_named_with_its_phase(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_pass_is_named_with_its_phase(
+    context: StageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     @tvm.transform.module_pass(opt_level=0, name="Breaks")
     def breaks(_module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         raise ValueError("what went wrong\nand where")
@@ -113,13 +115,13 @@ def test_a_failing_pass_is_named_with_its_phase(workshop: Workshop, monkeypatch:
     with pytest.raises(
         JobError, match=r"^pass Breaks of phase 'fold': \w*Error: .*what went wrong and where$"
     ) as raised:
-        optimized(capture_module(Perceptron(), torch.randn(1, 16)), workshop)
+        optimized(capture_module(Perceptron(), torch.randn(1, 16)), context)
 
     assert raised.value.code is ErrorCode.OPTIMIZE_FAILED
 
 
 def test_a_pass_that_runs_out_of_memory_met_the_limit(
-    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    context: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @tvm.transform.module_pass(opt_level=0, name="Devours")
     def devours(_module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -127,16 +129,16 @@ def test_a_pass_that_runs_out_of_memory_met_the_limit(
 
     monkeypatch.setattr(stage, "OPTIMIZATION", (Phase("fold", (devours,)),))
     with pytest.raises(JobError) as raised:
-        optimized(capture_module(Perceptron(), torch.randn(1, 16)), workshop)
+        optimized(capture_module(Perceptron(), torch.randn(1, 16)), context)
 
     assert raised.value.code is ErrorCode.LIMIT_MEMORY
 
 
-def test_constants_keep_their_dtype(workshop: Workshop) -> None:
+def test_constants_keep_their_dtype(context: StageContext) -> None:
     module = nn.Sequential(nn.Conv2d(3, 4, 3), randomized(nn.BatchNorm2d(4))).double()
 
     script = optimized(
-        capture_module(module, torch.randn(1, 3, 8, 8, dtype=torch.float64)), workshop
+        capture_module(module, torch.randn(1, 3, 8, 8, dtype=torch.float64)), context
     ).module.script(show_meta=False)
 
     assert "float32" not in script

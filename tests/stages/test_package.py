@@ -22,8 +22,8 @@ from package_samples import (
     argsort_module,
     benchmarked,
     build_library,
+    context,
     heavy_module,
-    workshop,
 )
 
 from bessemer.bundle.manifest import Manifest
@@ -80,7 +80,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Packed:
     source = benchmarked(
         build_library(add_module(), folder / "add.so"), frozenset(), TensorSpec(name="y", shape=SHAPE), X + 1
     )
-    shop = workshop(folder)
+    shop = context(folder)
     return Packed(source, shop.output, package(source, shop).files)
 
 
@@ -94,7 +94,7 @@ def sorting(tmp_path_factory: pytest.TempPathFactory) -> Packed:
         TensorSpec(name="order", shape=SHAPE, dtype=DType.INT64),
         np.argsort(X, axis=-1),
     )
-    shop = workshop(folder)
+    shop = context(folder)
     return Packed(source, shop.output, package(source, shop).files)
 
 
@@ -172,7 +172,7 @@ def test_the_documents_are_valid_and_agree_with_the_files(plain: Packed) -> None
 def test_packages_of_the_same_input_have_equal_digests(plain: Packed, tmp_path: Path) -> None:
     digests = set()
     for name in ("first", "second"):
-        shop = workshop(tmp_path / name)
+        shop = context(tmp_path / name)
         write_bundle(plain.source, shop, CREATED_AT)
         digests.add((shop.output / "bundle.tar.zst").read_bytes())
     assert len(digests) == 1
@@ -193,7 +193,7 @@ def test_a_loaded_library_holds_its_parameters_once(tmp_path: Path) -> None:
         TensorSpec(name="y", shape=SHAPE),
         X + np.float32(elements),
     )
-    shop = workshop(tmp_path / "shop")
+    shop = context(tmp_path / "shop")
     package(source, shop)
     folder = unpack(shop.output / "bundle.tar.zst", tmp_path / "bundle")
     result = subprocess.run(
@@ -224,7 +224,7 @@ def test_tuning_records_travel_in_the_bundle(plain: Packed, tmp_path: Path) -> N
     records.mkdir()
     for name in ("database_workload.json", "database_tuning_record.json"):
         (records / name).write_text("[]\n")
-    shop = workshop(tmp_path)
+    shop = context(tmp_path)
     built = plain.source.verified.built
     tuned = replace(built.tuned, records=records)
     source = replace(plain.source, verified=replace(plain.source.verified, built=replace(built, tuned=tuned)))
@@ -241,7 +241,7 @@ def test_a_library_that_is_no_library_ends_the_job_with_its_code(plain: Packed, 
     built = replace(plain.source.verified.built, library=tmp_path / "broken.so")
     source = replace(plain.source, verified=replace(plain.source.verified, built=built))
     with pytest.raises(JobError) as caught:
-        package(source, workshop(tmp_path))
+        package(source, context(tmp_path))
     assert caught.value.code is ErrorCode.PACKAGE_FAILED
 
 

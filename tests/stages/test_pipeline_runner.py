@@ -14,7 +14,7 @@ from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from worker.compiler.pipeline import pipeline
 from worker.compiler.pipeline.pipeline import FAILURES, PIPELINE, StageFailedError, run_pipeline
-from worker.compiler.values import Upload, Workshop
+from worker.compiler.values import StageContext, Upload
 from worker.errors import OperatorsUnsupportedError
 from worker.job.compilation import compiled
 from worker.snapshots.machine_code import ASSEMBLY, LLVM_IR
@@ -58,15 +58,15 @@ def test_each_stage_takes_what_the_one_before_returns() -> None:
     assert returned[-1] == "Packaged"
 
 
-def test_a_model_becomes_a_bundle(tmp_path: Path, workshop: Workshop) -> None:
+def test_a_model_becomes_a_bundle(tmp_path: Path, context: StageContext) -> None:
     path, notes = tmp_path / "model", Notes()
     torch.export.save(torch.export.export(Perceptron().eval(), (torch.randn(1, 16),)), path)
 
-    reached = run_pipeline(upload(path), workshop, notes)
+    reached = run_pipeline(upload(path), context, notes)
 
     assert reached.stage is Stage.PACKAGE
     assert notes.started == notes.finished == list(Stage)
-    assert all((workshop.output / name).is_file() for name in reached.value.files)
+    assert all((context.output / name).is_file() for name in reached.value.files)
 
 
 @pytest.mark.parametrize(
@@ -78,28 +78,28 @@ def test_a_model_becomes_a_bundle(tmp_path: Path, workshop: Workshop) -> None:
     ],
 )
 def test_a_run_stops_where_it_is_to_with_what_there_is(
-    tmp_path: Path, workshop: Workshop, last: Stage, files: set[str], verified: bool | None
+    tmp_path: Path, context: StageContext, last: Stage, files: set[str], verified: bool | None
 ) -> None:
     path, notes = tmp_path / "model", Notes()
     torch.export.save(torch.export.export(Perceptron().eval(), (torch.randn(1, 16),)), path)
     wanted = upload(path, stop_after=last, inspect={"assembly": True})
 
-    said = compiled(run_pipeline(wanted, workshop, notes), workshop, TARGET)
+    said = compiled(run_pipeline(wanted, context, notes), context, TARGET)
 
-    report = Report.model_validate_json((workshop.output / REPORT).read_text())
+    report = Report.model_validate_json((context.output / REPORT).read_text())
     assert notes.finished == list(Stage)[: list(Stage).index(last) + 1]
     assert (said.stopped_after, said.verified, set(said.files)) == (last, verified, files)
     assert (report.stopped_after, report.verified) == (last, bool(verified))
     assert (report.benchmark is not None) == (said.figures is not None) == (last is Stage.BENCHMARK)
-    assert all((workshop.output / name).stat().st_size for name in files)
+    assert all((context.output / name).stat().st_size for name in files)
 
 
-def test_a_refusal_says_in_which_stage_and_ends_the_run(tmp_path: Path, workshop: Workshop) -> None:
+def test_a_refusal_says_in_which_stage_and_ends_the_run(tmp_path: Path, context: StageContext) -> None:
     path, notes = tmp_path / "model", Notes()
     path.write_bytes(b"no model at all")
 
     with pytest.raises(StageFailedError) as raised:
-        run_pipeline(upload(path), workshop, notes)
+        run_pipeline(upload(path), context, notes)
 
     problem = raised.value.problem()
     assert (problem.code, problem.stage) == (ErrorCode.MODEL_NOT_RECOGNIZED, "capture")
@@ -107,29 +107,29 @@ def test_a_refusal_says_in_which_stage_and_ends_the_run(tmp_path: Path, workshop
 
 
 def test_what_no_stage_expected_is_the_stages_own_failure(
-    tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, context: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def breaks(_value: object, _workshop: Workshop) -> object:
+    def breaks(_value: object, _workshop: StageContext) -> object:
         raise ValueError("unforeseen")
 
     monkeypatch.setattr(pipeline, "PIPELINE", ((Stage.OPTIMIZE, breaks),))
     with pytest.raises(StageFailedError, match="ValueError: unforeseen") as raised:
-        run_pipeline(upload(tmp_path), workshop, Notes())
+        run_pipeline(upload(tmp_path), context, Notes())
 
     assert raised.value.code is ErrorCode.OPTIMIZE_FAILED
 
 
 def test_places_reach_the_problem(
-    tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, context: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = SourcePlace(operator="aten.special_airy_ai.default", module_path="inner")
 
-    def refuses(_value: object, _workshop: Workshop) -> object:
+    def refuses(_value: object, _workshop: StageContext) -> object:
         raise OperatorsUnsupportedError((place,), "")
 
     monkeypatch.setattr(pipeline, "PIPELINE", ((Stage.TRANSLATE, refuses),))
     with pytest.raises(StageFailedError) as raised:
-        run_pipeline(upload(tmp_path), workshop, Notes())
+        run_pipeline(upload(tmp_path), context, Notes())
 
     problem = raised.value.problem()
     assert (problem.code, problem.stage) == (ErrorCode.OPERATOR_UNSUPPORTED, "translate")

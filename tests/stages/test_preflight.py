@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from stage_samples import TARGET, Function, Perceptron, capture_module, make_workshop
+from stage_samples import TARGET, Function, Perceptron, capture_module, make_context
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -18,7 +18,7 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from examples.models import EXAMPLES
-from worker.compiler.pipeline.observer import Witness
+from worker.compiler.pipeline.observer import StageObserver
 from worker.compiler.pipeline.pipeline import StageFailedError, run_pipeline
 from worker.compiler.pipeline.preflight import make_preflight
 from worker.compiler.values import NO_RECORDER, Upload
@@ -51,13 +51,13 @@ def preflight(folder: Path, module: nn.Module, *inputs: torch.Tensor, stop: str 
     path, heard = folder / "model", Heard()
     torch.export.save(torch.export.export(module.eval(), inputs), path)
     fields = {"model": "0" * 64, "target": PresetTarget(preset="host"), "stop_after": stop}
-    workshop = make_workshop(folder)
+    context = make_context(folder)
     wanted = Upload(path=path, request=CompilationRequest.model_validate(fields), target=TARGET)
-    reached = run_pipeline(wanted, workshop, Witness(heard, NO_RECORDER))
-    said = compiled(reached, workshop, TARGET)
+    reached = run_pipeline(wanted, context, StageObserver(heard, NO_RECORDER))
+    said = compiled(reached, context, TARGET)
     assert said.files == (REPORT,)
     assert heard.finished == [Stage.CAPTURE, Stage.TRANSLATE]
-    return Report.model_validate_json((workshop.output / REPORT).read_text())
+    return Report.model_validate_json((context.output / REPORT).read_text())
 
 
 def found(report: Report) -> Preflight:

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 import tvm
-from stage_samples import Function, capture_module, make_workshop, optimized
+from stage_samples import Function, capture_module, make_context, optimized
 from torch import nn
 
 from bessemer.contract.report import FunctionTime
@@ -12,7 +12,7 @@ from worker.compiler.pipeline.products import find_products
 
 
 def products(module: nn.Module, tmp_path: Path, *inputs: torch.Tensor) -> list[tuple[int, str]]:
-    ready = optimized(capture_module(module, *inputs), make_workshop(tmp_path)).module
+    ready = optimized(capture_module(module, *inputs), make_context(tmp_path)).module
     functions = (entry for _, entry in ready.functions_items() if isinstance(entry, tvm.tirx.PrimFunc))
     return [(product.flops, product.shapes) for entry in functions for product in find_products(entry)]
 
@@ -44,7 +44,7 @@ def test_other_sums_are_no_products(body: object, tmp_path: Path) -> None:
 
 def test_a_function_is_counted_for_each_of_its_calls(tmp_path: Path) -> None:
     module = nn.Linear(8, 4)
-    ready = optimized(capture_module(module, torch.randn(2, 8)), make_workshop(tmp_path)).module
+    ready = optimized(capture_module(module, torch.randn(2, 8)), make_context(tmp_path)).module
     time = FunctionTime(name="fused_linear_add", calls=3, milliseconds=1.0, share=0.5)
     other = time.model_copy(update={"name": "runtime"})
     counted, left = count_products((time, other), ready)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import tvm
-from stage_samples import Function, Perceptron, capture_module, make_workshop
+from stage_samples import Function, Perceptron, capture_module, make_context
 from torch import nn
 from tvm import relax
 from tvm.relax.dpl import is_const, is_op, is_tuple, wildcard
@@ -102,9 +102,9 @@ NOT_QUITE: dict[str, Body] = {
 
 
 def rewritten(tmp_path: Path, module: nn.Module, *inputs: torch.Tensor, **options: Any) -> Optimized:
-    workshop = make_workshop(tmp_path)
+    context = make_context(tmp_path)
     captured = capture_module(module, *inputs, optimize=OptimizeOptions(**options))
-    return optimize(translate(captured, workshop), workshop)
+    return optimize(translate(captured, context), context)
 
 
 def fired(optimized: Optimized) -> dict[str, int]:

@@ -21,7 +21,7 @@ from worker.compiler.pipeline.pipeline import Reached
 from worker.compiler.pipeline.stopped import write_stopped
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import compare_outputs, verify
-from worker.compiler.values import Built, Workshop
+from worker.compiler.values import Built, StageContext
 from worker.parameters import ParameterFile, write_parameters
 
 
@@ -75,48 +75,48 @@ MODELS = {
 }
 
 
-def built_separately(module: nn.Module, shape: tuple[int, ...], workshop: Workshop) -> Built:
+def built_separately(module: nn.Module, shape: tuple[int, ...], context: StageContext) -> Built:
     captured = capture_module(module, torch.randn(shape), parameters="separate")
-    return build(tune(optimized(captured, workshop), workshop), workshop)
+    return build(tune(optimized(captured, context), context), context)
 
 
-def test_a_library_that_is_the_last_thing_wanted_comes_with_its_parameters(workshop: Workshop) -> None:
-    built = built_separately(Perceptron(), (3, 16), workshop)
+def test_a_library_that_is_the_last_thing_wanted_comes_with_its_parameters(context: StageContext) -> None:
+    built = built_separately(Perceptron(), (3, 16), context)
 
-    files = write_stopped(Reached(Stage.BUILD, built), workshop, now())
+    files = write_stopped(Reached(Stage.BUILD, built), context, now())
 
     assert files == (REPORT, LIBRARY, PARAMETERS)
-    assert all((workshop.output / name).is_file() for name in files)
+    assert all((context.output / name).is_file() for name in files)
 
 
-def test_what_prepares_parameters_is_not_searched(workshop: Workshop) -> None:
+def test_what_prepares_parameters_is_not_searched(context: StageContext) -> None:
     captured = capture_module(Perceptron(), torch.randn(3, 16), parameters="separate")
-    searched = without_preparation(optimized(captured, workshop).module)
+    searched = without_preparation(optimized(captured, context).module)
     names = {str(variable.name_hint) for variable in searched.get_global_vars()}
     assert names == {"main", "fused_linear_add_relu", "fused_linear1_add1"}
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_other_weights_change_the_result_without_another_library(name: str, workshop: Workshop) -> None:
+def test_other_weights_change_the_result_without_another_library(name: str, context: StageContext) -> None:
     make, shape = MODELS[name]
-    built = built_separately(randomized(make(), 1), shape, workshop)
-    assert verify(built, workshop).comparisons[0].mismatches == 0
+    built = built_separately(randomized(make(), 1), shape, context)
+    assert verify(built, context).comparisons[0].mismatches == 0
 
     other = randomized(make(), 2)
     expected = capture_module(other, *map(torch.from_numpy, built.captured.inputs)).references
-    swapped = write_parameters(workshop.scratch / "other.safetensors", other.state_dict())
+    swapped = write_parameters(context.scratch / "other.safetensors", other.state_dict())
     assert built.parameters is not None
     assert {spec.name for spec in built.parameters.tensors} == set(other.state_dict())
     parameters = replace(built.parameters, path=swapped.path)
-    with workshop.candidates.open_library(built.library, 2, parameters) as library:
+    with context.candidates.open_library(built.library, 2, parameters) as library:
         sample = replace(built.captured.example, references=expected)
         compare_outputs(library.run(sample.inputs), built.captured, sample)
 
 
-def test_a_run_packs_no_weights(workshop: Workshop) -> None:
+def test_a_run_packs_no_weights(context: StageContext) -> None:
     captured = capture_module(randomized(convolutional(), 1), torch.randn(1, 3, 8, 8), parameters="separate")
 
-    module = optimized(captured, workshop).module
+    module = optimized(captured, context).module
 
     def calls(name: str) -> set[str]:
         found: set[str] = set()
@@ -133,22 +133,22 @@ def test_a_run_packs_no_weights(workshop: Workshop) -> None:
     assert calls(PREPARE)
 
 
-def test_a_model_without_parameters_has_none_beside_it(workshop: Workshop) -> None:
-    built = built_separately(Function(lambda _, x: x + 1), (2, 3), workshop)
+def test_a_model_without_parameters_has_none_beside_it(context: StageContext) -> None:
+    built = built_separately(Function(lambda _, x: x + 1), (2, 3), context)
 
     assert built.parameters is None
-    assert verify(built, workshop).comparisons[0].mismatches == 0
+    assert verify(built, context).comparisons[0].mismatches == 0
 
 
-def test_a_file_that_does_not_fit_is_refused_in_words(workshop: Workshop) -> None:
-    built = built_separately(Perceptron().eval(), (1, 16), workshop)
+def test_a_file_that_does_not_fit_is_refused_in_words(context: StageContext) -> None:
+    built = built_separately(Perceptron().eval(), (1, 16), context)
     assert built.parameters is not None
     state = Perceptron().state_dict()
     state["second.bias"] = state["second.bias"].double()
-    other: ParameterFile = write_parameters(workshop.scratch / "other.safetensors", state)
+    other: ParameterFile = write_parameters(context.scratch / "other.safetensors", state)
 
     with pytest.raises(LibraryCrashedError, match=r"it has second.bias=4:float64, expected second.bias=4:f"):
-        workshop.candidates.open_library(built.library, 1, replace(built.parameters, path=other.path))
+        context.candidates.open_library(built.library, 1, replace(built.parameters, path=other.path))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from stage_samples import Function, capture_module, make_workshop, optimized
+from stage_samples import Function, capture_module, make_context, optimized
 from torch import nn
 from tvm import tirx
 
@@ -122,7 +122,7 @@ def calls_of_copies(module: tvm.IRModule) -> int:
 def test_parts_lie_where_they_belong(server: CandidateClient, tmp_path: Path, name: str) -> None:
     torch.manual_seed(0)
     model, x, marked, left = CASES[name]
-    ready = optimized(capture_module(model, x), make_workshop(tmp_path))
+    ready = optimized(capture_module(model, x), make_context(tmp_path))
     target = tvm_target(ready.captured.upload.target)
     module = schedule_rest(ready.module, target)
     lowered = tvm.transform.Sequential(LOWERING[:4])(module)

@@ -10,7 +10,7 @@ import pytest
 import torch
 import tvm
 from space_samples import calling, product
-from stage_samples import Function, capture_module, make_workshop, optimized
+from stage_samples import Function, capture_module, make_context, optimized
 from test_tune_search import HOST
 from tvm import s_tir
 
@@ -102,7 +102,7 @@ def test_a_model_of_bytes_reaches_its_dot_product(server: CandidateClient, tmp_p
     asked = {"trials": 1, "spaces": {"*": "dot-avx2"}, "force": True}
     captured = capture_module(model, x, tune=asked)
 
-    tuned = tune(optimized(captured, make_workshop(tmp_path)), make_workshop(tmp_path, server))
+    tuned = tune(optimized(captured, make_context(tmp_path)), make_context(tmp_path, server))
     build_library(tuned.module, tvm_target(HOST), tmp_path / "model.so", tmp_path)
     with server.open_library(tmp_path / "model.so", threads=2) as library:
         (result,) = library.run(captured.inputs)

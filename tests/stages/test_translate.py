@@ -5,20 +5,20 @@ from pathlib import Path
 import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # defines the operators of quantized_decomposed
-from stage_samples import Function, Perceptron, capture_module, make_workshop
+from stage_samples import Function, Perceptron, capture_module, make_context
 from torch import nn
 
 from bessemer.contract.problem import ErrorCode
 from worker.compiler import source_locations as places
 from worker.compiler.pipeline.translate import count_operators, translate
 from worker.compiler.source_locations import author_frame
-from worker.compiler.values import Workshop
+from worker.compiler.values import StageContext
 from worker.errors import JobError, OperatorsUnsupportedError
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return make_workshop(tmp_path)
+def context(tmp_path: Path) -> StageContext:
+    return make_context(tmp_path)
 
 
 class Inner(nn.Module):
@@ -35,24 +35,24 @@ class Outer(nn.Module):
         return self.inner(x) + torch.special.bessel_j0(x)
 
 
-def test_main_takes_the_inputs_by_their_names_and_parameters_are_bound(workshop: Workshop) -> None:
+def test_main_takes_the_inputs_by_their_names_and_parameters_are_bound(context: StageContext) -> None:
     captured = capture_module(Perceptron(), torch.randn(1, 16))
 
-    main = translate(captured, workshop).module["main"]
+    main = translate(captured, context).module["main"]
 
     assert [parameter.name for parameter in main.params] == ["input_0"]
 
 
-def test_operators_are_counted(workshop: Workshop) -> None:
-    translated = translate(capture_module(Perceptron(), torch.randn(1, 16)), workshop)
+def test_operators_are_counted(context: StageContext) -> None:
+    translated = translate(capture_module(Perceptron(), torch.randn(1, 16)), context)
 
     assert translated.operators == {"permute_dims": 2, "matmul": 2, "add": 2, "nn.relu": 1}
     assert translated.operators == count_operators(translated.module)
 
 
-def test_every_unsupported_operator_is_reported_at_once_with_its_place(workshop: Workshop) -> None:
+def test_every_unsupported_operator_is_reported_at_once_with_its_place(context: StageContext) -> None:
     with pytest.raises(OperatorsUnsupportedError) as raised:
-        translate(capture_module(Outer(), torch.randn(3, 3)), workshop)
+        translate(capture_module(Outer(), torch.randn(3, 3)), context)
 
     places = [(place.operator, place.module_path) for place in raised.value.places]
     assert places == [
@@ -63,12 +63,12 @@ def test_every_unsupported_operator_is_reported_at_once_with_its_place(workshop:
     assert all(place.file == __file__ and place.line for place in raised.value.places)
 
 
-def test_an_operator_that_is_called_twice_at_one_place_is_reported_once(workshop: Workshop) -> None:
+def test_an_operator_that_is_called_twice_at_one_place_is_reported_once(context: StageContext) -> None:
     def body(_: nn.Module, x: torch.Tensor) -> torch.Tensor:
         return torch.special.bessel_j0(torch.special.bessel_j0(x))
 
     with pytest.raises(OperatorsUnsupportedError) as raised:
-        translate(capture_module(Function(body), torch.randn(3)), workshop)
+        translate(capture_module(Function(body), torch.randn(3)), context)
 
     assert len(raised.value.places) == 1
 
@@ -88,48 +88,48 @@ def test_an_operator_that_is_called_twice_at_one_place_is_reported_once(workshop
     ids=["rand", "randn_like", "dropout", "quantized", "unique"],
 )
 def test_what_no_rule_can_translate_comes_with_advice_in_place_of_a_rule(
-    workshop: Workshop, body: Callable[..., torch.Tensor], advice: str
+    context: StageContext, body: Callable[..., torch.Tensor], advice: str
 ) -> None:
     with pytest.raises(OperatorsUnsupportedError, match=advice) as raised:
-        translate(capture_module(Function(body), torch.randn(3)), workshop)
+        translate(capture_module(Function(body), torch.randn(3)), context)
 
     assert "Rule(" not in raised.value.detail
 
 
-def test_a_decomposition_that_does_not_know_its_arguments_names_the_place(workshop: Workshop) -> None:
+def test_a_decomposition_that_does_not_know_its_arguments_names_the_place(context: StageContext) -> None:
     def body(_: nn.Module, x: torch.Tensor) -> torch.Tensor:
         return torch.as_strided_scatter(x.mT, x[0, :2], (2,), (1,))
 
     with pytest.raises(JobError, match=r"scatter\.default \(.*\.py:\d+\) cannot be translated: ") as raised:
-        translate(capture_module(Function(body), torch.randn(3, 4)), workshop)
+        translate(capture_module(Function(body), torch.randn(3, 4)), context)
 
     assert raised.value.code is ErrorCode.TRANSLATE_FAILED
     assert len(raised.value.places) == 1
 
 
-def test_a_failure_of_the_importer_names_the_node(workshop: Workshop) -> None:
+def test_a_failure_of_the_importer_names_the_node(context: StageContext) -> None:
     def body(_: nn.Module, x: torch.Tensor) -> torch.Tensor:
         return x.expand(3, 3).as_strided((2,), (1,))
 
     with pytest.raises(JobError, match=r"aten\.as_strided\.default \(.*\.py:\d+\) cannot be") as raised:
-        translate(capture_module(Function(body), torch.randn(3)), workshop)
+        translate(capture_module(Function(body), torch.randn(3)), context)
 
     assert raised.value.code is ErrorCode.TRANSLATE_FAILED
     assert len(raised.value.places) == 1
 
 
-def test_another_signature_than_the_model_is_refused(workshop: Workshop) -> None:
+def test_another_signature_than_the_model_is_refused(context: StageContext) -> None:
     captured = capture_module(Perceptron(), torch.randn(1, 16))
     wrong = captured.output_specs[0].model_copy(update={"shape": (1, 5)})
 
     with pytest.raises(JobError, match=r"'output_0' became float32\[1,4\], the model's is float32\[1,5\]"):
-        translate(replace(captured, output_specs=(wrong,)), workshop)
+        translate(replace(captured, output_specs=(wrong,)), context)
 
 
-def test_linear_layers_stay_whole(workshop: Workshop) -> None:
+def test_linear_layers_stay_whole(context: StageContext) -> None:
     module = Function(lambda self, x: self.layer(x), layer=nn.Linear(4, 8))
 
-    operators = translate(capture_module(module, torch.randn(2, 3, 4)), workshop).operators
+    operators = translate(capture_module(module, torch.randn(2, 3, 4)), context).operators
 
     assert "reshape" not in operators
 

@@ -18,16 +18,16 @@ from worker.compiler.pipeline.translate import count_operators, translate
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
 from worker.compiler.translation.expressions import ExpressionBuilder
-from worker.compiler.values import Captured, Translated, Workshop
+from worker.compiler.values import Captured, StageContext, Translated
 
 KINDS = {"placeholder", "get_attr", "call_function", "call_method", "call_module", "output"}
 LEVELS = tuple(TranslationLevel)
 
 
-def mismatches(translated: Translated, workshop: Workshop) -> list[int]:
+def mismatches(translated: Translated, context: StageContext) -> list[int]:
     """Where the library differs from the model."""
-    tuned = tune(optimize(translated, workshop), workshop)
-    return [comparison.mismatches for comparison in verify(build(tuned, workshop), workshop).comparisons]
+    tuned = tune(optimize(translated, context), context)
+    return [comparison.mismatches for comparison in verify(build(tuned, context), context).comparisons]
 
 
 def every_kind_of_node() -> fx.GraphModule:
@@ -65,23 +65,23 @@ def captured_graph(folder: Path, level: TranslationLevel) -> Captured:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_an_fx_graph_with_every_kind_of_node_is_right(
-    tmp_path: Path, workshop: Workshop, level: TranslationLevel
+    tmp_path: Path, context: StageContext, level: TranslationLevel
 ) -> None:
-    translated = translate(captured_graph(tmp_path, level), workshop)
-    assert mismatches(translated, workshop) == [0, 0, 0, 0]
+    translated = translate(captured_graph(tmp_path, level), context)
+    assert mismatches(translated, context) == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(("name", "saved_as"), [("mlp", SavedAs.PT2), ("cnn", SavedAs.FX)])
 def test_networks_of_tensor_expressions_are_right(
-    tmp_path: Path, workshop: Workshop, name: str, saved_as: SavedAs
+    tmp_path: Path, context: StageContext, name: str, saved_as: SavedAs
 ) -> None:
     save(EXAMPLES[name], saved_as, tmp_path / "model")
     options = TranslateOptions(level=TranslationLevel.TENSOR_EXPRESSIONS)
     captured = capture_file(tmp_path / "model", EXAMPLES[name].inputs[0].spec, translate=options)
-    translated = translate(captured, workshop)
+    translated = translate(captured, context)
     functions = {str(variable.name_hint) for variable in translated.module.get_global_vars()}
     assert {"matmul", "add", "relu"} <= functions
-    assert mismatches(translated, workshop) == [0]
+    assert mismatches(translated, context) == [0]
 
 
 def test_what_has_no_expression_stays_an_operator() -> None:
@@ -92,7 +92,7 @@ def test_what_has_no_expression_stays_an_operator() -> None:
     assert count_operators(builder.get()) == {"call_tir": 1, "sort": 1}
 
 
-def test_open_sizes_stay_open_in_tensor_expressions(tmp_path: Path, workshop: Workshop) -> None:
+def test_open_sizes_stay_open_in_tensor_expressions(tmp_path: Path, context: StageContext) -> None:
     batch = torch.export.Dim("batch", min=1, max=8)
     example = (torch.randn(2, 784),)
     program = torch.export.export(EXAMPLES["mlp"].build(), example, dynamic_shapes=({0: batch},))
@@ -100,4 +100,4 @@ def test_open_sizes_stay_open_in_tensor_expressions(tmp_path: Path, workshop: Wo
     options = TranslateOptions(level=TranslationLevel.TENSOR_EXPRESSIONS)
     captured = capture_file(tmp_path / "model", translate=options)
     assert captured.samples
-    assert set(mismatches(translate(captured, workshop), workshop)) == {0}
+    assert set(mismatches(translate(captured, context), context)) == {0}

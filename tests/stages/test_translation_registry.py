@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from stage_samples import capture_module, make_workshop
+from stage_samples import capture_module, make_context
 from test_translation_rules import run
 from torch import nn
 from tvm import relax, topi
@@ -91,7 +91,7 @@ def test_a_custom_operator_works_through_a_rule(
 
 def test_a_custom_operator_is_not_taken_for_torchs_of_the_same_name(tmp_path: Path) -> None:
     with pytest.raises(OperatorsUnsupportedError) as raised:
-        translate(capture_module(CUSTOM, torch.randn(2, 3)), make_workshop(tmp_path))
+        translate(capture_module(CUSTOM, torch.randn(2, 3)), make_context(tmp_path))
 
     (place,) = raised.value.places
     assert place.operator == "samplelib.relu.default"
@@ -100,7 +100,7 @@ def test_a_custom_operator_is_not_taken_for_torchs_of_the_same_name(tmp_path: Pa
 
 def test_the_error_holds_a_rule_to_fill_in(tmp_path: Path) -> None:
     with pytest.raises(OperatorsUnsupportedError) as raised:
-        translate(capture_module(CUSTOM, torch.randn(2, 3)), make_workshop(tmp_path))
+        translate(capture_module(CUSTOM, torch.randn(2, 3)), make_context(tmp_path))
 
     _, _, template = raised.value.detail.partition("A rule adds an operator:\n\n")
     names: dict[str, object] = {}

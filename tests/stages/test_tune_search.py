@@ -33,8 +33,8 @@ from worker.compiler.schedules.default import follow_plans, is_scheduled, schedu
 from worker.compiler.target import host_mcpu, refuse_unrunnable, tvm_target
 from worker.compiler.tuning.builder import build_library
 from worker.compiler.tuning.session import open_database
-from worker.compiler.tuning.whole_model import Entrants, Verdict, hold_contest
-from worker.compiler.values import Optimized, Tuned, Workshop
+from worker.compiler.tuning.whole_model import Finalists, Verdict, compare_finalists
+from worker.compiler.values import Optimized, StageContext, Tuned
 from worker.errors import JobError
 from worker.job.warmup import import_everything
 from worker.parameters import ParameterFile
@@ -135,11 +135,11 @@ def run_tune(
     upload = SimpleNamespace(target=HOST, threads=HOST.cores, request=SimpleNamespace(tune=options))
     captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
     optimized = Optimized(captured=captured, operators={}, module=module or two_layers(), passes=())
-    return tune(optimized, make_workshop(candidates, scratch, told)), told
+    return tune(optimized, make_context(candidates, scratch, told)), told
 
 
-def make_workshop(candidates: Any, scratch: Path, told: Told) -> Workshop:
-    return Workshop(
+def make_context(candidates: Any, scratch: Path, told: Told) -> StageContext:
+    return StageContext(
         scratch=scratch,
         output=scratch,
         candidates=candidates,
@@ -254,8 +254,8 @@ def contest(candidates: Any, scratch: Path) -> Verdict:
     upload = SimpleNamespace(target=HOST, threads=HOST.cores)
     captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
     module = schedule_rest(two_layers(), tvm_target(HOST))
-    entrants = Entrants(module, module, module, tvm_target(HOST), captured)
-    return hold_contest(entrants, make_workshop(candidates, scratch, Told()), seconds=0.05)
+    finalists = Finalists(module, module, module, tvm_target(HOST), captured)
+    return compare_finalists(finalists, make_context(candidates, scratch, Told()), seconds=0.05)
 
 
 def test_candidates_that_crash_are_counted_and_the_search_goes_on(

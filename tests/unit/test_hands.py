@@ -2,11 +2,11 @@
 
 from bessemer.contract.stage import Stage
 from bessemer.store.queue_port import Task, TaskKind
-from worker.supervisor.in_flight import Hands
+from worker.supervisor.in_flight import InFlight
 
 
 def test_a_task_stays_in_hand_when_an_earlier_attempt_at_it_ends() -> None:
-    hands, task = Hands(), Task(TaskKind.COMPILE, "job-12345")
+    hands, task = InFlight(), Task(TaskKind.COMPILE, "job-12345")
     earlier, later = hands.holding(task), hands.holding(task)
     earlier.__enter__()
     with later:

@@ -9,7 +9,7 @@ from bessemer.contract.queue import Loss
 from bessemer.store.errors import FencedError, StoreUnavailableError
 from worker.errors import AttemptLostError, failure_of
 from worker.supervisor.retry import is_given_up, lost, retry_helps, unless_lost
-from worker.supervisor.store_retry import Patience, waits
+from worker.supervisor.store_retry import StoreRetry, waits
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,14 @@ class Away:
 
 async def test_a_store_that_comes_back_is_waited_for() -> None:
     store = Away()
-    assert await Patience(60).call(store) == "here"
+    assert await StoreRetry(60).call(store) == "here"
     assert store.calls == 3
 
 
 async def test_patience_ends() -> None:
     store = Away()
     with pytest.raises(StoreUnavailableError):
-        await Patience(0).call(store)
+        await StoreRetry(0).call(store)
     assert store.calls == 1
 
 
@@ -92,7 +92,7 @@ async def test_only_a_store_that_is_away_is_waited_for() -> None:
         raise FencedError("job", 1)
 
     with pytest.raises(FencedError):
-        await Patience(60).call(fenced)
+        await StoreRetry(60).call(fenced)
 
 
 def test_the_waits_grow_up_to_two_seconds() -> None:

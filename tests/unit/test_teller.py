@@ -8,7 +8,7 @@ from bessemer.contract.stage import Stage
 from worker.errors import JobError
 from worker.job.child import failed_by
 from worker.protocol.messages import MAX_LINE_BYTES, MESSAGES, Failed, Message, ProgressMade, StageStarted
-from worker.protocol.sender import Teller, encode
+from worker.protocol.sender import Sender, encode
 
 
 def said(reader: int) -> list[Message]:
@@ -18,7 +18,7 @@ def said(reader: int) -> list[Message]:
 
 def test_progress_belongs_to_the_stage_that_runs_and_is_thinned_out() -> None:
     reader, writer = os.pipe()
-    teller = Teller(writer, time.monotonic())
+    teller = Sender(writer, time.monotonic())
     teller.stage_started(Stage.TUNE)
     for done in range(1, 65):
         teller.advance(done, 64, "trial")

@@ -47,7 +47,7 @@ Advance = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
-class Workshop:
+class StageContext:
     """What stages work with besides their input: folders, processes, and ways to report what they did.
 
     ``left_seconds`` says how much wall clock the job has left.

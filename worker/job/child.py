@@ -23,7 +23,7 @@ from worker.job.folder import JobFolder
 from worker.measure.turns import open_lock
 from worker.protocol.messages import Confined, Failed, Message
 from worker.protocol.order import CompileWork, InspectWork, InvokeWork, ProbeWork, StartJob, Work
-from worker.protocol.sender import Teller
+from worker.protocol.sender import Sender
 from worker.sandbox.confine import confine
 
 
@@ -41,7 +41,7 @@ def main(order: StartJob, messages: int, host_mcpu: str, started: float) -> NoRe
         _reset_signals()
         _redirect(JobFolder(Path(order.folder)).log)
         faulthandler.enable(all_threads=False)
-        status = _run(order, Teller(messages, started), host_mcpu)
+        status = _run(order, Sender(messages, started), host_mcpu)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -55,7 +55,7 @@ def failed_by(error: BaseException, stage: Stage | None) -> Failed:
     return Failed(code=failure.code, detail=failure.detail, stage=stage, places=failure.places)
 
 
-def _run(order: StartJob, teller: Teller, host_mcpu: str) -> int:
+def _run(order: StartJob, teller: Sender, host_mcpu: str) -> int:
     lock = _open_lock(order)
     keep = (teller.descriptor,) if lock is None else (teller.descriptor, lock)
     sandbox = confine(Path(order.folder), order.confinement, keep)
@@ -83,7 +83,7 @@ def _open_lock(order: StartJob) -> int | None:
 
 
 def _work(
-    order: StartJob, sandbox: SandboxStatus, teller: Teller, host_mcpu: str, lock: int | None
+    order: StartJob, sandbox: SandboxStatus, teller: Sender, host_mcpu: str, lock: int | None
 ) -> Message | None:
     folder = JobFolder(Path(order.folder))
     os.chdir(folder.scratch)
@@ -108,7 +108,7 @@ def _compile(
     order: StartJob,
     folder: JobFolder,
     sandbox: SandboxStatus,
-    teller: Teller,
+    teller: Sender,
     host_mcpu: str,
     lock: int | None,
 ) -> Message:

@@ -12,11 +12,11 @@ from bessemer.contract.target import ResolvedTarget, resolve_target
 from worker.candidates.server import fork_server
 from worker.candidates.threads import use_threads
 from worker.compiler.pipeline.names import check_names
-from worker.compiler.pipeline.observer import Witness
+from worker.compiler.pipeline.observer import StageObserver
 from worker.compiler.pipeline.pipeline import Reached, run_pipeline
 from worker.compiler.pipeline.stopped import write_stopped
 from worker.compiler.target import refuse_unrunnable
-from worker.compiler.values import NO_RECORDER, Benchmarked, Upload, Workshop, made_from
+from worker.compiler.values import NO_RECORDER, Benchmarked, StageContext, Upload, made_from
 from worker.errors import JobError
 from worker.job.folder import JobFolder
 from worker.measure.machine import threads_here
@@ -24,7 +24,7 @@ from worker.measure.statistics import largest
 from worker.measure.turns import ANY_TIME, SharedTurns, Turns
 from worker.protocol.messages import Compiled
 from worker.protocol.order import CompileWork, MeasuringLock, StartJob
-from worker.protocol.sender import Teller
+from worker.protocol.sender import Sender
 from worker.snapshots.machine_code import ASSEMBLY, LLVM_IR
 from worker.snapshots.recorder import IrRecorder
 
@@ -36,7 +36,7 @@ def compile_model(
     order: StartJob,
     folder: JobFolder,
     sandbox: SandboxStatus,
-    teller: Teller,
+    teller: Sender,
     host_mcpu: str,
     lock: int | None,
 ) -> Compiled:
@@ -68,7 +68,7 @@ def compile_model(
         # only now: nothing may have run in parallel when the server is forked
         _set_torch_threads(threads)
         recorder = IrRecorder(folder.output) if request.inspect.ir else NO_RECORDER
-        workshop = Workshop(
+        context = StageContext(
             scratch=folder.scratch,
             output=folder.output,
             candidates=candidates,
@@ -80,28 +80,28 @@ def compile_model(
         )
         upload = Upload(path=folder.model, request=request, target=target)
         try:
-            reached = run_pipeline(upload, workshop, Witness(teller, recorder))
+            reached = run_pipeline(upload, context, StageObserver(teller, recorder))
         except JobError as error:
             if candidates.lost is None:
                 raise
             raise candidates.lost from error
-        return compiled(reached, workshop, target)
+        return compiled(reached, context, target)
 
 
-def compiled(reached: Reached, workshop: Workshop, target: ResolvedTarget) -> Compiled:
+def compiled(reached: Reached, context: StageContext, target: ResolvedTarget) -> Compiled:
     """The last message of a compilation that ended well, at its end or where it was to stop."""
     if reached.stage is Stage.PACKAGE:
         files = reached.value.files
         stopped_after = None
     else:
-        files = write_stopped(reached, workshop, now())
+        files = write_stopped(reached, context, now())
         stopped_after = reached.stage
     benchmarked = made_from(reached.value, Benchmarked)
     return Compiled(
         target=target,
         verified=True if reached.stage.includes(Stage.VERIFY) else None,
         figures=None if benchmarked is None else _figures(benchmarked),
-        files=(*files, *(name for name in KEPT if (workshop.output / name).is_file())),
+        files=(*files, *(name for name in KEPT if (context.output / name).is_file())),
         stopped_after=stopped_after,
     )
 

@@ -13,10 +13,10 @@ from worker.compiler.values import (
     Built,
     Captured,
     Optimized,
+    StageContext,
     Translated,
     Tuned,
     Verified,
-    Workshop,
     made_from,
 )
 from worker.measure.machine import processor, versions
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def make_report(
     value: object,
-    workshop: Workshop,
+    context: StageContext,
     created_at: datetime,
     stopped_after: Stage | None = None,
     preflight: Preflight | None = None,
@@ -37,7 +37,7 @@ def make_report(
 
     Args:
         value: of the last stage that ran.
-        workshop: for the stages and the sandbox.
+        context: for the stages and the sandbox.
         created_at: of the report.
         stopped_after: that stage, where the compilation stops early.
         preflight: where it is one.
@@ -74,8 +74,8 @@ def make_report(
         tune=tuned.result if tuned else None,
         splits=built.splits if built else (),
         benchmark=benchmarked.result if benchmarked else None,
-        stages=workshop.finished_stages(),
-        sandbox=workshop.sandbox,
+        stages=context.finished_stages(),
+        sandbox=context.sandbox,
         processor=processor(),
         stopped_after=stopped_after,
         preflight=preflight,

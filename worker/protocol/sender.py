@@ -21,7 +21,7 @@ MAX_PLACES = 100
 MAX_TEXT_CHARACTERS = 4000
 
 
-class Teller:
+class Sender:
     """Sends messages over the FIFO and observes the pipeline's stages."""
 
     def __init__(self, descriptor: int, started: float) -> None:

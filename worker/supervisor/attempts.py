@@ -12,13 +12,13 @@ from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.store.errors import FencedError, StoreUnavailableError
 from bessemer.store.queue_port import Loss, PostponedError, Postponement, TaskKind
 from worker.errors import AttemptLostError
-from worker.supervisor.job_runner import Workbench
+from worker.supervisor.job_runner import JobRunner
 from worker.supervisor.retry import is_full, is_given_up, lost
 
 log = logging.getLogger(__name__)
 
 
-class Undertaking(ABC):
+class TaskHandler(ABC):
     """A task that this worker does: how its row moves, and what an attempt at it is.
 
     What is not ``async`` blocks, and raises ``FencedError`` where the attempt no longer owns the task. A
@@ -66,7 +66,7 @@ class Undertaking(ABC):
         return ()
 
 
-async def see_through(task: Undertaking, bench: Workbench) -> None:
+async def see_through(task: TaskHandler, bench: JobRunner) -> None:
     """Attempt a task until it has ended, or is another worker's.
 
     Raises:
@@ -101,7 +101,7 @@ async def see_through(task: Undertaking, bench: Workbench) -> None:
         return
 
 
-async def _attempted(task: Undertaking, claim: int, bench: Workbench) -> Problem | None:
+async def _attempted(task: TaskHandler, claim: int, bench: JobRunner) -> Problem | None:
     lost_attempts = await bench.patience.call(partial(task.lost_attempts, claim))
     if not is_given_up(lost_attempts):
         return await task.attempt(claim, lost_attempts)
@@ -109,7 +109,7 @@ async def _attempted(task: Undertaking, claim: int, bench: Workbench) -> Problem
     return await bench.patience.call(partial(_fail, task, claim, problem))
 
 
-def _fail(task: Undertaking, claim: int, problem: Problem) -> Problem:
+def _fail(task: TaskHandler, claim: int, problem: Problem) -> Problem:
     """End a task with a problem, or as cancelled where its user has asked for that; what it ended with."""
     if task.is_cancelled(claim):
         return make_problem(ErrorCode.CANCELLED, f"cancelled before this was known: {problem.detail}")
@@ -118,7 +118,7 @@ def _fail(task: Undertaking, claim: int, problem: Problem) -> Problem:
 
 
 @asynccontextmanager
-async def _handing_back(task: Undertaking, claim: int, worker_id: str) -> AsyncIterator[None]:
+async def _handing_back(task: TaskHandler, claim: int, worker_id: str) -> AsyncIterator[None]:
     """Where what runs inside stops through no fault of the task's, let go of the task."""
     try:
         yield
@@ -133,7 +133,7 @@ async def _handing_back(task: Undertaking, claim: int, worker_id: str) -> AsyncI
         raise PostponedError(Postponement.DISK_FULL, detail) from error
 
 
-def _let_go(task: Undertaking, claim: int) -> None:
+def _let_go(task: TaskHandler, claim: int) -> None:
     try:
         with contextlib.suppress(FencedError):
             task.hand_back(claim)

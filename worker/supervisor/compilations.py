@@ -13,10 +13,10 @@ from worker.errors import MisbehavedError
 from worker.job.folder import JobFolder
 from worker.protocol.messages import Compiled, Message
 from worker.protocol.order import CompileWork
-from worker.supervisor.attempts import Undertaking
+from worker.supervisor.attempts import TaskHandler
 from worker.supervisor.collect import collect, collect_left
-from worker.supervisor.in_flight import Hands
-from worker.supervisor.job_runner import SLOTS, Workbench
+from worker.supervisor.in_flight import InFlight
+from worker.supervisor.job_runner import SLOTS, JobRunner
 from worker.supervisor.journal import CompilationJournal
 from worker.supervisor.outcome import as_problem, conclude, refuse_early_end
 from worker.supervisor.remedies import with_remedy
@@ -24,10 +24,10 @@ from worker.supervisor.retry import unless_lost
 from worker.supervisor.tracing import JobTrace, traced_job
 
 
-class CompilationTask(Undertaking):
+class CompilationTask(TaskHandler):
     """One compilation; a claim is the number of its attempt."""
 
-    def __init__(self, task: Task, bench: Workbench, hands: Hands, tracer: Tracer) -> None:
+    def __init__(self, task: Task, bench: JobRunner, hands: InFlight, tracer: Tracer) -> None:
         self.kind = task.kind
         self._id = task.id
         self._slot = SLOTS[task.kind]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, start_http_server
 
 from worker.errors import MetricsPortError
-from worker.supervisor.lease import Pulse
+from worker.supervisor.lease import LeaseHealth
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def served(registry: CollectorRegistry, pulse: Pulse, host: str, port: int | None) -> Iterator[None]:
+def served(registry: CollectorRegistry, pulse: LeaseHealth, host: str, port: int | None) -> Iterator[None]:
     """Answer for as long as the context lasts, from a thread of its own; not without a port.
 
     Raises:
@@ -45,7 +45,7 @@ def served(registry: CollectorRegistry, pulse: Pulse, host: str, port: int | Non
         thread.join()
 
 
-def _with_readiness(metrics: "WSGIApplication", pulse: Pulse) -> "WSGIApplication":
+def _with_readiness(metrics: "WSGIApplication", pulse: LeaseHealth) -> "WSGIApplication":
     def answer(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         if environ["PATH_INFO"] != READY_PATH:
             return metrics(environ, start_response)

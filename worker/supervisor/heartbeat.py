@@ -15,8 +15,8 @@ from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.rows.workers import Workers
 from worker.measure.machine import processor
 from worker.protocol.order import Ready
-from worker.supervisor.in_flight import Hands
-from worker.supervisor.lease import Pulse
+from worker.supervisor.in_flight import InFlight
+from worker.supervisor.lease import LeaseHealth
 
 BEATS_PER_LEASE = 5
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Presence:
+class Heartbeat:
     """A worker that is alive."""
 
     id: str
@@ -32,8 +32,8 @@ class Presence:
     sandbox: SandboxStatus
     cores: int
     limit_seconds: float
-    hands: Hands
-    pulse: Pulse
+    hands: InFlight
+    pulse: LeaseHealth
 
     def beat(self, workers: Workers) -> None:
         """Say so once. Blocks."""

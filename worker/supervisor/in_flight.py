@@ -19,7 +19,7 @@ class _Held:
     stage_began_at: datetime | None = None
 
 
-class Hands:
+class InFlight:
     """The tasks that are being handled; touched by the supervisor's loop and its journals' threads.
 
     A task may be there twice: an attempt that is fenced out still ends while the next one has begun.

@@ -8,19 +8,19 @@ from bessemer.contract.problem import Problem
 from bessemer.store.queue_port import TaskKind
 from worker.protocol.messages import Inspected
 from worker.protocol.order import InspectWork
-from worker.supervisor.attempts import Undertaking
-from worker.supervisor.job_runner import SLOTS, Workbench
+from worker.supervisor.attempts import TaskHandler
+from worker.supervisor.job_runner import SLOTS, JobRunner
 from worker.supervisor.journal import SilentJournal
 from worker.supervisor.outcome import as_problem, conclude
 from worker.supervisor.retry import unless_lost
 
 
-class InspectionTask(Undertaking):
+class InspectionTask(TaskHandler):
     """One inspection; a claim is how many were lost before."""
 
     kind = TaskKind.INSPECT
 
-    def __init__(self, digest: Digest, bench: Workbench) -> None:
+    def __init__(self, digest: Digest, bench: JobRunner) -> None:
         self._digest = digest
         self._bench = bench
         self._models = bench.store.models

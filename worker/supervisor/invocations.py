@@ -14,21 +14,21 @@ from worker.errors import MisbehavedError
 from worker.job.folder import JobFolder
 from worker.protocol.messages import Invoked
 from worker.protocol.order import InvokeWork
-from worker.supervisor.attempts import Undertaking
+from worker.supervisor.attempts import TaskHandler
 from worker.supervisor.collect import collect_file
-from worker.supervisor.job_runner import SLOTS, Workbench
+from worker.supervisor.job_runner import SLOTS, JobRunner
 from worker.supervisor.journal import InvocationJournal
 from worker.supervisor.outcome import as_problem, conclude
 from worker.supervisor.retry import unless_lost
 from worker.supervisor.tracing import traced_job
 
 
-class InvocationTask(Undertaking):
+class InvocationTask(TaskHandler):
     """One run of a compiled library; a claim is the number of its attempt."""
 
     kind = TaskKind.INVOKE
 
-    def __init__(self, invocation_id: JobId, bench: Workbench, tracer: Tracer) -> None:
+    def __init__(self, invocation_id: JobId, bench: JobRunner, tracer: Tracer) -> None:
         self._id = invocation_id
         self._tracer = tracer
         self._bench = bench

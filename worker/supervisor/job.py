@@ -19,7 +19,7 @@ from worker.supervisor.journal import Journal
 from worker.supervisor.observers import UNOBSERVED, Observer
 from worker.supervisor.outcome import Ending
 from worker.supervisor.running_job import RunningJob
-from worker.supervisor.store_retry import Patience
+from worker.supervisor.store_retry import StoreRetry
 from worker.supervisor.watch import watch
 from worker.supervisor.zygote_handle import ZygoteHandle
 
@@ -48,7 +48,7 @@ async def run_job(
     folder: JobFolder,
     limits: Limits,
     journal: Journal,
-    patience: Patience,
+    patience: StoreRetry,
     observer: Observer = UNOBSERVED,
 ) -> Ending:
     """Have the zygote run a job, write down what it says, and end it where it passes a limit.
@@ -88,7 +88,7 @@ async def run_job(
         )
 
 
-async def _listen(job: RunningJob, journal: Journal, patience: Patience, observer: Observer) -> Heard:
+async def _listen(job: RunningJob, journal: Journal, patience: StoreRetry, observer: Observer) -> Heard:
     last: Last = None
     confined = False
     try:

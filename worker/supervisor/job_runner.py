@@ -21,8 +21,8 @@ from worker.supervisor.journal import Journal
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.observers import UNOBSERVED, Observer, Observers
 from worker.supervisor.outcome import Ending
-from worker.supervisor.store_retry import Patience
-from worker.supervisor.work_dir import Workplace
+from worker.supervisor.store_retry import StoreRetry
+from worker.supervisor.work_dir import WorkDirectory
 from worker.supervisor.zygote_handle import ZygoteHandle
 
 SLOTS = {kind: list(QueueName).index(QUEUES[kind]) for kind in TaskKind}
@@ -33,21 +33,21 @@ PROBE_SLOT = len(QueueName)
 log = logging.getLogger(__name__)
 
 
-class Workbench:
+class JobRunner:
     """The slots of one worker, and what every task in them needs."""
 
     def __init__(
         self,
         settings: WorkerSettings,
         store: Store,
-        place: Workplace,
+        place: WorkDirectory,
         zygote: ZygoteHandle,
         metrics: WorkerMetrics,
     ) -> None:
         self.worker_id = settings.worker_id or default_worker_id(place.folder)
         self.settings = settings
         self.store = store
-        self.patience = Patience(settings.store_patience_seconds)
+        self.patience = StoreRetry(settings.store_patience_seconds)
         self._place = place
         self._zygote = zygote
         self._metrics = metrics

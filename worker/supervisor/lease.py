@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 
-class Pulse:
+class LeaseHealth:
     """Felt whenever the worker has written down that it is alive; the first time, its zygote is ready.
 
     Args:

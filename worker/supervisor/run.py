@@ -18,8 +18,8 @@ from bessemer.telemetry.traces import open_tracer
 from worker.errors import SandboxIncompleteError
 from worker.settings import WorkerSettings
 from worker.supervisor.health_server import served
-from worker.supervisor.heartbeat import Presence
-from worker.supervisor.lease import Pulse
+from worker.supervisor.heartbeat import Heartbeat
+from worker.supervisor.lease import LeaseHealth
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.supervisor import Supervisor
 from worker.supervisor.work_dir import claim_workplace, share_turns, sweep_abandoned
@@ -43,7 +43,7 @@ async def run_supervisor(settings: WorkerSettings, store_settings: StoreSettings
     with closing(opened) as store, claim_workplace(settings.work_dir) as place:
         share_turns(settings.measuring_lock)
         metrics, tracer = WorkerMetrics(), open_tracer("worker")
-        pulse = Pulse(store_settings.worker_lost_seconds)
+        pulse = LeaseHealth(store_settings.worker_lost_seconds)
         zygote = ZygoteHandle(place.groups, metrics.zygote_restarts.inc)
         supervisor = Supervisor(settings, store, place, zygote, metrics, tracer)
         try:
@@ -56,14 +56,14 @@ async def run_supervisor(settings: WorkerSettings, store_settings: StoreSettings
 
 
 async def _prepare(
-    supervisor: Supervisor, zygote: ZygoteHandle, settings: WorkerSettings, pulse: Pulse
-) -> Presence:
+    supervisor: Supervisor, zygote: ZygoteHandle, settings: WorkerSettings, pulse: LeaseHealth
+) -> Heartbeat:
     ready = await zygote.ensure_running()
     sandbox = await supervisor.probe()
     _announce(sandbox)
     if sandbox.mode is SandboxMode.REQUIRED and not sandbox.complete:
         raise SandboxIncompleteError(f"required layers do not hold: {', '.join(sandbox.lost)}")
-    return Presence(
+    return Heartbeat(
         id=supervisor.worker_id,
         ready=ready,
         sandbox=sandbox,
@@ -76,7 +76,7 @@ async def _prepare(
 
 async def _work(
     supervisor: Supervisor,
-    presence: Presence,
+    presence: Heartbeat,
     store: Store,
     store_settings: StoreSettings,
     work_dir: Path,

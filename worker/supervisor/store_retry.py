@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Patience:
+class StoreRetry:
     """For how long a call to the store is repeated where the store is away."""
 
     seconds: float

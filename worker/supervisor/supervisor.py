@@ -14,15 +14,15 @@ from worker.errors import ZygoteLostError
 from worker.protocol.messages import Confined, Message
 from worker.protocol.order import ProbeWork
 from worker.settings import WorkerSettings
-from worker.supervisor.attempts import Undertaking, see_through
+from worker.supervisor.attempts import TaskHandler, see_through
 from worker.supervisor.compilations import CompilationTask
-from worker.supervisor.in_flight import Hands
+from worker.supervisor.in_flight import InFlight
 from worker.supervisor.inspections import InspectionTask
 from worker.supervisor.invocations import InvocationTask
-from worker.supervisor.job_runner import PROBE_SLOT, Workbench
+from worker.supervisor.job_runner import PROBE_SLOT, JobRunner
 from worker.supervisor.journal import SilentJournal
 from worker.supervisor.metrics import WorkerMetrics
-from worker.supervisor.work_dir import Workplace
+from worker.supervisor.work_dir import WorkDirectory
 from worker.supervisor.zygote_handle import ZygoteHandle
 
 
@@ -33,15 +33,15 @@ class Supervisor:
         self,
         settings: WorkerSettings,
         store: Store,
-        place: Workplace,
+        place: WorkDirectory,
         zygote: ZygoteHandle,
         metrics: WorkerMetrics | None = None,
         tracer: Tracer | None = None,
     ) -> None:
-        self.hands = Hands()
+        self.hands = InFlight()
         self._metrics = metrics or WorkerMetrics()
         self._tracer = tracer or NoTracer()
-        self._bench = Workbench(settings, store, place, zygote, self._metrics)
+        self._bench = JobRunner(settings, store, place, zygote, self._metrics)
 
     @property
     def worker_id(self) -> str:
@@ -78,7 +78,7 @@ class Supervisor:
             await self._bench.prepare()
             await see_through(self._undertaking(task), self._bench)
 
-    def _undertaking(self, task: Task) -> Undertaking:
+    def _undertaking(self, task: Task) -> TaskHandler:
         if task.kind is TaskKind.INSPECT:
             return InspectionTask(task.id, self._bench)
         if task.kind is TaskKind.INVOKE:

@@ -27,7 +27,7 @@ _FOREIGN_WRITE = 0o022
 
 
 @dataclass(frozen=True)
-class Workplace:
+class WorkDirectory:
     """``users`` counts the supervisors on this host: no two give their jobs the same user."""
 
     folder: Path
@@ -45,7 +45,7 @@ class Workplace:
 
 
 @contextmanager
-def claim_workplace(work_dir: Path) -> Iterator[Workplace]:
+def claim_workplace(work_dir: Path) -> Iterator[WorkDirectory]:
     """Claim a part of the work folder for as long as the context lasts.
 
     What a crashed supervisor left in it is ended and removed first.
@@ -136,11 +136,11 @@ def _sweep_free(folder: Path) -> bool:
     return True
 
 
-def _place(folder: Path, users: int) -> Workplace:
-    return Workplace(folder, users, GroupsFile(folder / "groups"))
+def _place(folder: Path, users: int) -> WorkDirectory:
+    return WorkDirectory(folder, users, GroupsFile(folder / "groups"))
 
 
-def _sweep(place: Workplace) -> None:
+def _sweep(place: WorkDirectory) -> None:
     place.groups.sweep()
     _clear(place.jobs)
 

@@ -66,7 +66,7 @@ class Leases:
 
 
 class Reaper:
-    """Hands over what lost workers had in hand. Its methods block.
+    """InFlight over what lost workers had in hand. Its methods block.
 
     Args:
         workers: the table of workers.

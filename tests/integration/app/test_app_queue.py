@@ -6,7 +6,7 @@ from app_samples import PlayedWorker, request, worker
 from fastapi import FastAPI
 from httpx import AsyncClient
 
-from app.queue_position import WaitingLine
+from app.queue_position import QueuePositions
 from app.service import Service
 from bessemer.contract.base import now
 from bessemer.contract.capability import Capability
@@ -22,7 +22,7 @@ PLAIN = Capability(architecture="x86_64", processors={"x86-64-v4": ("avx512f",)}
 def look_anew(app: FastAPI) -> None:
     """Have the next answer look at the queue; else it may be half a second old."""
     service: Service = app.state.service
-    line = WaitingLine(service.store, service.settings.worker_liveness_seconds)
+    line = QueuePositions(service.store, service.settings.worker_liveness_seconds)
     app.state.service = replace(service, line=line)
 
 

@@ -22,7 +22,7 @@ from worker.settings import GIBIBYTE, Limits, WorkerSettings
 from worker.supervisor.processes import processes
 from worker.supervisor.running_job import Exit, RunningJob
 from worker.supervisor.watch import Verdict, watch
-from worker.supervisor.work_dir import Workplace, claim_workplace
+from worker.supervisor.work_dir import WorkDirectory, claim_workplace
 from worker.supervisor.zygote_handle import ZygoteHandle
 
 SLOT_UID_BASE = 64_000
@@ -66,7 +66,7 @@ class Outcome:
 class Rig:
     """Runs jobs on one zygote, each with the settings of its test."""
 
-    place: Workplace
+    place: WorkDirectory
     zygote: ZygoteHandle
     runner: asyncio.Runner
     numbers: Iterator[int] = field(default_factory=itertools.count)

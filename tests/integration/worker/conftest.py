@@ -20,12 +20,12 @@ from bessemer.store.queue_port import Task
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
 from worker.settings import GIBIBYTE, WorkerSettings
-from worker.supervisor.heartbeat import Presence
-from worker.supervisor.in_flight import Hands
-from worker.supervisor.lease import Pulse
+from worker.supervisor.heartbeat import Heartbeat
+from worker.supervisor.in_flight import InFlight
+from worker.supervisor.lease import LeaseHealth
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.supervisor import Supervisor
-from worker.supervisor.work_dir import Workplace, claim_workplace
+from worker.supervisor.work_dir import WorkDirectory, claim_workplace
 from worker.supervisor.zygote_handle import ZygoteHandle
 
 SLOT_UID_BASE = 66_000
@@ -36,7 +36,7 @@ class Rig:
     """Runs jobs on one zygote, each on a supervisor with the settings of its test."""
 
     store: Store
-    place: Workplace
+    place: WorkDirectory
     zygote: ZygoteHandle
     runner: asyncio.Runner
     folder: Path
@@ -105,8 +105,8 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
         ready = runner.run(zygote.ensure_running())
         rig = Rig(store, place, zygote, runner, folder)
         sandbox = SandboxStatus(mode=SandboxMode.REQUIRED, layers=())
-        present = Presence(
-            rig.supervisor().worker_id, ready, sandbox, 2, WAIT_SECONDS, Hands(), Pulse(WAIT_SECONDS)
+        present = Heartbeat(
+            rig.supervisor().worker_id, ready, sandbox, 2, WAIT_SECONDS, InFlight(), LeaseHealth(WAIT_SECONDS)
         )
         present.beat(store.workers)
         try:

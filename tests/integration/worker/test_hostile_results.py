@@ -33,7 +33,7 @@ LEAVE = """
     output = Path("../output")
     archive = output / "bundle.tar.zst"
     {plant}
-    teller = next(thing for thing in gc.get_objects() if type(thing).__name__ == "Teller")
+    teller = next(thing for thing in gc.get_objects() if type(thing).__name__ == "Sender")
     os.write(teller.descriptor, {line!r})
     os._exit(0)
 """

@@ -30,18 +30,18 @@ from worker.job.folder import make_job_folder, remove_job_folder, seal
 from worker.protocol.messages import Inspected, Message
 from worker.protocol.order import InspectWork, Ready, StartJob
 from worker.supervisor import job
-from worker.supervisor.heartbeat import Presence
-from worker.supervisor.in_flight import Hands
+from worker.supervisor.heartbeat import Heartbeat
+from worker.supervisor.in_flight import InFlight
 from worker.supervisor.job import run_job
 from worker.supervisor.journal import CompilationJournal, Journal, SilentJournal
-from worker.supervisor.lease import Pulse
+from worker.supervisor.lease import LeaseHealth
 from worker.supervisor.outcome import Ending
-from worker.supervisor.store_retry import Patience
+from worker.supervisor.store_retry import StoreRetry
 
 Rig = Any
 NOWHERE = make_url("postgresql+psycopg://127.0.0.1:1/nothing")
 PATIENCE_SECONDS = 60.0
-IMPATIENT = Patience(0)
+IMPATIENT = StoreRetry(0)
 
 
 class DeafJournal(SilentJournal):
@@ -74,7 +74,7 @@ class LateJournal(SilentJournal):
         self.heard += 1
 
 
-def run(rig: Rig, body: str, journal: Journal, patience: Patience = IMPATIENT) -> Ending:
+def run(rig: Rig, body: str, journal: Journal, patience: StoreRetry = IMPATIENT) -> Ending:
     """Run an inspection with a journal, for as long as the test's patience lasts."""
     settings = rig.settings(limit_wall_seconds=3600)
     uid = rig.place.slot_uid(settings.slot_uid_base, 0)
@@ -114,8 +114,8 @@ async def test_a_heartbeat_that_nobody_hears_is_not_the_last(
     sandbox = SandboxStatus(mode=SandboxMode.OFF, layers=())
     able = Capability(architecture="x86_64", foreign=(), processors={}, lacking=())
     ready = Ready(seconds=1, mcpu="generic", versions={}, capability=able)
-    pulse = Pulse(lease_seconds=1)
-    presence = Presence("lonely", ready, sandbox, 1, 60.0, Hands(), pulse)
+    pulse = LeaseHealth(lease_seconds=1)
+    presence = Heartbeat("lonely", ready, sandbox, 1, 60.0, InFlight(), pulse)
     beating = asyncio.create_task(presence.keep(Workers(failing), lease_seconds=1))
     await asyncio.to_thread(wait_until, lambda: len(caplog.messages) > 1 or beating.done())
     assert not beating.done()
@@ -141,7 +141,7 @@ def test_what_a_job_said_before_it_ended_waits_for_the_store(
 ) -> None:
     monkeypatch.setattr(job, "LAST_WORDS_SECONDS", 0.1)
     journal = LateJournal()
-    ending = run(rig, "return 0", journal, Patience(PATIENCE_SECONDS))
+    ending = run(rig, "return 0", journal, StoreRetry(PATIENCE_SECONDS))
     assert isinstance(ending.last, Inspected)
     assert (journal.refusals, journal.heard > 0) == (0, True)
 

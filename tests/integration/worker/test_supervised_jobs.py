@@ -24,8 +24,8 @@ from bessemer.telemetry.traces import NoTracer
 from worker.measure.turns import SharedTurns, open_lock
 from worker.supervisor.attempts import see_through
 from worker.supervisor.compilations import CompilationTask
-from worker.supervisor.in_flight import Hands
-from worker.supervisor.job_runner import Workbench
+from worker.supervisor.in_flight import InFlight
+from worker.supervisor.job_runner import JobRunner
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.retry import MAX_LOST_ATTEMPTS
 
@@ -40,7 +40,7 @@ FORK_AND_SLEEP = """
 """
 SAY = """
     import gc
-    teller = next(thing for thing in gc.get_objects() if type(thing).__name__ == "Teller")
+    teller = next(thing for thing in gc.get_objects() if type(thing).__name__ == "Sender")
     os.write(teller.descriptor, {line!r})
     os._exit(0)
 """
@@ -213,8 +213,8 @@ class CancelledMeanwhile(CompilationTask):
 
 def test_a_job_that_was_to_be_cancelled_is_so_where_it_would_be_given_up(rig: Rig) -> None:
     task = rig.job("return 0")
-    bench = Workbench(rig.settings(), rig.store, rig.place, rig.zygote, WorkerMetrics())
-    rig.runner.run(see_through(CancelledMeanwhile(task, bench, Hands(), NoTracer()), bench))
+    bench = JobRunner(rig.settings(), rig.store, rig.place, rig.zygote, WorkerMetrics())
+    rig.runner.run(see_through(CancelledMeanwhile(task, bench, InFlight(), NoTracer()), bench))
     row = rig.row(task)
     assert (row.state, row.attempt, row.problem) == (JobState.CANCELLED, 1, None)
 

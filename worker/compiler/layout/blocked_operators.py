@@ -6,7 +6,7 @@ import numpy as np
 import tvm_ffi
 from tvm import relax
 
-from worker.compiler.layout.convolution_types import Array, Blocked, Image, Workbench, image_of
+from worker.compiler.layout.convolution_types import Array, Blocked, BlockedGraph, Image, image_of
 from worker.compiler.layout.convolution_weights import pack_vector
 from worker.compiler.layout.views import Cut
 from worker.compiler.schedules.image_rows import rows_of
@@ -32,7 +32,7 @@ ELEMENTWISE = (
 """Operators that stay finite on channels that hold no meaning."""
 
 
-def map_elements(call: relax.Call, bench: Workbench) -> Blocked | None:
+def map_elements(call: relax.Call, bench: BlockedGraph) -> Blocked | None:
     """An elementwise operator of which an operand is in blocks."""
     output = image_of(call)
     if output is None or not any(bench.blocked(operand) for operand in call.args):
@@ -44,7 +44,7 @@ def map_elements(call: relax.Call, bench: Workbench) -> Blocked | None:
     return Blocked(bench.emit(relax.Call(call.op, operands, call.attrs)), output.channels, output.sizes)
 
 
-def divide(call: relax.Call, bench: Workbench) -> Blocked | None:
+def divide(call: relax.Call, bench: BlockedGraph) -> Blocked | None:
     """A division by numbers that are the same for all channels, so that none divides by a rest's zeros."""
     divisor = bench.constant(call.args[1])
     if bench.blocked(call.args[0]) is None or divisor is None:
@@ -54,7 +54,7 @@ def divide(call: relax.Call, bench: Workbench) -> Blocked | None:
     return map_elements(call, bench)
 
 
-def cast(call: relax.Call, bench: Workbench) -> Blocked | None:
+def cast(call: relax.Call, bench: BlockedGraph) -> Blocked | None:
     """``astype`` between dtypes whose blocks are equally wide."""
     data, output = bench.blocked(call.args[0]), image_of(call)
     if data is None or output is None or bench.lanes(output.dtype) != int(data.variable.ty.shape[4]):
@@ -63,7 +63,7 @@ def cast(call: relax.Call, bench: Workbench) -> Blocked | None:
     return Blocked(cast_blocks, data.channels, data.sizes)
 
 
-def join(call: relax.Call, bench: Workbench) -> Blocked | None:
+def join(call: relax.Call, bench: BlockedGraph) -> Blocked | None:
     """``concat`` of channels, all in blocks without a rest."""
     output = image_of(call)
     if output is None or call.attrs.axis is None or int(call.attrs.axis) % call.ty.ndim != 1:
@@ -77,7 +77,7 @@ def join(call: relax.Call, bench: Workbench) -> Blocked | None:
     return Blocked(joined, output.channels, output.sizes)
 
 
-def cut(value: relax.Expr, part: Cut, bench: Workbench) -> Blocked | None:
+def cut(value: relax.Expr, part: Cut, bench: BlockedGraph) -> Blocked | None:
     """A slice of channels, or a part of a split, that begins and ends between blocks."""
     data, output = bench.blocked(part.whole), image_of(value)
     if data is None or output is None or part.axis != 1:
@@ -91,7 +91,7 @@ def cut(value: relax.Expr, part: Cut, bench: Workbench) -> Blocked | None:
     return Blocked(blocks, output.channels, output.sizes)
 
 
-def reshape(call: relax.Call, bench: Workbench) -> Blocked | None:
+def reshape(call: relax.Call, bench: BlockedGraph) -> Blocked | None:
     """A reshape that keeps batch and channels is a view of the blocks."""
     data, output = bench.blocked(call.args[0]), image_of(call)
     if data is None or output is None or output.channels != data.channels:
@@ -105,7 +105,7 @@ def reshape(call: relax.Call, bench: Workbench) -> Blocked | None:
     return Blocked(variable, data.channels, output.sizes)
 
 
-def _in_blocks(operand: relax.Expr, output: Image, lanes: int, bench: Workbench) -> relax.Expr | None:
+def _in_blocks(operand: relax.Expr, output: Image, lanes: int, bench: BlockedGraph) -> relax.Expr | None:
     """An operand in blocks; numbers and constants of one channel stay as they are."""
     if not isinstance(operand.ty, relax.TensorType):
         return operand

@@ -6,14 +6,14 @@ from tvm import relax
 
 from worker.compiler.layout import convolution_kernels as kernels
 from worker.compiler.layout.convolution_operators import halves, integers
-from worker.compiler.layout.convolution_types import FLOATS, Blocked, Image, Workbench, image_of
+from worker.compiler.layout.convolution_types import FLOATS, Blocked, BlockedGraph, Image, image_of
 from worker.compiler.layout.convolution_window import Window
 from worker.compiler.schedules.image_rows import Sizes
 
 _LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 
-def pool(call: relax.Call, bench: Workbench) -> Blocked | None:
+def pool(call: relax.Call, bench: BlockedGraph) -> Blocked | None:
     """``nn.max_pool…`` and ``nn.avg_pool…`` of an image in blocks."""
     data, window = bench.blocked(call.args[0]), window_of(call)
     if data is None or window is None:
@@ -27,7 +27,7 @@ def pool(call: relax.Call, bench: Workbench) -> Blocked | None:
     return Blocked(bench.kernel(kernel, "avg_pool", data.variable), data.channels, window.output)
 
 
-def pool_adaptively(call: relax.Call, bench: Workbench) -> Blocked | None:
+def pool_adaptively(call: relax.Call, bench: BlockedGraph) -> Blocked | None:
     """``nn.adaptive_avg_pool…`` to a divisor of an image's size."""
     image, output = image_of(call.args[0]), image_of(call)
     if image is None or output is None or call.attrs.layout != _LAYOUTS[len(image.sizes)]:
@@ -37,7 +37,7 @@ def pool_adaptively(call: relax.Call, bench: Workbench) -> Blocked | None:
     return _pool_evenly(call.args[0], image, output.sizes, bench)
 
 
-def average(call: relax.Call, bench: Workbench) -> Blocked | None:
+def average(call: relax.Call, bench: BlockedGraph) -> Blocked | None:
     """``mean`` over all dimensions of an image, or over some."""
     image = image_of(call.args[0])
     axes = {int(axis) % call.args[0].ty.ndim for axis in call.attrs.axis or ()}
@@ -47,7 +47,7 @@ def average(call: relax.Call, bench: Workbench) -> Blocked | None:
     return _pool_evenly(call.args[0], image, output, bench)
 
 
-def _pool_evenly(operand: relax.Expr, image: Image, output: Sizes, bench: Workbench) -> Blocked | None:
+def _pool_evenly(operand: relax.Expr, image: Image, output: Sizes, bench: BlockedGraph) -> Blocked | None:
     data = bench.blocked(operand)
     if data is None or image.dtype not in FLOATS:
         return None

@@ -41,7 +41,7 @@ def block_convolutions(module: tvm.IRModule, _context: tvm.transform.PassContext
 class _Blocker(PyExprMutator):
     """Leaves results in blocks; before what cannot read them, the plain tensor appears once.
 
-    It is the ``Workbench`` of the operators' rules.
+    It is the ``BlockedGraph`` of the operators' rules.
     """
 
     def __init__(self, module: tvm.IRModule, machine: Machine) -> None:

@@ -20,7 +20,7 @@ from worker.compiler.layout.convolution_transposed import (
     transposed_convolution,
     transposed_depthwise,
 )
-from worker.compiler.layout.convolution_types import Blocked, Image, Workbench, image_of
+from worker.compiler.layout.convolution_types import Blocked, BlockedGraph, Image, image_of
 from worker.compiler.layout.convolution_weights import Groups, merged_groups, pack_depthwise
 from worker.compiler.layout.convolution_window import Window
 from worker.compiler.schedules.image_rows import rows_of
@@ -56,7 +56,7 @@ class _Convolution:
         return groups.count > 1 and groups.inputs == groups.outputs == 1
 
 
-def convolve(call: relax.Call, bench: Workbench) -> Blocked | None:
+def convolve(call: relax.Call, bench: BlockedGraph) -> Blocked | None:
     """``nn.conv1d``, ``nn.conv2d``, ``nn.conv3d`` and their transposed kinds."""
     asked = _read(call)
     if asked is None or not _fits(asked):
@@ -65,7 +65,7 @@ def convolve(call: relax.Call, bench: Workbench) -> Blocked | None:
     return None if variable is None else Blocked(variable, asked.output.channels, asked.output.sizes)
 
 
-def _depthwise(asked: _Convolution, bench: Workbench) -> relax.Var | None:
+def _depthwise(asked: _Convolution, bench: BlockedGraph) -> relax.Var | None:
     data = bench.block(asked.data)
     if data is None:
         return None
@@ -84,7 +84,7 @@ def _depthwise(asked: _Convolution, bench: Workbench) -> relax.Var | None:
     return bench.kernel(kernel, _name(asked, "depthwise_"), _cast(data.variable, dtype, bench), weights)
 
 
-def _dense(asked: _Convolution, bench: Workbench) -> relax.Var:
+def _dense(asked: _Convolution, bench: BlockedGraph) -> relax.Var:
     dtype, groups = asked.output.dtype, asked.groups
     lanes = bench.lanes(dtype)
     blocked = bench.blocked(asked.data)
@@ -98,7 +98,7 @@ def _dense(asked: _Convolution, bench: Workbench) -> relax.Var:
     return _call_dense(asked, data, packing, bench)
 
 
-def _in_filled_groups(asked: _Convolution, bench: Workbench) -> relax.Var:
+def _in_filled_groups(asked: _Convolution, bench: BlockedGraph) -> relax.Var:
     """Each group filled up to whole blocks, inputs and outputs; both are copied for that."""
     dtype, groups = asked.output.dtype, asked.groups
     lanes, blocked = bench.lanes(dtype), bench.block(asked.data)
@@ -113,7 +113,7 @@ def _in_filled_groups(asked: _Convolution, bench: Workbench) -> relax.Var:
     return bench.kernel(together, "regroup", result)
 
 
-def _call_dense(asked: _Convolution, data: relax.Expr, packing: Packing, bench: Workbench) -> relax.Var:
+def _call_dense(asked: _Convolution, data: relax.Expr, packing: Packing, bench: BlockedGraph) -> relax.Var:
     constant = bench.constant(asked.weights)
     weights = (
         bench.kernel(pack_tensor(packing), "pack_weights", asked.weights)
@@ -133,7 +133,7 @@ def _name(asked: _Convolution, kind: str = "") -> str:
     return f"{'transposed_' if asked.is_transposed else ''}{kind}conv{len(asked.image.sizes)}d"
 
 
-def _plain_rows(asked: _Convolution, bench: Workbench) -> relax.Expr:
+def _plain_rows(asked: _Convolution, bench: BlockedGraph) -> relax.Expr:
     """The plain image as ``[N, C, rows, columns]``."""
     data, sizes = bench.plain(asked.data), asked.image.sizes
     if len(sizes) == 2:
@@ -142,7 +142,7 @@ def _plain_rows(asked: _Convolution, bench: Workbench) -> relax.Expr:
     return bench.emit(relax.op.reshape(data, shape))
 
 
-def _cast(data: relax.Expr, dtype: str, bench: Workbench) -> relax.Expr:
+def _cast(data: relax.Expr, dtype: str, bench: BlockedGraph) -> relax.Expr:
     return data if str(data.ty.dtype) == dtype else bench.emit(relax.op.astype(data, dtype))
 
 

@@ -39,7 +39,7 @@ class Image(NamedTuple):
     dtype: str
 
 
-class Workbench(Protocol):
+class BlockedGraph(Protocol):
     """What a rule may ask for."""
 
     def lanes(self, dtype: str) -> int:
@@ -64,7 +64,7 @@ class Workbench(Protocol):
         """The operand as it is now, not in blocks."""
 
 
-Rule = Callable[[relax.Call, Workbench], Blocked | None]
+Rule = Callable[[relax.Call, BlockedGraph], Blocked | None]
 """Computes a call in blocks; None where it cannot be."""
 
 

@@ -17,7 +17,7 @@ from worker.candidates.client import Library, LibraryCrashedError, Runner
 from worker.candidates.side import LibrarySide
 from worker.compiler.pipeline.original import OriginalModel
 from worker.compiler.pipeline.products import Product, find_products
-from worker.compiler.values import Benchmarked, Captured, Verified, Workshop
+from worker.compiler.values import Benchmarked, Captured, StageContext, Verified
 from worker.errors import failure_of
 from worker.measure.looks import Look, look, why_undecided, why_unsteady
 from worker.measure.profiles import choose_profile
@@ -34,7 +34,7 @@ _PROFILES_SECONDS = 0.5
 _MAX_PROFILES = 5
 
 
-def benchmark(verified: Verified, workshop: Workshop) -> Benchmarked:
+def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
     """Time the library in alternation with the baselines, each in a process of its own.
 
     Before: the library computes what the model computes. After: nothing has changed; there are figures, and
@@ -45,7 +45,7 @@ def benchmark(verified: Verified, workshop: Workshop) -> Benchmarked:
     """
     captured = verified.captured
     try:
-        result = _measure(verified, workshop, captured)
+        result = _measure(verified, context, captured)
     except LibraryCrashedError as error:
         raise failure_of(ErrorCode.BENCHMARK_FAILED, error, str(error)) from error
     return Benchmarked(verified=verified, result=result)
@@ -98,23 +98,23 @@ class Looks:
         return why_unsteady(self.name, (self.first, self.rounds, self.second))
 
 
-def _measure(verified: Verified, workshop: Workshop, captured: Captured) -> BenchmarkResult:
+def _measure(verified: Verified, context: StageContext, captured: Captured) -> BenchmarkResult:
     options, threads = captured.upload.request.benchmark, captured.upload.threads
     path = verified.built.library
     with ExitStack() as processes:
         library = processes.enter_context(
-            workshop.candidates.open_library(path, threads, verified.built.parameters)
+            context.candidates.open_library(path, threads, verified.built.parameters)
         )
         library.run(captured.inputs)
-        processes.enter_context(workshop.candidates.turn())
-        entrants = tuple(_enter(name, captured, workshop, processes) for name in options.baselines)
+        processes.enter_context(context.candidates.turn())
+        finalists = tuple(_enter(name, captured, context, processes) for name in options.baselines)
         sides: tuple[Side, ...] = (
             LibrarySide(library, _turn_seconds(captured)),
-            *(entrant.side for entrant in entrants),
+            *(entrant.side for entrant in finalists),
         )
         first = look(sides[0])
         rounds = alternate(
-            sides, options.seconds, lambda done, of: workshop.advance(done, of, "rounds"), _ROUNDS_SECONDS
+            sides, options.seconds, lambda done, of: context.advance(done, of, "rounds"), _ROUNDS_SECONDS
         )
         second = tuple(map(look, sides))
         # last: a library that was profiled once runs slower from then on
@@ -128,13 +128,13 @@ def _measure(verified: Verified, workshop: Workshop, captured: Captured) -> Benc
             peak_memory_bytes=library.peak_memory_bytes(),
             baselines=tuple(
                 describe_baseline(entrant, ours.unsteady, rounds, index, second[index])
-                for index, entrant in enumerate(entrants, 1)
+                for index, entrant in enumerate(finalists, 1)
             ),
             functions=count_products(functions, verified.built.module),
         )
 
 
-def _enter(name: Baseline, captured: Captured, workshop: Workshop, processes: ExitStack) -> Entrant:
+def _enter(name: Baseline, captured: Captured, context: StageContext, processes: ExitStack) -> Entrant:
     """Try the baseline with one thread and with all, one process after the other; the faster one stays.
 
     The mean decides: runs that stall must count against the number of threads with which they do.
@@ -142,18 +142,18 @@ def _enter(name: Baseline, captured: Captured, workshop: Workshop, processes: Ex
     looks = {}
     for threads in sorted({1, captured.upload.threads}):
         with ExitStack() as trial:
-            looks[threads] = look(_open(name, threads, captured, workshop, trial))
+            looks[threads] = look(_open(name, threads, captured, context, trial))
     best = min(looks, key=lambda threads: fmean(looks[threads]))
-    return Entrant(name.value, _open(name, best, captured, workshop, processes), best, looks)
+    return Entrant(name.value, _open(name, best, captured, context, processes), best, looks)
 
 
 def _open(
-    name: Baseline, threads: int, captured: Captured, workshop: Workshop, processes: ExitStack
+    name: Baseline, threads: int, captured: Captured, context: StageContext, processes: ExitStack
 ) -> OriginalSide:
     match name:
         case Baseline.TORCH_EAGER:
             with _named("torch eager"):
-                runner = workshop.candidates.open_original(
+                runner = context.candidates.open_original(
                     partial(OriginalModel, captured.upload.path, threads)
                 )
                 processes.enter_context(runner)

@@ -15,7 +15,7 @@ from worker.compiler.codegen.compile_module import FunctionTooSlowError
 from worker.compiler.codegen.executable import build_in_shares
 from worker.compiler.pipeline.origin import places_of
 from worker.compiler.target import tvm_target
-from worker.compiler.values import Built, Tuned, Workshop
+from worker.compiler.values import Built, StageContext, Tuned
 from worker.errors import JobError
 from worker.snapshots.machine_code import join_sources
 
@@ -23,12 +23,12 @@ _GLOBALS = re.compile(r"^\s*Globals \(#\d+\): \[(?P<names>.*)\]$", re.MULTILINE)
 _PACKED_CALLS = frozenset({"tirx.tvm_call_packed", "tirx.tvm_call_cpacked"})
 
 
-def build(tuned: Tuned, workshop: Workshop) -> Built:
+def build(tuned: Tuned, context: StageContext) -> Built:
     """Lower the module, generate code and link it with ``ld.lld``.
 
     A function that takes longer than its share of the job's time is split into its parts.
 
-    Before: every function is scheduled. After: ``workshop.output`` holds a shared library for the target's
+    Before: every function is scheduled. After: ``context.output`` holds a shared library for the target's
     triple, which contains the code, the virtual machine's instructions and the parameters.
 
     Raises:
@@ -36,22 +36,22 @@ def build(tuned: Tuned, workshop: Workshop) -> Built:
             failed. ``function-too-slow``: a function that cannot be split took too long.
     """
     target = tvm_target(tuned.captured.upload.target)
-    library = workshop.output / LIBRARY
-    objects, with_sources = workshop.scratch / "objects", tuned.captured.upload.request.inspect.assembly
+    library = context.output / LIBRARY
+    objects, with_sources = context.scratch / "objects", tuned.captured.upload.request.inspect.assembly
     compiler = Compiler(
         target=target,
         objects=objects,
-        compile_many=workshop.candidates.compile_many,
+        compile_many=context.candidates.compile_many,
         with_sources=with_sources,
-        left_seconds=workshop.left_seconds,
-        advance=workshop.advance,
+        left_seconds=context.left_seconds,
+        advance=context.advance,
     )
     try:
         linked = build_in_shares(tuned.module, tuned.optimized.module, library, compiler)
     except FunctionTooSlowError as error:
         raise JobError(error.code, error.detail, _places(error.whole, tuned)) from error
     if with_sources:
-        join_sources(objects, workshop.output)
+        join_sources(objects, context.output)
     return Built(
         tuned=tuned,
         library=library,

@@ -15,14 +15,14 @@ from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.pipeline.passes import KERNELS, Phase
 from worker.compiler.schedules.default import schedule_rest
 from worker.compiler.target import tvm_target
-from worker.compiler.values import Upload, Workshop
+from worker.compiler.values import StageContext, Upload
 
 
 class KernelStep:
     """A pass of the phase ``kernels``, where the request names any; ``finish`` says what it did."""
 
-    def __init__(self, upload: Upload, workshop: Workshop) -> None:
-        self._upload, self._workshop = upload, workshop
+    def __init__(self, upload: Upload, context: StageContext) -> None:
+        self._upload, self._workshop = upload, context
         self._choices: tuple[KernelChoice, ...] = ()
         self._workloads: tuple[str, ...] = ()
 

@@ -42,7 +42,7 @@ from worker.compiler.frontend.sizes import data_limit_bytes, refuse_oversized
 from worker.compiler.frontend.stateful import runs_differ
 from worker.compiler.frontend.torchscript.convert import ScriptConversionError
 from worker.compiler.frontend.training import refuse_training
-from worker.compiler.values import Captured, Sample, Upload, Workshop
+from worker.compiler.values import Captured, Sample, StageContext, Upload
 from worker.errors import JobError, failure_of
 from worker.tensors import as_array
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     Tensors = tuple[torch.Tensor, ...]
 
 
-def capture(upload: Upload, workshop: Workshop) -> Captured:
+def capture(upload: Upload, context: StageContext) -> Captured:
     """Load the model, export it for the request's inputs, and run the original for reference.
 
     Before: the child is confined, and torch runs with the target's threads; the upload is untrusted. After:

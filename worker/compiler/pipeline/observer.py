@@ -21,7 +21,7 @@ class Telling(Protocol):
         ...
 
 
-class Witness:
+class StageObserver:
     """Observes the pipeline. Optimize gives its passes to the same recorder by itself."""
 
     def __init__(self, teller: Telling, recorder: Recorder) -> None:

@@ -15,11 +15,11 @@ from worker.compiler.pipeline.passes import OPTIMIZATION, Phase, plan_passes
 from worker.compiler.pipeline.translate import blame_open_sizes
 from worker.compiler.rewrites.report import report_rewrite
 from worker.compiler.target import tvm_target
-from worker.compiler.values import Optimized, Translated, Workshop
+from worker.compiler.values import Optimized, StageContext, Translated
 from worker.errors import JobError, failure_of, short_message
 
 
-def optimize(translated: Translated, workshop: Workshop) -> Optimized:
+def optimize(translated: Translated, context: StageContext) -> Optimized:
     """Run the phases of ``OPTIMIZATION``, with the rewrites and the fusion that the request wants.
 
     Before: ``main`` is in Relax. After: it calls primitive TensorIR functions and views only; every function
@@ -33,14 +33,14 @@ def optimize(translated: Translated, workshop: Workshop) -> Optimized:
     """
     module = translated.module
     upload = translated.captured.upload
-    kernels = KernelStep(upload, workshop)
+    kernels = KernelStep(upload, context)
     planned, rewrites = plan_passes(OPTIMIZATION, upload.request.optimize)
     phases = kernels.added_to(planned)
     total = sum(len(phase.passes) for phase in phases)
     times: list[PassTime] = []
     with tvm_target(translated.captured.upload.target), tvm.transform.PassContext(opt_level=3):
         for phase, step in _steps(phases):
-            workshop.advance(len(times), total, f"{phase.name}: {step.info.name}")
+            context.advance(len(times), total, f"{phase.name}: {step.info.name}")
             start = time.perf_counter()
             try:
                 module = _run(phase, step, module)
@@ -48,7 +48,7 @@ def optimize(translated: Translated, workshop: Workshop) -> Optimized:
                 raise blame_open_sizes(error, translated.captured) from error
             seconds = time.perf_counter() - start
             times.append(_pass_time(phase, step, seconds, module))
-            workshop.recorder.record(Stage.OPTIMIZE, phase.name, step.info.name, seconds, module)
+            context.recorder.record(Stage.OPTIMIZE, phase.name, step.info.name, seconds, module)
     return Optimized(
         captured=translated.captured,
         operators=translated.operators,

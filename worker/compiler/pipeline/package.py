@@ -27,7 +27,7 @@ from bessemer.contract.job import REFERENCE
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.kernels.kernel import SharedLibrary
 from worker.compiler.kernels.linking import bundle_paths, kernels_among, libraries_of
-from worker.compiler.values import Benchmarked, Built, Packaged, Workshop
+from worker.compiler.values import Benchmarked, Built, Packaged, StageContext
 from worker.errors import failure_of
 from worker.measure.machine import remember
 from worker.package.archive import checksums, describe, write_archive
@@ -49,10 +49,10 @@ remember()
 license_sources()
 
 
-def package(benchmarked: Benchmarked, workshop: Workshop) -> Packaged:
+def package(benchmarked: Benchmarked, context: StageContext) -> Packaged:
     """Write the bundle.
 
-    Before: the library is verified and measured. After: ``workshop.output`` holds the files of the bundle and
+    Before: the library is verified and measured. After: ``context.output`` holds the files of the bundle and
     ``bundle.tar.zst`` of exactly these; every file is in ``SHA256SUMS``, and the library needs no other
     library than those of the bundle and the system's C library.
 
@@ -60,21 +60,21 @@ def package(benchmarked: Benchmarked, workshop: Workshop) -> Packaged:
         JobError: ``package-failed``: a file cannot be written, or the library needs what a bundle lacks.
     """
     try:
-        write_bundle(benchmarked, workshop, now())
+        write_bundle(benchmarked, context, now())
     except (OSError, ValueError) as error:
         raise failure_of(ErrorCode.PACKAGE_FAILED, error, str(error)) from error
     return Packaged(benchmarked=benchmarked, files=ARTIFACTS)
 
 
-def write_bundle(benchmarked: Benchmarked, workshop: Workshop, created_at: datetime) -> None:
+def write_bundle(benchmarked: Benchmarked, context: StageContext, created_at: datetime) -> None:
     """Write every file of the bundle, and the archive of them. The same arguments give the same bytes."""
-    folder = workshop.output
+    folder = context.output
     built = benchmarked.verified.built
     check_linkage(built.library, (library.path.name for library in _kernel_libraries(built)))
     paths = (
         *_copy_parts(benchmarked, folder),
         *_write_references(benchmarked, folder),
-        *_write_report(benchmarked, workshop, created_at),
+        *_write_report(benchmarked, context, created_at),
     )
     index = _write_index(benchmarked, folder, paths, created_at)
     write_archive(folder, (*paths, *index), folder / ARCHIVE)
@@ -127,10 +127,10 @@ def _write_references(benchmarked: Benchmarked, folder: Path) -> tuple[str, ...]
     return REFERENCE_INPUTS, REFERENCE_OUTPUTS
 
 
-def _write_report(benchmarked: Benchmarked, workshop: Workshop, created_at: datetime) -> tuple[str, ...]:
-    report = make_report(benchmarked, workshop, created_at)
-    _write_document(workshop.output / REPORT, report)
-    (workshop.output / REPORT_PAGE).write_text(render(report), encoding="utf-8")
+def _write_report(benchmarked: Benchmarked, context: StageContext, created_at: datetime) -> tuple[str, ...]:
+    report = make_report(benchmarked, context, created_at)
+    _write_document(context.output / REPORT, report)
+    (context.output / REPORT_PAGE).write_text(render(report), encoding="utf-8")
     return REPORT, REPORT_PAGE
 
 

@@ -19,10 +19,10 @@ from worker.compiler.pipeline.package import package
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
-from worker.compiler.values import Upload, Workshop
+from worker.compiler.values import StageContext, Upload
 from worker.errors import JobError, failure_of
 
-PIPELINE: tuple[tuple[Stage, Callable[[Any, Workshop], Any]], ...] = (
+PIPELINE: tuple[tuple[Stage, Callable[[Any, StageContext], Any]], ...] = (
     (Stage.CAPTURE, capture),
     (Stage.TRANSLATE, translate),
     (Stage.OPTIMIZE, optimize),
@@ -95,12 +95,12 @@ class StageFailedError(JobError):
         return super().problem(stage or self.stage.value)
 
 
-def run_pipeline(upload: Upload, workshop: Workshop, observer: StageObserver) -> Reached:
+def run_pipeline(upload: Upload, context: StageContext, observer: StageObserver) -> Reached:
     """Run the stages up to the last that is wanted, each on its predecessor's value.
 
     Args:
         upload: the model, and what is wanted of it.
-        workshop: what the stages work with.
+        context: what the stages work with.
         observer: is told of each stage's start and end.
 
     Raises:
@@ -113,16 +113,16 @@ def run_pipeline(upload: Upload, workshop: Workshop, observer: StageObserver) ->
             break
         observer.stage_started(stage)
         start = time.perf_counter()
-        reached = _reach(stage, run, reached.value, workshop, last)
+        reached = _reach(stage, run, reached.value, context, last)
         observer.stage_finished(stage, time.perf_counter() - start, reached.value)
     return reached
 
 
 def _reach(
-    stage: Stage, run: Callable[[Any, Workshop], Any], value: Any, workshop: Workshop, last: Stage
+    stage: Stage, run: Callable[[Any, StageContext], Any], value: Any, context: StageContext, last: Stage
 ) -> Reached:
     try:
-        return Reached(stage, run(value, workshop))
+        return Reached(stage, run(value, context))
     except Exception as error:
         failure = failure_of(FAILURES[stage], error)
         if stage is last is Stage.TRANSLATE and failure.code in FINDINGS:

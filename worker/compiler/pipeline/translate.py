@@ -23,7 +23,7 @@ from worker.compiler.translation.importer import Importer, operator_name, unboun
 from worker.compiler.translation.registry import rule_book
 from worker.compiler.translation.template import rule_template
 from worker.compiler.translation.untranslatable import UntranslatableError, advice_on
-from worker.compiler.values import Captured, Translated, Workshop
+from worker.compiler.values import Captured, StageContext, Translated
 from worker.errors import JobError, OperatorsUnsupportedError, failure_of, short_message
 from worker.parameters import ParameterFile, separable, write_parameters
 
@@ -52,14 +52,14 @@ _BY_OPEN_SIZES = (ErrorCode.TRANSLATE_FAILED, ErrorCode.OPTIMIZE_FAILED)
 _RELAX_PREFIX = "relax."
 
 
-def translate(captured: Captured, workshop: Workshop) -> Translated:
+def translate(captured: Captured, context: StageContext) -> Translated:
     """Translate the exported program to Relax.
 
     Before: the program is exported and has run on its inputs. After: the module's ``main`` takes the inputs,
     under their names and in their order, and returns the outputs as one flat tuple of their shapes and
     dtypes; parameters, buffers and constants are bound. At the level of tensor expressions it calls TensorIR
     functions, and only operators that have no expression. Where the request wants parameters separate, those
-    and the persistent buffers are arguments behind the inputs, and ``workshop.output`` has their file.
+    and the persistent buffers are arguments behind the inputs, and ``context.output`` has their file.
 
     Raises:
         OperatorsUnsupportedError: the importer lacks operators; all of them are listed with their places.
@@ -85,7 +85,7 @@ def translate(captured: Captured, workshop: Workshop) -> Translated:
         module=module,
         operators=count_operators(module),
         places={name: place_of(node) for name, node in importer.nodes.items()},
-        parameters=_write(separate, workshop),
+        parameters=_write(separate, context),
         nodes=dict(importer.nodes),
     )
 
@@ -100,9 +100,9 @@ def _separate(captured: Captured, program: ExportedProgram) -> dict[str, torch.T
     return separable(program) if wanted else {}
 
 
-def _write(separate: dict[str, torch.Tensor], workshop: Workshop) -> ParameterFile | None:
+def _write(separate: dict[str, torch.Tensor], context: StageContext) -> ParameterFile | None:
     try:
-        return write_parameters(workshop.output / PARAMETERS, separate) if separate else None
+        return write_parameters(context.output / PARAMETERS, separate) if separate else None
     except ValueError as error:
         raise failure_of(ErrorCode.TRANSLATE_FAILED, error, f"its parameters: {error}") from error
 

@@ -39,13 +39,13 @@ from worker.compiler.tuning.policy import (
 from worker.compiler.tuning.runner import CandidateRunner, RunnerSettings
 from worker.compiler.tuning.scripts import write_scripts
 from worker.compiler.tuning.search import TaskSearch
-from worker.compiler.tuning.session import EVALUATION, Laboratory, make_cost_model, open_database
-from worker.compiler.tuning.whole_model import Entrants, Verdict, hold_contest
-from worker.compiler.values import Optimized, Tuned, Workshop
+from worker.compiler.tuning.session import EVALUATION, TuningSession, make_cost_model, open_database
+from worker.compiler.tuning.whole_model import Finalists, Verdict, compare_finalists
+from worker.compiler.values import Optimized, StageContext, Tuned
 from worker.errors import failure_of
 
 
-def tune(optimized: Optimized, workshop: Workshop) -> Tuned:
+def tune(optimized: Optimized, context: StageContext) -> Tuned:
     """Schedule every function of the module.
 
     Before: the module is legalized and fused; its functions have no schedule; this machine runs the target's
@@ -55,7 +55,7 @@ def tune(optimized: Optimized, workshop: Workshop) -> Tuned:
 
     Args:
         optimized: the module.
-        workshop: folders, the candidate server, and a way to report progress.
+        context: folders, the candidate server, and a way to report progress.
 
     Returns:
         The scheduled module, and what the search did.
@@ -71,25 +71,25 @@ def tune(optimized: Optimized, workshop: Workshop) -> Tuned:
         module = schedule_rest(optimized.module, target)
         return Tuned(optimized=optimized, module=module, result=_no_search(module), records=None)
     try:
-        return _search_and_apply(optimized, workshop, target, options)
+        return _search_and_apply(optimized, context, target, options)
     except REFUSALS as error:
         raise failure_of(ErrorCode.TUNE_FAILED, error) from error
 
 
 def _search_and_apply(
-    optimized: Optimized, workshop: Workshop, target: tvm.target.Target, options: TuneOptions
+    optimized: Optimized, context: StageContext, target: tvm.target.Target, options: TuneOptions
 ) -> Tuned:
     started, budget = time.monotonic(), share_seconds(options.seconds)
-    records = workshop.scratch / "records"
-    with logging_to(workshop.scratch / "tune.log"):
-        laboratory = _open_laboratory(optimized, workshop, target)
-        tasks = _named(_tasks_of(optimized.module, laboratory), optimized.module, options)
-        measure_defaults(tasks, laboratory)
+    records = context.scratch / "records"
+    with logging_to(context.scratch / "tune.log"):
+        session = _open_session(optimized, context, target)
+        tasks = _named(_tasks_of(optimized.module, session), optimized.module, options)
+        measure_defaults(tasks, session)
         unsearched = count_open(optimized.module)
         scope = shown_scope(len(tasks), unsearched)
-        ended_by = _search(tasks, options, started, workshop, scope)
+        ended_by = _search(tasks, options, started, context, scope)
         write_scripts(tasks, records)
-        outcome = _settle(tasks, laboratory, optimized, workshop, budget.contest_seconds)
+        outcome = _settle(tasks, session, optimized, context, budget.comparison_seconds)
     result = _with_unclaimed(_result(tasks, _seconds_since(started), outcome), outcome.module)
     found = {"unsearched": unsearched, "ended_by": ended_by}
     return Tuned(
@@ -111,22 +111,24 @@ class _Outcome(NamedTuple):
 
 def _settle(
     tasks: Sequence[TaskSearch],
-    laboratory: Laboratory,
+    session: TuningSession,
     optimized: Optimized,
-    workshop: Workshop,
-    contest_seconds: float,
+    context: StageContext,
+    comparison_seconds: float,
 ) -> _Outcome:
     """Keep what the request forces, or what wins, alone and in the whole model."""
-    is_forced, target = optimized.captured.upload.request.tune.force, laboratory.target
-    records = forced_records(tasks) if is_forced else winners(tasks, laboratory)
+    is_forced, target = optimized.captured.upload.request.tune.force, session.target
+    records = forced_records(tasks) if is_forced else winners(tasks, session)
     default = schedule_rest(optimized.module, target)
     if not records:
         return _Outcome(default, Verdict(kept=Schedules.SEARCH if is_forced else Schedules.DEFAULT))
     searched = apply_records(optimized.module, records, target)
     if is_forced:
         return _Outcome(searched, Verdict(kept=Schedules.SEARCH), kept=records)
-    entrants = Entrants(searched, default, optimized.module, target, optimized.captured, optimized.parameters)
-    verdict = hold_contest(entrants, workshop, contest_seconds)
+    finalists = Finalists(
+        searched, default, optimized.module, target, optimized.captured, optimized.parameters
+    )
+    verdict = compare_finalists(finalists, context, comparison_seconds)
     if verdict.kept is Schedules.SEARCH:
         return _Outcome(searched, verdict, kept=records, won=records)
     return _Outcome(default, verdict, won=records)
@@ -147,16 +149,16 @@ def _with_unclaimed(result: TuneResult, module: tvm.IRModule) -> TuneResult:
     return result.model_copy(update={"unclaimed": len(names), "unclaimed_functions": names})
 
 
-def _open_laboratory(optimized: Optimized, workshop: Workshop, target: tvm.target.Target) -> Laboratory:
+def _open_session(optimized: Optimized, context: StageContext, target: tvm.target.Target) -> TuningSession:
     upload = optimized.captured.upload
     threads, options = upload.threads, upload.request.tune
-    folder = workshop.scratch / "candidates"
+    folder = context.scratch / "candidates"
     folder.mkdir(exist_ok=True)
-    return Laboratory(
+    return TuningSession(
         target=target,
-        builder=CandidateBuilder(workshop.candidates, BuilderSettings(folder=folder, workers=threads)),
-        runner=CandidateRunner(workshop.candidates, RunnerSettings(threads, EVALUATION)),
-        database=open_database(workshop.scratch / "records"),
+        builder=CandidateBuilder(context.candidates, BuilderSettings(folder=folder, workers=threads)),
+        runner=CandidateRunner(context.candidates, RunnerSettings(threads, EVALUATION)),
+        database=open_database(context.scratch / "records"),
         cost_model=make_cost_model(options.seed, threads),
         threads=threads,
         seed=options.seed,
@@ -164,18 +166,18 @@ def _open_laboratory(optimized: Optimized, workshop: Workshop, target: tvm.targe
     )
 
 
-def _tasks_of(module: tvm.IRModule, laboratory: Laboratory) -> list[TaskSearch]:
+def _tasks_of(module: tvm.IRModule, session: TuningSession) -> list[TaskSearch]:
     """What each run computes and can be searched; a function whose sizes are open cannot be measured."""
-    found = extract_tasks(without_preparation(module), laboratory.target)
+    found = extract_tasks(without_preparation(module), session.target)
     known = [task for task in found if not count_open(task.dispatched[0])]
     return [
         TaskSearch(
             name=str(task.task_name),
             weight=int(task.weight),
             module=task.dispatched[0],
-            plans=plans_of(task.dispatched[0]["main"], laboratory.target),
+            plans=plans_of(task.dispatched[0]["main"], session.target),
             wanted=None,
-            laboratory=laboratory,
+            session=session,
             index=index,
         )
         for index, task in enumerate(known)
@@ -194,14 +196,14 @@ def _named(tasks: list[TaskSearch], module: tvm.IRModule, options: TuneOptions) 
 
 
 def _search(
-    tasks: Sequence[TaskSearch], options: TuneOptions, started: float, workshop: Workshop, scope: str
+    tasks: Sequence[TaskSearch], options: TuneOptions, started: float, context: StageContext, scope: str
 ) -> SearchEnd:
     """Run rounds until the trials, the time or the candidates are used up."""
     total = 0 if options.is_limited_by_time_alone else options.trials
     done, note = 0, scope
     standings = [task.standing for task in tasks]
     while (end := search_end(options, done, _seconds_since(started), standings)) is None:
-        workshop.advance(done, total, shown_search(options, _seconds_since(started), standings, note))
+        context.advance(done, total, shown_search(options, _seconds_since(started), standings, note))
         index = next_task(standings)
         assert index is not None
         done += tasks[index].advance(round_size(options.trials - done, standings))
@@ -209,7 +211,7 @@ def _search(
         standings = [task.standing for task in tasks]
     note = options.limit_reached(end) if tasks else scope
     last = done if end is SearchEnd.TRIALS else 0
-    workshop.advance(done, last, shown_search(options, _seconds_since(started), standings, note))
+    context.advance(done, last, shown_search(options, _seconds_since(started), standings, note))
     return end
 
 

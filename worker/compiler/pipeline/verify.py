@@ -14,14 +14,14 @@ from worker.compiler.checking.compare import Array, compare
 from worker.compiler.checking.exact import exact_outputs
 from worker.compiler.checking.rounding import own_rounding, scale_of, widen
 from worker.compiler.target import refuse_unrunnable
-from worker.compiler.values import Built, Captured, Sample, Verified, Workshop
+from worker.compiler.values import Built, Captured, Sample, StageContext, Verified
 from worker.errors import JobError, failure_of
 
 if TYPE_CHECKING:
     from worker.compiler.values import Arrays
 
 
-def verify(built: Built, workshop: Workshop) -> Verified:
+def verify(built: Built, context: StageContext) -> Verified:
     """Run the library on the reference inputs and compare every output with its reference.
 
     Before: the library is linked. After: every element of every output lies within its tolerance; where sizes
@@ -35,7 +35,7 @@ def verify(built: Built, workshop: Workshop) -> Verified:
     refuse_unrunnable(captured.upload.target)
     samples = (captured.example, *captured.samples)
     comparisons: list[OutputComparison] = []
-    for outputs, sample in zip(_run(built, workshop, captured.upload.threads, samples), samples, strict=True):
+    for outputs, sample in zip(_run(built, context, captured.upload.threads, samples), samples, strict=True):
         comparisons += compare_outputs(outputs, captured, sample)
     return Verified(built=built, comparisons=tuple(comparisons))
 
@@ -110,11 +110,11 @@ def describe_mismatch(comparison: OutputComparison) -> str:
     )
 
 
-def _run(built: Built, workshop: Workshop, threads: int, samples: tuple[Sample, ...]) -> list[Arrays]:
+def _run(built: Built, context: StageContext, threads: int, samples: tuple[Sample, ...]) -> list[Arrays]:
     """The outputs for every sample."""
     done: list[Arrays] = []
     try:
-        with workshop.candidates.open_library(built.library, threads, built.parameters) as library:
+        with context.candidates.open_library(built.library, threads, built.parameters) as library:
             done.extend(library.run(sample.inputs) for sample in samples)
     except LibraryCrashedError as error:
         sizes = _shown_sizes(samples[len(done)])

@@ -1,7 +1,7 @@
 """Plans: what a family chooses among, and how a function carries the choice that a search made for it.
 
-A family ranks its plans by the analytic model and lets a ``Chooser`` take one. Without a search that is the
-first. A search notes another one, number by number, on the function's root block (``PLAN``); when the
+A family ranks its plans by the analytic model and lets a ``PlanChooser`` take one. Without a search it takes
+the first. A search notes another one, number by number, on the function's root block (``PLAN``); when the
 function is scheduled, the family gets that one.
 """
 
@@ -33,7 +33,7 @@ class Scheduled(NamedTuple):
     plans: tuple[Any, ...]
 
 
-class Chooser:
+class PlanChooser:
     """Takes one of a family's plans: the wanted one, or the one that the model expects to be fastest."""
 
     def __init__(self, wanted: Numbers | None) -> None:

@@ -45,15 +45,15 @@ class Budget(NamedTuple):
     """Seconds for the search and for the contest that follows it; None has no limit."""
 
     search_seconds: float | None
-    contest_seconds: float
+    comparison_seconds: float
 
 
 def share_seconds(seconds: float | None) -> Budget:
     """Share what a request gives to tuning: the contest gets a tenth, and never more than it needs."""
     if seconds is None:
         return Budget(None, CONTEST_SECONDS)
-    contest_seconds = min(CONTEST_SECONDS, _CONTEST_SHARE * seconds)
-    return Budget(seconds - contest_seconds, contest_seconds)
+    comparison_seconds = min(CONTEST_SECONDS, _CONTEST_SHARE * seconds)
+    return Budget(seconds - comparison_seconds, comparison_seconds)
 
 
 def next_task(standings: Sequence[Standing]) -> int | None:

@@ -15,7 +15,7 @@ from worker.compiler.schedules.plans import numbers_of
 from worker.compiler.schedules.spaces import space_of
 from worker.compiler.tuning.log import tuning_logger
 from worker.compiler.tuning.policy import ROUND_TRIALS, best_of, next_plans
-from worker.compiler.tuning.session import Laboratory
+from worker.compiler.tuning.session import TuningSession
 
 _POPULATION = 128
 _MIN_UNMEASURED = 32
@@ -67,24 +67,24 @@ class FamilyProposals:
 class StockProposals:
     """MetaSchedule's rules for any function, searched by evolution with a cost model."""
 
-    def __init__(self, module: tvm.IRModule, laboratory: Laboratory, index: int) -> None:
-        self._cost_model = laboratory.cost_model
+    def __init__(self, module: tvm.IRModule, session: TuningSession, index: int) -> None:
+        self._cost_model = session.cost_model
         self._context = ms.TuneContext(
             module,
-            target=laboratory.target,
+            target=session.target,
             space_generator="post-order-apply",
             search_strategy=ms.search_strategy.EvolutionarySearch(
                 population_size=_POPULATION, init_min_unmeasured=_MIN_UNMEASURED
             ),
-            rand_state=(laboratory.seed * 7919 + index) % _MAX_SEED + 1,
-            num_threads=laboratory.threads,
+            rand_state=(session.seed * 7919 + index) % _MAX_SEED + 1,
+            num_threads=session.threads,
             logger=tuning_logger(),
         )
         self._context.pre_tuning(
-            max_trials=laboratory.max_trials,
+            max_trials=session.max_trials,
             num_trials_per_iter=ROUND_TRIALS,
-            database=laboratory.database,
-            cost_model=laboratory.cost_model,
+            database=session.database,
+            cost_model=session.cost_model,
         )
 
     def next(self, count: int) -> list[MeasureCandidate]:

@@ -70,7 +70,7 @@ def script_of(task: TaskSearch, record: TuningRecord) -> str:
         space=task.space,
         trials=len(task.trial_seconds),
         milliseconds=float(record.run_secs[0]) * 1e3,
-        processor=task.laboratory.target.attrs["mcpu"],
+        processor=task.session.target.attrs["mcpu"],
         version=tvm.__version__,
         workload=_without_comments(record.workload.mod.script()),
         trace=trace,

@@ -18,7 +18,7 @@ from worker.compiler.spaces.space import PLANS, STOCK
 from worker.compiler.tuning.log import tuning_logger
 from worker.compiler.tuning.policy import MEASURED_ROUNDS, Standing
 from worker.compiler.tuning.proposals import FamilyProposals, Proposals, Refusals, StockProposals
-from worker.compiler.tuning.session import Laboratory, measure
+from worker.compiler.tuning.session import TuningSession, measure
 from worker.compiler.tuning.space_proposals import SpaceProposals
 from worker.errors import JobError, ran_out_of_memory
 
@@ -36,7 +36,7 @@ class TaskSearch:
     module: tvm.IRModule
     plans: Sequence[Any] | None
     wanted: str | None
-    laboratory: Laboratory
+    session: TuningSession
     index: int
     default_seconds: float | None = None
     exhausted: bool = False
@@ -86,7 +86,7 @@ class TaskSearch:
         if not candidates:
             self.exhausted = True
             return 0
-        results = measure([candidate.sch.mod for candidate in candidates], self.laboratory, MEASURED_ROUNDS)
+        results = measure([candidate.sch.mod for candidate in candidates], self.session, MEASURED_ROUNDS)
         for candidate, result in zip(candidates, results, strict=True):
             self._record(candidate, result)
         assert self._proposals is not None
@@ -106,11 +106,11 @@ class TaskSearch:
 
     def _open_space(self) -> Proposals:
         if self.space == STOCK:
-            return StockProposals(self.module, self.laboratory, self.index)
+            return StockProposals(self.module, self.session, self.index)
         if self.space == PLANS:
             return FamilyProposals(self.module, self._own_plans(), self.default_seconds)
         space = space_book().spaces[self.space]
-        return SpaceProposals(self.name, self.module, space, self.laboratory)
+        return SpaceProposals(self.name, self.module, space, self.session)
 
     def _own_plans(self) -> Sequence[Any]:
         if self.plans is None:
@@ -123,13 +123,13 @@ class TaskSearch:
             self.trial_seconds.append(None)
             self.failure = result.error_msg
             return
-        database = self.laboratory.database
+        database = self.session.database
         seconds = min(float(value) for value in result.run_secs)
         record = TuningRecord(
             candidate.sch.trace,
             database.commit_workload(self.module),
             [seconds],
-            self.laboratory.target,
+            self.session.target,
             candidate.args_info,
         )
         database.commit_tuning_record(record)

@@ -27,7 +27,7 @@ EVALUATION = Evaluation(repeats=8, repeat_seconds=0.0015)
 
 
 @dataclass(frozen=True)
-class Laboratory:
+class TuningSession:
     """What all tasks share."""
 
     target: tvm.target.Target
@@ -58,7 +58,7 @@ def open_database(folder: Path) -> Database:
     )
 
 
-def measure(modules: Sequence[tvm.IRModule], laboratory: Laboratory, rounds: int) -> list[RunnerResult]:
+def measure(modules: Sequence[tvm.IRModule], session: TuningSession, rounds: int) -> list[RunnerResult]:
     """Time each module's ``main``, all in turn, several times over.
 
     What else runs on the machine comes and goes: modules that are timed in turn suffer alike, and the best
@@ -66,13 +66,13 @@ def measure(modules: Sequence[tvm.IRModule], laboratory: Laboratory, rounds: int
 
     Args:
         modules: what to build and to run.
-        laboratory: builder and runner.
+        session: builder and runner.
         rounds: how often each is timed.
 
     Returns:
         For each module its seconds in each round, or why it has none.
     """
-    built = laboratory.builder.build([BuilderInput(module, laboratory.target) for module in modules])
+    built = session.builder.build([BuilderInput(module, session.target) for module in modules])
     runnable = [index for index, result in enumerate(built) if result.error_msg is None] * rounds
     inputs = [
         RunnerInput(built[index].artifact_path, _DEVICE, ArgInfo.from_entry_func(modules[index]))
@@ -80,7 +80,7 @@ def measure(modules: Sequence[tvm.IRModule], laboratory: Laboratory, rounds: int
     ]
     seconds: list[list[float]] = [[] for _ in modules]
     errors = [result.error_msg for result in built]
-    for index, future in zip(runnable, laboratory.runner.run(inputs) if inputs else (), strict=True):
+    for index, future in zip(runnable, session.runner.run(inputs) if inputs else (), strict=True):
         result = future.result()
         seconds[index] += [float(value) for value in result.run_secs or ()]
         errors[index] = errors[index] or result.error_msg

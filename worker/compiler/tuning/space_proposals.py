@@ -20,7 +20,7 @@ from worker.compiler.spaces.refusal import refusal
 from worker.compiler.spaces.space import Space
 from worker.compiler.tuning.policy import best_of
 from worker.compiler.tuning.proposals import Refusals
-from worker.compiler.tuning.session import WARM_UP_SAMPLES, Laboratory
+from worker.compiler.tuning.session import WARM_UP_SAMPLES, TuningSession
 from worker.errors import failure_of, ran_out_of_memory
 
 _CHOICE = 3
@@ -43,14 +43,14 @@ class SpaceProposals:
         JobError: ``space-failed``: the space raised whenever a point was drawn, and gave none.
     """
 
-    def __init__(self, name: str, module: tvm.IRModule, space: Space, laboratory: Laboratory) -> None:
+    def __init__(self, name: str, module: tvm.IRModule, space: Space, session: TuningSession) -> None:
         self._name = name
         self._module = module
         self._space = space
-        self._laboratory = laboratory
-        self._context = ms.TuneContext(module, target=laboratory.target, num_threads=laboratory.threads)
+        self._laboratory = session
+        self._context = ms.TuneContext(module, target=session.target, num_threads=session.threads)
         self._arguments = ArgInfo.from_entry_func(module)
-        self._random = Random(laboratory.seed)
+        self._random = Random(session.seed)
         self._seen: set[str] = set()
         self._measured = 0
         self._unlearned: list[tuple[list[MeasureCandidate], list[RunnerResult]]] = []

@@ -19,7 +19,7 @@ from worker.measure.rounds import Rounds, alternate
 from worker.measure.statistics import latency, round_ratios
 
 if TYPE_CHECKING:
-    from worker.compiler.values import Captured, Workshop
+    from worker.compiler.values import Captured, StageContext
     from worker.parameters import ParameterFile
 
 
@@ -34,7 +34,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Entrants:
+class Finalists:
     """One model with the search's schedules, with the default ones, and without any."""
 
     search: tvm.IRModule
@@ -45,25 +45,25 @@ class Entrants:
     parameters: ParameterFile | None = None
 
 
-def hold_contest(entrants: Entrants, workshop: Workshop, seconds: float) -> Verdict:
+def compare_finalists(finalists: Finalists, context: StageContext, seconds: float) -> Verdict:
     """Find out which schedules make the whole model faster.
 
     A candidate that wins in a loop of its own may lose between other functions, whose threads and caches it
     shares. Both models are built, and timed in alternation. One that crashes has lost.
 
     Args:
-        entrants: the two models.
-        workshop: folders and the candidate server.
+        finalists: the two models.
+        context: folders and the candidate server.
         seconds: for measuring, besides building and opening.
 
     Raises:
         JobError: ``build-failed``: one of them cannot be built. ``function-too-slow``: one of its functions
             takes too long to compile.
     """
-    search = _build(entrants.search, entrants, workshop, Schedules.SEARCH)
-    default = _build(entrants.default, entrants, workshop, Schedules.DEFAULT)
+    search = _build(finalists.search, finalists, context, Schedules.SEARCH)
+    default = _build(finalists.default, finalists, context, Schedules.DEFAULT)
     try:
-        rounds = _alternate(search, default, entrants, workshop, seconds)
+        rounds = _alternate(search, default, finalists, context, seconds)
     except EntrantCrashedError as crash:
         tuning_logger().warning("the model with the schedules of the %s crashed: %s", crash.schedules, crash)
         survivor = Schedules.DEFAULT if crash.schedules is Schedules.SEARCH else Schedules.SEARCH
@@ -100,35 +100,37 @@ class _Entrant:
         """See ``Side.rest``: a library rests while nobody asks it anything."""
 
 
-def _build(module: tvm.IRModule, entrants: Entrants, workshop: Workshop, name: Schedules) -> Path:
-    folder = workshop.scratch / "contest" / name.value
+def _build(module: tvm.IRModule, finalists: Finalists, context: StageContext, name: Schedules) -> Path:
+    folder = context.scratch / "contest" / name.value
     library = folder / "model.so"
     compiler = Compiler(
-        target=entrants.target,
+        target=finalists.target,
         objects=folder,
-        compile_many=workshop.candidates.compile_many,
-        left_seconds=workshop.left_seconds,
+        compile_many=context.candidates.compile_many,
+        left_seconds=context.left_seconds,
     )
-    build_in_shares(module, entrants.plain, library, compiler)
+    build_in_shares(module, finalists.plain, library, compiler)
     return library
 
 
-def _alternate(search: Path, default: Path, model: Entrants, workshop: Workshop, seconds: float) -> Rounds:
+def _alternate(
+    search: Path, default: Path, model: Finalists, context: StageContext, seconds: float
+) -> Rounds:
     with ExitStack() as stack:
         sides = (
-            _enter(stack, Schedules.SEARCH, search, model, workshop),
-            _enter(stack, Schedules.DEFAULT, default, model, workshop),
+            _enter(stack, Schedules.SEARCH, search, model, context),
+            _enter(stack, Schedules.DEFAULT, default, model, context),
         )
-        with workshop.candidates.turn():
+        with context.candidates.turn():
             return alternate(sides, seconds, lambda _done, _of: None)
 
 
 def _enter(
-    stack: ExitStack, schedules: Schedules, path: Path, model: Entrants, workshop: Workshop
+    stack: ExitStack, schedules: Schedules, path: Path, model: Finalists, context: StageContext
 ) -> _Entrant:
     threads = model.captured.upload.threads
     with _blaming(schedules):
-        library = workshop.candidates.open_library(path, threads, model.parameters)
+        library = context.candidates.open_library(path, threads, model.parameters)
         stack.enter_context(library).run(model.captured.inputs)
     return _Entrant(schedules, library)
 

@@ -30,12 +30,12 @@ from worker.compiler.schedules.families.rows import write_rows
 from worker.compiler.schedules.families.transpose import write_transpose
 from worker.compiler.schedules.families.transposed_convolution import write_transposed_convolution
 from worker.compiler.schedules.machine import Machine
-from worker.compiler.schedules.plans import Chooser, Numbers, Scheduled
+from worker.compiler.schedules.plans import Numbers, PlanChooser, Scheduled
 
-Write = Callable[[s_tir.Schedule, Machine, Chooser], tirx.PrimFunc | None]
+Write = Callable[[s_tir.Schedule, Machine, PlanChooser], tirx.PrimFunc | None]
 """Returns a claimed function with its loops."""
 
-Transform = Callable[[s_tir.Schedule, Machine, Chooser], bool]
+Transform = Callable[[s_tir.Schedule, Machine, PlanChooser], bool]
 """Transforms the loops of a claimed function in place, and returns whether it did."""
 
 
@@ -53,7 +53,7 @@ class Family(NamedTuple):
 def transformed(transform: Transform) -> Write:
     """Writes a function by transforming a copy of it."""
 
-    def write(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) -> tirx.PrimFunc | None:
+    def write(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> tirx.PrimFunc | None:
         trial = schedule.copy()
         return trial.mod["main"] if transform(trial, machine, choose) else None
 
@@ -90,7 +90,7 @@ def schedule_by_family(
     for family in FAMILIES:
         if named not in (None, family.name) and not family.takes_any:
             continue
-        choose = Chooser(wanted)
+        choose = PlanChooser(wanted)
         try:
             written = family.write(schedule, machine, choose)
         except REFUSALS:

@@ -39,12 +39,12 @@ from worker.compiler.schedules.families.attention_frame import Frame, Memory, Sp
 from worker.compiler.schedules.families.attention_scores import Scores
 from worker.compiler.schedules.families.product import Places, split_place
 from worker.compiler.schedules.machine import Machine
-from worker.compiler.schedules.plans import Chooser
+from worker.compiler.schedules.plans import PlanChooser
 
 Expression = Any
 
 
-def write_attention(schedule: s_tir.Schedule, machine: Machine, _choose: Chooser) -> tirx.PrimFunc | None:
+def write_attention(schedule: s_tir.Schedule, machine: Machine, _choose: PlanChooser) -> tirx.PrimFunc | None:
     """The function as loops of this family, or None where it is none of ``layout.attention``."""
     blocks = find_attention(schedule)
     if blocks is None:

@@ -31,7 +31,7 @@ from worker.compiler.schedules.blocks import Axis
 from worker.compiler.schedules.families.column_parts import Part, count_inner, find_parts, sizes_of
 from worker.compiler.schedules.families.product import Places, split_place
 from worker.compiler.schedules.machine import Machine
-from worker.compiler.schedules.plans import Chooser
+from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
 
 _MAX_VECTORS = 8
@@ -39,7 +39,7 @@ _IN_FLIGHT = 4
 """Fewer vectors take as long as these: an addition's result is there four cycles later."""
 
 
-def write_columns(schedule: s_tir.Schedule, machine: Machine, _choose: Chooser) -> tirx.PrimFunc | None:
+def write_columns(schedule: s_tir.Schedule, machine: Machine, _choose: PlanChooser) -> tirx.PrimFunc | None:
     """The function as loops of this family, or None where it does not reduce over earlier dimensions."""
     parts = find_parts(schedule)
     inner = count_inner(parts) if parts else 0

@@ -37,7 +37,7 @@ from worker.compiler.schedules.families.windows import (
     tile_inside,
 )
 from worker.compiler.schedules.machine import Machine, divisors
-from worker.compiler.schedules.plans import Chooser
+from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.ranking import by_rank
 
 _MAX_BLOCKS = 8
@@ -115,7 +115,7 @@ class ConvolutionPlan:
     unrolls: bool
 
 
-def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) -> bool:
+def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> bool:
     """Claim a convolution in blocks and schedule it."""
     windows = find_windows(schedule, CONVOLUTION)
     if windows is None:

@@ -26,7 +26,7 @@ from worker.compiler.schedules.families.windows import (
     tile_inside,
 )
 from worker.compiler.schedules.machine import Machine, divisors
-from worker.compiler.schedules.plans import Chooser
+from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.ranking import by_rank
 
 _IN_FLIGHT = 8
@@ -65,7 +65,7 @@ class WindowPlan:
     unrolled: int
 
 
-def schedule_depthwise(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) -> bool:
+def schedule_depthwise(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> bool:
     """Claim a depthwise convolution in blocks and schedule it."""
     windows = find_windows(schedule, DEPTHWISE)
     if windows is None:
@@ -97,7 +97,7 @@ def choose_band(rows: int, tasks: int, threads: int) -> int:
     return divisors(rows, limit)[-1]
 
 
-def tile_windows(schedule: s_tir.Schedule, windows: Windows, machine: Machine, choose: Chooser) -> None:
+def tile_windows(schedule: s_tir.Schedule, windows: Windows, machine: Machine, choose: PlanChooser) -> None:
     """Schedule windows that reduce over their taps only."""
     if prod(windows.sizes[:2]) < _TASKS_PER_THREAD * machine.threads:
         windows = cut_row(schedule, windows)

@@ -11,11 +11,11 @@ from tvm import s_tir
 
 from worker.compiler.schedules.blocks import block_names, read_block
 from worker.compiler.schedules.machine import Machine
-from worker.compiler.schedules.plans import Chooser
+from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.spatial import schedule_spatial
 
 
-def schedule_elementwise(schedule: s_tir.Schedule, machine: Machine, _choose: Chooser) -> bool:
+def schedule_elementwise(schedule: s_tir.Schedule, machine: Machine, _choose: PlanChooser) -> bool:
     """Schedule a function all of whose blocks only compute elements."""
     names = [name for name in block_names(schedule) if schedule.get_loops(schedule.get_sblock(name))]
     blocks = [read_block(schedule, schedule.get_sblock(name), may_be_open=True) for name in names]

@@ -35,13 +35,13 @@ from worker.compiler.schedules.families.panel import copy_panel, right_operand
 from worker.compiler.schedules.families.product import Places, Product, find_product, split_place
 from worker.compiler.schedules.machine import Machine
 from worker.compiler.schedules.matmul_plan import MatmulPlan, matmul_plans, plan_matmul
-from worker.compiler.schedules.plans import Chooser
+from worker.compiler.schedules.plans import PlanChooser
 
 Element = Callable[[Any, Any, Any], Any]
 """An expression or a statement for the tile's element at ``(row, vector, lane)``."""
 
 
-def write_matmul(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) -> tirx.PrimFunc | None:
+def write_matmul(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> tirx.PrimFunc | None:
     """The function as loops of this family, or None where it is no product."""
     product = find_product(schedule)
     if product is None:
@@ -49,7 +49,7 @@ def write_matmul(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) ->
     return nest.with_loops(schedule.mod["main"], _write(product, machine, choose))
 
 
-def _write(product: Product, machine: Machine, choose: Chooser) -> tirx.Stmt:
+def _write(product: Product, machine: Machine, choose: PlanChooser) -> tirx.Stmt:
     """All loops; where the rows are open, in two versions: for as many as a tile has, and for fewer."""
     right = right_operand(product)
     plan = choose(matmul_plans(product.shape, machine, right))

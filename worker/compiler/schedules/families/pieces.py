@@ -33,7 +33,7 @@ from worker.compiler.schedules.blocks import (
     writes_axis,
 )
 from worker.compiler.schedules.machine import Machine
-from worker.compiler.schedules.plans import Chooser
+from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
 
 _MAX_BOXES = 128
@@ -61,7 +61,7 @@ class Tasks:
     size: int
 
 
-def write_pieces(schedule: s_tir.Schedule, machine: Machine, _choose: Chooser) -> tirx.PrimFunc | None:
+def write_pieces(schedule: s_tir.Schedule, machine: Machine, _choose: PlanChooser) -> tirx.PrimFunc | None:
     """Write a function of one block without a reduction whose branches are decided by the place."""
     names = block_names(schedule)
     block = read_block(schedule, schedule.get_sblock(names[0])) if len(names) == 1 else None

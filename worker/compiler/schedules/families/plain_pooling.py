@@ -15,14 +15,14 @@ from tvm import s_tir, tirx
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import Block, block_names, read_block
 from worker.compiler.schedules.machine import Machine
-from worker.compiler.schedules.plans import Chooser
+from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.reduction import find_epilogue, plan_tile, tile_reduction
 from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK, schedule_spatial
 
 _JOINS = (tirx.Add, tirx.Max, tirx.Min)
 
 
-def schedule_plain_pooling(schedule: s_tir.Schedule, machine: Machine, _choose: Chooser) -> bool:
+def schedule_plain_pooling(schedule: s_tir.Schedule, machine: Machine, _choose: PlanChooser) -> bool:
     """Claim a pool in plain layout and schedule it."""
     blocks = [read_block(schedule, schedule.get_sblock(name)) for name in block_names(schedule)]
     pools = [block for block in blocks if block is not None and block.reduced]

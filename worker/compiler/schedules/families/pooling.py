@@ -14,7 +14,7 @@ from worker.compiler.schedules.annotations import POOLING
 from worker.compiler.schedules.families.depthwise import tile_windows
 from worker.compiler.schedules.families.windows import Windows, find_windows, run_parallel, tile_inside
 from worker.compiler.schedules.machine import Machine, divisors
-from worker.compiler.schedules.plans import Chooser
+from worker.compiler.schedules.plans import PlanChooser
 
 _IN_FLIGHT = 8
 _MAX_BLOCKS = 16
@@ -27,7 +27,7 @@ class PoolPlan:
     blocks: int
 
 
-def schedule_pooling(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) -> bool:
+def schedule_pooling(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> bool:
     """Claim a pool in blocks and schedule it."""
     windows = find_windows(schedule, POOLING)
     if windows is None:
@@ -39,7 +39,7 @@ def schedule_pooling(schedule: s_tir.Schedule, machine: Machine, choose: Chooser
     return True
 
 
-def _tile_blocks(schedule: s_tir.Schedule, windows: Windows, machine: Machine, choose: Chooser) -> None:
+def _tile_blocks(schedule: s_tir.Schedule, windows: Windows, machine: Machine, choose: PlanChooser) -> None:
     sides = divisors(windows.sizes[1], _MAX_BLOCKS)
     fitting = divisors(windows.sizes[1], _IN_FLIGHT)[-1]
     plan = choose([PoolPlan(blocks) for blocks in sorted(sides, key=lambda side: (side != fitting, -side))])

@@ -25,7 +25,7 @@ from worker.compiler.schedules.blocks import element_bits
 from worker.compiler.schedules.families.row_loops import RowLoops
 from worker.compiler.schedules.families.row_parts import Part, find_parts
 from worker.compiler.schedules.machine import Machine
-from worker.compiler.schedules.plans import Chooser
+from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.ranking import by_rank
 from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
 
@@ -33,7 +33,7 @@ _SUMS = (4, 2, 8, 1)
 _DOUBT = 8
 
 
-def write_rows(schedule: s_tir.Schedule, machine: Machine, choose: Chooser) -> tirx.PrimFunc | None:
+def write_rows(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> tirx.PrimFunc | None:
     """The function as loops of this family, or None where it does not work row by row."""
     parts = find_parts(schedule)
     if parts is None:

@@ -33,7 +33,7 @@ from worker.compiler.schedules.blocks import Axis, Block, block_names, has_branc
 from worker.compiler.schedules.families.access import step_along
 from worker.compiler.schedules.families.product import split_place
 from worker.compiler.schedules.machine import Machine
-from worker.compiler.schedules.plans import Chooser
+from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
 
 _GROUP_BITS = 128
@@ -94,7 +94,7 @@ def transposing_network(lanes: int, bits: int) -> Network:
     return Network(tuple(steps), tuple(columns.index(column) for column in range(lanes)))
 
 
-def write_transpose(schedule: s_tir.Schedule, machine: Machine, _choose: Chooser) -> tirx.PrimFunc | None:
+def write_transpose(schedule: s_tir.Schedule, machine: Machine, _choose: PlanChooser) -> tirx.PrimFunc | None:
     """The function as loops of this family, or None where it is no transposition."""
     found = find_transposition(schedule)
     if found is None:

@@ -33,7 +33,7 @@ from worker.compiler.schedules.families.transposed_phases import Phases, choose_
 from worker.compiler.schedules.families.windows import MIN_PARALLEL_MULTIPLY_ADDS, find_windows
 from worker.compiler.schedules.image_rows import join_rows
 from worker.compiler.schedules.machine import Machine
-from worker.compiler.schedules.plans import Chooser
+from worker.compiler.schedules.plans import PlanChooser
 
 _TASKS_PER_THREAD = 4
 
@@ -41,7 +41,7 @@ Places = dict[Any, Any]
 
 
 def write_transposed_convolution(
-    schedule: s_tir.Schedule, machine: Machine, _choose: Chooser
+    schedule: s_tir.Schedule, machine: Machine, _choose: PlanChooser
 ) -> tirx.PrimFunc | None:
     """The function as loops of this family, or None where it is no transposed convolution."""
     trial = schedule.copy()
