@@ -141,9 +141,9 @@ def _grid(axis: Axis, bottom: float) -> list[str]:
 def _draw(row: Row, top: float, axis: Axis) -> list[str]:
     middle = top + ROW / 2
     places = [axis(mark.value) for mark in row.marks]
-    told = "; ".join(f"{mark.runtime} {mark.value:.2f}{TIMES}" for mark in row.marks)
+    summary = "; ".join(f"{mark.runtime} {mark.value:.2f}{TIMES}" for mark in row.marks)
     return [
-        f"<g><title>{escape(f'{row.name}: {told}')}</title>",
+        f"<g><title>{escape(f'{row.name}: {summary}')}</title>",
         f'<text class="name" x="16" y="{middle + 5}">{escape(row.name)}</text>',
         f'<line class="range" x1="{min(places)}" x2="{max(places)}" y1="{middle}" y2="{middle}"/>',
         *(_shape(mark.runtime, place, middle) for mark, place in zip(row.marks, places, strict=True)),

@@ -118,10 +118,10 @@ def _draw(panel: Panel, index: int, backends: Sequence[Backend]) -> list[str]:
     frame = _frame(panel, index, backends)
     lines = [(backend, kind) for backend, kind in zip(backends, _SERIES, strict=False) if backend.loads]
     ends = apart([frame.down(panel.quantity(backend.loads[-1])) for backend, _ in lines], LABEL_HEIGHT)
-    told = "; ".join(f"{backend.name} {_told(panel, backend)}" for backend, _ in lines)
+    summary = "; ".join(f"{backend.name} {_summary(panel, backend)}" for backend, _ in lines)
     unit = f'<tspan class="quiet">, {panel.unit}</tspan>' if panel.unit else ""
     return [
-        f"<g><title>{escape(f'{panel.title}: {told}')}</title>",
+        f"<g><title>{escape(f'{panel.title}: {summary}')}</title>",
         f'<text class="name" x="{frame.x + 16}" y="{frame.y + 14}">{escape(panel.title)}{unit}</text>',
         *_grid(frame),
         *(part for backend, kind in lines for part in _line(frame, panel, backend, kind)),
@@ -180,7 +180,7 @@ def _legend(backends: Sequence[Backend]) -> list[str]:
     return parts
 
 
-def _told(panel: Panel, backend: Backend) -> str:
+def _summary(panel: Panel, backend: Backend) -> str:
     unit = f" {panel.unit}" if panel.unit else ""
     return ", ".join(
         f"{_short(panel.quantity(load))}{unit} at {load.queued:,} queued" for load in backend.loads

@@ -112,20 +112,20 @@ def _by_attempt(events: Sequence[Event]) -> list[list[Event]]:
 
 def _stage_faults(attempt: Sequence[Event]) -> list[str]:
     """Check that within an attempt each stage starts once, and ends before the next starts."""
-    told = [
+    stages = [
         (event.type, event.data["stage"])
         for event in attempt
         if event.type in (EventType.STAGE_STARTED, EventType.STAGE_FINISHED)
     ]
-    begun = [stage for kind, stage in told if kind is EventType.STAGE_STARTED]
+    begun = [stage for kind, stage in stages if kind is EventType.STAGE_STARTED]
     expected = [
         move
         for stage in begun
         for move in ((EventType.STAGE_STARTED, stage), (EventType.STAGE_FINISHED, stage))
     ]
-    if len(begun) == len(set(begun)) and told in (expected, expected[:-1]):
+    if len(begun) == len(set(begun)) and stages in (expected, expected[:-1]):
         return []
-    return [f"the stages of an attempt are out of order: {[stage for _, stage in told]}"]
+    return [f"the stages of an attempt are out of order: {[stage for _, stage in stages]}"]
 
 
 def _blob_fault(store: Store, digest: str) -> str | None:
