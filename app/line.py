@@ -11,10 +11,9 @@ from datetime import datetime
 from statistics import median
 
 from bessemer.contract.capability import Needs, lacks, needs_of
-from bessemer.contract.fleet import missing, takers_of
 from bessemer.contract.job import Compilation
 from bessemer.contract.queue import QUEUES, QueueName, QueuePlace, TaskKind, job_kind
-from bessemer.contract.service import Worker
+from bessemer.contract.service import Worker, missing, takers_of
 from bessemer.store.waiting import WaitingGroup
 
 

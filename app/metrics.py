@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from bessemer.store.census import Census
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.telemetry import metrics
-from bessemer.telemetry.losses import LossMetrics
+from bessemer.telemetry.metrics import LossMetrics
 
 State = TypeVar("State", bound=StrEnum)
 

@@ -27,8 +27,8 @@ from bessemer.cli.views import compilation_lines
 from bessemer.client import Client, Job
 from bessemer.contract.base import is_digest, is_digest_prefix
 from bessemer.contract.job import Compilation, CompilationPage, JobState
-from bessemer.contract.labels import shown_labels
 from bessemer.contract.model import Model
+from bessemer.contract.names import shown_labels
 from bessemer.contract.target import PresetTarget
 from bessemer.errors import InvalidArgumentError, NotFoundError
 

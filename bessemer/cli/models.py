@@ -29,10 +29,9 @@ from bessemer.client import Client
 from bessemer.client.sources import Progress
 from bessemer.contract.capability import needs_of
 from bessemer.contract.dynamic import shown_shape
-from bessemer.contract.fleet import takers_of
 from bessemer.contract.model import Model, ModelFormat, ModelPage, ModelState
 from bessemer.contract.queue import QueueName
-from bessemer.contract.service import TargetList, WorkerList
+from bessemer.contract.service import TargetList, WorkerList, takers_of
 from bessemer.contract.target import PresetTarget
 from bessemer.contract.target_names import PLANNED
 from bessemer.errors import ModelRejectedError

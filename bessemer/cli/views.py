@@ -18,7 +18,7 @@ from bessemer.cli.output import clean, shown_bytes, tell
 from bessemer.cli.timeline import Timeline, event_line, place_line, shown_progress
 from bessemer.client.sources import Progress as UploadProgress
 from bessemer.contract.job import Compilation, Event, EventType, Figures, JobState
-from bessemer.contract.labels import shown_labels
+from bessemer.contract.names import shown_labels
 from bessemer.contract.options import TuneOptions
 from bessemer.contract.queue import QueuePlace
 from bessemer.contract.report import BaselineResult, Latency, Schedules, TuneVerdict

@@ -12,10 +12,10 @@ import httpx
 from bessemer.client import invoking, operations
 from bessemer.client.events import Follower
 from bessemer.client.invoking import Arrays
-from bessemer.client.logs import LogFollower
+from bessemer.client.job import JobView
+from bessemer.client.job_logs import LogFollower
 from bessemer.client.steps import Flow
 from bessemer.client.transport import AsyncTransport
-from bessemer.client.view import JobView
 from bessemer.contract.invocation import DEFAULT_RUNS, Invocation
 from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Compilation, Event

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from bessemer.client.operations import compilation_path
-from bessemer.client.replies import check, parse
-from bessemer.client.steps import Call, Flow, Sleep, exchange
+from bessemer.client.steps import Call, Flow, Sleep, check, exchange, parse
 from bessemer.contract.job import Compilation, Event
 from bessemer.errors import AnswerInvalidError, ServerFailedError, UnreachableError, WaitTimeoutError
 

@@ -13,8 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bessemer.client.export_advice import advice_on_export, methods_but_forward
-from bessemer.client.export_failures import said_by_torch, torch_kept_quiet
+from bessemer.client.export_errors import (
+    advice_on_export,
+    methods_but_forward,
+    said_by_torch,
+    torch_kept_quiet,
+)
 from bessemer.client.inputs import (
     NO_DIMENSIONS,
     Dimensions,

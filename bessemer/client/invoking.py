@@ -11,9 +11,8 @@ from typing import IO, Any
 from urllib.parse import quote
 
 from bessemer.client.operations import compilation_path, download_checked
-from bessemer.client.replies import parse
 from bessemer.client.sources import Source, file_source, memory_source
-from bessemer.client.steps import Call, Flow, Sleep, Work, exchange
+from bessemer.client.steps import Call, Flow, Sleep, Work, exchange, parse
 from bessemer.contract.invocation import Invocation, InvocationPage
 from bessemer.contract.job import JobState
 from bessemer.errors import InvalidArgumentError, InvocationCancelledError, InvocationFailedError

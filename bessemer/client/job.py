@@ -12,16 +12,40 @@ import httpx
 from bessemer.client import invoking, operations
 from bessemer.client.events import Follower
 from bessemer.client.invoking import Arrays
-from bessemer.client.logs import LogFollower
+from bessemer.client.job_logs import LogFollower
 from bessemer.client.steps import Flow
 from bessemer.client.transport import Transport
-from bessemer.client.view import JobView
 from bessemer.contract.invocation import DEFAULT_RUNS, Invocation
 from bessemer.contract.ir import IrListing
-from bessemer.contract.job import Compilation, Event
+from bessemer.contract.job import Compilation, Event, JobState
 from bessemer.contract.report import Report
 
-__all__ = ["Job"]
+__all__ = ["Job", "JobView"]
+
+
+class JobView:
+    """A job as it was last heard of."""
+
+    def __init__(self, document: Compilation) -> None:
+        self.document = document
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} {self.state}>"
+
+    @property
+    def id(self) -> str:
+        """The identifier."""
+        return self.document.id
+
+    @property
+    def state(self) -> JobState:
+        """The state."""
+        return self.document.state
+
+    @property
+    def verified(self) -> bool:
+        """Whether the library was found to compute what the model computes."""
+        return bool(self.document.verified)
 
 
 class Job(JobView):

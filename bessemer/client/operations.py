@@ -13,11 +13,9 @@ from pydantic import ValidationError
 
 from bessemer.bundle.manifest import ARCHIVE
 from bessemer.client.inputs import validation_message
-from bessemer.client.replies import parse
-from bessemer.client.steps import Call, Flow, Work, exchange
+from bessemer.client.steps import Call, Flow, Work, exchange, parse
 from bessemer.client.unpacking import unpack
 from bessemer.contract.capability import needs_of
-from bessemer.contract.fleet import missing
 from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
 from bessemer.contract.listing import CompilationQuery, ModelQuery
@@ -25,7 +23,7 @@ from bessemer.contract.model import ModelFormat, ModelPage, ModelState
 from bessemer.contract.queue import QUEUES, job_kind
 from bessemer.contract.report import Report
 from bessemer.contract.request import CompilationRequest
-from bessemer.contract.service import Readiness, TargetList, WorkerList
+from bessemer.contract.service import Readiness, TargetList, WorkerList, missing
 from bessemer.errors import (
     BundleError,
     CompilationCancelledError,

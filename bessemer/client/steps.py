@@ -9,14 +9,29 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import httpx
+from pydantic import ValidationError
 
-from bessemer.client.replies import check
-from bessemer.errors import UnreachableError
+from bessemer.contract.base import Document
+from bessemer.contract.problem import Problem
+from bessemer.errors import AnswerInvalidError, UnreachableError, problem_error
 
-__all__ = ["Call", "Flow", "Reply", "Sleep", "Step", "Work", "exchange", "retry_delay_seconds"]
+__all__ = [
+    "Call",
+    "Flow",
+    "Reply",
+    "Sleep",
+    "Step",
+    "Work",
+    "check",
+    "exchange",
+    "parse",
+    "retry_delay_seconds",
+]
 
 T = TypeVar("T")
+D = TypeVar("D", bound=Document)
 
+SHOWN_BYTES = 200
 RETRY_DELAYS_SECONDS = (0.1, 0.4)
 RETRYABLE_STATUSES = frozenset({502, 503, 504})
 
@@ -103,3 +118,36 @@ def exchange(call: Call, accept: frozenset[int] = frozenset()) -> Flow[Reply]:
     if outcome.status not in accept:
         check(outcome.status, outcome.body)
     return outcome
+
+
+def check(status: int, body: bytes) -> None:
+    """Return where the status is 2xx.
+
+    Raises:
+        ProblemError: the body is a problem document.
+        AnswerInvalidError: it is not, so that something else than Bessemer answered.
+    """
+    if 200 <= status < 300:
+        return
+    try:
+        problem = Problem.read_json(body)
+    except ValidationError:
+        shown = " ".join(body[:SHOWN_BYTES].decode(errors="replace").split())
+        raise AnswerInvalidError(f"something else than Bessemer answered with {status}: {shown}") from None
+    raise problem_error(problem)
+
+
+def parse(document: type[D], body: bytes) -> D:
+    """Read a document of the contract.
+
+    Raises:
+        AnswerInvalidError: the body is no such document; client and server may be of different versions.
+    """
+    try:
+        return document.read_json(body)
+    except ValidationError as error:
+        name = document.__name__
+        hint = "compare the versions of client and server"
+        raise AnswerInvalidError(
+            f"the answer is no {name} that this client knows; {hint}: {error}"
+        ) from error

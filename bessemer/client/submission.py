@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from bessemer.client.exporting import Exported, save_module, torch_kind
 from bessemer.client.inputs import Dimensions, Inputs, named_specs, ranges_of, validation_message
-from bessemer.client.naming import checked_name, name_of_model
-from bessemer.client.replies import parse
 from bessemer.client.sources import (
     ModelSource,
     Progress,
@@ -22,10 +20,11 @@ from bessemer.client.sources import (
     is_shortened_digest,
     memory_source,
 )
-from bessemer.client.steps import Call, Flow, Sleep, Work, exchange
+from bessemer.client.steps import Call, Flow, Sleep, Work, exchange, parse
 from bessemer.contract.base import Digest, is_digest
 from bessemer.contract.job import Compilation
 from bessemer.contract.model import Model, ModelState
+from bessemer.contract.names import Name, as_name, name_of_file
 from bessemer.contract.options import (
     BenchmarkOptions,
     InspectOptions,
@@ -40,8 +39,9 @@ from bessemer.contract.target import Target
 from bessemer.contract.tensor import InputSpec
 from bessemer.errors import InvalidArgumentError, ModelRejectedError
 
-__all__ = ["Submission", "get_model", "inspect", "post", "submit", "upload"]
+__all__ = ["Submission", "get_model", "inspect", "name_of_model", "post", "submit", "upload"]
 
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
 NOT_FOUND = frozenset({404})
 INSPECTION_POLL_SECONDS = 0.05
 UPLOAD_ANSWER_SECONDS = 600.0
@@ -127,7 +127,7 @@ def upload(
     model: str | os.PathLike[str] | bytes, progress: Progress | None = None, name: str | None = None
 ) -> Flow[Model]:
     """Upload a model unless the server has it; one that was rejected by bad luck is inspected again."""
-    name = checked_name(name) or name_of_model(model)
+    name = _checked_name(name) or name_of_model(model)
     source: Source = yield Work(lambda: _source(model))
     if (yield from _has(source.digest)):
         found = yield from get_model(source.digest)
@@ -158,6 +158,16 @@ def get_model(digest: Digest) -> Flow[Model]:
     """An uploaded model."""
     reply = yield from exchange(Call("GET", f"/v1/models/{quote(digest, safe='')}"))
     return parse(Model, reply.body)
+
+
+def name_of_model(model: ModelSource) -> str | None:
+    """A file's name, or the class of a module; None of bytes, of a digest, and of an exported program."""
+    if isinstance(model, str | os.PathLike):
+        return None if is_digest(model) else name_of_file(Path(model).name)
+    kind = torch_kind(model)
+    if kind in (None, "program"):
+        return None
+    return as_name(str(getattr(model, "original_name", type(model).__name__)))
 
 
 def _prepare(submission: Submission, folder: Path) -> tuple[Digest, Source | None, tuple[InputSpec, ...]]:
@@ -199,3 +209,15 @@ def _put(source: Source, name: str | None, progress: Progress | None) -> Flow[Mo
     )
     reply = yield from exchange(call)
     return parse(Model, reply.body)
+
+
+def _checked_name(name: str | None) -> str | None:
+    """The name that a user gave, if any.
+
+    Raises:
+        InvalidArgumentError: it is not valid.
+    """
+    try:
+        return None if name is None else _NAME.validate_python(name)
+    except ValidationError as error:
+        raise InvalidArgumentError(f"name: {validation_message(error)}") from error

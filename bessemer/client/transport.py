@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
@@ -11,16 +12,24 @@ from typing import Any, TypeVar
 import httpx
 
 from bessemer.client.steps import Call, Flow, Reply, Sleep, Step, Work
-from bessemer.client.tracing import trace_headers
 from bessemer.errors import InvalidArgumentError, UnreachableError
 
-__all__ = ["DEFAULT_TIMEOUT_SECONDS", "AsyncTransport", "Settings", "Transport", "make_settings"]
+__all__ = [
+    "DEFAULT_TIMEOUT_SECONDS",
+    "AsyncTransport",
+    "Settings",
+    "Transport",
+    "make_settings",
+    "trace_headers",
+]
 
 T = TypeVar("T")
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 DEFAULT_TIMEOUT_SECONDS = 30.0
 URL_VARIABLE = "BESSEMER_URL"
+TRACEPARENT = "traceparent"
+TRACEPARENT_VARIABLE = "TRACEPARENT"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 HEADERS = {"User-Agent": "bessemer-client", "Accept": "application/json, application/problem+json, */*"}
 
@@ -52,6 +61,20 @@ def make_settings(url: str | None, timeout_seconds: float) -> Settings:
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise InvalidArgumentError(f"'{text}' is no URL such as {DEFAULT_URL}")
     return Settings(parsed, timeout_seconds)
+
+
+def trace_headers() -> dict[str, str]:
+    """The header that names the caller's span: OpenTelemetry's current one, else that of ``TRACEPARENT``.
+
+    OpenTelemetry is taken where the caller's program has imported it: without that there is no span.
+    """
+    trace = sys.modules.get("opentelemetry.trace")
+    context = trace.get_current_span().get_span_context() if trace else None
+    if context is not None and context.is_valid:
+        text = f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
+        return {TRACEPARENT: text}
+    given = os.environ.get(TRACEPARENT_VARIABLE)
+    return {TRACEPARENT: given} if given else {}
 
 
 def _timeout(settings: Settings, call: Call) -> httpx.Timeout:

@@ -8,9 +8,8 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
 from bessemer.contract.base import DigestPrefix, Document
 from bessemer.contract.job import JobState
-from bessemer.contract.labels import MAX_LABELS, LabelSelector
 from bessemer.contract.model import ModelFormat, ModelState
-from bessemer.contract.names import Name
+from bessemer.contract.names import MAX_LABELS, LabelSelector, Name
 from bessemer.contract.target import Word
 
 MAX_PAGE = 200

@@ -1,6 +1,7 @@
-"""Names that people give to models and compilations."""
+"""Names and labels that people give to models and compilations."""
 
 import re
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import AfterValidator, StringConstraints
@@ -12,6 +13,15 @@ MAX_STEM_BYTES = 120
 MODEL_SUFFIXES = (".pt2", ".pth", ".pt", ".ts", ".fx", ".bin")
 _SEPARATORS = re.compile(r"[/\\]")
 _UNSAFE_IN_FILES = re.compile(r'[/\\:*?"<>|\s%]+')
+
+MAX_LABELS = 32
+
+LABEL_KEY = r"[a-z0-9](?:[a-z0-9._/-]{0,61}[a-z0-9])?"
+LABEL_VALUE = r"[ -~]{0,128}"
+LabelKey = Annotated[str, StringConstraints(pattern=f"^{LABEL_KEY}$")]
+LabelValue = Annotated[str, StringConstraints(pattern=f"^{LABEL_VALUE}$")]
+LabelSelector = Annotated[str, StringConstraints(pattern=f"^{LABEL_KEY}(?:={LABEL_VALUE})?$")]
+"""``team=vision``, or ``team`` alone for any value."""
 
 
 def _printable(name: str) -> str:
@@ -40,3 +50,8 @@ def file_stem(name: str, target: str) -> str:
     """The start of a file's name for a compilation: its name and its target."""
     safe = _UNSAFE_IN_FILES.sub("-", name).strip(".-").encode()[:MAX_STEM_BYTES].decode(errors="ignore")
     return f"{safe}-{_UNSAFE_IN_FILES.sub('-', target)}".lstrip("-")
+
+
+def shown_labels(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Each label as the command line reads it; a key alone where its value is empty."""
+    return tuple(f"{key}={value}" if value else key for key, value in labels.items())

@@ -13,8 +13,7 @@ from pydantic import (
 
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.dynamic import MAX_DIMENSIONS, DimensionRange, check_names
-from bessemer.contract.labels import MAX_LABELS, LabelKey, LabelValue
-from bessemer.contract.names import Name
+from bessemer.contract.names import MAX_LABELS, LabelKey, LabelValue, Name
 from bessemer.contract.options import (
     BenchmarkOptions,
     InspectOptions,

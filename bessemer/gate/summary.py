@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from xml.etree import ElementTree
 
-from bessemer.contract.labels import shown_labels
+from bessemer.contract.names import shown_labels
 from bessemer.contract.problem import Problem
 from bessemer.gate.policy import Bound, Measure, Outcome, Verdict, shown_percent
 

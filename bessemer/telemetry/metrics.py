@@ -3,7 +3,7 @@
 Labels have few values, all known beforehand: never an id, a digest, a path that a client chose, or a tenant.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import version
@@ -11,6 +11,8 @@ from importlib.metadata import version
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.process_collector import ProcessCollector
+
+from bessemer.contract.queue import Loss, TaskKind
 
 
 class Kind(StrEnum):
@@ -219,3 +221,24 @@ def new_registry() -> CollectorRegistry:
     ProcessCollector(registry=registry)
     BUILD.gauge(registry).labels(version("bessemer")).set(1)
     return registry
+
+
+class LossMetrics:
+    """The losses that one program found."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._workers = WORKERS_LOST.counter(registry)
+        self._attempts = ATTEMPTS_LOST.counter(registry)
+        for kind in TaskKind:
+            for why in Loss:
+                self._attempts.labels(kind, why)
+
+    def worker(self, in_hand: Iterable[TaskKind]) -> None:
+        """Count a worker that was lost with these tasks in hand."""
+        self._workers.inc()
+        for kind in in_hand:
+            self.attempt(kind, Loss.WORKER_LOST)
+
+    def attempt(self, kind: TaskKind, why: Loss) -> None:
+        """Count an attempt that came to nothing."""
+        self._attempts.labels(kind, why).inc()

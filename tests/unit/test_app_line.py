@@ -7,12 +7,11 @@ import pytest
 
 from app.line import Line, line_up, place, start_seconds
 from bessemer.contract.capability import Capability, needs_of
-from bessemer.contract.fleet import A_LIVE_WORKER
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
-from bessemer.contract.service import RunningTask, Worker
+from bessemer.contract.service import A_LIVE_WORKER, RunningTask, Worker
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from bessemer.store.queue import job_kind

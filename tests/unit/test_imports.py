@@ -43,7 +43,7 @@ RULES = [
     ("worker/translation", ("worker.pipeline", "worker.tuning", "worker.schedules", "worker.layout")),
 ]
 WITHOUT_COMPILERS = ("worker.__main__", "app.__main__", "bessemer.client", "bessemer.cli")
-OF_ITS_USER = {"bessemer/client/exporting.py", "bessemer/client/tracing.py"}
+OF_ITS_USER = {"bessemer/client/exporting.py", "bessemer/client/transport.py"}
 """Where the client takes the torch, or the OpenTelemetry, that its user's program has imported."""
 
 

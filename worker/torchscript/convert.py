@@ -5,7 +5,7 @@ import warnings
 import torch
 from torch.export import ExportedProgram
 
-from bessemer.contract.data_dependence import dependence_on_values
+from bessemer.contract.model_advice import dependence_on_values
 from worker.errors import short_message
 from worker.formats.outputs import OpenSizes, export_flat
 from worker.torchscript.graph import Step

@@ -13,7 +13,7 @@ import torch
 from bessemer.cli.entries import make_model
 from bessemer.client.exporting import save_module, torch_kind
 from bessemer.client.inputs import Inputs
-from bessemer.client.naming import name_of_model
+from bessemer.client.submission import name_of_model
 from bessemer.contract.tensor import DType, InputSpec
 from bessemer.errors import ExportError, InvalidArgumentError
 
