@@ -18,8 +18,8 @@ from bessemer.cli import (
     snapshots,
     workers,
 )
+from bessemer.cli.arguments import RequestCommand
 from bessemer.cli.gate_files import GateCommand
-from bessemer.cli.request_command import RequestCommand
 
 __all__ = ["application"]
 

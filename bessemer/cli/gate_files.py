@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bessemer.cli.arguments import RequestCommand
 from bessemer.cli.output import (
     ExitStatus,
     error_lines,
@@ -16,7 +17,6 @@ from bessemer.cli.output import (
     results,
     tell,
 )
-from bessemer.cli.request_command import RequestCommand
 from bessemer.errors import BessemerError
 from bessemer.gate.policy import Outcome
 from bessemer.gate.summary import annotation, junit, junit_refusal, markdown, markdown_refusal

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
-from bessemer.cli.cancelling import cancelled_if_interrupted
+from bessemer.cli.waiting import cancelled_if_interrupted
 from bessemer.client import Job
 from bessemer.contract.job import REFERENCE
 from bessemer.errors import InvalidArgumentError, InvocationFailedError, RequestRefusedError

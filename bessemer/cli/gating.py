@@ -7,11 +7,9 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from bessemer.cli.cancelling import ask_to_cancel, cancelled_if_interrupted
-from bessemer.cli.compiling import watch
+from bessemer.cli.arguments import MODEL_HELP, read_bytes, read_draft
 from bessemer.cli.gate_files import GateFiles, annotate
 from bessemer.cli.gate_outputs import Expected, keep_reference, reference_of
-from bessemer.cli.options import MODEL_HELP, read_bytes, read_draft
 from bessemer.cli.output import (
     ExitStatus,
     UrlOption,
@@ -23,7 +21,7 @@ from bessemer.cli.output import (
     tell,
 )
 from bessemer.cli.submitting import submitted
-from bessemer.cli.waiting import NotTakenError, QueueLimit
+from bessemer.cli.waiting import NotTakenError, QueueLimit, ask_to_cancel, cancelled_if_interrupted, watch
 from bessemer.client import Client, Job
 from bessemer.contract.job import JobState
 from bessemer.contract.options import Baseline

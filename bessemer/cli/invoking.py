@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from bessemer.cli.cancelling import cancelled_if_interrupted
 from bessemer.cli.jobs import IdArgument
 from bessemer.cli.output import JsonOption, UrlOption, connected, errors, print_json, results, tell
 from bessemer.cli.views import shown_latency
-from bessemer.cli.waiting import tell_missing_worker
+from bessemer.cli.waiting import cancelled_if_interrupted, tell_missing_worker
 from bessemer.client import Job
 from bessemer.client.invoking import Arrays
 from bessemer.contract.invocation import DEFAULT_RUNS, MAX_RUNS, Invocation

@@ -7,9 +7,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from bessemer.cli.compiling import follow
-from bessemer.cli.listing import AfterOption, BeforeOption, LimitOption, aware
-from bessemer.cli.options import read_labels
+from bessemer.cli.arguments import AfterOption, BeforeOption, LimitOption, aware, read_labels
 from bessemer.cli.output import (
     ExitStatus,
     JsonOption,
@@ -24,6 +22,7 @@ from bessemer.cli.output import (
     tell,
 )
 from bessemer.cli.views import compilation_lines
+from bessemer.cli.waiting import follow
 from bessemer.client import Client, Job
 from bessemer.contract.base import is_digest, is_digest_prefix
 from bessemer.contract.job import Compilation, CompilationPage, JobState

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from bessemer.cli.entries import Made, model_at_hand
-from bessemer.cli.listing import AfterOption, BeforeOption, LimitOption, aware
-from bessemer.cli.options import ModelArgument, NameOption
+from bessemer.cli.arguments import AfterOption, BeforeOption, LimitOption, ModelArgument, NameOption, aware
+from bessemer.cli.model_argument import Made, model_at_hand
 from bessemer.cli.output import (
     JsonOption,
     UrlOption,

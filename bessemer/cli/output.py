@@ -1,9 +1,11 @@
 """What commands print, and the statuses they end with."""
 
+import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -11,7 +13,6 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.text import Text
 
-from bessemer.cli.interrupts import TerminatedError, interruptible
 from bessemer.client import Client
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.errors import (
@@ -26,6 +27,7 @@ from bessemer.errors import (
 __all__ = [
     "ExitStatus",
     "JsonOption",
+    "TerminatedError",
     "UrlOption",
     "aligned",
     "clean",
@@ -68,6 +70,10 @@ class ExitStatus(IntEnum):
     TERMINATED = 143
 
 
+class TerminatedError(KeyboardInterrupt):
+    """SIGTERM came: as Ctrl-C, but nobody is there who could be asked."""
+
+
 def exit_status(error: BessemerError) -> ExitStatus:
     """The status for an error."""
     if isinstance(error, UnreachableError):
@@ -89,7 +95,7 @@ def reporting() -> Iterator[None]:
         typer.Exit: the block raised.
     """
     try:
-        with interruptible():
+        with _interruptible():
             yield
     except BessemerError as error:
         show_lines(errors, error_lines(error))
@@ -173,3 +179,21 @@ def shown_bytes(count: int) -> str:
             break
         size, unit = size / 1024, larger
     return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGTERM interrupt the block as Ctrl-C does, so that it leaves nothing behind.
+
+    Raises:
+        TerminatedError: SIGTERM came.
+    """
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise TerminatedError

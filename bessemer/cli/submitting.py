@@ -4,8 +4,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bessemer.cli.entries import Made, model_at_hand
-from bessemer.cli.options import Draft
+from bessemer.cli.arguments import Draft
+from bessemer.cli.model_argument import Made, model_at_hand
 from bessemer.cli.views import upload_view
 from bessemer.client import Client, Job
 from bessemer.contract.base import is_digest

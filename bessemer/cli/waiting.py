@@ -1,16 +1,143 @@
-"""Reports what a job waits for, and limits how long it may wait for a worker."""
+"""Waits for jobs: shows their progress, limits their time in the queue, and cancels them on Ctrl-C."""
 
+import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+import typer
 from rich.console import Console
 
-from bessemer.cli.output import tell
-from bessemer.client import Client
+from bessemer.cli.output import TerminatedError, error_lines, errors, interruption_status, tell
+from bessemer.cli.timeline import place_line
+from bessemer.cli.views import StageView, stage_view
+from bessemer.client import Client, Job
+from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.queue import QueuePlace
-from bessemer.errors import BessemerError
+from bessemer.errors import (
+    BessemerError,
+    CompilationCancelledError,
+    CompilationFailedError,
+    ConflictError,
+)
 
-__all__ = ["NotTakenError", "QueueLimit", "tell_missing_worker"]
+__all__ = [
+    "NotTakenError",
+    "QueueLimit",
+    "ask_to_cancel",
+    "cancelled_if_interrupted",
+    "first_line",
+    "follow",
+    "missing_worker",
+    "tell_missing_worker",
+    "watch",
+]
+
+FIRST_PAUSE_SECONDS = 0.05
+SOON_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 1.0
+
+
+def follow(job: Job, console: Console) -> None:
+    """Show a job's stages until it has ended; after an interruption it goes on, unless somebody says no."""
+    try:
+        watch(job, console)
+    except KeyboardInterrupt as interruption:
+        _interrupted(job, interruption)
+        raise typer.Exit(interruption_status(interruption)) from None
+
+
+def watch(job: Job, console: Console, while_queued: Callable[[QueuePlace], object] | None = None) -> None:
+    """Show a job's stages until it has ended, however it does.
+
+    Args:
+        job: to watch.
+        console: shows the stages.
+        while_queued: told the job's place in the queue, again and again; what it raises ends the watching.
+    """
+    tell(console, first_line(job.document))
+    told = missing_worker(job.document)
+    with suppress(CompilationFailedError, CompilationCancelledError), stage_view(console, told) as view:
+        _wait_in_queue(job, view, while_queued)
+        job.wait(on_event=view.tell)
+
+
+def first_line(compilation: Compilation) -> str:
+    """The compilation's id, and what it waits for where no live worker takes it."""
+    queue = compilation.queue
+    waits = f": {place_line(queue)}" if queue and queue.waiting_for else ""
+    return f"compilation {compilation.id}{waits}"
+
+
+def missing_worker(compilation: Compilation) -> str | None:
+    """What no live worker has that a queued compilation needs."""
+    return compilation.queue.waiting_for if compilation.queue else None
+
+
+def _wait_in_queue(job: Job, view: StageView, while_queued: Callable[[QueuePlace], object] | None) -> None:
+    """Show where a job stands until it no longer is queued; one that is taken at once stands nowhere."""
+    pause_seconds = FIRST_PAUSE_SECONDS
+    while job.state is JobState.QUEUED:
+        time.sleep(pause_seconds)
+        place = job.refresh().document.queue
+        if place is not None and while_queued is not None:
+            while_queued(place)
+        if place is not None and pause_seconds > SOON_SECONDS:
+            view.wait(place)
+        pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
+
+
+def _interrupted(job: Job, interruption: KeyboardInterrupt) -> None:
+    """Offer to cancel where somebody can answer; a second Ctrl-C leaves the job alone."""
+    if not isinstance(interruption, TerminatedError) and _wants_cancel():
+        ask_to_cancel(job.id, job.cancel)
+        return
+    tell(errors, f"{job.id} goes on: `bessemer show --follow {job.id}`, `bessemer cancel {job.id}`")
+
+
+def _wants_cancel() -> bool:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    try:
+        answer = errors.input("\nCancel the compilation? [y/N] ", markup=False)
+    except (KeyboardInterrupt, EOFError):
+        errors.print()
+        return False
+    return answer.strip().lower() in ("y", "yes")
+
+
+@contextmanager
+def cancelled_if_interrupted(name: str, cancel: Callable[[], object]) -> Iterator[None]:
+    """Cancel what the block waits for when it is interrupted: no other program uses its result.
+
+    Raises:
+        KeyboardInterrupt: the block was interrupted; its notes say what became of the cancellation.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as interruption:
+        for line in ask_to_cancel(name, cancel):
+            interruption.add_note(line)
+        raise
+
+
+def ask_to_cancel(name: str, cancel: Callable[[], object]) -> tuple[str, ...]:
+    """Cancel it, and say so or why that failed; say nothing where it had already ended.
+
+    Returns:
+        The lines that were printed.
+    """
+    try:
+        cancel()
+    except ConflictError:
+        return ()
+    except BessemerError as error:
+        said = (f"{name} was not cancelled:", *error_lines(error))
+    else:
+        said = (f"asked to cancel {name}",)
+    tell(errors, *said)
+    return said
 
 
 class NotTakenError(BessemerError):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bessemer.cli.cancelling import cancelled_if_interrupted
-from bessemer.cli.interrupts import TerminatedError
+from bessemer.cli.output import TerminatedError
+from bessemer.cli.waiting import cancelled_if_interrupted
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.errors import BessemerError, ServerFailedError, UnreachableError
 

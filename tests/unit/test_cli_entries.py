@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bessemer.cli.entries import is_entry, make_model, model_at_hand
+from bessemer.cli.model_argument import is_entry, make_model, model_at_hand
 from bessemer.errors import ExportError, InvalidArgumentError
 
 

@@ -5,7 +5,7 @@ from typer import BadParameter
 from typer.testing import CliRunner
 
 from bessemer.cli.application import application
-from bessemer.cli.options import option_paths, read_bytes, read_draft
+from bessemer.cli.arguments import option_paths, read_bytes, read_draft
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.tensor import parse_input_spec

@@ -11,9 +11,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from bessemer.cli.application import application
+from bessemer.cli.checking import preflight_lines
 from bessemer.cli.jobs import _row as jobs_row
 from bessemer.cli.output import ExitStatus, clean, error_lines, exit_status, problem_lines, shown_bytes, tell
-from bessemer.cli.preflight import preflight_lines
 from bessemer.cli.snapshots import step_lines
 from bessemer.cli.timeline import Timeline, event_line, place_line
 from bessemer.cli.views import PlainStages, other_method_lines

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from bessemer.cli.options import read_draft
+from bessemer.cli.arguments import read_draft
 from bessemer.contract.options import Fusion, OptimizeOptions
 
 

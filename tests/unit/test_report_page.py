@@ -18,7 +18,7 @@ from report_samples import (
     task,
 )
 
-from bessemer.cli.options import read_draft
+from bessemer.cli.arguments import read_draft
 from bessemer.contract.dynamic import DimensionRange
 from bessemer.contract.options import BenchmarkOptions, SearchEnd, TuneOptions
 from bessemer.contract.report import PassTime, Report

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from bessemer.cli.entries import make_model
+from bessemer.cli.model_argument import make_model
 from bessemer.client.exporting import save_module, torch_kind
 from bessemer.client.inputs import Inputs
 from bessemer.client.submission import name_of_model

@@ -5,11 +5,13 @@ import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import typer
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
+from typer.core import TyperCommand
 
 from bessemer.client.inputs import validation_message
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
@@ -20,17 +22,21 @@ from bessemer.contract.tensor import InputSpec, parse_input_spec
 from bessemer.errors import InvalidArgumentError
 
 __all__ = [
-    "ANY_MODEL",
+    "MODEL_HELP",
+    "AfterOption",
+    "BeforeOption",
     "DimensionsOption",
     "Draft",
-    "MODEL_HELP",
-    "NoWaitOption",
     "FieldsOption",
     "InputsOption",
-    "NameOption",
     "LabelsOption",
+    "LimitOption",
     "ModelArgument",
+    "NameOption",
+    "NoWaitOption",
+    "RequestCommand",
     "TargetOption",
+    "aware",
     "option_paths",
     "read_bytes",
     "read_draft",
@@ -76,6 +82,13 @@ DimensionsOption = Annotated[
         "--dimension", metavar="NAME=1..64", help="The range of a size that an --input names, x=NAMEx784."
     ),
 ]
+
+AfterOption = Annotated[
+    datetime | None,
+    typer.Option(help="Only what came after this moment: 2026-11-30, 2026-11-30T18:00:00, local time."),
+]
+BeforeOption = Annotated[datetime | None, typer.Option(help="Only what came before this moment, local time.")]
+LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="The newest so many.")]
 
 Value = TypeVar("Value")
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?) ?((?P<unit>[KMGT]I?)?B)?", re.ASCII | re.IGNORECASE)
@@ -175,6 +188,11 @@ def read_bytes(text: str) -> int:
     power = "KMGT".index(unit[0]) + 1 if unit else 0
     size: float = float(match["number"]) * (1024 if "I" in unit else 1000) ** power
     return round(size)
+
+
+def aware(moment: datetime | None) -> datetime | None:
+    """A moment of the command line, with its time zone."""
+    return moment.astimezone() if moment else None
 
 
 def option_paths() -> dict[str, FieldInfo]:
@@ -282,3 +300,27 @@ def _is_document(kind: Any) -> bool:
 
 def _is_tuple(annotation: Any) -> bool:
     return any(get_origin(kind) is tuple for kind in _alternatives(annotation))
+
+
+class RequestCommand(TyperCommand):
+    """Says how to give a field of the request that was given as an option of its own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the command line.
+
+        Raises:
+            Exception: what cannot be used, as it comes; an unknown option with the fields that it may mean.
+        """
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # an unknown option, for which Typer has no name of its own
+            if hasattr(error, "possibilities"):
+                error.possibilities = _fields_named(getattr(error, "option_name", "")) or error.possibilities
+            raise
+
+
+def _fields_named(option: str) -> tuple[str, ...]:
+    """The fields of a request that have an option's name, such as ``--trials``, as they are to be given."""
+    name = option.lstrip("-").replace("-", "_")
+    paths = (path for path in option_paths() if name in (path, path.rpartition(".")[2]))
+    return tuple(f"--option {path}=…" for path in paths)
