@@ -145,7 +145,7 @@ class AsyncJob(JobView):
                 async with self._transport.stream(follower.call()) as (status, chunks):
                     if status != httpx.codes.OK:
                         follower.refuse(status, b"".join([chunk async for chunk in chunks]))
-                    async for chunk in chunks:
-                        for event in follower.feed(chunk):
+                    async for message in follower.read(chunks).aiter_sse():
+                        for event in follower.take(message):
                             yield event
             await self._transport.run(follower.pause())

@@ -233,6 +233,6 @@ class Job(JobView):
             ):
                 if status != httpx.codes.OK:
                     follower.refuse(status, b"".join(chunks))
-                for chunk in chunks:
-                    yield from follower.feed(chunk)
+                for message in follower.read(chunks).iter_sse():
+                    yield from follower.take(message)
             self._transport.run(follower.pause())
