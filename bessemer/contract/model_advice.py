@@ -3,19 +3,19 @@
 __all__ = ["FLOAT_MODEL", "FLOAT_WEIGHTS", "UNPACKED", "dependence_on_values"]
 
 FLOAT_MODEL = (
-    "compile the float model that they were made from (`quantize_dynamic` returns a copy: what you gave it "
-    "is still float)"
+    "compile the float model that they were made from (`quantize_dynamic` returns a copy; your original is "
+    "still float)"
 )
 FLOAT_WEIGHTS = (
-    "export it before you call `quantize_`, or first put `nn.Parameter(weight.dequantize())` in the place of "
+    "export it before you call `quantize_`, or first put `nn.Parameter(weight.dequantize())` in place of "
     "each quantized weight"
 )
 
 UNPACKED = (
-    "the model calls pack_padded_sequence, whose result has sizes that depend on the lengths' values. Run "
+    "the model calls pack_padded_sequence, whose result has sizes that depend on the values of lengths. Run "
     "the recurrent layer on the padded batch, and select each sequence's last step with gather at "
     "lengths - 1, or mask the padding with torch.where. For a bidirectional layer, run the second direction "
-    "as a layer of its own, on reversed sequences"
+    "as a separate layer on reversed sequences"
 )
 
 KINDS = frozenset({"GuardOnDataDependentSymNode", "DataDependentOutputException"})
@@ -23,10 +23,10 @@ NUMBER = "Could not extract"
 
 
 def dependence_on_values(error: BaseException) -> str | None:
-    """What the model does where torch's error is of that kind; None where it is another.
+    """How the model depends on tensor values, if that is why the export failed; else None.
 
     Args:
-        error: what ``torch.export.export`` raised.
+        error: the exception from ``torch.export.export``.
     """
     if type(error).__name__ not in KINDS:
         return None

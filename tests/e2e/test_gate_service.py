@@ -77,7 +77,7 @@ def gate(service: str, folder: Path, model: str, *options: str) -> subprocess.Co
 
 COMPARE = ("--compare", "reports/base.json")
 GOLDEN = ("--golden", "reports/base.npz")
-INPUTS_DIFFER = "The inputs do not fit the model: input 'x' has the shape (2, 32), expected (2, 48)"
+INPUTS_DIFFER = "The inputs do not match the model: input 'x' has the shape (2, 32), expected (2, 48)"
 
 
 @pytest.mark.parametrize(

@@ -106,11 +106,11 @@ def test_a_dimension_has_its_range_beside_the_input_that_names_it() -> None:
 @pytest.mark.parametrize(
     ("dimensions", "told"),
     [
-        ((), "'batch', which a shape in `inputs` names, has no range"),
+        ((), "names 'batch', which has no range"),
         (("bacth=1..64",), "did you mean 'bacth'"),
         (("batch=1..64", "length=1..2"), "no shape in `inputs` names 'length'"),
         (("batch=64",), "not of the form"),
-        (("batch=64..2",), "must lie above `minimum`"),
+        (("batch=64..2",), "must be greater than `minimum`"),
         (("batch=1..4", "batch=1..8"), "is given twice"),
     ],
 )

@@ -85,7 +85,7 @@ def test_one_that_never_ran_names_no_stage(state: JobState) -> None:
         ),
         (
             TuneVerdict(trials=8, kept=Schedules.SEARCH, ended_by=SearchEnd.CANDIDATES),
-            ["8 of 32 trials, ended because nothing was left to try; the library has the search's schedules"],
+            ["8 of 32 trials, ended because no candidates were left; the library has the search's schedules"],
         ),
         (
             TuneVerdict(trials=32, kept=Schedules.SEARCH, ended_by=SearchEnd.TRIALS),

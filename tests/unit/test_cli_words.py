@@ -124,7 +124,7 @@ def test_a_problem_is_told_with_fields_places_and_advice() -> None:
         ),
     )
     assert list(problem_lines(problem)) == [
-        "error: The database or the artifact store cannot be reached (stage tune) [unavailable]",
+        "error: The database or the artifact store is unreachable (stage tune) [unavailable]",
         "  First line.",
         "  Second line.",
         "  • tune.trials: too many",

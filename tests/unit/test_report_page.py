@@ -141,7 +141,7 @@ def test_an_output_that_was_compared_at_several_sizes_is_one_output() -> None:
     ("end", "words"),
     [
         (SearchEnd.TRIALS, "ended by tune.trials=512"),
-        (SearchEnd.CANDIDATES, "ended because nothing was left to try"),
+        (SearchEnd.CANDIDATES, "ended because no candidates were left"),
     ],
 )
 def test_the_report_says_why_the_search_stopped(end: SearchEnd, words: str) -> None:

@@ -200,7 +200,7 @@ def test_a_cancelled_run_of_the_action_cancels_its_compilation(pipeline: Pipelin
 @pytest.mark.parametrize(
     ("arguments", "has_worker", "words"),
     [
-        ((), False, "it waits for a live worker: none has been heard of lately"),
+        ((), False, "it waits for a live worker: none has sent a heartbeat lately"),
         (("--queue-timeout", "1"), False, "within 1 s: it waits for a live worker"),
         (
             ("--queue-timeout", "1"),
