@@ -14,20 +14,20 @@ from typing import Any
 import bessemer
 from bessemer.contract.model_advice import FLOAT_MODEL, FLOAT_WEIGHTS, UNPACKED, dependence_on_values
 
-__all__ = ["advice_on_export", "methods_but_forward", "said_by_torch", "torch_kept_quiet"]
+__all__ = ["advice_on_export", "methods_but_forward", "torch_message", "quiet_torch"]
 
 BESSEMER = Path(bessemer.__file__).parent
 HINTS = ("\nFor more information, run with TORCH_LOGS", "\n\nThe error above occurred when calling")
 STANDARD_LIBRARY = f"{sysconfig.get_path('stdlib')}/"
 PACKAGES = "/site-packages/"
-"""Below the standard library where Python is installed without a virtual environment."""
+"""A folder of the standard library if Python runs without a virtual environment."""
 TORCH = "torch"
 GRAPH = "partial_fx_graph"
-"""The attribute of an error that torch prints to standard error besides raising it."""
+"""The attribute of torch's error that torch also prints to standard error."""
 
 SCRIPT = "torch.jit._script"
 UNPICKLED_SCRIPT = "Tried to serialize object __torch__"
-"""What torch says of an FX graph that holds a script module."""
+"""Part of torch's message for an FX graph that contains a script module."""
 
 QUANTIZED = "torch.ao.nn.quantized"
 TORCHAO = "torchao"
@@ -37,17 +37,17 @@ FORWARD = "forward"
 MAX_NAMES = 5
 
 UNSCRIPTED = (
-    "which torch cannot trace: replace them by the modules that they were scripted from, or script "
+    "which torch cannot trace: replace them with the modules that they were scripted from, or script "
     "the whole model with `torch.jit.script`"
 )
 
 
-def said_by_torch(error: BaseException, torch_folder: Path) -> str:
-    """The kind of an error, its message without torch's hints, and the author's line, where it has one.
+def torch_message(error: BaseException, torch_folder: Path) -> str:
+    """An error's type, its message without torch's hints, and the author's line if it has one.
 
     Args:
-        error: what torch raised.
-        torch_folder: where torch lies: its own lines are not the author's.
+        error: the exception from torch.
+        torch_folder: torch's installation, whose lines are not the author's.
     """
     place = _place(error, torch_folder)
     depends = dependence_on_values(error)
@@ -61,11 +61,11 @@ def said_by_torch(error: BaseException, torch_folder: Path) -> str:
 
 
 @contextmanager
-def torch_kept_quiet() -> Iterator[None]:
-    """Keep away what torch logs, and the graph that it prints where it fails; all else is passed on."""
+def quiet_torch() -> Iterator[None]:
+    """Suppress torch's logs and the graph that it prints when it fails, but no other output."""
     printed, graph = io.StringIO(), None
     try:
-        with _unlogged(), redirect_stderr(printed):
+        with _logging_disabled(), redirect_stderr(printed):
             yield
     except Exception as error:
         graph = getattr(error, GRAPH, None)
@@ -76,11 +76,11 @@ def torch_kept_quiet() -> Iterator[None]:
 
 
 def advice_on_export(module: Any, error: BaseException) -> str | None:
-    """The obstacle in the module and its remedy; None if no obstacle is known.
+    """The known obstacle in a module and its remedy, or None.
 
     Args:
-        module: of torch, in whose export the error was raised.
-        error: what torch raised.
+        module: the torch module whose export failed.
+        error: the exception from torch.
     """
     if any(_is_packing(frame) for frame, _ in traceback.walk_tb(error.__traceback__)):
         return UNPACKED
@@ -88,14 +88,14 @@ def advice_on_export(module: Any, error: BaseException) -> str | None:
 
 
 def methods_but_forward(script: Any) -> tuple[str, ...]:
-    """The public methods of a script module, ``forward`` left out."""
+    """The public methods of a script module, without ``forward``."""
     names = script._c._method_names()
     return tuple(sorted(name for name in names if name != FORWARD and not name.startswith("_")))
 
 
 @contextmanager
-def _unlogged() -> Iterator[None]:
-    """torch gives some of its loggers handlers of their own."""
+def _logging_disabled() -> Iterator[None]:
+    """Silence torch's loggers, some of which have their own handlers."""
     known = [logging.getLogger(name) for name in list(logging.root.manager.loggerDict) if _is_torch(name)]
     handlers = [(log, log.handlers) for log in known if log.handlers]
     for log, _ in handlers:
@@ -111,7 +111,7 @@ def _is_torch(name: str) -> bool:
     return name.partition(".")[0] == TORCH
 
 
-def _is_of_python(file: str) -> bool:
+def _is_standard_library(file: str) -> bool:
     return file.startswith(STANDARD_LIBRARY) and PACKAGES not in file
 
 
@@ -121,13 +121,13 @@ def _place(error: BaseException, torch_folder: Path) -> str:
     authors = [
         frame
         for frame in frames
-        if not frame.filename.startswith(installed) and not _is_of_python(frame.filename)
+        if not frame.filename.startswith(installed) and not _is_standard_library(frame.filename)
     ]
     return f" ({Path(authors[-1].filename).name}:{authors[-1].lineno})" if authors else ""
 
 
 def _is_packing(frame: FrameType) -> bool:
-    """Whether a call packs sequences, or is torch's own of a recurrent layer on packed ones."""
+    """Whether a call packs sequences, or runs a recurrent layer on packed ones."""
     return frame.f_code.co_name in PACKING or frame.f_locals.get(PACKED) is not None
 
 
@@ -145,7 +145,7 @@ def _obstacles(module: Any, error: BaseException) -> Iterator[str]:
 
 
 def _outermost(members: list[tuple[str, str]], package: str) -> str:
-    """The names of those whose class a package defines, without what lies within another of them."""
+    """The names of the outermost members whose class a package defines."""
     found: list[str] = []
     for name, defined_in in members:
         if defined_in.startswith(package) and not any(name.startswith(f"{outer}.") for outer in found):

@@ -1,4 +1,4 @@
-"""What goes up to the server: models, and what to make of them."""
+"""Upload models and submit compilations."""
 
 import os
 import tempfile
@@ -45,12 +45,12 @@ _NAME: TypeAdapter[str] = TypeAdapter(Name)
 NOT_FOUND = frozenset({404})
 INSPECTION_POLL_SECONDS = 0.05
 UPLOAD_ANSWER_SECONDS = 600.0
-"""A large upload is moved into the store after its last byte; the answer comes after that."""
+"""The server responds only after it has moved a large upload into the store."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """What to compile, and how."""
+    """The arguments of ``Client.submit``."""
 
     model: ModelSource
     inputs: Inputs
@@ -71,7 +71,7 @@ class Submission:
     timeout_seconds: float | None = None
 
     def request(self, digest: Digest, inputs: tuple[InputSpec, ...]) -> CompilationRequest:
-        """The request, with the fields that were given and no other.
+        """The request, with only the given fields.
 
         Raises:
             InvalidArgumentError: a field is not valid.
@@ -102,7 +102,7 @@ class Submission:
 
 
 def submit(submission: Submission, progress: Progress | None = None) -> Flow[Compilation]:
-    """Upload what the server lacks, and ask for the compilation."""
+    """Upload the model if the server lacks it, and submit the compilation."""
     if is_shortened_digest(submission.model):
         found = yield from get_model(str(submission.model))
         submission = replace(submission, model=found.digest)
@@ -115,7 +115,7 @@ def submit(submission: Submission, progress: Progress | None = None) -> Flow[Com
 
 
 def post(request: CompilationRequest) -> Flow[Compilation]:
-    """Ask for a compilation of an uploaded model. A lost answer does not make a second job."""
+    """Submit a compilation of an uploaded model. Retries do not create a second job."""
     body = request.model_dump_json(exclude_unset=True).encode()
     headers = {"Content-Type": "application/json", "Idempotency-Key": uuid.uuid4().hex}
     call = Call("POST", "/v1/compilations", headers=headers, chunks=lambda: iter((body,)))
@@ -126,7 +126,7 @@ def post(request: CompilationRequest) -> Flow[Compilation]:
 def upload(
     model: str | os.PathLike[str] | bytes, progress: Progress | None = None, name: str | None = None
 ) -> Flow[Model]:
-    """Upload a model unless the server has it; one that was rejected by bad luck is inspected again."""
+    """Upload a model unless the server has it. Repeat an inspection that failed for an outside reason."""
     name = _checked_name(name) or name_of_model(model)
     source: Source = yield Work(lambda: _source(model))
     if (yield from _has(source.digest)):
@@ -139,10 +139,10 @@ def upload(
 def inspect(
     model: str | os.PathLike[str] | bytes, progress: Progress | None = None, name: str | None = None
 ) -> Flow[Model]:
-    """Upload a model unless the server has it (or take its digest), and wait for its inspection.
+    """Upload a model unless the server has it, or find it by its digest; wait for its inspection.
 
     Raises:
-        ModelRejectedError: the inspection refused it.
+        ModelRejectedError: the inspection rejected the model.
     """
     known = is_digest(model) or is_shortened_digest(model)
     found = (yield from get_model(str(model))) if known else (yield from upload(model, progress, name))
@@ -155,13 +155,13 @@ def inspect(
 
 
 def get_model(digest: Digest) -> Flow[Model]:
-    """An uploaded model."""
+    """Get an uploaded model."""
     reply = yield from exchange(Call("GET", f"/v1/models/{quote(digest, safe='')}"))
     return parse(Model, reply.body)
 
 
 def name_of_model(model: ModelSource) -> str | None:
-    """A file's name, or the class of a module; None of bytes, of a digest, and of an exported program."""
+    """The default name: a file's name or a module's class; None for bytes, digests and exported programs."""
     if isinstance(model, str | os.PathLike):
         return None if is_digest(model) else name_of_file(Path(model).name)
     kind = torch_kind(model)
@@ -188,7 +188,7 @@ def _source(model: ModelSource) -> Source:
     if isinstance(model, str | os.PathLike):
         return file_source(model)
     raise InvalidArgumentError(
-        f"a {type(model).__name__} is no model: give a path, bytes, a digest, or a module of torch"
+        f"a {type(model).__name__} is not a model; pass a path, bytes, a digest, or a torch module"
     )
 
 
@@ -212,10 +212,10 @@ def _put(source: Source, name: str | None, progress: Progress | None) -> Flow[Mo
 
 
 def _checked_name(name: str | None) -> str | None:
-    """The name that a user gave, if any.
+    """Validate a name.
 
     Raises:
-        InvalidArgumentError: it is not valid.
+        InvalidArgumentError: the name is not valid.
     """
     try:
         return None if name is None else _NAME.validate_python(name)

@@ -364,7 +364,7 @@ def test_a_job_that_no_worker_takes_says_so_in_its_first_line(
         (("check", "{entry}:broken"), 1, "ZeroDivisionError: division by zero (net.py:"),
         (("show", "no-such-job"), 1, "no-such-job"),
         (("targets", "--url", "http://127.0.0.1:1"), 3, "bessemer serve"),
-        (("targets", "--url", "nonsense"), 2, "is no URL"),
+        (("targets", "--url", "nonsense"), 2, "is not a URL"),
     ],
 )
 def test_errors_have_their_status_and_no_traceback(

@@ -84,12 +84,12 @@ def test_integer_inputs_are_exported_below_every_embedding(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("inputs", "says"),
     [
-        ((), "needs inputs"),
+        ((), "pass its inputs"),
         ({"y": (2, 4)}, "it takes x, shift"),
         ({"x": None}, "'x'"),
         ({"x": (2, 4)}, "forward takes x, shift, but 'shift' is not among the inputs"),
         ((X,), "forward takes x, shift, but 'shift' is not among the inputs"),
-        ((X, SHIFT, X), r"forward takes 2 inputs \(x, shift\), but 3 are given"),
+        ((X, SHIFT, X), r"forward takes 2 inputs \(x, shift\), but got 3"),
     ],
 )
 def test_inputs_that_do_not_fit_are_named(tmp_path: Path, inputs: Inputs, says: str) -> None:
@@ -233,7 +233,7 @@ def test_a_model_without_forward_is_refused_with_what_to_do(
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=says) as caught:
         save_module(make(), {"x": (2, 4)}, tmp_path)
-    assert "give it a module whose `forward` calls the method" in str(caught.value)
+    assert "pass a module whose `forward` calls the method" in str(caught.value)
 
 
 class Kinds(torch.nn.Module):
