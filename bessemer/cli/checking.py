@@ -1,4 +1,4 @@
-"""``bessemer check``: what would not compile, in seconds."""
+"""``bessemer check``: find out in seconds whether a model would compile."""
 
 from collections.abc import Iterator
 
@@ -23,11 +23,11 @@ from bessemer.cli.output import (
     connected,
     errors,
     print_json,
+    print_lines,
     problem_lines,
     results,
     show_lines,
     shown_bytes,
-    tell,
 )
 from bessemer.cli.submitting import submitted
 from bessemer.cli.views import other_method_lines
@@ -55,9 +55,9 @@ def check(
     no_wait: NoWaitOption = False,
     url: UrlOption = None,
 ) -> None:
-    """Say in seconds whether a model would compile, and what it consists of; status 1 where it would not.
+    """Check in seconds whether a model would compile, and list its operators; exit with 1 if it would not.
 
-    With --json it prints the report, whose `preflight` has the findings.
+    With --json, print the report, whose `preflight` holds the result.
     """
     console = errors if json else results
     with connected(url) as client:
@@ -83,16 +83,16 @@ def _finish(job: Job, json: bool) -> None:
 
 
 def show_preflight(report: Report, quiet: bool) -> None:
-    """Print what a preflight found; ``quiet`` leaves it at what would not compile, on standard error.
+    """Print the result of a preflight; if ``quiet``, print only its problems, on standard error.
 
     Raises:
-        typer.Exit: with status 1, where the model would not compile.
+        typer.Exit: with status 1, if the model would not compile.
     """
     found = report.preflight
     if found is None:
         return
     if not quiet:
-        tell(results, *preflight_lines(found), *other_method_lines(report.other_methods))
+        print_lines(results, *preflight_lines(found), *other_method_lines(report.other_methods))
     for problem in found.problems:
         show_lines(errors, problem_lines(problem))
     if not found.compiles:
@@ -100,7 +100,7 @@ def show_preflight(report: Report, quiet: bool) -> None:
 
 
 def preflight_lines(found: Preflight) -> Iterator[str]:
-    """A preflight for a person; its problems are left out."""
+    """The lines of a preflight, without its problems."""
     yield f"translates  {'yes' if found.compiles else 'no'}"
     yield f"parameters  {found.parameters:,} ({shown_bytes(found.parameter_bytes)})"
     yield f"work        {found.flops:,} floating-point operations in products and convolutions"
@@ -108,7 +108,7 @@ def preflight_lines(found: Preflight) -> Iterator[str]:
     shown = sorted(found.operators, key=lambda use: use.supported)[:SHOWN_OPERATORS]
     yield from aligned([("operator", "calls", "flops", ""), *map(_row, shown)])
     if len(found.operators) > SHOWN_OPERATORS:
-        yield f"and {len(found.operators) - SHOWN_OPERATORS} further operators: see --json"
+        yield f"and {len(found.operators) - SHOWN_OPERATORS} more operators; --json lists all"
 
 
 def _row(use: OperatorUse) -> tuple[str, ...]:

@@ -26,10 +26,10 @@ from bessemer.cli.output import (
     connected,
     errors,
     print_json,
+    print_lines,
     problem_lines,
     results,
     show_lines,
-    tell,
 )
 from bessemer.cli.submitting import submitted
 from bessemer.cli.views import compilation_lines, other_method_lines
@@ -53,22 +53,23 @@ def compile_model(
     labels: LabelsOption = None,
     output: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Unpack the bundle there: a new or empty folder.", file_okay=False),
+        typer.Option(
+            metavar="DIR", help="Unpack the bundle into this new or empty directory.", file_okay=False
+        ),
     ] = None,
     force: Annotated[
         bool,
         typer.Option(
             "--force",
-            help="Let --output be a folder that is not empty: the bundle's files replace those of the "
-            "same names, and all others stay.",
+            help="Allow a nonempty --output directory: replace files of the same names and keep the rest.",
         ),
     ] = False,
     json: JsonOption = False,
-    detach: Annotated[bool, typer.Option("--detach", help="Submit, print the id and leave.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Submit, print the id and exit.")] = False,
     no_wait: NoWaitOption = False,
     url: UrlOption = None,
 ) -> None:
-    """Compile a model for a target and wait for the verified library."""
+    """Compile a model for a target, and wait for the verified library."""
     console = errors if json else results
     with connected(url) as client:
         draft = read_draft(target, inputs, options, labels, dimensions, name)
@@ -87,15 +88,17 @@ def compile_model(
 
 
 def _check_output(output: Path, request: CompilationRequest, force: bool) -> None:
-    """Refuse what would fail or overwrite files after the compilation.
+    """Check before compiling that the bundle can be unpacked.
 
     Raises:
-        InvalidArgumentError: the request makes no bundle, or the folder is not empty.
+        InvalidArgumentError: the request produces no bundle, or the directory is not empty.
     """
     if not request.makes_bundle:
-        raise InvalidArgumentError(f"--output needs a bundle, and stop_after={request.stop_after} makes none")
+        raise InvalidArgumentError(
+            f"--output needs a bundle, but stop_after={request.stop_after} produces none"
+        )
     if not force and output.is_dir() and any(output.iterdir()):
-        detail = f"--output: {output} is not empty; choose another folder, or add --force to replace files"
+        detail = f"--output: {output} is not empty; choose another directory, or add --force to replace files"
         raise InvalidArgumentError(detail)
 
 
@@ -104,23 +107,23 @@ def _print_detached(job: Job, json: bool) -> None:
         print_json(job.document)
     else:
         if missing_worker(job.document):
-            tell(errors, first_line(job.document))
+            print_lines(errors, first_line(job.document))
         typer.echo(job.id)
-        tell(errors, f"`bessemer show --follow {job.id}` shows how it goes on")
+        print_lines(errors, f"to follow it, run `bessemer show --follow {job.id}`")
 
 
 def _finish(job: Job, console: Console, output: Path | None, json: bool) -> None:
     if json:
         print_json(job.document)
     else:
-        tell(console, *compilation_lines(job.document))
+        print_lines(console, *compilation_lines(job.document))
     if job.document.problem:
         show_lines(errors, problem_lines(job.document.problem))
     preflight = job.document.request.stop_after is Stage.TRANSLATE
     if not json and not preflight and any(file.name == REPORT for file in job.document.artifacts):
-        tell(console, *other_method_lines(job.report().other_methods))
+        print_lines(console, *other_method_lines(job.report().other_methods))
     if output is not None and job.state is JobState.SUCCEEDED:
-        tell(console, f"bundle      {output}")
+        print_lines(console, f"bundle      {output}")
     if job.state is not JobState.SUCCEEDED:
         raise typer.Exit(ExitStatus.FAILED)
     if preflight:

@@ -75,7 +75,7 @@ def test_a_processor_makes_an_explicit_target() -> None:
         (None, "trials=many", "valid integer"),
         (None, "trials=-1", "greater than or equal to 0"),
         (None, "baselines=onnx", "torch-eager"),
-        (None, "model=x", "no option 'model'"),
+        (None, "model=x", "unknown option 'model'"),
         (None, "kernels.linear=No such", "String should match pattern"),
         (None, "kernels=linear", "valid dictionary"),
         ("znver55", "trials=1", "did you mean 'znver5'"),

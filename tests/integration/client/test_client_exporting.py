@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from bessemer.cli.model_argument import make_model
+from bessemer.cli.model_argument import call_entry_point
 from bessemer.client.exporting import save_module, torch_kind
 from bessemer.client.inputs import Inputs
 from bessemer.client.submission import name_of_model
@@ -328,7 +328,7 @@ def test_a_pipelines_function_may_return_a_module_with_inputs_and_dimensions(
 ) -> None:
     file = tmp_path / "made_for_a_gate.py"
     file.write_text(f"import torch\ndef export():\n    return torch.nn.Linear(4, 2), {returned}\n")
-    made = make_model(f"{file}:export", tmp_path)
+    made = call_entry_point(f"{file}:export", tmp_path)
     assert torch.export.load(str(made.source)).module()(torch.zeros(4, 4)[: 4 if named else 1]).shape[1] == 2
     assert list(map(str, made.inputs)) == named
 
@@ -342,7 +342,7 @@ def test_a_gates_own_inputs_and_dimensions_stand_before_the_functions(
 ) -> None:
     file = tmp_path / "made_for_another_gate.py"
     file.write_text(f"import torch\ndef export():\n    return torch.nn.Linear(4, 2), {returned}\n")
-    made = make_model(f"{file}:export", tmp_path, inputs, {"rows": "1..8"})
+    made = call_entry_point(f"{file}:export", tmp_path, inputs, {"rows": "1..8"})
     assert (list(map(str, made.inputs)), str(made.dimensions["rows"])) == (["input=rowsx4:float32"], "1..8")
 
 
