@@ -169,8 +169,8 @@ def test_a_bundle_that_lacks_its_library_says_so(lean_python: Path, bundle: Path
         ("lib/libtvm_runtime.so", lambda whole: whole[: len(whole) // 2], "is damaged: {half} of {size}"),
         ("model.so", None, "cannot be loaded: No such file or directory"),
         ("manifest.json", lambda whole: whole[: len(whole) // 2], "is not a bundle"),
-        ("manifest.json", lambda whole: whole.replace(b'"model.so", "dig', b'"m.so", "dig'), "not among"),
-        ("reference/inputs.npz", lambda whole: whole[: len(whole) // 2], "can be read"),
+        ("manifest.json", lambda whole: whole.replace(b'"model.so", "dig', b'"m.so", "dig'), "does not list"),
+        ("reference/inputs.npz", lambda whole: whole[: len(whole) // 2], "cannot be read as an .npz file"),
     ],
 )
 def test_a_damaged_file_is_named_before_it_is_used(
@@ -207,7 +207,7 @@ def test_a_damaged_file_is_named_before_it_is_used(
             lambda manifest: {**manifest, "library": "../model.so"},
             "'../model.so', which is outside the bundle",
         ),
-        (lambda manifest: {**manifest, "runtime_libraries": ["/lib/libm.so"]}, "lies outside the bundle"),
+        (lambda manifest: {**manifest, "runtime_libraries": ["/lib/libm.so"]}, "is outside the bundle"),
         (
             lambda manifest: {**manifest, "reference": {"inputs": "/dev/null"}},
             "'/dev/null', which is outside the bundle",
