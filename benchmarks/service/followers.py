@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import httpx
+from httpx_sse import EventSource
 
 from benchmarks.service.clients import Clients
-from bessemer.client.events import EventReader
 from bessemer.contract.base import now
-from bessemer.contract.job import Progress
+from bessemer.contract.job import Event, Progress
 from bessemer.contract.request import MAX_PRIORITY
 from bessemer.contract.stage import Stage
 from bessemer.store.rows.jobs import Jobs
@@ -40,13 +40,12 @@ class Followers:
 
     async def follow(self, job_id: str) -> None:
         """Follow a job until it ends."""
-        reader = EventReader()
         async with self._http.stream("GET", f"/v1/compilations/{job_id}/events", timeout=None) as stream:
             stream.raise_for_status()
-            async for chunk in stream.aiter_bytes():
-                moment = now()
-                for event in reader.feed(chunk):
-                    self._late.put_nowait((moment - event.at).total_seconds())
+            async for message in EventSource(stream).aiter_sse():
+                if message.data:
+                    event = Event.read_json(message.data)
+                    self._late.put_nowait((now() - event.at).total_seconds())
 
     async def late_seconds(self, count: int) -> list[float]:
         """Return the delays of the next events, in seconds.

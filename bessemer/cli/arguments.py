@@ -1,15 +1,17 @@
-"""Reads ``--option tune.trials=64`` into the fields of a request."""
+"""Arguments and options that commands share, and how they become a request."""
 
 import difflib
 import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import typer
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
+from typer.core import TyperCommand
 
 from bessemer.client.inputs import validation_message
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
@@ -20,17 +22,21 @@ from bessemer.contract.tensor import InputSpec, parse_input_spec
 from bessemer.errors import InvalidArgumentError
 
 __all__ = [
-    "ANY_MODEL",
+    "MODEL_HELP",
+    "AfterOption",
+    "BeforeOption",
     "DimensionsOption",
     "Draft",
-    "MODEL_HELP",
-    "NoWaitOption",
     "FieldsOption",
     "InputsOption",
-    "NameOption",
     "LabelsOption",
+    "LimitOption",
     "ModelArgument",
+    "NameOption",
+    "NoWaitOption",
+    "RequestCommand",
     "TargetOption",
+    "aware",
     "option_paths",
     "read_bytes",
     "read_draft",
@@ -38,74 +44,92 @@ __all__ = [
 ]
 
 MODEL_HELP = (
-    "A model file, an uploaded one's digest or the start of it, or FILE.py:FUNCTION that returns one, "
-    "or an nn.Module with its inputs."
+    "Model file, digest (or its first characters) of an uploaded model, or FILE.py:FUNCTION that returns "
+    "a model file or an nn.Module with its inputs."
 )
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
 TargetOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="One of `bessemer targets`; by default the worker's own.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Target to compile for, see `bessemer targets`; defaults to the worker's processor.",
+    ),
 ]
 NoWaitOption = Annotated[
     bool,
-    typer.Option("--no-wait", help="Fail at once if no live worker takes the target, rather than queue."),
+    typer.Option(
+        "--no-wait",
+        help="Fail at once if no live worker can run the target, instead of waiting in the queue.",
+    ),
 ]
 InputsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--input", metavar="NAME=1x3x224x224:float32", help="Once for each input; a .pt2 has its own."
+        "--input",
+        metavar="NAME=1x3x224x224:float32",
+        help="One input's shape and dtype; repeat for each input. A .pt2 needs none.",
     ),
 ]
 FieldsOption = Annotated[
     list[str] | None,
-    typer.Option("--option", metavar="KEY=VALUE", help="A field of the request, such as tune.trials=64."),
+    typer.Option("--option", metavar="KEY=VALUE", help="Field of the request, such as tune.trials=64."),
 ]
 
 NameOption = Annotated[
     str | None,
-    typer.Option("--name", metavar="NAME", help="What to call it; by default the file's name."),
+    typer.Option(
+        "--name", metavar="NAME", help="Name of the compilation or model; defaults to the file's name."
+    ),
 ]
 
 LabelsOption = Annotated[
     list[str] | None,
-    typer.Option("--label", metavar="KEY=VALUE", help="What it is found by in `bessemer jobs`."),
+    typer.Option("--label", metavar="KEY=VALUE", help="Label to filter by in `bessemer jobs`."),
 ]
 
 DimensionsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--dimension", metavar="NAME=1..64", help="The range of a size that an --input names, x=NAMEx784."
+        "--dimension", metavar="NAME=1..64", help="Range of a size that an --input names, such as x=NAMEx784."
     ),
 ]
+
+AfterOption = Annotated[
+    datetime | None,
+    typer.Option(help="Only entries created after this local time: 2026-11-30, 2026-11-30T18:00:00."),
+]
+BeforeOption = Annotated[datetime | None, typer.Option(help="Only entries created before this local time.")]
+LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of results.")]
 
 Value = TypeVar("Value")
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?) ?((?P<unit>[KMGT]I?)?B)?", re.ASCII | re.IGNORECASE)
 ARGUMENTS = frozenset({"model", "name", "inputs", "dimensions"})
-ANY_MODEL = "0" * 64
+_PLACEHOLDER_DIGEST = "0" * 64
 
 
 @dataclass(frozen=True)
 class Draft:
-    """What a command line says of a request before its model is at hand, which may have inputs of its own.
+    """A request whose model is not resolved yet. The model may bring its own inputs.
 
     Attributes:
-        request: for any model; without ``dimensions`` where it names no inputs.
-        dimensions: of these inputs, or of those that the model has.
+        request: the request with a placeholder digest; without ``dimensions`` unless it has inputs.
+        dimensions: ranges for these inputs, or for the model's own.
     """
 
     request: CompilationRequest
     dimensions: Mapping[str, DimensionRange]
 
     def until(self, stage: Stage) -> "Draft":
-        """The same, to stop after a stage."""
+        """A copy that stops after a stage."""
         return replace(self, request=self.request.model_copy(update={"stop_after": stage}))
 
     def with_inputs(
         self, inputs: tuple[InputSpec, ...], dimensions: Mapping[str, DimensionRange]
     ) -> CompilationRequest:
-        """The request, still for any model, once it is known what the model takes.
+        """The request with the model's inputs, still with a placeholder digest.
 
         Raises:
-            InvalidArgumentError: inputs and dimensions do not go together.
+            InvalidArgumentError: inputs and dimensions do not match.
         """
         given = self.request.model_dump(exclude_unset=True)
         return _checked({**given, "inputs": inputs, "dimensions": dimensions})
@@ -119,18 +143,19 @@ def read_draft(
     dimensions: Sequence[str] | None = None,
     name: str | None = None,
 ) -> Draft:
-    """Read what a command was given.
+    """Parse the options of a command.
 
     Args:
-        target: a preset's name; ``host`` where neither it nor an option names one.
-        inputs: ``x=1x784:float32`` each, or ``x=batchx784:float32``.
-        options: ``tune.trials=64`` or, where the last part is unique, ``trials=64``; ``kernels.linear=auto``.
-        labels: ``team=vision`` each.
-        dimensions: ``batch=1..64`` each.
-        name: of the compilation.
+        target: the name of a target; ``host`` by default.
+        inputs: such as ``x=1x784:float32`` or ``x=batchx784:float32``.
+        options: such as ``tune.trials=64``, ``trials=64`` (if the last part is unique) or
+            ``kernels.linear=auto``.
+        labels: such as ``team=vision``.
+        dimensions: such as ``batch=1..64``.
+        name: the name of the compilation.
 
     Raises:
-        InvalidArgumentError: a key is unknown or a value is not valid; the message names what is.
+        InvalidArgumentError: a key is unknown or a value is not valid.
     """
     fields: dict[str, Any] = {}
     for path, value in _read_options(options or ()).items():
@@ -151,19 +176,19 @@ def read_draft(
 
 def _checked(fields: Mapping[str, Any]) -> CompilationRequest:
     try:
-        return CompilationRequest.model_validate({"model": ANY_MODEL, **fields})
+        return CompilationRequest.model_validate({"model": _PLACEHOLDER_DIGEST, **fields})
     except ValidationError as error:
         raise InvalidArgumentError(validation_message(error)) from error
 
 
 def read_labels(labels: Sequence[str]) -> dict[str, str | None]:
-    """``team=vision`` each, or ``team`` for any value."""
+    """Parse labels such as ``team=vision``, or ``team`` for any value."""
     split = (label.partition("=") for label in labels)
     return {key: value if equals else None for key, equals, value in split}
 
 
 def read_bytes(text: str) -> int:
-    """Read a size: ``64MiB``, ``64MB``, or bytes.
+    """Parse a size: ``64MiB``, ``64MB``, or bytes.
 
     Raises:
         typer.BadParameter: the text is not a size.
@@ -175,6 +200,11 @@ def read_bytes(text: str) -> int:
     power = "KMGT".index(unit[0]) + 1 if unit else 0
     size: float = float(match["number"]) * (1024 if "I" in unit else 1000) ** power
     return round(size)
+
+
+def aware(moment: datetime | None) -> datetime | None:
+    """A local time with its time zone."""
+    return moment.astimezone() if moment else None
 
 
 def option_paths() -> dict[str, FieldInfo]:
@@ -206,7 +236,7 @@ def _resolve(key: str, known: Mapping[str, FieldInfo]) -> str:
     words = {path.rpartition(".")[2]: path for path in known} | {path: path for path in known}
     near = difflib.get_close_matches(key, words, n=1, cutoff=0.5)
     hint = f"; did you mean '{words[near[0]]}'?" if near else "."
-    raise InvalidArgumentError(f"there is no option '{key}'{hint} Known: {', '.join(known)}")
+    raise InvalidArgumentError(f"unknown option '{key}'{hint} Known: {', '.join(known)}")
 
 
 def _read_value(path: str, text: str) -> Any:
@@ -267,12 +297,12 @@ def _alternatives(annotation: Any) -> tuple[Any, ...]:
 
 
 def _folders(key: str) -> Iterator[str]:
-    """What a dotted key lies in: ``a`` and ``a.b`` of ``a.b.c``."""
+    """The parents of a dotted key: ``a`` and ``a.b`` of ``a.b.c``."""
     return (key[:place] for place, letter in enumerate(key) if letter == ".")
 
 
 def _is_mapping(path: str, known: Mapping[str, FieldInfo]) -> bool:
-    """Whether an option has entries of any name, which the document checks."""
+    """Whether an option accepts entries of any name, which the document validates."""
     return path in known and get_origin(known[path].annotation) is dict
 
 
@@ -282,3 +312,27 @@ def _is_document(kind: Any) -> bool:
 
 def _is_tuple(annotation: Any) -> bool:
     return any(get_origin(kind) is tuple for kind in _alternatives(annotation))
+
+
+class RequestCommand(TyperCommand):
+    """Suggests ``--option trials=…`` for an unknown option such as ``--trials``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the command line.
+
+        Raises:
+            Exception: a usage error; for an unknown option, with suggestions.
+        """
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # Typer does not export the class of this error
+            if hasattr(error, "possibilities"):
+                error.possibilities = _fields_named(getattr(error, "option_name", "")) or error.possibilities
+            raise
+
+
+def _fields_named(option: str) -> tuple[str, ...]:
+    """Suggestions for an unknown option that has the name of a field, such as ``--trials``."""
+    name = option.lstrip("-").replace("-", "_")
+    paths = (path for path in option_paths() if name in (path, path.rpartition(".")[2]))
+    return tuple(f"--option {path}=…" for path in paths)
