@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -16,6 +16,8 @@ from tvm.sym import Analyzer
 from tvm.tirx.analysis import undefined_vars
 from tvm_ffi import structural_equal, structural_map
 
+from worker.compiler.schedules import nest
+
 COST = 8
 """Plain operations that one call of a mathematical function is worth."""
 
@@ -25,6 +27,10 @@ GUESSED_SIZE = 32
 _CALLS = re.compile(r"T\.(exp|erf|tanh|log|sqrt|rsqrt|pow|sigmoid|sin|cos|if_then_else|call_\w+)\w*\(")
 _IF = tvm.ir.Op.get("prim.if_then_else")
 _KINDS = (tirx.IterVar.DataPar, tirx.IterVar.CommReduce)
+
+
+Places = dict[Any, Any]
+"""Values of a block's variables."""
 
 
 @dataclass(frozen=True)
@@ -199,3 +205,64 @@ def is_branch(call: Any) -> bool:
 def uses(expression: Any, axis: Axis) -> bool:
     """Whether an expression depends on an axis."""
     return any(used.same_as(axis.var) for used in undefined_vars(expression, []))
+
+
+def step_along(load: Any, axis: Axis) -> int | None:
+    """How many elements further on in memory a read is for the axis's next place; None where that varies."""
+    step = 0
+    stride: int | None = 1
+    for index, size in reversed(list(zip(load.indices, load.source.shape, strict=True))):
+        if uses(index, axis):
+            ahead = nest.substitute(index, {axis.var: axis.var + 1})
+            apart = _difference(ahead, index)
+            if apart is None or stride is None:
+                return None
+            step += apart * stride
+        if stride is not None:
+            stride = stride * int(size) if isinstance(size, tirx.IntImm) else None
+    return step
+
+
+def stride_bytes(load: Any, axis: Axis) -> int:
+    """How far apart the places lie that the axis names, as far as the shape tells."""
+    stride = 1
+    for index, size in reversed(list(zip(load.indices, load.source.shape, strict=True))):
+        if uses(index, axis):
+            break
+        stride *= guess(size)
+    return stride * int(tvm.DataType(str(load.source.dtype)).bits) // 8
+
+
+def _difference(one: Any, other: Any) -> int | None:
+    apart = Analyzer().simplify(one - other)
+    return int(apart) if isinstance(apart, tirx.IntImm) else None
+
+
+Step = Callable[[s_tir.Schedule], object]
+
+REFUSALS = (s_tir.ScheduleError, tvm.error.InternalError, RuntimeError, TypeError, ValueError)
+"""What TVM raises where a primitive does not apply."""
+
+
+def attempt(schedule: s_tir.Schedule, step: Step) -> s_tir.Schedule | None:
+    """The schedule after a step, or None where TVM refuses it; the schedule itself stays as it is."""
+    trial = schedule.copy()
+    try:
+        step(trial)
+    except REFUSALS:
+        return None
+    return trial
+
+
+def split_place(place: Any, axes: tuple[Axis, ...]) -> Places:
+    """The axes' variables at a place of the one loop that they are fused to."""
+    places: Places = {}
+    for position in reversed(range(len(axes))):
+        axis = axes[position]
+        if axis.extent == 1:
+            places[axis.var] = tirx.IntImm(nest.dtype_of(axis.var), 0)
+            continue
+        is_outermost = all(outer.extent == 1 for outer in axes[:position])
+        places[axis.var] = place if is_outermost else place % axis.size
+        place = place // axis.size
+    return places

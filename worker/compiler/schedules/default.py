@@ -13,15 +13,14 @@ import tvm
 from tvm import s_tir, tirx
 
 from worker.compiler.schedules.annotations import SCHEDULED, UNCLAIMED
-from worker.compiler.schedules.attempt import REFUSALS, attempt
-from worker.compiler.schedules.blocks import block_names, read_block
+from worker.compiler.schedules.blocks import REFUSALS, attempt, block_names, read_block
 from worker.compiler.schedules.families import schedule_by_family
 from worker.compiler.schedules.inline import inline_blocks
-from worker.compiler.schedules.machine import Machine, machine_of
 from worker.compiler.schedules.plans import NoSuchPlanError, Numbers, Scheduled, forget_plan, noted_plan
+from worker.compiler.schedules.processors import Machine, machine_of
 from worker.compiler.schedules.reduction import find_epilogue, schedule_reduction
 from worker.compiler.schedules.spatial import schedule_spatial
-from worker.compiler.schedules.vector_math.functions import with_vector_math
+from worker.compiler.schedules.vector_math import with_vector_math
 
 _NAME = "main"
 

@@ -22,9 +22,9 @@ from tvm.sym import Analyzer
 from tvm_ffi import structural_equal
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.attempt import attempt
 from worker.compiler.schedules.blocks import (
     Block,
+    attempt,
     block_names,
     branches_along,
     conditions_of,
@@ -32,7 +32,7 @@ from worker.compiler.schedules.blocks import (
     is_expensive,
     read_block,
 )
-from worker.compiler.schedules.ranges import analyzer_of, fold_conditions
+from worker.compiler.schedules.conditions import analyzer_of, fold_conditions
 from worker.compiler.schedules.repeated_loads import count_elements_read, count_nodes, name_repeated_loads
 
 _FEW_NODES = 32

@@ -7,16 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import s_tir, te, tirx
 from tvm.ir import TensorLoad
+
+from worker.compiler.schedules.annotations import OPAQUE, PATTERN, SCHEDULED
 
 Index = Any
 Size = Any
 """An integer, or an expression where it is open until run time."""
+Sizes = tuple[int, ...]
 Body = Callable[[Index], tirx.Stmt]
+Expression = Any
+Kind = tuple[tuple[int, ...], str]
+"""The shape and the dtype of a tensor."""
+
+INDEX = "int64"
+"""The dtype of the loops of functions that legalization writes."""
 
 
 def serial(extent: Size, body: Body, dtype: str = "int64") -> tirx.Stmt:
@@ -128,6 +138,14 @@ def with_loops(function: tirx.PrimFunc, loops: tirx.Stmt) -> tirx.PrimFunc:
     return function.with_body(s_tir.SBlockRealize([], tirx.IntImm("bool", 1), root))
 
 
+def signature(inputs: Mapping[str, Kind], results: Mapping[str, Kind]) -> tirx.PrimFunc:
+    """A function of named tensors, marked as scheduled, for ``with_loops`` to fill."""
+    given = [te.placeholder(shape, dtype, name) for name, (shape, dtype) in inputs.items()]
+    made = [te.compute(shape, _zeros(dtype), name) for name, (shape, dtype) in results.items()]
+    function = te.create_prim_func([*given, *made]).without_attr("global_symbol")
+    return function.with_attr(SCHEDULED, True).with_attr(PATTERN, OPAQUE).with_attr("tirx.noalias", True)
+
+
 def ceil_div(number: Size, by: Size) -> Size:
     """A quotient, rounded up; an expression where a size is one."""
     return (number + by - 1) // by
@@ -152,6 +170,33 @@ def either(condition: Any, then: tirx.Stmt, otherwise: tirx.Stmt) -> tirx.Stmt:
     return tirx.IfThenElse(condition, then, otherwise)
 
 
+def split_index(index: Expression, sizes: Sequence[int]) -> tuple[Expression, ...]:
+    """The indices of nested loops, from the index of the loop that they are fused to."""
+    indices: list[Expression] = []
+    for position in reversed(range(len(sizes))):
+        indices.insert(0, index if position == 0 else index % sizes[position])
+        index = index // sizes[position]
+    return tuple(indices)
+
+
+def rows_of(sizes: Sizes) -> int:
+    """The number of rows of an image in blocks: all its dimensions but the last are fused to one."""
+    return prod(sizes[:-1])
+
+
+def split_rows(row: Expression, sizes: Sizes) -> tuple[Expression, ...]:
+    """The indices of all dimensions of an image but the last, from its row."""
+    return split_index(row, sizes[:-1])
+
+
+def join_rows(indices: Sequence[Expression], sizes: Sizes) -> Expression:
+    """The row of an element of an image; ``indices`` holds one index per dimension."""
+    row: Expression = tirx.IntImm("int64", 0)
+    for position in range(len(sizes) - 1):
+        row = indices[0] if position == 0 else row * sizes[position] + indices[position]
+    return row
+
+
 def _loop(extent: Size, body: Body, dtype: str, kind: tirx.ForKind) -> tirx.Stmt:
     if isinstance(extent, int):
         if extent == 1:
@@ -159,3 +204,7 @@ def _loop(extent: Size, body: Body, dtype: str, kind: tirx.ForKind) -> tirx.Stmt
         extent = tirx.IntImm(dtype, extent)
     variable = tirx.Var("i", dtype)
     return tirx.For(variable, tirx.IntImm(dtype, 0), extent, kind, body(variable))
+
+
+def _zeros(dtype: str) -> Callable[..., Any]:
+    return lambda *_indices: tirx.const(0, dtype)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
+from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
 from tvm import s_tir, tirx
+from tvm.s_tir.meta_schedule.space_generator import ScheduleFn, SpaceGenerator
 
 PLAN = "bessemer.plan."
 """What the annotations begin with that note a plan; the name of a number follows."""
@@ -84,3 +86,43 @@ def forget_plan(schedule: s_tir.Schedule, plan: Numbers) -> None:
     root = schedule.get_sblock("root")
     for name in plan:
         schedule.unannotate(root, PLAN + name)
+
+
+def by_rank(*alternatives: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
+    """Every combination of alternatives, each of which comes best first: those that give up least, first."""
+    ranked = product(*(enumerate(each) for each in alternatives))
+    ordered = sorted(ranked, key=lambda combination: sum(rank for rank, _ in combination))
+    return tuple(tuple(choice for _, choice in combination) for combination in ordered)
+
+
+def either(expected: bool) -> tuple[bool, bool]:
+    """Both truth values, the expected one first."""
+    return (expected, not expected)
+
+
+def space_of(plans: Sequence[Any], points: Sequence[Any] | None = None) -> SpaceGenerator:
+    """The space of a family's plans.
+
+    Args:
+        plans: all plans that a point samples among.
+        points: those that the space lists as its points, in this order; all of them where it is None.
+    """
+    every = [numbers_of(plan) for plan in plans]
+    listed = every if points is None else [numbers_of(plan) for plan in points]
+
+    def list_points(schedule: s_tir.Schedule) -> list[s_tir.Schedule]:
+        return [_noting(schedule.copy(), numbers, every) for numbers in listed]
+
+    return ScheduleFn(list_points, sch_rules=[], postprocs=[], mutator_probs={})
+
+
+def _noting(schedule: s_tir.Schedule, plan: Numbers, plans: Sequence[Numbers]) -> s_tir.Schedule:
+    """Sample each number from those of the plans that agree with the numbers before it."""
+    root = schedule.get_sblock("root")
+    for name, number in plan.items():
+        candidates = sorted({other[name] for other in plans})
+        plans = [other for other in plans if other[name] == number]
+        share = [1.0 / len(candidates)] * len(candidates)
+        sampled = schedule.sample_categorical(candidates, share, decision=candidates.index(number))
+        schedule.annotate(root, PLAN + name, sampled)
+    return schedule

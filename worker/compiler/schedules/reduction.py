@@ -12,10 +12,10 @@ from math import prod
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from worker.compiler.schedules.attempt import attempt
 from worker.compiler.schedules.blocks import (
     Axis,
     Block,
+    attempt,
     depends_on,
     element_bits,
     moves_along,
@@ -23,8 +23,7 @@ from worker.compiler.schedules.blocks import (
     same_sizes,
     writes_axis,
 )
-from worker.compiler.schedules.machine import Machine, Tile, choose_tile
-from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine, Tile, choose_tile
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from tvm.sym import Analyzer
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import is_branch
-from worker.compiler.schedules.guards import guards
-from worker.compiler.schedules.ranges import is_in_bounds
+from worker.compiler.schedules.conditions import guards, is_in_bounds
 
 Expression = Any
 

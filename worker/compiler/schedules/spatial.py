@@ -7,10 +7,7 @@ from math import prod
 from tvm import s_tir
 
 from worker.compiler.schedules.blocks import Block, branches_along, element_bits, read_block, writes_axis
-from worker.compiler.schedules.machine import Machine, choose_tile
-
-MIN_PARALLEL_WORK = 32_768
-"""Waking the other threads costs some microseconds: less work than this stays on one."""
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine, choose_tile
 
 
 def schedule_spatial(schedule: s_tir.Schedule, name: str, machine: Machine) -> None:

@@ -15,22 +15,20 @@ from typing import NamedTuple
 from tvm import s_tir, tirx
 
 from worker.compiler.schedules.annotations import CONVOLUTION, DEPTHWISE, FAMILY, POOLING, TRANSPOSED
-from worker.compiler.schedules.attempt import REFUSALS
-from worker.compiler.schedules.blocks import block_names
+from worker.compiler.schedules.blocks import REFUSALS, block_names
 from worker.compiler.schedules.families.attention import write_attention
 from worker.compiler.schedules.families.columns import write_columns
-from worker.compiler.schedules.families.conv2d import schedule_conv2d
-from worker.compiler.schedules.families.depthwise import schedule_depthwise
+from worker.compiler.schedules.families.convolution.conv2d import schedule_conv2d
+from worker.compiler.schedules.families.convolution.depthwise import schedule_depthwise
+from worker.compiler.schedules.families.convolution.transposed import write_transposed_convolution
 from worker.compiler.schedules.families.elementwise import schedule_elementwise
 from worker.compiler.schedules.families.matmul import write_matmul
 from worker.compiler.schedules.families.pieces import write_pieces
-from worker.compiler.schedules.families.plain_pooling import schedule_plain_pooling
-from worker.compiler.schedules.families.pooling import schedule_pooling
+from worker.compiler.schedules.families.pooling import schedule_plain_pooling, schedule_pooling
 from worker.compiler.schedules.families.rows import write_rows
 from worker.compiler.schedules.families.transpose import write_transpose
-from worker.compiler.schedules.families.transposed_convolution import write_transposed_convolution
-from worker.compiler.schedules.machine import Machine
 from worker.compiler.schedules.plans import Numbers, PlanChooser, Scheduled
+from worker.compiler.schedules.processors import Machine
 
 Write = Callable[[s_tir.Schedule, Machine, PlanChooser], tirx.PrimFunc | None]
 """Returns a claimed function with its loops."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 from tvm import s_tir
 
 from worker.compiler.schedules.blocks import block_names, read_block
-from worker.compiler.schedules.machine import Machine
 from worker.compiler.schedules.plans import PlanChooser
+from worker.compiler.schedules.processors import Machine
 from worker.compiler.schedules.spatial import schedule_spatial
 
 

@@ -32,9 +32,8 @@ from worker.compiler.schedules.blocks import (
     read_block,
     writes_axis,
 )
-from worker.compiler.schedules.machine import Machine
 from worker.compiler.schedules.plans import PlanChooser
-from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine
 
 _MAX_BOXES = 128
 _TASKS_PER_THREAD = 4

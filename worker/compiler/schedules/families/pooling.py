@@ -8,13 +8,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tvm import s_tir
+from tvm import s_tir, tirx
 
+from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import POOLING
-from worker.compiler.schedules.families.depthwise import tile_windows
-from worker.compiler.schedules.families.windows import Windows, find_windows, run_parallel, tile_inside
-from worker.compiler.schedules.machine import Machine, divisors
+from worker.compiler.schedules.blocks import Block, block_names, read_block
+from worker.compiler.schedules.families.convolution.depthwise import tile_windows
+from worker.compiler.schedules.families.convolution.windows import (
+    Windows,
+    find_windows,
+    run_parallel,
+    tile_inside,
+)
 from worker.compiler.schedules.plans import PlanChooser
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine, divisors
+from worker.compiler.schedules.reduction import find_epilogue, plan_tile, tile_reduction
+from worker.compiler.schedules.spatial import schedule_spatial
 
 _IN_FLIGHT = 8
 _MAX_BLOCKS = 16
@@ -53,3 +62,32 @@ def _tile_blocks(schedule: s_tir.Schedule, windows: Windows, machine: Machine, c
     run_parallel(schedule, windows, parallel, machine)
     reductions = tile_inside(schedule, windows.main, outer=3, order=(0, 2, 3, 1, 4))
     schedule.decompose_reduction(windows.main, reductions[0])
+
+
+_JOINS = (tirx.Add, tirx.Max, tirx.Min)
+
+
+def schedule_plain_pooling(schedule: s_tir.Schedule, machine: Machine, _choose: PlanChooser) -> bool:
+    """Claim a pool in plain layout and schedule it."""
+    blocks = [read_block(schedule, schedule.get_sblock(name)) for name in block_names(schedule)]
+    pools = [block for block in blocks if block is not None and block.reduced]
+    if len(pools) != 1 or None in blocks or not _joins_one_buffer(pools[0]):
+        return False
+    pool = pools[0]
+    plan = plan_tile(pool, machine)
+    if plan is None:
+        return False
+    name, epilogue = str(pool.body.name_hint), find_epilogue(schedule, pool)
+    others = {str(block.body.name_hint) for block in blocks if block is not None} - {name, epilogue}
+    for other in others:
+        schedule_spatial(schedule, other, machine)
+    is_parallel = machine.threads > 1 and pool.work >= MIN_PARALLEL_WORK
+    tile_reduction(schedule, name, epilogue, plan, is_parallel)
+    return True
+
+
+def _joins_one_buffer(block: Block) -> bool:
+    body = block.body.body
+    if not isinstance(body, tirx.BufferStore) or not isinstance(body.value, _JOINS):
+        return False
+    return len([load for load in nest.loads_of(body.value) if not load.source.same_as(body.buffer)]) == 1

@@ -29,12 +29,18 @@ from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.blocks import Axis, Block, block_names, has_branch, read_block, uses
-from worker.compiler.schedules.families.access import step_along
-from worker.compiler.schedules.families.product import split_place
-from worker.compiler.schedules.machine import Machine
+from worker.compiler.schedules.blocks import (
+    Axis,
+    Block,
+    block_names,
+    has_branch,
+    read_block,
+    split_place,
+    step_along,
+    uses,
+)
 from worker.compiler.schedules.plans import PlanChooser
-from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine
 
 _GROUP_BITS = 128
 """The instructions that interleave two vectors do so within groups of this width."""

@@ -27,12 +27,10 @@ import tvm
 from tvm import s_tir, tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.blocks import Axis
-from worker.compiler.schedules.families.column_parts import Part, count_inner, find_parts, sizes_of
-from worker.compiler.schedules.families.product import Places, split_place
-from worker.compiler.schedules.machine import Machine
+from worker.compiler.schedules.blocks import Axis, Places, split_place
+from worker.compiler.schedules.families.columns.parts import Part, count_inner, find_parts, sizes_of
 from worker.compiler.schedules.plans import PlanChooser
-from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine
 
 _MAX_VECTORS = 8
 _IN_FLIGHT = 4

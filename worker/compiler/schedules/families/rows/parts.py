@@ -18,8 +18,8 @@ from worker.compiler.schedules.blocks import (
     long_axes,
     read_block,
     same_sizes,
+    step_along,
 )
-from worker.compiler.schedules.families.access import step_along
 
 _JOINS = (tirx.Add, tirx.Max, tirx.Min, tirx.Mul)
 

@@ -22,12 +22,10 @@ from tvm import s_tir, tirx
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import element_bits
-from worker.compiler.schedules.families.row_loops import RowLoops
-from worker.compiler.schedules.families.row_parts import Part, find_parts
-from worker.compiler.schedules.machine import Machine
-from worker.compiler.schedules.plans import PlanChooser
-from worker.compiler.schedules.ranking import by_rank
-from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
+from worker.compiler.schedules.families.rows.loops import RowLoops
+from worker.compiler.schedules.families.rows.parts import Part, find_parts
+from worker.compiler.schedules.plans import PlanChooser, by_rank
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine
 
 _SUMS = (4, 2, 8, 1)
 _DOUBT = 8

@@ -33,13 +33,13 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.attention_plan import attention_versions
-from worker.compiler.schedules.families.attention_blocks import AttentionBlocks, find_attention
-from worker.compiler.schedules.families.attention_frame import Frame, Memory, Spot, Window
-from worker.compiler.schedules.families.attention_scores import Scores
-from worker.compiler.schedules.families.product import Places, split_place
-from worker.compiler.schedules.machine import Machine
+from worker.compiler.schedules.blocks import Places, split_place
+from worker.compiler.schedules.families.attention.blocks import AttentionBlocks, find_attention
+from worker.compiler.schedules.families.attention.loops import Frame, Memory, Spot, Window
+from worker.compiler.schedules.families.attention.plan import attention_versions
+from worker.compiler.schedules.families.attention.scores import Scores
 from worker.compiler.schedules.plans import PlanChooser
+from worker.compiler.schedules.processors import Machine
 
 Expression = Any
 

@@ -11,12 +11,10 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from worker.compiler.schedules.annotations import FAMILY
 from worker.compiler.schedules.blocks import block_names, element_bits, read_block
-from worker.compiler.schedules.machine import Machine
+from worker.compiler.schedules.processors import MIN_PARALLEL_MULTIPLY_ADDS, Machine, divisors
 from worker.compiler.schedules.reduction import find_epilogue
 
 _AXES = 5
-MIN_PARALLEL_MULTIPLY_ADDS = 16_384
-"""Of vectors; fewer are done before another thread is awake."""
 PARTITION = "pragma_loop_partition_hint"
 """TVM's wish to compile a loop's last turn apart, where only that one is shorter."""
 
@@ -150,3 +148,19 @@ def tile_inside(
 def _family(schedule: s_tir.Schedule, name: str) -> str | None:
     annotations = schedule.get(schedule.get_sblock(name)).annotations
     return str(annotations[FAMILY]) if FAMILY in annotations else None
+
+
+_LONGEST = 64
+_SHORTEST = 12
+
+
+def cut_row(schedule: s_tir.Schedule, windows: Windows) -> Windows:
+    """Cut the only row where it is long and has a divisor of a good length; else nothing changes."""
+    batch, blocks, rows, columns, lanes = windows.sizes
+    length = divisors(columns, _LONGEST)[-1]
+    if rows > 1 or columns <= _LONGEST or length < _SHORTEST:
+        return windows
+    row, column = schedule.get_loops(windows.last)[2:4]
+    part, _ = schedule.split(column, factors=[None, length])
+    schedule.fuse(row, part)
+    return replace(windows, sizes=(batch, blocks, columns // length, length, lanes))

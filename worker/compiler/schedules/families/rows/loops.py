@@ -11,10 +11,9 @@ import tvm
 from tvm import tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.blocks import Axis
-from worker.compiler.schedules.families.product import Places, split_place
-from worker.compiler.schedules.families.row_parts import Part
-from worker.compiler.schedules.machine import Machine
+from worker.compiler.schedules.blocks import Axis, Places, split_place
+from worker.compiler.schedules.families.rows.parts import Part
+from worker.compiler.schedules.processors import Machine
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from worker.compiler.schedules.annotations import PACKED
 from worker.compiler.schedules.blocks import (
     Axis,
     Block,
+    Places,
     block_names,
     element_bits,
     has_branch,
@@ -21,10 +22,7 @@ from worker.compiler.schedules.blocks import (
     same_sizes,
     uses,
 )
-from worker.compiler.schedules.matmul_plan import MatmulShape
-
-Places = dict[Any, Any]
-"""Values of a block's variables."""
+from worker.compiler.schedules.families.matmul.plan import MatmulShape
 
 
 @dataclass(frozen=True)
@@ -118,20 +116,6 @@ def find_product(schedule: s_tir.Schedule) -> Product | None:
     if epilogue is not None and not _is_epilogue(epilogue, block):
         return None
     return _read_product(block, epilogue)
-
-
-def split_place(place: Any, axes: tuple[Axis, ...]) -> Places:
-    """The axes' variables at a place of the one loop that they are fused to."""
-    places: Places = {}
-    for position in reversed(range(len(axes))):
-        axis = axes[position]
-        if axis.extent == 1:
-            places[axis.var] = tirx.IntImm(nest.dtype_of(axis.var), 0)
-            continue
-        is_outermost = all(outer.extent == 1 for outer in axes[:position])
-        places[axis.var] = place if is_outermost else place % axis.size
-        place = place // axis.size
-    return places
 
 
 def _read_product(block: Block, epilogue: Block | None) -> Product | None:

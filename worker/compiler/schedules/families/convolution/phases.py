@@ -10,8 +10,8 @@ from tvm import tirx
 
 from worker.compiler.schedules.annotations import DILATION, OUTPUT, PADDING, STRIDES
 from worker.compiler.schedules.blocks import Block
-from worker.compiler.schedules.families.conv2d import ConvolutionTile
-from worker.compiler.schedules.machine import Machine, divisors
+from worker.compiler.schedules.families.convolution.conv2d import ConvolutionTile
+from worker.compiler.schedules.processors import Machine, divisors
 
 _MAX_BLOCKS = 4
 _MAX_COLUMNS = 12

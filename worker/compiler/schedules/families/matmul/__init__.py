@@ -31,11 +31,12 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.families.panel import copy_panel, right_operand
-from worker.compiler.schedules.families.product import Places, Product, find_product, split_place
-from worker.compiler.schedules.machine import Machine
-from worker.compiler.schedules.matmul_plan import MatmulPlan, matmul_plans, plan_matmul
+from worker.compiler.schedules.blocks import Places, split_place
+from worker.compiler.schedules.families.matmul.panel import copy_panel, right_operand
+from worker.compiler.schedules.families.matmul.plan import MatmulPlan, matmul_plans, plan_matmul
+from worker.compiler.schedules.families.matmul.product import Product, find_product
 from worker.compiler.schedules.plans import PlanChooser
+from worker.compiler.schedules.processors import Machine
 
 Element = Callable[[Any, Any, Any], Any]
 """An expression or a statement for the tile's element at ``(row, vector, lane)``."""

@@ -14,7 +14,7 @@ from typing import Any
 from tvm import tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.families.attention_frame import Frame, Memory, Spot, Window
+from worker.compiler.schedules.families.attention.loops import Frame, Memory, Spot, Window
 
 Expression = Any
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
-from worker.compiler.schedules.machine import Machine
-from worker.compiler.schedules.matmul_plan import MIN_PARALLEL_CYCLES
+from worker.compiler.schedules.processors import MIN_PARALLEL_CYCLES, Machine
 
 _LOADS_PER_CYCLE = 2
 _RESERVED_REGISTERS = 1

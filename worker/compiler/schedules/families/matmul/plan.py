@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from worker.compiler.schedules.machine import Machine
-from worker.compiler.schedules.ranking import by_rank, either
+from worker.compiler.schedules.plans import by_rank, either
+from worker.compiler.schedules.processors import MIN_PARALLEL_CYCLES, Machine
 
 _MAX_ROWS = 14
 _MAX_VECTORS = 8
@@ -31,8 +31,6 @@ _L2_BYTES_PER_CYCLE = 24
 _TILE_CYCLES = 20
 """What a tile costs besides its multiply-adds: clearing, storing, address arithmetic."""
 
-MIN_PARALLEL_CYCLES = 20_000
-"""Less work than this on one thread is done before the other threads have woken up and finished."""
 
 _DOUBT = 8
 """Within this factor of it, a measurement has to say whether waking the other threads pays."""

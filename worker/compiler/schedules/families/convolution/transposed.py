@@ -28,12 +28,12 @@ from tvm import s_tir, tirx
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import GROUP_BLOCKS, TRANSPOSED
 from worker.compiler.schedules.blocks import Block, is_expensive, read_block
-from worker.compiler.schedules.families.conv2d import ConvolutionTile
-from worker.compiler.schedules.families.transposed_phases import Phases, choose_tile, phases_of, tap_axes
-from worker.compiler.schedules.families.windows import MIN_PARALLEL_MULTIPLY_ADDS, find_windows
-from worker.compiler.schedules.image_rows import join_rows
-from worker.compiler.schedules.machine import Machine
+from worker.compiler.schedules.families.convolution.conv2d import ConvolutionTile
+from worker.compiler.schedules.families.convolution.phases import Phases, choose_tile, phases_of, tap_axes
+from worker.compiler.schedules.families.convolution.windows import find_windows
+from worker.compiler.schedules.nest import join_rows
 from worker.compiler.schedules.plans import PlanChooser
+from worker.compiler.schedules.processors import MIN_PARALLEL_MULTIPLY_ADDS, Machine
 
 _TASKS_PER_THREAD = 4
 
@@ -104,7 +104,7 @@ class _Writer:
             return nest.store(body.buffer, nest.substitute(body.value, values), *indices)
 
         def row(task: Any) -> tirx.Stmt:
-            outside = _split(task, sizes[:3])
+            outside = nest.split_index(task, sizes[:3])
             if not is_blocked:
                 return nest.serial(sizes[3], lambda x: element(*outside, x), self._index)
             return nest.serial(
@@ -125,7 +125,7 @@ class _Writer:
         chunks = self._chunks(prod(sides[1:]) * self.main.spatial[0].extent)
 
         def task(index: Any) -> tirx.Stmt:
-            *place, chunk = _split(index, [*sides, chunks])
+            *place, chunk = nest.split_index(index, [*sides, chunks])
             block = place[-1] if stay else place[1]
             spot = _Task(place[0], block * self.tile.blocks, chunk, chunks)
             if stay:
@@ -173,7 +173,7 @@ class _Writer:
             return self._tile(_Spot(task.batch, task.block, self._row(turns, phases), column, phases))
 
         count = tiles if task.chunks == 1 else tirx.max(0, tirx.min(part, tiles - task.chunk * part))
-        loop = _serial(count, of_tile, self._index)
+        loop = nest.serial(count, of_tile, self._index)
         return self._guarded(loop, turns, phases)
 
     def _row(self, turns: tuple[Any, ...], phases: tuple[Any, ...]) -> Any:
@@ -223,7 +223,7 @@ class _Writer:
             position = axes_of_taps.index(axis)
             dimension, phase = self.dimensions[position], spot.phases[position]
             first, step = dimension.first_tap(phase), dimension.step
-            return _serial(
+            return nest.serial(
                 dimension.count(phase),
                 lambda j: inside(rest, {**places, axis.var: j * step + first}),
                 self._index,
@@ -281,20 +281,3 @@ def _product(main: Block) -> Any:
     added = main.body.body.value.b
     is_conditional = not isinstance(added, tirx.Mul)
     return added.args[1] if is_conditional else added
-
-
-def _serial(extent: Any, body: Callable[[Any], tirx.Stmt], dtype: str) -> tirx.Stmt:
-    """A plain loop whose extent may be an expression."""
-    if isinstance(extent, int):
-        return nest.serial(extent, body, dtype)
-    variable = tirx.Var("i", dtype)
-    return tirx.For(variable, tirx.IntImm(dtype, 0), extent, tirx.ForKind.SERIAL, body(variable))
-
-
-def _split(index: Any, sides: Sequence[int]) -> list[Any]:
-    """The indices of nested loops, given that of the one they are fused to."""
-    indices: list[Any] = []
-    for position in reversed(range(len(sides))):
-        indices.insert(0, index if position == 0 else index % sides[position])
-        index = index // sides[position]
-    return indices

@@ -7,9 +7,9 @@ from typing import Any
 from tvm import tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.families.access import step_along, stride_bytes
-from worker.compiler.schedules.families.product import Places, Product
-from worker.compiler.schedules.matmul_plan import RightOperand
+from worker.compiler.schedules.blocks import Places, step_along, stride_bytes
+from worker.compiler.schedules.families.matmul.plan import RightOperand
+from worker.compiler.schedules.families.matmul.product import Product
 
 _FAR_BYTES = 1024
 """Rows that lie so far apart fall into few sets of the first cache."""

@@ -9,8 +9,15 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.blocks import Axis, Block, block_names, has_branch, long_axes, read_block
-from worker.compiler.schedules.families.access import step_along
+from worker.compiler.schedules.blocks import (
+    Axis,
+    Block,
+    block_names,
+    has_branch,
+    long_axes,
+    read_block,
+    step_along,
+)
 
 
 @dataclass(frozen=True)

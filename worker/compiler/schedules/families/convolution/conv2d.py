@@ -26,19 +26,18 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV
 
 from worker.compiler.schedules.annotations import CONVOLUTION, GROUP_BLOCKS
-from worker.compiler.schedules.families.sequences import cut_row
-from worker.compiler.schedules.families.windows import (
+from worker.compiler.schedules.families.convolution.windows import (
     PARTITION,
     Windows,
     copy_border,
+    cut_row,
     find_windows,
     join_rows,
     run_parallel,
     tile_inside,
 )
-from worker.compiler.schedules.machine import Machine, divisors
-from worker.compiler.schedules.plans import PlanChooser
-from worker.compiler.schedules.ranking import by_rank
+from worker.compiler.schedules.plans import PlanChooser, by_rank
+from worker.compiler.schedules.processors import Machine, divisors
 
 _MAX_BLOCKS = 8
 _MAX_COLUMNS = 28

@@ -13,9 +13,8 @@ from tvm.sym import Analyzer
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import ATTENTION, CAUSAL, SAFE
-from worker.compiler.schedules.attention_plan import AttentionShape
-from worker.compiler.schedules.blocks import Axis, Block, block_names, element_bits, read_block
-from worker.compiler.schedules.families.product import Places
+from worker.compiler.schedules.blocks import Axis, Block, Places, block_names, element_bits, read_block
+from worker.compiler.schedules.families.attention.plan import AttentionShape
 
 Expression = Any
 

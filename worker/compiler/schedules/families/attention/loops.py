@@ -9,10 +9,10 @@ from typing import Any
 from tvm import tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.attention_plan import AttentionPlan, AttentionShape
-from worker.compiler.schedules.families.attention_blocks import AttentionBlocks
-from worker.compiler.schedules.families.product import Places
-from worker.compiler.schedules.machine import Machine
+from worker.compiler.schedules.blocks import Places
+from worker.compiler.schedules.families.attention.blocks import AttentionBlocks
+from worker.compiler.schedules.families.attention.plan import AttentionPlan, AttentionShape
+from worker.compiler.schedules.processors import Machine
 
 
 @dataclass(frozen=True)

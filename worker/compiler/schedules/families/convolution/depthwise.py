@@ -16,18 +16,17 @@ from math import prod
 from tvm import s_tir
 
 from worker.compiler.schedules.annotations import DEPTHWISE, DIMENSIONS
-from worker.compiler.schedules.families.sequences import cut_row
-from worker.compiler.schedules.families.windows import (
+from worker.compiler.schedules.families.convolution.windows import (
     PARTITION,
     Windows,
     copy_border,
+    cut_row,
     find_windows,
     run_parallel,
     tile_inside,
 )
-from worker.compiler.schedules.machine import Machine, divisors
-from worker.compiler.schedules.plans import PlanChooser
-from worker.compiler.schedules.ranking import by_rank
+from worker.compiler.schedules.plans import PlanChooser, by_rank
+from worker.compiler.schedules.processors import Machine, divisors
 
 _IN_FLIGHT = 8
 """Sums that have to run side by side: a latency of four cycles on two ports."""
