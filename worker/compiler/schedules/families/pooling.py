@@ -1,7 +1,25 @@
-"""Pools of images in blocks.
+"""Two families of pools, of images in blocks of channels and of plain ones.
 
-Small windows slide by the template of depthwise convolutions. A pool of the whole image has one pixel per
-block: to hide an addition's latency several blocks are summed side by side.
+``pooling`` gives small windows in blocks the loops of ``convolution.depthwise``. A pool of the whole image
+has one output pixel, so it computes several blocks of channels at once to hide the latency of additions::
+
+    for parallel task in (image, group of blocks):
+        sums[blocks, lanes] = initial value
+        for row, column of the image:
+            for block: sums[block, lanes] = combine(sums[block, lanes], image[pixel])  # unrolled
+        output[blocks, lanes] = epilogue(sums[blocks, lanes])
+
+``plain-pooling`` claims a function with one reduction, of one buffer, if a tile of vectors divides its rows::
+
+    copy the image with its border, in parallel                           # if it has one
+    for parallel task in (image, channel, row, tile of columns):
+        sums[vectors, lanes] = initial value
+        for tap row, tap column:
+            for vector: sums[vector, lanes] = combine(sums[vector, lanes], image[pixel])  # unrolled
+        output[vectors, lanes] = epilogue(sums[vectors, lanes])
+
+Registers hold the sums, the caches only the image. The border is a copy, so the window has no branch. Tiles
+divide a row or the blocks, so there are no shorter ones.
 """
 
 from __future__ import annotations
@@ -31,13 +49,13 @@ _MAX_BLOCKS = 16
 
 @dataclass(frozen=True)
 class PoolPlan:
-    """How images are pooled as a whole: ``blocks`` side by side."""
+    """The blocks of channels that a task of a whole-image pool computes at once."""
 
     blocks: int
 
 
 def schedule_pooling(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> bool:
-    """Claim a pool in blocks and schedule it."""
+    """Schedule a pool in blocks; False for other functions."""
     windows = find_windows(schedule, POOLING)
     if windows is None:
         return False
@@ -68,7 +86,7 @@ _JOINS = (tirx.Add, tirx.Max, tirx.Min)
 
 
 def schedule_plain_pooling(schedule: s_tir.Schedule, machine: Machine, _choose: PlanChooser) -> bool:
-    """Claim a pool in plain layout and schedule it."""
+    """Schedule a pool of a plain image; False for other functions."""
     blocks = [read_block(schedule, schedule.get_sblock(name)) for name in block_names(schedule)]
     pools = [block for block in blocks if block is not None and block.reduced]
     if len(pools) != 1 or None in blocks or not _joins_one_buffer(pools[0]):

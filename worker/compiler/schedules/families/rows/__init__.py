@@ -1,16 +1,30 @@
-"""Functions that work row by row: softmax, layer and group norm, sums and means over the last dimensions.
+"""Functions that work row by row: softmax, layer norm, sums and means over the last dimensions.
 
-Claims a function whose blocks all run over the same rows, and within a row over the same columns, reduced
-over or not; at least one block reduces. Columns may be several dimensions; the last must lie contiguously
-in memory.
+Claims a function whose blocks all run over the same rows and, within a row, over the same columns; at least
+one block reduces the columns. The columns may be several dimensions; the last one is contiguous in memory
+wherever it is read::
 
-Loop order: tasks (a part of the rows each; in parallel where the work is worth it) → rows → blocks in their
-order → columns in vectors. A row's intermediate results never leave the first cache: they have the size of
-one row. A reduction keeps several vectors of partial results, which hides the latency of additions and
-lets rounding errors grow with the columns divided by their lanes; they are joined pairwise at the end.
+    for parallel task = part of the rows:
+        for row in part:
+            for block in the function:                                  # such as maximum, exp, sum, quotient
+                # a reduction
+                sums[n, lanes] = initial value; rest = initial value
+                for n vectors of columns:
+                    for i in n: sums[i, lanes] = combine(sums[i, lanes], f(columns))     # unrolled
+                for the remaining columns: rest = combine(rest, f(column))
+                buffer[block] = sums and rest, combined pairwise
+                # an elementwise block
+                for vector of columns: buffer[block][columns] = f(columns)
 
-Source: the three-pass softmax and the two-pass variance, which suffer no cancellation, read a row from the
-first cache every time but the first.
+Registers hold ``n`` vectors of partial results (4 by default), which hide the latency of additions and make
+rounding errors grow with the columns divided by ``n * lanes``. L1 holds a row and its intermediate results,
+so later blocks read from L1.
+
+Edges: the last vector of an elementwise block is shorter; with an open size, the rest is a scalar loop. The
+last part of the rows moves back over its neighbor.
+
+Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 2 (safe
+softmax, three passes over a row).
 """
 
 from __future__ import annotations
@@ -32,7 +46,7 @@ _DOUBT = 8
 
 
 def write_rows(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> tirx.PrimFunc | None:
-    """The function as loops of this family, or None where it does not work row by row."""
+    """Write the loops of a function; None if it does not work row by row."""
     parts = find_parts(schedule)
     if parts is None:
         return None
@@ -44,7 +58,7 @@ def write_rows(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) 
 
 @dataclass(frozen=True)
 class RowsShape:
-    """``rows`` rows, of which each reduction reads ``vectors`` vectors; all of it is ``work`` operations."""
+    """``rows`` rows of at most ``vectors`` vectors, and the function's operations."""
 
     rows: int
     vectors: int
@@ -53,11 +67,11 @@ class RowsShape:
 
 @dataclass(frozen=True)
 class RowsPlan:
-    """How rows are worked through.
+    """How rows are computed.
 
     Attributes:
         sums: vectors of partial results of a reduction.
-        tasks: parts of the rows, which run in parallel.
+        tasks: parts of the rows, computed in parallel.
     """
 
     sums: int
@@ -65,7 +79,7 @@ class RowsPlan:
 
 
 def rows_plans(shape: RowsShape, threads: int) -> tuple[RowsPlan, ...]:
-    """The ways to work through rows, the most promising first."""
+    """The plans worth measuring, the most promising first."""
     tasks = threads if shape.work >= MIN_PARALLEL_WORK else 1
     near = MIN_PARALLEL_WORK / _DOUBT <= shape.work <= MIN_PARALLEL_WORK * _DOUBT
     others = (1, threads) if near else (tasks,)
@@ -81,6 +95,6 @@ def _shape(parts: tuple[Part, ...], machine: Machine) -> RowsShape:
 
 
 def _vectors(part: Part, machine: Machine) -> int:
-    """Whole vectors of the innermost columns; where these are open, as many as any plan asks for."""
+    """Whole vectors of the last dimension; if that is open, as many as any plan uses."""
     last = part.columns[-1]
     return max(_SUMS) if last.is_open else last.extent // machine.lanes(element_bits(part.block))
