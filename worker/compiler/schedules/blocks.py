@@ -1,4 +1,4 @@
-"""Reading blocks of a TensorIR schedule: their axes, and how they touch buffers."""
+"""Read blocks of a TensorIR schedule: their axes, and how they access buffers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tvm_ffi import structural_equal, structural_map
 from worker.compiler.schedules import nest
 
 COST = 8
-"""Plain operations that one call of a mathematical function is worth."""
+"""The cost of a call of a mathematical function, in plain operations."""
 
 GUESSED_SIZE = 32
-"""A batch, or a sequence, of which nothing is known."""
+"""The size to plan for if a size is open."""
 
 _CALLS = re.compile(r"T\.(exp|erf|tanh|log|sqrt|rsqrt|pow|sigmoid|sin|cos|if_then_else|call_\w+)\w*\(")
 _IF = tvm.ir.Op.get("prim.if_then_else")
@@ -30,14 +30,15 @@ _KINDS = (tirx.IterVar.DataPar, tirx.IterVar.CommReduce)
 
 
 Places = dict[Any, Any]
-"""Values of a block's variables."""
+"""Values of a block's variables, by variable."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One loop around a block, which is one of the block's own variables.
+    """A loop around a block, and the block's variable that it is bound to.
 
-    ``extent`` plans, ``size`` is how often the loop runs: an expression where that is open until run time.
+    ``size`` is the number of iterations, an expression if it is open until run time; ``extent`` is the number
+    to plan for.
     """
 
     loop: LoopRV
@@ -48,13 +49,13 @@ class Axis:
 
     @property
     def is_open(self) -> bool:
-        """Whether the size is known when the function runs only; ``extent`` is a guess then."""
+        """Whether the size is open until run time; ``extent`` is a guess then."""
         return not isinstance(self.size, int)
 
 
 @dataclass(frozen=True)
 class Block:
-    """A block whose axes are plain: one loop per variable, in the same order."""
+    """A block with one loop per variable, in the same order."""
 
     handle: SBlockRV
     body: s_tir.SBlock
@@ -67,27 +68,27 @@ class Block:
 
     @property
     def reduced(self) -> tuple[Axis, ...]:
-        """The axes that are reduced over."""
+        """The reduced axes."""
         return tuple(axis for axis in self.axes if axis.reduces)
 
     @property
     def is_open(self) -> bool:
-        """Whether any axis is."""
+        """Whether any axis is open."""
         return any(axis.is_open for axis in self.axes)
 
     @property
     def iterations(self) -> int:
-        """How often the body runs."""
+        """The number of executions of the body."""
         return prod(axis.extent for axis in self.axes)
 
     @property
     def work(self) -> int:
-        """Iterations, one that calls a mathematical function counting as ``COST`` plain ones."""
+        """Iterations; one that calls a mathematical function counts ``COST`` times."""
         return self.iterations * (COST if is_expensive(self.body) else 1)
 
 
 def read_block(schedule: s_tir.Schedule, handle: SBlockRV, may_be_open: bool = False) -> Block | None:
-    """The block, or None where its axes are not plain, or are open and may not be."""
+    """The block; None if loops and variables do not correspond, or if a size is open and may not be."""
     body = schedule.get(handle)
     loops = schedule.get_loops(handle)
     if len(loops) != len(body.iter_vars):
@@ -111,7 +112,7 @@ def block_names(schedule: s_tir.Schedule) -> tuple[str, ...]:
 
 
 def guess(size: Any) -> int:
-    """The size to plan for: its own, or what it comes to where each dimension is ``GUESSED_SIZE``."""
+    """The size to plan for: the size itself, or its value with ``GUESSED_SIZE`` for each variable."""
     if isinstance(size, int | tirx.IntImm):
         return int(size)
     dimensions = {
@@ -122,19 +123,19 @@ def guess(size: Any) -> int:
 
 
 def long_axes(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """Those that count more than one."""
+    """The axes of more than one iteration."""
     return tuple(axis for axis in axes if axis.extent > 1)
 
 
 def same_sizes(some: Sequence[Axis], others: Sequence[Axis]) -> bool:
-    """Whether axes have the same sizes, one by one, open ones included."""
+    """Whether axes have the same sizes, one by one."""
     return len(some) == len(others) and all(
         structural_equal(one.size, other.size) for one, other in zip(some, others, strict=True)
     )
 
 
 def has_open_sizes(function: tirx.PrimFunc) -> bool:
-    """Whether a function's arguments have sizes that are known when it runs only."""
+    """Whether any argument of a function has an open size."""
     shapes = (getattr(parameter, "shape", None) for parameter in function.params)
     return any(shape is None or not all(isinstance(size, tirx.IntImm) for size in shape) for shape in shapes)
 
@@ -145,7 +146,7 @@ def element_bits(block: Block) -> int:
 
 
 def writes_axis(block: Block) -> Axis | None:
-    """The axis that runs along the output's last dimension, where it alone does."""
+    """The axis that indexes the output's last dimension, if the index is that axis alone."""
     if len(block.body.writes) != 1:
         return None
     region = block.body.writes[0].region
@@ -156,12 +157,12 @@ def writes_axis(block: Block) -> Axis | None:
 
 
 def depends_on(region: Any, axis: Axis) -> bool:
-    """Whether the place in a buffer depends on an axis."""
+    """Whether the indices of a region depend on an axis."""
     return any(uses(dimension.min, axis) for dimension in region.region)
 
 
 def moves_along(region: Any, axis: Axis) -> bool:
-    """Whether an axis moves along a buffer's last dimension, which lies contiguously, and there only."""
+    """Whether an axis indexes a buffer's last, contiguous dimension and no other one."""
     dimensions = [dimension.min for dimension in region.region]
     return (
         bool(dimensions)
@@ -171,7 +172,7 @@ def moves_along(region: Any, axis: Axis) -> bool:
 
 
 def is_expensive(body: s_tir.SBlock) -> bool:
-    """Whether the body calls a function of the mathematics library or branches."""
+    """Whether the body calls a mathematical function or branches."""
     return _CALLS.search(str(body.body)) is not None
 
 
@@ -181,7 +182,7 @@ def has_branch(body: s_tir.SBlock) -> bool:
 
 
 def branches_along(block: Block, axis: Axis) -> bool:
-    """Whether which branch the body takes depends on an axis."""
+    """Whether a condition of the body depends on an axis."""
     return any(uses(condition, axis) for condition in conditions_of(block.body.body))
 
 
@@ -208,7 +209,7 @@ def uses(expression: Any, axis: Axis) -> bool:
 
 
 def step_along(load: Any, axis: Axis) -> int | None:
-    """How many elements further on in memory a read is for the axis's next place; None where that varies."""
+    """The distance in elements between reads at neighboring indices of an axis; None if it varies."""
     step = 0
     stride: int | None = 1
     for index, size in reversed(list(zip(load.indices, load.source.shape, strict=True))):
@@ -224,7 +225,7 @@ def step_along(load: Any, axis: Axis) -> int | None:
 
 
 def stride_bytes(load: Any, axis: Axis) -> int:
-    """How far apart the places lie that the axis names, as far as the shape tells."""
+    """The distance in bytes between neighboring indices of an axis, assuming a row-major buffer."""
     stride = 1
     for index, size in reversed(list(zip(load.indices, load.source.shape, strict=True))):
         if uses(index, axis):
@@ -241,11 +242,11 @@ def _difference(one: Any, other: Any) -> int | None:
 Step = Callable[[s_tir.Schedule], object]
 
 REFUSALS = (s_tir.ScheduleError, tvm.error.InternalError, RuntimeError, TypeError, ValueError)
-"""What TVM raises where a primitive does not apply."""
+"""The exceptions of TVM's primitives when they do not apply."""
 
 
 def attempt(schedule: s_tir.Schedule, step: Step) -> s_tir.Schedule | None:
-    """The schedule after a step, or None where TVM refuses it; the schedule itself stays as it is."""
+    """A copy of the schedule after a step; None if TVM refuses the step."""
     trial = schedule.copy()
     try:
         step(trial)
@@ -255,7 +256,7 @@ def attempt(schedule: s_tir.Schedule, step: Step) -> s_tir.Schedule | None:
 
 
 def split_place(place: Any, axes: tuple[Axis, ...]) -> Places:
-    """The axes' variables at a place of the one loop that they are fused to."""
+    """The values of the axes' variables, from the index of the loop that they are fused to."""
     places: Places = {}
     for position in reversed(range(len(axes))):
         axis = axes[position]

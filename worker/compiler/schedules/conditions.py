@@ -1,4 +1,4 @@
-"""What the ranges of a function's variables prove: that a condition is constant, that a load is in bounds."""
+"""Reason about conditions and branches: which conditions are constant, and what a branch guards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Expression = Any
 
 
 def analyzer_of(statement: Any) -> Analyzer:
-    """An analyzer that knows the range of every loop and of every block's variables."""
+    """An analyzer that knows the range of every loop and block variable."""
     analyzer = Analyzer()
 
     def loop(loop: tirx.For) -> None:
@@ -43,10 +43,10 @@ def is_in_bounds(load: TensorLoad, analyzer: Analyzer) -> bool:
 
 
 def fold_conditions(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Replace every ``if_then_else`` whose condition is the same in all iterations by the branch it takes.
+    """Replace every ``if_then_else`` whose condition is the same in all iterations by its branch.
 
-    A slice of a join, inlined, asks in every element which part it comes from, though all come from one. Left
-    in place, each such question doubles what TVM's passes do, and its branch not taken is generated.
+    An inlined slice of a join tests for every element which part it comes from, though all come from one.
+    Each such test would double the work of TVM's passes and generate a branch that is never taken.
     """
     analyzer = analyzer_of(function.body)
 
@@ -54,7 +54,7 @@ def fold_conditions(function: tirx.PrimFunc) -> tirx.PrimFunc:
         return not nest.loads_of(condition) and analyzer.can_prove(condition)
 
     def call(call: Call, mutator: Any) -> Expression:
-        """Follow the chain of choices that a join is; recursion would outgrow the stack on long ones."""
+        """Follow the chain of choices of a join in a loop; recursion would overflow the stack."""
         if not is_branch(call):
             return mutator.default_mutate(call)
         left_open: list[tuple[Expression, Expression]] = []
@@ -82,7 +82,7 @@ def fold_conditions(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _with_regions_read(block: s_tir.SBlock) -> s_tir.SBlock:
-    """The block, its list of regions that it reads made anew from its loads."""
+    """The block with the regions that it reads recomputed from its loads."""
     buffers = {load.source for load in nest.loads_of(block.body)} | {region.source for region in block.writes}
     reads, _, _ = get_sblock_access_region(block, {buffer: buffer for buffer in buffers})
     return s_tir.SBlock(
@@ -102,14 +102,14 @@ _QUOTIENTS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 
 
 def guards(select: tirx.Select, known: Callable[[TensorLoad], bool]) -> bool:
-    """Whether either branch may do what must not be done where it is not taken.
+    """Whether a branch of a choice must not be computed when it is not taken.
 
-    That is to read what the condition does not read, or to divide integers, which by zero ends the process.
-    What branches within the branches guard is theirs to keep.
+    That is so if it reads elements that the condition does not read, or divides integers, which ends the
+    process for a zero. Branches nested in it guard their own computations.
 
     Args:
         select: a choice between two values.
-        known: whether what a load reads can be read anywhere.
+        known: whether a load is valid everywhere.
     """
     read = tuple(_loads(_certain(select.condition)))
     inside = (*_certain(select.true_value), *_certain(select.false_value))
@@ -119,7 +119,7 @@ def guards(select: tirx.Select, known: Callable[[TensorLoad], bool]) -> bool:
 
 
 def _certain(expression: Expression) -> Iterator[Any]:
-    """The loads and the quotients that are computed whichever branches within the expression are taken."""
+    """The loads and quotients that an expression computes whichever of its branches are taken."""
     found: list[Any] = []
 
     def note(part: Any) -> None:
@@ -151,7 +151,7 @@ def _may_trap(part: Any) -> bool:
 
 
 def _is_fixed(load: TensorLoad) -> bool:
-    """Whether it reads one element that there always is, as of a scalar parameter."""
+    """Whether a load has constant indices within bounds, as of a scalar parameter."""
     return all(
         isinstance(index, tirx.IntImm) and isinstance(size, tirx.IntImm) and 0 <= int(index) < int(size)
         for index, size in zip(load.indices, load.source.shape, strict=True)

@@ -1,9 +1,10 @@
-"""Families of processors: what one core computes and loads in a cycle, and what its caches hold.
+"""Processors, and the machine model that cost models use.
 
-Figures are those of full vectors of ``vector_bits``. A core that splits a vector between its units, or
-loads one in two halves, starts fewer of them in a cycle. Where models of a family differ, the smaller
-cache counts: a tile that fits it fits the others too. Tiles were measured on Zen 3 only; the other rows
-follow the vendors' documents and have not met their processor yet.
+A ``Processor`` says what one core computes and loads in a cycle and what its caches hold; a ``Machine`` adds
+the number of threads. Figures are those of full vectors of ``vector_bits``. A core that splits a vector
+between its units, or loads one in two halves, starts fewer of them in a cycle. If models of a family differ,
+the smaller cache counts: a tile that fits it fits the others too. Tiles were measured on Zen 3 only; the
+other rows follow the vendors' documents.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class Processor:
         l1_kib: first-level data cache.
         l2_kib: second-level cache, or a core's part of one that cores share.
         source: the document that describes the core.
-        lane_factors: whether a multiply-add takes its second factor from a lane of a vector. Factors that lie
-            side by side are then loaded together, and stay in registers until all of them are used.
+        lane_factors: whether a multiply-add can take its second factor from a lane of a vector. LLVM then
+            loads adjacent factors together and keeps them in registers until all are used.
     """
 
     vector_bits: int
@@ -118,18 +119,18 @@ _ALIKE: dict[Processor, str] = {
 PROCESSORS: dict[str, Processor] = {
     name: processor for processor, names in _ALIKE.items() for name in names.split()
 }
-"""By LLVM's name of the processor."""
+"""Processors by LLVM's name."""
 
 _LEVELS = (("avx512f", AVX512), ("fma", AVX2), ("avx", AVX), ("neon", NEON))
-"""By the feature that stands for a level, the widest first."""
+"""Levels by their feature, the widest first."""
 
 
 def processor_of(mcpu: str, features: frozenset[str]) -> Processor:
-    """The processor of a name, or the common one of its level where the name is unknown.
+    """The processor of a name, or the common one of its level for an unknown name.
 
     Args:
-        mcpu: LLVM's name; what it implies may be switched off by ``features``.
-        features: what code may use, in LLVM's words.
+        mcpu: LLVM's name.
+        features: LLVM's features that code may use; they may lack some that ``mcpu`` implies.
     """
     level = next((processor for feature, processor in _LEVELS if feature in features), SSE)
     known = PROCESSORS.get(mcpu)
@@ -140,20 +141,15 @@ _SCRATCH_REGISTERS = 2
 _MAX_ROWS = 8
 _MAX_VECTORS = 8
 _PARTIAL_USE = 0.6
-"""LLVM takes a vector that is not full apart into several loads and stores."""
+"""LLVM splits a vector that is not full into several loads and stores."""
 
 MIN_USE = 0.5
-"""A tile that fills less of its vectors than this is left to LLVM's own vectorizer."""
+"""LLVM vectorizes loops of which a tile would fill a smaller share of a vector."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """One core's vector registers, arithmetic, loads and caches, and how many cores there are.
-
-    ``fma_ports`` counts the vector multiply-adds that start in a cycle, ``fma_latency`` the cycles until the
-    result is there, ``loads_per_cycle`` vectors or broadcast elements. Cache sizes are one core's, in bytes.
-    ``lane_factors`` tells whether a multiply-add takes a factor from a lane of a vector.
-    """
+    """One core's ``Processor``, with caches in bytes, and the number of threads."""
 
     vector_bits: int
     registers: int
@@ -180,7 +176,7 @@ class Tile:
 
 
 def machine_of(target: tvm.target.Target) -> Machine:
-    """The machine that a target names: its processor and its threads."""
+    """The machine of a target."""
     from tvm.target import codegen
 
     features = frozenset(str(feature) for feature in codegen.llvm_get_cpu_features(target))
@@ -190,7 +186,7 @@ def machine_of(target: tvm.target.Target) -> Machine:
 
 
 def machine_from(mcpu: str, features: frozenset[str], threads: int) -> Machine:
-    """The machine of LLVM's name of a processor and LLVM's features."""
+    """The machine of a processor, by LLVM's name and features."""
     processor = processor_of(mcpu, features)
     return Machine(
         vector_bits=processor.vector_bits,
@@ -206,16 +202,16 @@ def machine_from(mcpu: str, features: frozenset[str], threads: int) -> Machine:
 
 
 def choose_tile(columns: int, rows: int, bits: int, machine: Machine) -> Tile | None:
-    """The tile that keeps most accumulators in registers; both its sides divide the loops'.
+    """The register tile with the most multiply-adds per load, whose sides divide the loops.
 
     Args:
         columns: extent of the loop to vectorize.
-        rows: extent of the loop to unroll; 1 where there is none.
+        rows: extent of the loop to unroll; 1 without one.
         bits: width of an element.
         machine: the processor.
 
     Returns:
-        The tile, or None where no divisor of ``columns`` fills vectors well enough.
+        The tile; None if no divisor of ``columns`` fills at least half a vector.
     """
     lanes = machine.lanes(bits)
     tiles = [
@@ -229,7 +225,7 @@ def choose_tile(columns: int, rows: int, bits: int, machine: Machine) -> Tile | 
 
 
 def _registers(rows: int, vectors: int) -> int:
-    """Accumulators, the vectors that several rows share, and the broadcast factor."""
+    """Sums, the vectors that several rows share, and the broadcast factor."""
     shared = vectors if rows > 1 else 0
     return rows * vectors + shared + _SCRATCH_REGISTERS
 
@@ -240,7 +236,7 @@ def divisors(number: int, limit: int) -> tuple[int, ...]:
 
 
 def _merit(tile: Tile, lanes: int) -> tuple[float, float]:
-    """Multiply-adds per load, at the vectors' true use; ties go to the larger tile."""
+    """Multiply-adds per load, weighted by the use of vectors; ties go to the larger tile."""
     use = 1.0 if tile.lanes == lanes else _PARTIAL_USE * tile.lanes / lanes
     elements = tile.rows * tile.vectors
     return (use * elements / (tile.rows + tile.vectors), elements)

@@ -8,7 +8,7 @@ A family gets a function whose elementwise blocks are inlined. It either returns
 or None for a function of another kind; an error of TVM counts as None. The first family that claims a
 function in the order of ``FAMILIES`` schedules it. If a family knows several plans, it ranks them and follows
 the one that ``PlanChooser`` returns. A function with a block annotated with a family's name is offered to
-that family only, and to those that take any.
+that family only, and to families that take any.
 """
 
 from __future__ import annotations

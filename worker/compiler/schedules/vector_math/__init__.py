@@ -1,10 +1,17 @@
-"""Functions of the mathematics library as arithmetic, so that loops which call them are vectorized.
+"""Replace calls of mathematical functions by arithmetic, so that loops that call them are vectorized.
 
-LLVM makes one call per element of what TVM leaves to it. Here each function is a polynomial, or a quotient of
-two, over a reduced argument. Overflow, underflow, infinities and NaN come out as from the library; a denormal
-number may come out as another one or as zero.
+LLVM calls the mathematics library once per element. Here each function is a polynomial, or a quotient of two,
+of a reduced argument, whose common terms are vectors in registers::
 
-Greatest errors in units in the last place, as ``tests/stages/test_vector_math.py`` checks them:
+    for lane in vectorized(8):          for lane in vectorized(8):
+        y[lane] = exp(x[lane])              n[lane] = floor(x[lane] * log2(e) + 0.5)
+                                            r[lane] = x[lane] - n[lane] * log(2)
+                                            y[lane] = polynomial(r[lane]) * 2 ** n[lane]
+
+Overflow, underflow, infinities and NaN come out as from the library; a denormal number may come out as
+another one or as zero.
+
+Greatest errors in units in the last place, which ``tests/stages/test_vector_math.py`` checks:
 
 ======== ======= =======
 function float32 float64
@@ -37,9 +44,9 @@ tanh     2       2
 A power with a small integer exponent, or half of one, is a product or a root. Angles are reduced for up to
 2 ** 30 quarter turns in float32, 2 ** 20 in float64. Narrower formats are computed in float32.
 
-Sources: S. Moshier, "Methods and Programs for Mathematical Functions", 1989 (Cephes: the reductions, erf
-and tanh of float64); FreeBSD's msun (log); Eigen, ``MathFunctionsImpl.h`` (erf of float32); Chebyshev fits
-(exp, tanh).
+Sources: S. Moshier, "Methods and Programs for Mathematical Functions", 1989 (Cephes: the reductions, erf and
+tanh of float64); FreeBSD's msun (log); Eigen, ``MathFunctionsImpl.h`` (erf of float32); Chebyshev fits (exp,
+tanh).
 """
 
 from __future__ import annotations
@@ -90,15 +97,15 @@ RULES: Rules = {
     "tirx.tan": trigonometry.tan,
     "tirx.tanh": tanh,
 }
-"""What replaces a call, by the operator's name; None leaves the call."""
+"""The replacement of a call, by the operator's name; a rule that returns None leaves the call."""
 
 
 def with_vector_math(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with ``RULES`` applied to every call in what it stores.
 
-    Common terms go to registers before the store, and a branch that guards what it computes becomes a
-    statement that stores to a register: TVM's passes would write variables inside an expression out again,
-    which takes exponential time.
+    Common terms are stored in registers before the store. A choice that guards its branches becomes a
+    statement that stores in a register. Variables inside an expression are no alternative: TVM's passes
+    inline them again, in exponential time.
     """
     if not _needs_terms(function.body):
         return function
@@ -120,26 +127,26 @@ def with_vector_math(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _in_vectors(loop: tirx.For, analyzer: Analyzer) -> tirx.Stmt:
-    """A vectorized loop, before it registers with its lanes."""
+    """A vectorized loop after the declaration of its registers, which have the loop's lanes."""
     terms = _Terms(loop.loop_var - loop.min, int(loop.extent), analyzer)
     body = tvm_ffi.structural_map(loop.body, (tirx.BufferStore, terms.of))
     return terms.declared(tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body))
 
 
 class _Terms:
-    """The registers for the common terms of stores in one place."""
+    """The common terms of the stores in one loop, in registers."""
 
     def __init__(self, lane: Expression, lanes: int, analyzer: Analyzer) -> None:
         self._lane, self._lanes, self._analyzer = lane, lanes, analyzer
         self._registers: dict[Any, None] = {}
 
     def declared(self, statement: tirx.Stmt) -> tirx.Stmt:
-        """The statement after the declaration of all registers since the last one."""
+        """The statement after the declaration of the registers that are new since the last call."""
         registers, self._registers = self._registers, {}
         return nest.sequence(*map(nest.declare, registers), statement)
 
     def of(self, store: tirx.BufferStore) -> tirx.Stmt:
-        """A store whose calls are replaced, after the terms that they need."""
+        """A store with its calls replaced, after the terms that they need."""
         return self._with_terms(
             store.value, lambda value: tirx.BufferStore(store.buffer, value, store.indices)
         )
@@ -150,7 +157,7 @@ class _Terms:
         return nest.sequence(*terms, use(value))
 
     def _flat(self, expression: Expression, terms: list[tirx.Stmt]) -> Expression:
-        """An expression without ``Let`` and without calls that rules replace; these join ``terms``."""
+        """An expression with ``Let`` and calls replaced; adds the statements that it needs to ``terms``."""
 
         def call(call: Call, mutator: Any) -> Expression:
             if is_branch(call):
@@ -175,9 +182,9 @@ class _Terms:
     def _branch(
         self, expression: Expression, parts: Sequence[Expression], terms: list[tirx.Stmt], mutator: Any
     ) -> Expression:
-        """A choice that computes only the branch taken: a statement where a branch needs terms.
+        """A choice that computes only the branch taken; a statement if a branch needs terms.
 
-        A join is a chain of choices, each the last branch of the one before.
+        A join is a chain of choices, each in the last branch of the one before.
         """
         if not _needs_terms(expression):
             return expression
@@ -209,12 +216,12 @@ class _Terms:
         return register
 
     def _is_known(self, load: TensorLoad) -> bool:
-        """Whether a load may be computed where its branch is not taken."""
+        """Whether a load is valid even if its branch is not taken."""
         return load.source in self._registers or is_in_bounds(load, self._analyzer)
 
 
 def _needs_terms(node: Any) -> bool:
-    """Whether anything in an expression or a statement is a ``Let`` or a call that a rule replaces."""
+    """Whether an expression or a statement has a ``Let`` or a call that a rule replaces."""
     found: list[bool] = []
     tvm_ffi.structural_walk(
         node,
