@@ -1,9 +1,9 @@
 """Inline elementwise blocks into their consumers and producers.
 
-No expression is repeated for the same element. A consumer that reads an element several times binds it to a
-variable first; only then is its producer inlined::
+A long expression is not repeated for the same element. A consumer that reads an element several times binds
+it to a variable first; only then is its producer inlined::
 
-    t[i] = x[i] + 1                             y[i] = let v = x[i] + 1 in v * sigmoid(v)
+    t[i] = f(x[i])                              y[i] = let v = f(x[i]) in v * sigmoid(v)
     y[i] = t[i] * sigmoid(t[i])
 
 A consumer that reads several elements gets a copy of the expression for each, as long as the copies stay
