@@ -105,6 +105,12 @@ def read_block(schedule: s_tir.Schedule, handle: SBlockRV, may_be_open: bool = F
     return Block(handle=handle, body=body, axes=tuple(axes))
 
 
+def read_blocks(schedule: s_tir.Schedule, may_be_open: bool = False) -> tuple[Block, ...]:
+    """All blocks of the function, in order; none if ``read_block`` refuses any."""
+    blocks = [read_block(schedule, schedule.get_sblock(name), may_be_open) for name in block_names(schedule)]
+    return () if None in blocks else tuple(block for block in blocks if block is not None)
+
+
 def block_names(schedule: s_tir.Schedule) -> tuple[str, ...]:
     """The blocks of the function, in order."""
     children = schedule.get_child_blocks(schedule.get_sblock("root"))

@@ -64,7 +64,11 @@ def schedule_rest(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModu
 
     Scheduled functions only get vector arithmetic for mathematical functions.
     """
-    return _each_function(module, lambda function: _rest(function, target))
+
+    def schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
+        return _finish(function, target) if is_scheduled(function) else default_schedule(function, target)
+
+    return _each_function(module, schedule)
 
 
 def follow_plans(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
@@ -77,7 +81,7 @@ def follow_plans(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModul
     Raises:
         NoSuchPlanError: no family has the plan that a function carries.
     """
-    return _each_function(module, lambda function: _finished(function, target))
+    return _each_function(module, lambda function: _finish(function, target))
 
 
 def is_scheduled(function: tirx.PrimFunc) -> bool:
@@ -107,11 +111,7 @@ def _each_function(module: tvm.IRModule, change: Callable[[tirx.PrimFunc], tirx.
     return changed
 
 
-def _rest(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
-    return _finished(function, target) if is_scheduled(function) else default_schedule(function, target)
-
-
-def _finished(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+def _finish(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
     carries = noted_plan(function) is not None
     return default_schedule(function, target) if carries else with_vector_math(function)
 

@@ -33,12 +33,11 @@ from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import (
     Axis,
     Block,
-    block_names,
     conditions_of,
     element_bits,
     has_branch,
     is_branch,
-    read_block,
+    read_blocks,
     writes_axis,
 )
 from worker.compiler.schedules.plans import PlanChooser
@@ -71,8 +70,8 @@ class Tasks:
 
 def write_pieces(schedule: s_tir.Schedule, machine: Machine, _choose: PlanChooser) -> tirx.PrimFunc | None:
     """Write the loops of a function; None if it has a reduction or branches on anything but positions."""
-    names = block_names(schedule)
-    block = read_block(schedule, schedule.get_sblock(names[0])) if len(names) == 1 else None
+    blocks = read_blocks(schedule)
+    block = blocks[0] if len(blocks) == 1 else None
     if block is None or block.reduced or not block.axes or not has_branch(block.body):
         return None
     if writes_axis(block) is not block.axes[-1] or not isinstance(block.body.body, tirx.BufferStore):

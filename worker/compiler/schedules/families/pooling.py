@@ -30,7 +30,7 @@ from tvm import s_tir, tirx
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import POOLING
-from worker.compiler.schedules.blocks import Block, block_names, read_block
+from worker.compiler.schedules.blocks import Block, read_blocks
 from worker.compiler.schedules.families.convolution.depthwise import tile_windows
 from worker.compiler.schedules.families.convolution.windows import (
     Windows,
@@ -87,16 +87,16 @@ _JOINS = (tirx.Add, tirx.Max, tirx.Min)
 
 def schedule_plain_pooling(schedule: s_tir.Schedule, machine: Machine, _choose: PlanChooser) -> bool:
     """Schedule a pool of a plain image; False for other functions."""
-    blocks = [read_block(schedule, schedule.get_sblock(name)) for name in block_names(schedule)]
-    pools = [block for block in blocks if block is not None and block.reduced]
-    if len(pools) != 1 or None in blocks or not _joins_one_buffer(pools[0]):
+    blocks = read_blocks(schedule)
+    pools = [block for block in blocks if block.reduced]
+    if len(pools) != 1 or not _joins_one_buffer(pools[0]):
         return False
     pool = pools[0]
     plan = plan_tile(pool, machine)
     if plan is None:
         return False
     name, epilogue = str(pool.body.name_hint), find_epilogue(schedule, pool)
-    others = {str(block.body.name_hint) for block in blocks if block is not None} - {name, epilogue}
+    others = {str(block.body.name_hint) for block in blocks} - {name, epilogue}
     for other in others:
         schedule_spatial(schedule, other, machine)
     is_parallel = machine.threads > 1 and pool.work >= MIN_PARALLEL_WORK

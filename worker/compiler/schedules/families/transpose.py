@@ -36,9 +36,8 @@ from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import (
     Axis,
     Block,
-    block_names,
     has_branch,
-    read_block,
+    read_blocks,
     split_place,
     step_along,
     uses,
@@ -117,10 +116,10 @@ def write_transpose(schedule: s_tir.Schedule, machine: Machine, _choose: PlanCho
 
 def find_transposition(schedule: s_tir.Schedule) -> Transposition | None:
     """The function's block with the axes to exchange; None for other functions."""
-    names = block_names(schedule)
-    block = read_block(schedule, schedule.get_sblock(names[0])) if len(names) == 1 else None
-    if block is None or not _is_plain(block):
+    blocks = read_blocks(schedule)
+    if len(blocks) != 1 or not _is_plain(blocks[0]):
         return None
+    block = blocks[0]
     across = block.axes[-1]
     loads = tuple(
         load

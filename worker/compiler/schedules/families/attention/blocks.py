@@ -13,7 +13,7 @@ from tvm.sym import Analyzer
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import ATTENTION, CAUSAL, SAFE
-from worker.compiler.schedules.blocks import Axis, Block, Places, block_names, element_bits, read_block
+from worker.compiler.schedules.blocks import Axis, Block, Places, element_bits, read_blocks
 from worker.compiler.schedules.families.attention.plan import AttentionShape
 
 Expression = Any
@@ -113,12 +113,9 @@ class AttentionBlocks:
 
 def find_attention(schedule: s_tir.Schedule) -> AttentionBlocks | None:
     """The attention of a function that ``layout.attention`` made; None for other functions."""
-    found = [
-        read_block(schedule, schedule.get_sblock(name), may_be_open=True) for name in block_names(schedule)
-    ]
-    blocks = [block for block in found if block is not None]
+    blocks = read_blocks(schedule, may_be_open=True)
     reductions = [block for block in blocks if block.reduced]
-    if len(blocks) != len(found) or len(reductions) != _REDUCTIONS:
+    if len(reductions) != _REDUCTIONS:
         return None
     scores, highest, _, result = reductions
     order = result.body.annotations.get(ATTENTION)

@@ -12,10 +12,9 @@ from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import (
     Axis,
     Block,
-    block_names,
     has_branch,
     long_axes,
-    read_block,
+    read_blocks,
     step_along,
 )
 
@@ -54,14 +53,14 @@ class Part:
 
 def find_parts(schedule: s_tir.Schedule) -> tuple[Part, ...] | None:
     """The blocks with their kept and reduced axes; None if they do not fit together."""
-    blocks = [read_block(schedule, schedule.get_sblock(name)) for name in block_names(schedule)]
-    first = next((block for block in blocks if block is not None and block.reduced), None)
-    if first is None or not all(block is not None and _is_plain(block) for block in blocks):
+    blocks = read_blocks(schedule)
+    first = next((block for block in blocks if block.reduced), None)
+    if first is None or not all(map(_is_plain, blocks)):
         return None
     kept, reduced = sizes_of(long_axes(first.spatial)), sizes_of(long_axes(first.reduced))
     parts: list[Part] = []
     for block in blocks:
-        part = None if block is None else _as_part(block, parts, kept, reduced)
+        part = _as_part(block, parts, kept, reduced)
         if part is None or not _reads_own_places(part, parts):
             return None
         parts.append(part)

@@ -41,7 +41,7 @@ from tvm import s_tir, tirx
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import GROUP_BLOCKS, TRANSPOSED
-from worker.compiler.schedules.blocks import Block, is_expensive, read_block
+from worker.compiler.schedules.blocks import Block, Places, is_expensive, read_block
 from worker.compiler.schedules.families.convolution.conv2d import ConvolutionTile
 from worker.compiler.schedules.families.convolution.phases import Phases, choose_tile, phases_of, tap_axes
 from worker.compiler.schedules.families.convolution.windows import find_windows
@@ -50,8 +50,6 @@ from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.processors import MIN_PARALLEL_MULTIPLY_ADDS, Machine
 
 _TASKS_PER_THREAD = 4
-
-Places = dict[Any, Any]
 
 
 def write_transposed_convolution(

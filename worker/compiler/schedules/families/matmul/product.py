@@ -15,10 +15,9 @@ from worker.compiler.schedules.blocks import (
     Axis,
     Block,
     Places,
-    block_names,
     element_bits,
     has_branch,
-    read_block,
+    read_blocks,
     same_sizes,
     uses,
 )
@@ -106,11 +105,8 @@ class Product:
 
 def find_product(schedule: s_tir.Schedule) -> Product | None:
     """The product of a function of a product and at most an epilogue; None for other functions."""
-    found = [
-        read_block(schedule, schedule.get_sblock(name), may_be_open=True) for name in block_names(schedule)
-    ]
-    blocks = [block for block in found if block is not None]
-    if len(blocks) != len(found) or len(blocks) not in (1, 2):
+    blocks = read_blocks(schedule, may_be_open=True)
+    if len(blocks) not in (1, 2):
         return None
     block, epilogue = blocks[0], blocks[1] if len(blocks) == 2 else None
     if epilogue is not None and not _is_epilogue(epilogue, block):

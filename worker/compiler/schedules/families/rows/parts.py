@@ -12,11 +12,10 @@ from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import (
     Axis,
     Block,
-    block_names,
     guess,
     has_branch,
     long_axes,
-    read_block,
+    read_blocks,
     same_sizes,
     step_along,
 )
@@ -45,16 +44,12 @@ class Part:
 
 def find_parts(schedule: s_tir.Schedule) -> tuple[Part, ...] | None:
     """The blocks of a function that works row by row; None for other functions."""
-    blocks = [
-        read_block(schedule, schedule.get_sblock(name), may_be_open=True) for name in block_names(schedule)
-    ]
-    if not all(block is not None and _is_plain(block) for block in blocks):
-        return None
-    reductions = [block for block in blocks if block is not None and block.reduced]
-    if not reductions:
+    blocks = read_blocks(schedule, may_be_open=True)
+    reductions = [block for block in blocks if block.reduced]
+    if not reductions or not all(map(_is_plain, blocks)):
         return None
     rows, columns = long_axes(reductions[0].spatial), long_axes(reductions[0].reduced)
-    parts = [_as_part(block, rows, columns) for block in blocks if block is not None]
+    parts = [_as_part(block, rows, columns) for block in blocks]
     found = tuple(part for part in parts if part is not None)
     if len(found) != len(blocks) or not columns or not _reads_suit(found):
         return None
