@@ -8,7 +8,8 @@ key is one multiply-add per vector. For a group of queries the model adds up::
     powers    keys * vectors * 14
     result    tiles of the result * (keys * max(step, L2 bandwidth) + 10)
 
-where a ``step`` is the slowest of arithmetic, loads and latency, as in ``families.matmul.plan``.
+where a ``step`` is the slowest of arithmetic, loads and latency, as in ``families.matmul.plan``. The tiles
+with the fewest cycles win.
 """
 
 from __future__ import annotations

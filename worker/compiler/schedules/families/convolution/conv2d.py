@@ -11,12 +11,11 @@
                 output[block, column, lanes] = epilogue(sums[column, block, lanes])
 
 Registers hold the sums, the weights of one tap and input channel, and one broadcast pixel. Columns are
-outside
-blocks: the other way around, LLVM keeps all pixels in registers and spills. Neighboring tasks share a group's
-weights (rows inside) or a row's pixels (rows outside), whichever would otherwise be read more often. The
-epilogue (bias, residual, activation) reads the tile from L1. If the weights of a tile's blocks exceed half of
-L2, the input channels are divided: all tiles of a row add up one part before the next part's weights are
-read, and the row's sums stay in memory.
+outside blocks: the other way around, LLVM keeps all pixels in registers and spills. Neighboring tasks share a
+group's weights (rows inside) or a row's pixels (rows outside), whichever would otherwise be read more often.
+The epilogue (bias, residual, activation) reads the tile from L1. If the weights of a tile's blocks exceed
+half of L2, the input channels are divided: all tiles of a row add up one part before the next part's weights
+are read, and the row's sums stay in memory.
 
 Edges: the last, shorter tile of a row is compiled separately (LoopPartition). Short rows are joined to one
 long row, so a tile may go on in the next row. The border is a copy, so the window has no branch.

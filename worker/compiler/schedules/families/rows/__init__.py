@@ -1,8 +1,8 @@
 """Functions that work row by row: softmax, layer norm, sums and means over the last dimensions.
 
 Claims a function whose blocks all run over the same rows and, within a row, over the same columns; at least
-one block reduces the columns. The columns may be several dimensions; the last one is contiguous in memory
-wherever it is read::
+one block reduces the columns. The columns may be several dimensions; reads are contiguous or constant along
+the last one::
 
     for parallel task = part of the rows:
         for row in part:
