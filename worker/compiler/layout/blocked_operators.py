@@ -9,7 +9,7 @@ from tvm import relax
 from worker.compiler.layout.convolution_types import Array, Blocked, BlockedGraph, Image, image_of
 from worker.compiler.layout.convolution_weights import pack_vector
 from worker.compiler.layout.views import Cut
-from worker.compiler.schedules.image_rows import rows_of
+from worker.compiler.schedules.nest import rows_of
 
 ELEMENTWISE = (
     "abs",

@@ -8,7 +8,7 @@ from worker.compiler.layout import convolution_kernels as kernels
 from worker.compiler.layout.convolution_operators import halves, integers
 from worker.compiler.layout.convolution_types import FLOATS, Blocked, BlockedGraph, Image, image_of
 from worker.compiler.layout.convolution_window import Window
-from worker.compiler.schedules.image_rows import Sizes
+from worker.compiler.schedules.nest import Sizes
 
 _LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 

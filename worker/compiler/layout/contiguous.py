@@ -15,8 +15,8 @@ from tvm import tirx
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import CUT, JOIN, SHARES
-from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
-from worker.compiler.schedules.standalone import INDEX, signature
+from worker.compiler.schedules.nest import INDEX, signature
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK
 
 Shape = tuple[int, ...]
 

@@ -22,7 +22,7 @@ from worker.compiler.layout.convolution_types import Array, Blocked, image_of
 from worker.compiler.layout.convolution_window import Tensor
 from worker.compiler.layout.views import cut_of
 from worker.compiler.schedules.annotations import FUSES_OUTPUT, INJECTIVE, PATTERN
-from worker.compiler.schedules.machine import Machine, machine_of
+from worker.compiler.schedules.processors import Machine, machine_of
 
 _NARROWEST_BITS = 32
 

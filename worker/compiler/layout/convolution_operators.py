@@ -23,7 +23,7 @@ from worker.compiler.layout.convolution_transposed import (
 from worker.compiler.layout.convolution_types import Blocked, BlockedGraph, Image, image_of
 from worker.compiler.layout.convolution_weights import Groups, merged_groups, pack_depthwise
 from worker.compiler.layout.convolution_window import Window
-from worker.compiler.schedules.image_rows import rows_of
+from worker.compiler.schedules.nest import rows_of
 
 AnyWindow = Window | TransposedWindow
 

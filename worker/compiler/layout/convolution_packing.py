@@ -17,7 +17,7 @@ from worker.compiler.layout.convolution_weights import (
     transpose_weights,
 )
 from worker.compiler.layout.convolution_window import Tensor
-from worker.compiler.schedules.image_rows import Expression
+from worker.compiler.schedules.nest import Expression
 
 
 def pack_depthwise_tensor(lanes: int, dtype: str) -> Callable[[Tensor], Tensor]:

@@ -3,7 +3,7 @@
 An output pixel sums the taps that meet it: those for which ``output + before - tap * dilation`` is a
 multiple of the stride. The expression says just that, tap by tap; which taps these are depends only on the
 pixel's phase, its remainder by the stride, and the schedule's loops know it beforehand
-(``worker.compiler.schedules.families.transposed_convolution``).
+(``worker.compiler.schedules.families.convolution.transposed``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from worker.compiler.schedules.annotations import (
     STRIDES,
     TRANSPOSED,
 )
-from worker.compiler.schedules.image_rows import Expression, Sizes, rows_of, split_rows
+from worker.compiler.schedules.nest import Expression, Sizes, rows_of, split_rows
 
 
 @dataclass(frozen=True)

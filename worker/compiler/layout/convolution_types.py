@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tvm import relax, tirx
 
 from worker.compiler.layout.convolution_window import Tensor
-from worker.compiler.schedules.image_rows import Sizes
+from worker.compiler.schedules.nest import Sizes
 
 Array = NDArray[Any]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from worker.compiler.schedules.image_rows import Expression, Sizes, join_rows, rows_of, split_rows
+from worker.compiler.schedules.nest import Expression, Sizes, join_rows, rows_of, split_rows
 
 Tensor = Any
 Reader = Callable[..., Expression]

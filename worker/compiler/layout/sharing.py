@@ -20,7 +20,7 @@ from worker.compiler.layout.contiguous import write_cut, write_join
 from worker.compiler.layout.placement import Part, Placement, in_a_row
 from worker.compiler.layout.views import Cut, bytes_of, cut_of, element_bytes, operator_of, static_shape
 from worker.compiler.schedules.annotations import FIRST_BYTE, FUSES_OUTPUT, OPAQUE, PATTERN
-from worker.compiler.schedules.machine import machine_of
+from worker.compiler.schedules.processors import machine_of
 
 _FUSED = frozenset({*ELEMENTWISE, "astype", "divide", "exp", "sqrt"})
 _KERNELS = frozenset({"matmul", "mean", "sum"})

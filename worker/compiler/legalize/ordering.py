@@ -13,8 +13,8 @@ from typing import Any
 from tvm import tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
-from worker.compiler.schedules.standalone import INDEX, signature
+from worker.compiler.schedules.nest import INDEX, signature
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK
 
 _TASKS_PER_THREAD = 4
 

@@ -11,7 +11,7 @@ from worker.compiler.layout.views import static_shape
 from worker.compiler.legalize.ordering import write_argsort, write_topk
 from worker.compiler.legalize.scatter import JOINS, Scatter, write_scatter
 from worker.compiler.legalize.sort_keys import sort_keys
-from worker.compiler.schedules.machine import machine_of
+from worker.compiler.schedules.processors import machine_of
 
 
 def argsort(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:

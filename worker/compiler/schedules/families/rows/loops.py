@@ -1,4 +1,4 @@
-"""Writing the loops of functions that work row by row."""
+"""Write the loops of functions that work row by row."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import tvm
 from tvm import tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.blocks import Axis
-from worker.compiler.schedules.families.product import Places, split_place
-from worker.compiler.schedules.families.row_parts import Part
-from worker.compiler.schedules.machine import Machine
+from worker.compiler.schedules.blocks import Axis, Places, split_place
+from worker.compiler.schedules.families.rows.parts import Part
+from worker.compiler.schedules.processors import Machine
 
 
 @dataclass(frozen=True)
 class RowLoops:
-    """Writes the loops; ``local`` holds the buffers of one row, by those of the function.
+    """Writes the loops.
 
-    A reduction keeps ``sums`` vectors of partial results.
+    ``local`` maps intermediate results to their buffers of one row. A reduction keeps ``sums`` vectors of
+    partial results.
     """
 
     parts: tuple[Part, ...]
@@ -31,12 +31,12 @@ class RowLoops:
 
     @staticmethod
     def of(parts: tuple[Part, ...], results: set[Any], machine: Machine, sums: int) -> RowLoops:
-        """Make the buffers of what is not among the function's results."""
+        """Make the buffers of intermediate results."""
         local = {part.output: _local_buffer(part) for part in parts if part.output not in results}
         return RowLoops(parts, local, machine, sums)
 
     def tasks(self, number: int) -> tirx.Stmt:
-        """All loops, the rows in this many parts."""
+        """All loops, with the rows in ``number`` parts."""
         rows = prod(axis.size for axis in self.parts[0].rows)
         each = nest.larger(1, nest.ceil_div(rows, number))
         last = self.number(rows - each) if isinstance(rows, int) else rows - each
@@ -66,7 +66,7 @@ class RowLoops:
         return self._over(part, lambda column: self._store(part, {**places, **column}))
 
     def _over(self, part: Part, body: Callable[[Places], tirx.Stmt]) -> tirx.Stmt:
-        """A statement for every column, in vectors; the last vector may be shorter."""
+        """A vectorized statement for every column; the last vector may be shorter."""
         *others, last = part.columns
         lanes, index = self.lanes(part), self.index
         whole, rest = last.size // lanes, last.size % lanes
@@ -85,17 +85,17 @@ class RowLoops:
         return self.outer(others, along)
 
     def outer(self, axes: list[Axis], body: Callable[[Places], tirx.Stmt]) -> tirx.Stmt:
-        """Plain loops over the columns' dimensions but the last."""
+        """Plain loops over all dimensions of the columns but the last."""
         count = prod(axis.size for axis in axes)
         return nest.serial(count, lambda place: body(split_place(place, tuple(axes))), self.index)
 
     def times(self, count: nest.Size, body: nest.Body) -> tirx.Stmt | None:
-        """A loop, which may have no turn."""
+        """A plain loop; None if it has no iterations."""
         is_empty = isinstance(count, int) and count == 0
         return None if is_empty else nest.serial(count, body, self.index)
 
     def vector(self, lanes: int, body: nest.Body) -> tirx.Stmt:
-        """One vector of elements."""
+        """A vectorized statement."""
         return nest.vectorized(lanes, body, self.index)
 
     def number(self, value: int) -> Any:
@@ -103,14 +103,14 @@ class RowLoops:
         return tirx.IntImm(self.index, value)
 
     def lanes(self, part: Part) -> int:
-        """Elements of a vector of what a part makes."""
+        """Elements of a vector of a part's result."""
         return self.machine.lanes(int(tvm.DataType(str(part.output.dtype)).bits))
 
     def _store(self, part: Part, places: Places) -> tirx.Stmt:
         return self.stored(part, self.value(part.block.body.body.value, part, places), places)
 
     def stored(self, part: Part, value: Any, places: Places) -> tirx.Stmt:
-        """Keep a part's value, in its row's buffer or as a result."""
+        """Store a part's value in its row's buffer or in the output."""
         buffer = self.local.get(part.output)
         if buffer is not None:
             return nest.store(buffer, value, *self._place(part, part, places))
@@ -118,13 +118,13 @@ class RowLoops:
         return nest.store(part.output, value, *(nest.substitute(index, places) for index in indices))
 
     def _place(self, writer: Part, reader: Part, places: Places) -> list[Any]:
-        """Where in its row's buffer a result stands that one part makes and one reads."""
+        """The indices at which a part reads another one's result from the row's buffer."""
         if writer.reduces or not writer.columns:
             return [self.number(0)]
         return [places[axis.var] for axis in reader.columns]
 
     def value(self, expression: Any, part: Part, places: Places) -> Any:
-        """An expression of a part at a place, intermediate results read from their rows."""
+        """An expression of a part, with intermediate results read from their rows' buffers."""
         value = expression
         for writer in self.parts:
             buffer = self.local.get(writer.output)
@@ -136,7 +136,7 @@ class RowLoops:
 
 @dataclass(frozen=True)
 class _Reduction:
-    """One row's reduction: whole vectors join vectors of partial results, ``sums``; the rest one number."""
+    """The reduction of a row: whole vectors are combined into ``sums``, the rest into one number."""
 
     loops: RowLoops
     part: Part
@@ -146,14 +146,14 @@ class _Reduction:
 
     @staticmethod
     def of(loops: RowLoops, part: Part, places: Places) -> _Reduction:
-        """Choose how many partial results there are: no more than there are vectors."""
+        """Choose the number of partial results: at most the number of vectors."""
         lanes, last, dtype = loops.lanes(part), part.columns[-1], str(part.output.dtype)
         width = loops.sums if last.is_open else max(1, min(loops.sums, last.extent // lanes))
         sums, rest = nest.registers((width, lanes), dtype, "sums"), nest.registers((1,), dtype, "rest")
         return _Reduction(loops, part, places, sums, rest)
 
     def statement(self) -> tirx.Stmt:
-        """The loops of this row."""
+        """The loops of the row."""
         *others, _ = self.part.columns
         return nest.sequence(
             nest.declare(self.sums),
@@ -188,7 +188,7 @@ class _Reduction:
         return self.loops.vector(self._lanes, lambda lane: nest.store(self.sums, self._first, place, lane))
 
     def _along(self, outer: Places) -> tirx.Stmt:
-        """The last dimension of the columns."""
+        """The loops over the last dimension of the columns."""
         vectors, rest = self._last.size // self._lanes, self._last.size % self._lanes
         turns, left = vectors // self._width, vectors % self._width
 
@@ -203,7 +203,7 @@ class _Reduction:
         )
 
     def _remaining(self, outer: Places, turns: nest.Size, left: nest.Size) -> tirx.Stmt | None:
-        """The vectors that are no whole turn."""
+        """The vectors left over by the main loop."""
         if isinstance(left, int):
             return self._step(outer, self.loops.number(turns), left) if left else None
         one, done = self.loops.number(0), turns * self._width
@@ -216,7 +216,7 @@ class _Reduction:
         return nest.unrolled(count, vector, self.loops.index)
 
     def _add_vector(self, outer: Places, number: Any, place: Any) -> tirx.Stmt:
-        """Add the columns' vector of a number to the partial result at a place."""
+        """Combine a vector of columns with one of the partial results."""
 
         def add(lane: Any) -> tirx.Stmt:
             column = {**outer, self._last.var: number * self._lanes + lane}
@@ -229,7 +229,7 @@ class _Reduction:
         return nest.store(to, self._join(to[at], term), *at)
 
     def _terms(self) -> list[Any]:
-        """Everything that is to be joined at the end."""
+        """The partial results to combine at the end."""
         is_open, lanes = self._last.is_open, self._lanes
         terms: list[Any] = []
         if is_open or self._last.extent >= lanes:
@@ -240,7 +240,7 @@ class _Reduction:
 
 
 def _local_buffer(part: Part) -> Any:
-    """A buffer for one row of an intermediate result."""
+    """The buffer of one row of an intermediate result."""
     name = str(part.block.body.name_hint)
     if part.reduces or not part.columns:
         return nest.registers((1,), str(part.output.dtype), name)

@@ -1,4 +1,4 @@
-"""Panels of a product's right operand: how they lie in memory, and how a task copies its own."""
+"""Panels of the right operand of a product: how they lie in memory, and how a task copies one."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 from tvm import tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.families.access import step_along, stride_bytes
-from worker.compiler.schedules.families.product import Places, Product
-from worker.compiler.schedules.matmul_plan import RightOperand
+from worker.compiler.schedules.blocks import Places, step_along, stride_bytes
+from worker.compiler.schedules.families.matmul.plan import RightOperand
+from worker.compiler.schedules.families.matmul.product import Product
 
 _FAR_BYTES = 1024
-"""Rows that lie so far apart fall into few sets of the first cache."""
+"""Rows this far apart, or farther, fall into few sets of L1."""
 
 
 def right_operand(product: Product) -> RightOperand:
-    """How the right operand of a product lies in memory; columns of open size count as scattered."""
+    """How the right operand lies in memory; columns of open size count as not contiguous."""
     if product.packed is not None:
         return RightOperand(columns=product.packed)
     if product.column.is_open or not _is_contiguous(product):
@@ -26,16 +26,16 @@ def right_operand(product: Product) -> RightOperand:
 
 
 def copy_panel(product: Product, columns: int, first: Any, batch: Places) -> tuple[Any, tirx.Stmt]:
-    """A copy of ``columns`` columns of the right operand, filled up with zeros where there are fewer.
+    """Copy ``columns`` columns of the right operand; columns that do not exist become zeros.
 
     Args:
         product: the product.
         columns: the width of the panel.
         first: its first column.
-        batch: the variables of the batch.
+        batch: values of the batch's variables.
 
     Returns:
-        The buffer ``[depth, columns]``, and what fills it.
+        The buffer ``[depth, columns]``, and the statement that fills it.
     """
     dtype, index, depth = nest.dtype_of(product.right), product.index_dtype, product.depth.size
     panel = nest.workspace((depth, columns), dtype, "panel")
@@ -67,6 +67,6 @@ def copy_panel(product: Product, columns: int, first: Any, batch: Places) -> tup
 
 
 def _is_contiguous(product: Product) -> bool:
-    """Whether the columns lie side by side."""
+    """Whether neighboring columns are adjacent in memory."""
     loads = nest.loads_of(product.right)
     return len(loads) == 1 and step_along(loads[0], product.column) == 1

@@ -1,4 +1,4 @@
-"""Finding functions that work row by row."""
+"""Recognize functions that work row by row."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import (
     Axis,
     Block,
-    block_names,
     guess,
     has_branch,
     long_axes,
-    read_block,
+    read_blocks,
     same_sizes,
+    step_along,
 )
-from worker.compiler.schedules.families.access import step_along
 
 _JOINS = (tirx.Add, tirx.Max, tirx.Min, tirx.Mul)
 
 
 @dataclass(frozen=True)
 class Part:
-    """A block of the function: its axes that count rows, and those that count columns."""
+    """A block of the function, with the axes of its rows and of its columns."""
 
     block: Block
     rows: tuple[Axis, ...]
@@ -34,27 +33,23 @@ class Part:
 
     @property
     def output(self) -> Any:
-        """The buffer that it writes."""
+        """The buffer that the block writes."""
         return self.block.body.writes[0].source
 
     @property
     def reduces(self) -> bool:
-        """Whether it makes one number of a row."""
+        """Whether the block reduces a row to one number."""
         return bool(self.block.reduced)
 
 
 def find_parts(schedule: s_tir.Schedule) -> tuple[Part, ...] | None:
-    """The blocks of a function that works row by row."""
-    blocks = [
-        read_block(schedule, schedule.get_sblock(name), may_be_open=True) for name in block_names(schedule)
-    ]
-    if not all(block is not None and _is_plain(block) for block in blocks):
-        return None
-    reductions = [block for block in blocks if block is not None and block.reduced]
-    if not reductions:
+    """The blocks of a function that works row by row; None for other functions."""
+    blocks = read_blocks(schedule, may_be_open=True)
+    reductions = [block for block in blocks if block.reduced]
+    if not reductions or not all(map(_is_plain, blocks)):
         return None
     rows, columns = long_axes(reductions[0].spatial), long_axes(reductions[0].reduced)
-    parts = [_as_part(block, rows, columns) for block in blocks if block is not None]
+    parts = [_as_part(block, rows, columns) for block in blocks]
     found = tuple(part for part in parts if part is not None)
     if len(found) != len(blocks) or not columns or not _reads_suit(found):
         return None
@@ -81,7 +76,7 @@ def _is_known_reduction(block: Block) -> bool:
 
 
 def _as_part(block: Block, rows: tuple[Axis, ...], columns: tuple[Axis, ...]) -> Part | None:
-    """The block with its axes told apart, or None where it runs over something else."""
+    """The block with its rows and columns; None if it runs over other axes."""
     own = long_axes(block.axes)
     if block.reduced:
         same = same_sizes(long_axes(block.spatial), rows) and same_sizes(long_axes(block.reduced), columns)
@@ -91,7 +86,7 @@ def _as_part(block: Block, rows: tuple[Axis, ...], columns: tuple[Axis, ...]) ->
 
 
 def _reads_suit(parts: tuple[Part, ...]) -> bool:
-    """Whether columns lie contiguously or do not matter, and results are read in their own row."""
+    """Whether reads are contiguous or constant along columns, and results are read in their own row."""
     written = {part.output: part for part in parts}
     return all(
         _read_suits(load, part, written.get(load.source))
@@ -107,7 +102,7 @@ def _read_suits(load: Any, part: Part, writer: Part | None) -> bool:
 
 
 def _is_own_place(indices: Any, part: Part, writer: Part) -> bool:
-    """Whether a part reads a result in the row, and at the column, where it stands."""
+    """Whether a block reads a result at its own row and column."""
     own = [axis.var for axis in (*part.rows, *part.columns)]
     places = [index for index, size in zip(indices, writer.output.shape, strict=True) if guess(size) > 1]
     return len(places) <= len(own) and all(

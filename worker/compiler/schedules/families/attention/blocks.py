@@ -1,4 +1,4 @@
-"""Reading attention off a function of TensorIR."""
+"""Recognize attention in a function, and give its operands as expressions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from tvm.sym import Analyzer
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import ATTENTION, CAUSAL, SAFE
-from worker.compiler.schedules.attention_plan import AttentionShape
-from worker.compiler.schedules.blocks import Axis, Block, block_names, element_bits, read_block
-from worker.compiler.schedules.families.product import Places
+from worker.compiler.schedules.blocks import Axis, Block, Places, element_bits, read_blocks
+from worker.compiler.schedules.families.attention.plan import AttentionShape
 
 Expression = Any
 
@@ -25,10 +24,10 @@ _REDUCTIONS = 4
 
 @dataclass(frozen=True)
 class AttentionBlocks:
-    """Attention as a function holds it.
+    """The attention in a function.
 
-    Each expression is one of the variables of ``axes`` (what is computed independently, then the query),
-    ``key``, ``step`` of the head's size, ``feature`` of the result.
+    The expressions use the variables of ``axes`` (batch and heads), ``row`` (the query), ``key``, ``step``
+    (of the head's size) and ``feature`` (of the result).
     """
 
     result: Block
@@ -45,18 +44,18 @@ class AttentionBlocks:
 
     @property
     def causal(self) -> int | None:
-        """Query ``i`` sees the keys up to ``i`` plus this number only."""
+        """Query ``i`` sees only the keys up to ``i`` plus this number; None without a causal mask."""
         offset = self.result.body.annotations.get(CAUSAL)
         return None if offset is None else int(offset)
 
     @property
     def safe(self) -> bool:
-        """Whether a query that sees no key gives zeros instead of NaN."""
+        """Whether the result of a query that sees no key is zero instead of NaN."""
         return bool(self.result.body.annotations[SAFE])
 
     @property
     def dtype(self) -> str:
-        """The dtype of everything but masks."""
+        """The dtype of all operands but masks."""
         return str(self.result.body.writes[0].source.dtype)
 
     @property
@@ -66,7 +65,7 @@ class AttentionBlocks:
 
     @property
     def shape(self) -> AttentionShape:
-        """Its sizes."""
+        """The sizes."""
         return AttentionShape(
             batches=prod(axis.extent for axis in self.axes),
             queries=self.row.extent,
@@ -80,29 +79,29 @@ class AttentionBlocks:
 
     @property
     def is_open(self) -> bool:
-        """Whether any size is known at run time only."""
+        """Whether any size is open until run time."""
         return any(axis.is_open for axis in (*self.axes, self.row, self.key))
 
     @property
     def batch_count(self) -> nest.Size:
-        """How often queries meet keys."""
+        """The number of independent products of queries and keys."""
         return prod(axis.size for axis in self.axes)
 
     def query(self, batch: Places, row: Any, step: Any) -> Expression:
-        """A query's number."""
+        """An element of a query."""
         return nest.substitute(self.query_number, {**batch, self.row.var: row, self.step.var: step})
 
     def of_key(self, batch: Places, key: Any, step: Any) -> Expression:
-        """A key's number."""
+        """An element of a key."""
         return nest.substitute(self.key_number, {**batch, self.key.var: key, self.step.var: step})
 
     def weight(self, score: Expression, batch: Places, row: Any, key: Any) -> Expression:
-        """What the softmax takes, from a score."""
+        """The argument of the softmax, given a score."""
         term = nest.substitute(self.weight_number, {**batch, self.row.var: row, self.key.var: key})
         return nest.replace_loads(term, self.scores, nest.always(score))
 
     def value(self, batch: Places, key: Any, feature: Any) -> Expression:
-        """A value's number."""
+        """An element of a value."""
         return nest.substitute(self.value_number, {**batch, self.key.var: key, self.feature.var: feature})
 
     def store(self, value: Expression, batch: Places, row: Any, feature: Any) -> tirx.Stmt:
@@ -113,13 +112,10 @@ class AttentionBlocks:
 
 
 def find_attention(schedule: s_tir.Schedule) -> AttentionBlocks | None:
-    """The attention that a function consists of."""
-    found = [
-        read_block(schedule, schedule.get_sblock(name), may_be_open=True) for name in block_names(schedule)
-    ]
-    blocks = [block for block in found if block is not None]
+    """The attention of a function that ``layout.attention`` made; None for other functions."""
+    blocks = read_blocks(schedule, may_be_open=True)
     reductions = [block for block in blocks if block.reduced]
-    if len(blocks) != len(found) or len(reductions) != _REDUCTIONS:
+    if len(reductions) != _REDUCTIONS:
         return None
     scores, highest, _, result = reductions
     order = result.body.annotations.get(ATTENTION)
@@ -147,18 +143,18 @@ def find_attention(schedule: s_tir.Schedule) -> AttentionBlocks | None:
 
 
 def _term(reduction: Block) -> Expression:
-    """What a reduction joins to its result."""
+    """The second operand of a reduction's combiner."""
     return reduction.body.body.value.b
 
 
 @dataclass(frozen=True)
 class _Expander:
-    """Writes elementwise results out where they are read."""
+    """Inlines elementwise blocks into expressions."""
 
     definitions: dict[Any, Block]
 
     def __call__(self, block: Block, expression: Expression, axes: tuple[Axis, ...]) -> Expression:
-        """An expression of a block in terms of other axes than the block's."""
+        """An expression of a block in terms of other axes."""
         ordered = (*block.spatial, *block.reduced) if axes is not block.axes else axes
         analyzer = Analyzer()
         for axis in axes:

@@ -1,25 +1,33 @@
-"""Matrix products, batched or not, with what is computed from their result at once.
+"""Matrix products, batched or not, with their epilogue.
 
-Claims a function of one product, whose operands may be any reads (so that a transposition or a cast in
-front of them is part of the product), and at most one elementwise block that reads the result.
+Claims a function of one product and at most one elementwise block that reads the result. The operands may be
+any reads, so a transposition or a cast in front of them is part of the product::
 
-Loop order: tasks (batch, panel of columns, chunk of rows; in parallel) → tiles of rows → depth → the tile,
-which is written out: rows times vectors of the result, accumulated in registers (``matmul_plan``). Bias,
-activation and residual are applied to the tile before it is stored.
+    for parallel task in (batch, panel of columns, chunk of row tiles):
+        copy the panel of the right operand                       # where the plan copies
+        for tile of rows in chunk:
+            sums[chains, rows, vectors, lanes] = 0
+            for k in depth:                                       # the chains take turns
+                for row, vector:                                  # unrolled
+                    sums[k % chains, row, vector, lanes] += left[row, k] * right[k, vector, lanes]
+            for row, vector:                                      # unrolled
+                output[row, vector, lanes] = epilogue(sum over chains)
 
-The right operand is read in vectors. Where its weights are packed as ``[panels, depth, columns]``
-(``layout.linear``) a panel lies contiguously. Other operands are copied into such a panel by each task
-where they are transposed, or where several tiles of rows will read what lies far apart.
+Registers hold the sums, the vectors of the right operand of one step, and one number of the left. L1 or L2
+holds a panel of the right operand, which every tile of rows reads again; half of L2 holds a chunk's rows of
+the left operand, which are read in place. Weights come packed as ``[panels, depth, columns]``
+(``layout.linear``). Each task copies its panel where the columns are not contiguous or are fewer than the
+tile's, or where several tiles of rows read lines that lie far apart. If the plan's ``steps`` are fewer than
+the depth, the sums join a total, also in registers, after every ``steps``.
 
-The last tile of rows, and the last panel, overlap their neighbors where the sizes are no multiples of the
-tile's: some results are computed twice and equally, so that every tile is whole.
+Edges: the last tile of rows and the last panel move back over their neighbors, so every tile is whole and
+some results are computed twice. Missing columns of a copied panel are zeros. Open rows come in two versions:
+for at least a tile's rows, and for fewer, one by one. Open columns are copied into a panel and stored from
+memory in a loop. An open depth is summed in parts of ``steps`` and a rest.
 
-Sizes that are open until run time: rows come in two versions, for at least a tile's and for fewer, one by
-one; columns are copied into a panel that is filled up with zeros; the depth is summed in parts of the
-plan's steps and a rest.
-
-Source: as ``matmul_plan``. A hand-tiled product of this form reaches more than the vendor libraries (Zen 3,
-two cores, 64 x 256 x 256: 180 GFLOP/s where MKL reaches 123).
+Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008, section 4 (GEBP),
+without packing the left operand and without blocking the depth for the cache. On Zen 3 with two cores,
+64 x 256 x 256 runs at 180 GFLOP/s, where MKL reaches 123.
 """
 
 from __future__ import annotations
@@ -31,18 +39,19 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.families.panel import copy_panel, right_operand
-from worker.compiler.schedules.families.product import Places, Product, find_product, split_place
-from worker.compiler.schedules.machine import Machine
-from worker.compiler.schedules.matmul_plan import MatmulPlan, matmul_plans, plan_matmul
+from worker.compiler.schedules.blocks import Places, split_place
+from worker.compiler.schedules.families.matmul.panel import copy_panel, right_operand
+from worker.compiler.schedules.families.matmul.plan import MatmulPlan, matmul_plans, plan_matmul
+from worker.compiler.schedules.families.matmul.product import Product, find_product
 from worker.compiler.schedules.plans import PlanChooser
+from worker.compiler.schedules.processors import Machine
 
 Element = Callable[[Any, Any, Any], Any]
 """An expression or a statement for the tile's element at ``(row, vector, lane)``."""
 
 
 def write_matmul(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> tirx.PrimFunc | None:
-    """The function as loops of this family, or None where it is no product."""
+    """Write the loops of a function; None if it is not a product."""
     product = find_product(schedule)
     if product is None:
         return None
@@ -50,7 +59,7 @@ def write_matmul(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser
 
 
 def _write(product: Product, machine: Machine, choose: PlanChooser) -> tirx.Stmt:
-    """All loops; where the rows are open, in two versions: for as many as a tile has, and for fewer."""
+    """All loops; if the rows are open, one version for at least a tile and one for fewer."""
     right = right_operand(product)
     plan = choose(matmul_plans(product.shape, machine, right))
     loops = _Writer(product, plan).tasks()
@@ -61,8 +70,8 @@ def _write(product: Product, machine: Machine, choose: PlanChooser) -> tirx.Stmt
 
 
 @dataclass(frozen=True)
-class _Spot:
-    """Where a tile lies: its first row and column, its panel, the batch's variables, the panel's copy."""
+class _Origin:
+    """The origin of a tile: first row and column, panel, the batch's variables, the panel's copy if any."""
 
     row: Any
     column: Any
@@ -97,7 +106,7 @@ class _Writer:
         return loop(tasks, task, self._index)
 
     def _named(self, *values: tuple[Any, str], body: Callable[..., tirx.Stmt]) -> tirx.Stmt:
-        """A statement that reads values by names, where open sizes make them long."""
+        """A statement that reads values from registers if open sizes make their expressions long."""
         return nest.all_named(values, body) if self.product.is_open else body(*(value for value, _ in values))
 
     @property
@@ -110,7 +119,7 @@ class _Writer:
 
     @property
     def _narrow(self) -> bool:
-        """Whether fewer columns than the tile's exist; where they are open, the tile asks at run time."""
+        """Whether the product has fewer columns than a tile; open columns are compared at run time."""
         return not self.product.column.is_open and self.product.column.extent < self.plan.tile.columns
 
     def _task(self, chunk: Any, panel: Any, batch: Any) -> tirx.Stmt:
@@ -123,7 +132,7 @@ class _Writer:
             prologue = [nest.declare(copy), statement]
 
         def tile_at(row: Any) -> tirx.Stmt:
-            return self._tile(_Spot(row, column, panel, places, copy))
+            return self._tile(_Origin(row, column, panel, places, copy))
 
         def of_row(index: Any) -> tirx.Stmt:
             row = self._clamped(first + index, tile.rows, product.row_count)
@@ -135,17 +144,17 @@ class _Writer:
         return nest.sequence(*prologue, nest.serial(tiles, of_row, self._index))
 
     def _clamped(self, number: Any, side: int, size: nest.Size) -> Any:
-        """Where a tile begins, moved back where it would stand out."""
+        """The start of a tile, moved back so that the tile ends within the output."""
         last = nest.larger(0, size - side)
         return tirx.Min(number * side, tirx.IntImm(self._index, last) if isinstance(last, int) else last)
 
-    def _tile(self, spot: _Spot) -> tirx.Stmt:
+    def _tile(self, origin: _Origin) -> tirx.Stmt:
         tile, depth, steps = self.plan.tile, self.product.depth.size, self.plan.steps
         sums = nest.registers((tile.chains, tile.rows, tile.vectors, tile.lanes), self.product.dtype, "sums")
         joined = self._joined(sums)
         if isinstance(depth, int) and steps == depth:
             return nest.sequence(
-                nest.declare(sums), self._sum(sums, 0, depth, spot), *self._stores(joined, spot)
+                nest.declare(sums), self._sum(sums, 0, depth, origin), *self._stores(joined, origin)
             )
         total = nest.registers((tile.rows, tile.vectors, tile.lanes), self.product.dtype, "total")
         add = self._each(lambda *at: nest.store(total, total[at] + joined(*at), *at))
@@ -153,15 +162,15 @@ class _Writer:
         has_rest = not isinstance(rest, int) or rest > 0
 
         def part(index: Any) -> tirx.Stmt:
-            return nest.sequence(self._sum(sums, index * steps, steps, spot), add)
+            return nest.sequence(self._sum(sums, index * steps, steps, origin), add)
 
         return nest.sequence(
             nest.declare(sums),
             nest.declare(total),
             self._each(lambda *at: nest.store(total, self._zero, *at)),
             nest.serial(whole, part, self._index),
-            *([self._sum(sums, whole * steps, rest, spot), add] if has_rest else []),
-            *self._stores(lambda *at: total[at], spot),
+            *([self._sum(sums, whole * steps, rest, origin), add] if has_rest else []),
+            *self._stores(lambda *at: total[at], origin),
         )
 
     @property
@@ -169,7 +178,7 @@ class _Writer:
         return nest.constant(0, self.product.dtype)
 
     def _joined(self, sums: Any) -> Element:
-        """The sums of the chains, added up pairwise."""
+        """The sum over the chains, added up pairwise."""
 
         def value(*at: Any) -> Any:
             terms = [sums[(chain, *at)] for chain in range(self.plan.tile.chains)]
@@ -180,7 +189,7 @@ class _Writer:
         return value
 
     def _each(self, statement: Element) -> tirx.Stmt:
-        """A statement for every element of the tile, written out."""
+        """An unrolled statement for every element of the tile."""
         tile, index = self.plan.tile, self._index
 
         def row(r: Any) -> tirx.Stmt:
@@ -189,10 +198,10 @@ class _Writer:
         return nest.unrolled(tile.rows, row, index)
 
     def _in_one_loop(self, statement: Element) -> tirx.Stmt:
-        """The same in one loop over rows and vectors.
+        """The same statement in one loop over rows and vectors.
 
-        Of nested loops LLVM would take the inner one for hotter than the depth's, and give the registers of
-        the sums to the constants of the epilogue.
+        With nested loops, LLVM takes the inner one for hotter than the depth's loop and gives the registers
+        of the sums to the epilogue's constants.
         """
         tile = self.plan.tile
 
@@ -204,10 +213,10 @@ class _Writer:
     def _vector(self, r: Any, v: Any, statement: Element) -> tirx.Stmt:
         return nest.vectorized(self.plan.tile.lanes, lambda lane: statement(r, v, lane), self._index)
 
-    def _sum(self, sums: Any, start: Any, steps: nest.Size, spot: _Spot) -> tirx.Stmt:
-        """Clear the sums, then sum up ``steps`` of the depth, the chains taking turns."""
+    def _sum(self, sums: Any, start: Any, steps: nest.Size, origin: _Origin) -> tirx.Stmt:
+        """Clear the sums, then accumulate ``steps`` of the depth; the chains take turns."""
         chains = self.plan.tile.chains
-        left, right = self._left(spot), self._right(spot)
+        left, right = self._left(origin), self._right(origin)
 
         def clear(chain: int) -> tirx.Stmt:
             return self._each(lambda *at: nest.store(sums, self._zero, chain, *at))
@@ -234,25 +243,25 @@ class _Writer:
             *(step(last + chain, chain) for chain in range(rest)),
         )
 
-    def _left(self, spot: _Spot) -> Callable[[Any, Any], Any]:
-        """The left operand's number at a step of the depth and a row of the tile."""
+    def _left(self, origin: _Origin) -> Callable[[Any, Any], Any]:
+        """The left operand's element at a step of the depth and a row of the tile."""
         product = self.product
 
         def value(step: Any, r: Any) -> Any:
-            rows = split_place(spot.row + r, product.rows)
-            return nest.substitute(product.left, {**spot.batch, **rows, product.depth.var: step})
+            rows = split_place(origin.row + r, product.rows)
+            return nest.substitute(product.left, {**origin.batch, **rows, product.depth.var: step})
 
         return value
 
-    def _right(self, spot: _Spot) -> Element:
-        """The right operand's number at a step of the depth and ``(vector, lane)``."""
+    def _right(self, origin: _Origin) -> Element:
+        """The right operand's element at a step of the depth and ``(vector, lane)``."""
         product, lanes = self.product, self.plan.tile.lanes
 
         def of_panel(packed: Any, step: Any, v: Any, lane: Any) -> Any:
-            return packed.source[spot.panel, step, v * lanes + lane]
+            return packed.source[origin.panel, step, v * lanes + lane]
 
-        if spot.copy is not None:
-            return lambda step, v, lane: spot.copy[step, v * lanes + lane]
+        if origin.copy is not None:
+            return lambda step, v, lane: origin.copy[step, v * lanes + lane]
         if product.packed is not None:
             (packed,) = nest.loads_of(product.right)
             return lambda *at: nest.replace_loads(
@@ -260,29 +269,29 @@ class _Writer:
             )
 
         def value(step: Any, v: Any, lane: Any) -> Any:
-            column = spot.column + v * lanes + lane
-            places = {**spot.batch, product.depth.var: step, product.column.var: column}
+            column = origin.column + v * lanes + lane
+            places = {**origin.batch, product.depth.var: step, product.column.var: column}
             return nest.substitute(product.right, places)
 
         return value
 
-    def _stores(self, value: Element, spot: _Spot) -> list[tirx.Stmt]:
-        """Apply the epilogue to the tile and store it; where the columns are open, in a loop."""
+    def _stores(self, value: Element, origin: _Origin) -> list[tirx.Stmt]:
+        """Apply the epilogue to the tile and store it; in a loop if the columns are open."""
         if not self.product.column.is_open:
-            return [self._results(value, spot)]
+            return [self._results(value, origin)]
         tile = self.plan.tile
         kept = nest.workspace((tile.rows, tile.vectors, tile.lanes), self.product.dtype, "kept")
         keep = self._each(lambda *at: nest.store(kept, value(*at), *at))
-        return [nest.declare(kept), keep, self._looped(kept, spot)]
+        return [nest.declare(kept), keep, self._looped(kept, origin)]
 
-    def _looped(self, kept: Any, spot: _Spot) -> tirx.Stmt:
-        """The results in loops, from sums in memory."""
-        results = self._in_one_loop(self._element(lambda *at: kept[at], spot))
+    def _looped(self, kept: Any, origin: _Origin) -> tirx.Stmt:
+        """Store the results in loops, from sums in memory."""
+        results = self._in_one_loop(self._element(lambda *at: kept[at], origin))
         enough = self.product.column.size >= self.plan.tile.columns
-        return nest.either(enough, results, self._first_columns(lambda *at: kept[at], spot))
+        return nest.either(enough, results, self._first_columns(lambda *at: kept[at], origin))
 
-    def _results(self, value: Element, spot: _Spot) -> tirx.Stmt:
-        element, lanes = self._element(value, spot), self.plan.tile.lanes
+    def _results(self, value: Element, origin: _Origin) -> tirx.Stmt:
+        element, lanes = self._element(value, origin), self.plan.tile.lanes
         if not self._narrow:
             return self._each(element)
         places = [divmod(column, lanes) for column in range(self.product.column.size)]
@@ -293,9 +302,9 @@ class _Writer:
 
         return nest.unrolled(self.plan.tile.rows, row, self._index)
 
-    def _first_columns(self, value: Element, spot: _Spot) -> tirx.Stmt:
-        """The results of as many columns as there are, one by one."""
-        element, lanes = self._element(value, spot), self.plan.tile.lanes
+    def _first_columns(self, value: Element, origin: _Origin) -> tirx.Stmt:
+        """Store only the columns that exist, one by one."""
+        element, lanes = self._element(value, origin), self.plan.tile.lanes
 
         def row(r: Any) -> tirx.Stmt:
             return nest.serial(
@@ -306,13 +315,13 @@ class _Writer:
 
         return nest.serial(self.plan.tile.rows, row, self._index)
 
-    def _element(self, value: Element, spot: _Spot) -> Element:
-        """What stores the result of an element of the tile."""
+    def _element(self, value: Element, origin: _Origin) -> Element:
+        """Returns the statement that stores one element of the tile."""
         product, lanes = self.product, self.plan.tile.lanes
 
         def element(r: Any, v: Any, lane: Any) -> tirx.Stmt:
-            rows = split_place(spot.row + r, product.rows)
-            column = spot.column + v * lanes + lane
-            return product.result(value(r, v, lane), {**spot.batch, **rows, product.column.var: column})
+            rows = split_place(origin.row + r, product.rows)
+            column = origin.column + v * lanes + lane
+            return product.result(value(r, v, lane), {**origin.batch, **rows, product.column.var: column})
 
         return element

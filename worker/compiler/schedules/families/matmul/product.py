@@ -1,4 +1,4 @@
-"""Recognizing a product of matrices in a function of TensorIR."""
+"""Recognize a matrix product in a function."""
 
 from __future__ import annotations
 
@@ -14,25 +14,22 @@ from worker.compiler.schedules.annotations import PACKED
 from worker.compiler.schedules.blocks import (
     Axis,
     Block,
-    block_names,
+    Places,
     element_bits,
     has_branch,
-    read_block,
+    read_blocks,
     same_sizes,
     uses,
 )
-from worker.compiler.schedules.matmul_plan import MatmulShape
-
-Places = dict[Any, Any]
-"""Values of a block's variables."""
+from worker.compiler.schedules.families.matmul.plan import MatmulShape
 
 
 @dataclass(frozen=True)
 class Product:
-    """A product as a function holds it.
+    """The product in a function.
 
-    ``left`` and ``right`` are the factors as expressions of the block's variables; the right one depends on
-    ``column``, and neither on the other's axes but ``batch`` and ``depth``. ``epilogue`` is the elementwise
+    ``left`` and ``right`` are the factors, expressions of the block's variables. Both may use ``batch`` and
+    ``depth``; only the right one uses ``column``, only the left one ``rows``. ``epilogue`` is the elementwise
     block that reads the result, if any.
     """
 
@@ -57,33 +54,33 @@ class Product:
 
     @property
     def dtype(self) -> str:
-        """The dtype that the sums have."""
+        """The dtype of the sums."""
         return str(self.output.dtype)
 
     @property
     def packed(self) -> int | None:
-        """The columns of a panel of the right operand, where it is packed."""
+        """The width of a panel of the right operand; None if it is not packed."""
         columns = self.block.body.annotations.get(PACKED)
         return None if columns is None else int(columns)
 
     @property
     def is_open(self) -> bool:
-        """Whether any size is known at run time only."""
+        """Whether any size is open until run time."""
         return self.block.is_open
 
     @property
     def row_count(self) -> nest.Size:
-        """How many rows there are."""
+        """The number of rows."""
         return prod(axis.size for axis in self.rows)
 
     @property
     def batch_count(self) -> nest.Size:
-        """How many products there are."""
+        """The number of products."""
         return prod(axis.size for axis in self.batch)
 
     @property
     def shape(self) -> MatmulShape:
-        """Its sizes, as far as a plan needs them."""
+        """The sizes that a plan depends on."""
         return MatmulShape(
             rows=_extent(self.rows),
             depth=self.depth.extent,
@@ -93,7 +90,7 @@ class Product:
         )
 
     def result(self, value: Any, places: Places) -> tirx.Stmt:
-        """What is stored at a place once the product is ``value`` there."""
+        """Store an element of the output, given the element of the product."""
         if self.epilogue is None:
             indices = self.block.body.body.indices
             return nest.store(self.output, value, *(nest.substitute(index, places) for index in indices))
@@ -107,31 +104,14 @@ class Product:
 
 
 def find_product(schedule: s_tir.Schedule) -> Product | None:
-    """The product that a function consists of, with what is computed from its elements."""
-    found = [
-        read_block(schedule, schedule.get_sblock(name), may_be_open=True) for name in block_names(schedule)
-    ]
-    blocks = [block for block in found if block is not None]
-    if len(blocks) != len(found) or len(blocks) not in (1, 2):
+    """The product of a function of a product and at most an epilogue; None for other functions."""
+    blocks = read_blocks(schedule, may_be_open=True)
+    if len(blocks) not in (1, 2):
         return None
     block, epilogue = blocks[0], blocks[1] if len(blocks) == 2 else None
     if epilogue is not None and not _is_epilogue(epilogue, block):
         return None
     return _read_product(block, epilogue)
-
-
-def split_place(place: Any, axes: tuple[Axis, ...]) -> Places:
-    """The axes' variables at a place of the one loop that they are fused to."""
-    places: Places = {}
-    for position in reversed(range(len(axes))):
-        axis = axes[position]
-        if axis.extent == 1:
-            places[axis.var] = tirx.IntImm(nest.dtype_of(axis.var), 0)
-            continue
-        is_outermost = all(outer.extent == 1 for outer in axes[:position])
-        places[axis.var] = place if is_outermost else place % axis.size
-        place = place // axis.size
-    return places
 
 
 def _read_product(block: Block, epilogue: Block | None) -> Product | None:
@@ -151,7 +131,7 @@ def _read_product(block: Block, epilogue: Block | None) -> Product | None:
 
 
 def _factors(block: Block) -> tuple[Any, Any] | None:
-    """The two factors whose products a block sums up."""
+    """The factors of a block that sums products."""
     body = block.body.body
     if not isinstance(body, tirx.BufferStore) or block.body.init is None or has_branch(block.body):
         return None
@@ -165,7 +145,7 @@ def _factors(block: Block) -> tuple[Any, Any] | None:
 
 
 def _is_epilogue(epilogue: Block, block: Block) -> bool:
-    """Whether a block computes elements from the result's elements at the same places only."""
+    """Whether a block reads the result elementwise."""
     output = block.body.writes[0].source
     body = epilogue.body.body
     if epilogue.reduced or not isinstance(body, tirx.BufferStore):
@@ -176,7 +156,7 @@ def _is_epilogue(epilogue: Block, block: Block) -> bool:
 
 
 def _are_axes(indices: Any, axes: tuple[Axis, ...]) -> bool:
-    """Whether a place is named by the axes themselves, in order; an axis of extent 1 may be written as 0."""
+    """Whether indices are the axes themselves, in order; an axis of extent 1 may be written as 0."""
     return len(indices) == len(axes) and all(
         axis.var.same_as(index) or (axis.extent == 1 and isinstance(index, tirx.IntImm))
         for index, axis in zip(indices, axes, strict=True)

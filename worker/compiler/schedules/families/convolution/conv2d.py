@@ -1,19 +1,27 @@
-"""Dense and grouped convolutions of images in blocks, and of plain images of few channels (stems).
+"""Dense and grouped convolutions of images in blocks, and of plain images of few channels (stems)::
 
-Loops: batch, groups of output blocks, rows (in parallel), tiles of columns; inside, input channels and
-taps; inside these the register tile, ``blocks`` vectors of output channels times ``columns`` pixels. Each
-tap of an input channel loads ``blocks`` vectors of weights and broadcasts ``columns`` pixels for ``blocks *
-columns`` fused multiply-adds, so that the tile has to be large enough to hide their latency and square
-enough to load little. Short rows are joined: the pixels of a tile may go on in the next row, which is free
-where the image needs no border. Pixels are outside blocks: LLVM then keeps a tap's weights in registers
-beside the sums, and one broadcast pixel at a time (the other way around it keeps all pixels, and spills). A
-row's last, shorter tile is compiled apart. Whichever of weights and image would be read again more often
-stays in the cache: blocks outside rows, or rows outside blocks. Where a tile's weights are too many for the
-second cache, all tiles of a row add up a part of the input channels before the next part's weights are read.
-Bias, residual and activation are applied to a tile in the first-level cache.
+    copy the image with its border, in parallel                           # if it has one
+    for parallel task in (image, group of output blocks, row):            # or row outside group of blocks
+        for tile of columns:
+            sums[columns, blocks, lanes] = 0
+            for input block, tap row, tap column, input lane:
+                for column, block:                                        # unrolled
+                    sums[column, block, lanes] += image[pixel] * weights[block, lanes]
+            for block, column:                                            # unrolled
+                output[block, column, lanes] = epilogue(sums[column, block, lanes])
 
-Source: Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures"
-(2018).
+Registers hold the sums, the weights of one tap and input channel, and one broadcast pixel. Columns are
+outside blocks: the other way around, LLVM keeps all pixels in registers and spills. Neighboring tasks share a
+group's weights (rows inside) or a row's pixels (rows outside), whichever would otherwise be read more often.
+The epilogue (bias, residual, activation) reads the tile from L1. If the weights of a tile's blocks exceed
+half of L2, the input channels are divided: all tiles of a row add up one part before the next part's weights
+are read, and the row's sums stay in memory.
+
+Edges: the last, shorter tile of a row is compiled separately (LoopPartition). Short rows are joined to one
+long row, so a tile may go on in the next row. The border is a copy, so the window has no branch.
+
+Source: Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures",
+2018: blocked layout, register tile and order of loops of the forward pass.
 """
 
 from __future__ import annotations
@@ -26,33 +34,32 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV
 
 from worker.compiler.schedules.annotations import CONVOLUTION, GROUP_BLOCKS
-from worker.compiler.schedules.families.sequences import cut_row
-from worker.compiler.schedules.families.windows import (
+from worker.compiler.schedules.families.convolution.windows import (
     PARTITION,
     Windows,
     copy_border,
+    cut_row,
     find_windows,
     join_rows,
     run_parallel,
     tile_inside,
 )
-from worker.compiler.schedules.machine import Machine, divisors
-from worker.compiler.schedules.plans import PlanChooser
-from worker.compiler.schedules.ranking import by_rank
+from worker.compiler.schedules.plans import PlanChooser, by_rank
+from worker.compiler.schedules.processors import Machine, divisors
 
 _MAX_BLOCKS = 8
 _MAX_COLUMNS = 28
 _MAX_SCATTERED = 8
-"""Pixels of a tile that goes on in the next row: each takes a register for its address."""
+"""The pixels of a tile over joined rows that are not contiguous: each needs a register for its address."""
 _MAX_JOINED = 1024
 _TILE_CYCLES = 20
-"""What a tile costs besides its multiply-adds: the end of a loop that was predicted wrong, first loads."""
+"""The cost of a tile besides its multiply-adds: a mispredicted loop end, the first loads."""
 _SCATTERED_COST = 1.02
 
 
 @dataclass(frozen=True)
 class ConvolutionShape:
-    """What the choice of a tile depends on.
+    """The sizes that a plan depends on.
 
     Attributes:
         batch: images.
@@ -60,15 +67,16 @@ class ConvolutionShape:
         blocks: vectors of output channels in one group.
         rows: rows of the output.
         columns: columns of the output.
-        taps: multiply-adds of an output: the window's places times the input channels.
-        contiguous: whether the pixels of a row follow those of the row before, as without border and stride.
-        channels: blocks of input channels, or input channels that are not in blocks.
+        taps: multiply-adds of an output: the taps of the window times the input channels.
+        contiguous: whether rows are adjacent in memory, as without a border and strides.
+        channels: blocks of input channels, or input channels if the image is not in blocks.
         bits: width of an element.
         image: elements of all images.
         weights: elements of the weights.
         only_whole: whether a tile's columns must divide a row.
-        joinable: whether rows may be joined; not those of a batch of open size, nor parts of a sequence, nor
-            of a window of one tap and channel, whose reductions TVM would drop.
+        joinable: whether rows may be joined. They may not if the batch is open, if they are parts of a
+            sequence, or if the window has one tap and channel, whose reductions TVM would drop.
+        is_plain: whether the image is not in blocks.
     """
 
     batch: int
@@ -91,7 +99,7 @@ class ConvolutionShape:
 class ConvolutionTile:
     """A register tile: ``blocks`` vectors of output channels times ``columns`` pixels of ``joined`` rows.
 
-    The input channels are added up in ``parts``.
+    The input channels are divided into ``parts``.
     """
 
     blocks: int
@@ -105,9 +113,9 @@ class ConvolutionPlan:
     """How a convolution is computed.
 
     Attributes:
-        tile: what stays in registers.
-        keeps_weights: whether rows pass by some blocks' weights, rather than weights by a row's pixels.
-        unrolls: whether the innermost loop around the tile is written out.
+        tile: the register tile.
+        keeps_weights: whether rows are inside groups of blocks, so that the weights stay in the cache.
+        unrolls: whether the innermost loop around the tile is unrolled.
     """
 
     tile: ConvolutionTile
@@ -116,7 +124,7 @@ class ConvolutionPlan:
 
 
 def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> bool:
-    """Claim a convolution in blocks and schedule it."""
+    """Schedule a convolution in blocks; False for other functions."""
     windows = find_windows(schedule, CONVOLUTION)
     if windows is None:
         return False
@@ -130,7 +138,7 @@ def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine, choose: PlanChoo
 
 
 def convolution_plans(shape: ConvolutionShape, machine: Machine) -> tuple[ConvolutionPlan, ...]:
-    """Every way to compute a convolution, those first that the model expects to be fast."""
+    """All plans of a convolution, the ones that the model expects to be fastest first."""
     tiles = rank_convolution_tiles(shape, machine)
     return tuple(
         ConvolutionPlan(tile, _keeps_weights(shape, tile) is as_expected, unrolls)
@@ -141,9 +149,8 @@ def convolution_plans(shape: ConvolutionShape, machine: Machine) -> tuple[Convol
 def rank_convolution_tiles(shape: ConvolutionShape, machine: Machine) -> tuple[ConvolutionTile, ...]:
     """All tiles that fit the registers, the fastest first.
 
-    Of equally fast ones the one that joins fewest rows comes first, of those the one that loads least, of
-    those the one that loads fewest weights. The tile's blocks divide the group's; its columns need not divide
-    a row.
+    Ties go to the tile that joins fewer rows, then to fewer loads, then to fewer blocks. A tile's blocks
+    divide the group's; its columns need not divide a row.
     """
     tiles = [
         ConvolutionTile(high, wide, joined, _parts(high, shape, machine))
@@ -157,9 +164,9 @@ def rank_convolution_tiles(shape: ConvolutionShape, machine: Machine) -> tuple[C
 
 
 def _registers(blocks: int, columns: int, shape: ConvolutionShape, machine: Machine) -> int:
-    """Sums, a tap's weights, and one broadcast pixel, or each pixel's channels where lanes are factors.
+    """Sums, the weights of a tap, and one pixel, or every pixel's channels if lanes can be factors.
 
-    Over taps of a plain image LLVM keeps the pixels that neighboring taps share, about as many as sums.
+    For a plain image, LLVM keeps the pixels that neighboring taps share, about as many as sums.
     """
     sums = blocks * columns
     if shape.is_plain:
@@ -168,13 +175,13 @@ def _registers(blocks: int, columns: int, shape: ConvolutionShape, machine: Mach
 
 
 def _joins(shape: ConvolutionShape) -> tuple[int, ...]:
-    """No rows, or all of an image."""
+    """The numbers of rows to join: one, and all of an image."""
     few = 1 < shape.rows <= _MAX_JOINED // shape.columns
     return (1, shape.rows) if few and shape.joinable else (1,)
 
 
 def _parts(blocks: int, shape: ConvolutionShape, machine: Machine) -> int:
-    """One, where the weights of a tile's blocks stay in the L2 cache; else as few as fit it well."""
+    """One if the weights of a tile's blocks fit half of L2, else as few parts as fit an eighth of it."""
     weights_bytes = blocks * machine.lanes(shape.bits) * shape.taps * shape.bits // 8
     if weights_bytes <= machine.l2_bytes // 2:
         return 1
@@ -196,7 +203,7 @@ def _merit(tile: ConvolutionTile, shape: ConvolutionShape, machine: Machine) -> 
 
 
 def _cycles(tile: ConvolutionTile, shape: ConvolutionShape, machine: Machine) -> float:
-    """Cycles per tap of a pixel of an output block, on the thread that has most to do."""
+    """Cycles per tap and output vector, on the thread with the most work."""
     pixels = tile.joined * shape.columns
     whole, rest = divmod(pixels, tile.columns)
     total = whole * _tile_cycles(tile.blocks, tile.columns, shape, machine)
@@ -209,7 +216,7 @@ def _cycles(tile: ConvolutionTile, shape: ConvolutionShape, machine: Machine) ->
 
 
 def _tile_cycles(blocks: int, columns: int, shape: ConvolutionShape, machine: Machine) -> float:
-    """Cycles of a tap: of the multiply-adds, of the loads, or of one multiply-add that waits for its sum."""
+    """Cycles of a tap: the slowest of multiply-adds, loads, and the latency of a multiply-add."""
     multiply_adds = blocks * columns / machine.fma_ports
     loads = (blocks + columns) / machine.loads_per_cycle
     return max(multiply_adds, loads, machine.fma_latency) + _TILE_CYCLES / shape.taps
@@ -246,7 +253,7 @@ def _tile(schedule: s_tir.Schedule, windows: Windows, plan: ConvolutionPlan, mac
 def _reduce_in_parts(
     schedule: s_tir.Schedule, windows: Windows, plan: ConvolutionPlan, outer: LoopRV
 ) -> None:
-    """All tiles of a row add up one part of the input channels, then the next."""
+    """Let all tiles of a row add up one part of the input channels, then the next."""
     tile = plan.tile
     schedule.compute_at(windows.main, outer, preserve_unit_loops=True)
     _, batch, block, row, column, lane, channel, *taps = schedule.get_loops(windows.main)
@@ -265,7 +272,7 @@ def _reduce_in_parts(
 
 
 def _keeps_weights(shape: ConvolutionShape, tile: ConvolutionTile) -> bool:
-    """Whether all rows pass by some blocks' weights, rather than all weights by a row's pixels."""
+    """Whether rows inside groups of blocks read less memory than groups of blocks inside rows."""
     turns, rows = shape.groups * shape.blocks // tile.blocks, shape.rows // tile.joined
     return shape.image * turns + shape.weights <= shape.weights * rows + shape.image
 
@@ -294,5 +301,5 @@ def _shape(schedule: s_tir.Schedule, windows: Windows, is_cut: bool) -> Convolut
 
 
 def _elements(shape: Any) -> int:
-    """Elements of a buffer; of one image where the batch is open."""
+    """Elements of a buffer, or of one image if the batch is open."""
     return prod(int(size) for size in shape if isinstance(size, tirx.IntImm))

@@ -1,11 +1,22 @@
-"""Depthwise convolutions of images in blocks; pools go by the same template.
+"""Depthwise convolutions of images in blocks; pools in blocks use the same loops::
 
-Loops: batch, blocks of channels, bands of rows (in parallel), rows, tiles of columns; inside, the taps,
-unrolled (of a large window one row of them at a time); inside these the tile of ``columns`` pixels, each an
-accumulator in a register, so that as many sums run side by side as hide an addition's latency. Neighboring
-pixels of a tile read the same columns, which LLVM loads once. A band gets its border just before it is
-computed, and is still in the first-level cache then. A band of a volume reads rows of several planes, so
-that volumes get theirs all at once.
+    for parallel task in (image, block of channels, band of rows):
+        copy the band's input with its border                             # if it has one
+        for row in band:
+            for tile of columns:
+                sums[columns, lanes] = 0
+                for tap row, tap column:                                  # unrolled if few
+                    for column:                                           # unrolled
+                        sums[column, lanes] += image[pixel, lanes] * weights[tap, lanes]
+                output[columns, lanes] = epilogue(sums[columns, lanes])
+
+Registers hold the sums, by default eight vectors, which hide the latency of two multiply-add units; LLVM
+loads the columns that neighboring pixels share once. L1 holds a band's input, which is copied right before
+use.
+
+Edges: the last, shorter tile of a row is compiled separately (LoopPartition). A band of a volume reads rows
+of several planes, so volumes copy the whole image with its border first. A long sequence is cut into parts
+that take the place of rows (``windows.cut_row``).
 """
 
 from __future__ import annotations
@@ -16,21 +27,20 @@ from math import prod
 from tvm import s_tir
 
 from worker.compiler.schedules.annotations import DEPTHWISE, DIMENSIONS
-from worker.compiler.schedules.families.sequences import cut_row
-from worker.compiler.schedules.families.windows import (
+from worker.compiler.schedules.families.convolution.windows import (
     PARTITION,
     Windows,
     copy_border,
+    cut_row,
     find_windows,
     run_parallel,
     tile_inside,
 )
-from worker.compiler.schedules.machine import Machine, divisors
-from worker.compiler.schedules.plans import PlanChooser
-from worker.compiler.schedules.ranking import by_rank
+from worker.compiler.schedules.plans import PlanChooser, by_rank
+from worker.compiler.schedules.processors import Machine, divisors
 
 _IN_FLIGHT = 8
-"""Sums that have to run side by side: a latency of four cycles on two ports."""
+"""Independent sums that hide the latency: four cycles on two ports."""
 _MAX_UNROLLED = 128
 _MAX_INSTRUCTIONS = 512
 _BAND_ROWS = 8
@@ -41,7 +51,7 @@ _TASKS_PER_THREAD = 4
 
 @dataclass(frozen=True)
 class WindowShape:
-    """Windows over ``tasks`` images of ``rows`` by ``columns`` pixels; the taps of each, and of its rows."""
+    """Windows over ``tasks`` blocks of ``rows`` by ``columns`` pixels, and the taps of a window."""
 
     tasks: int
     rows: int
@@ -52,12 +62,12 @@ class WindowShape:
 
 @dataclass(frozen=True)
 class WindowPlan:
-    """How windows slide.
+    """How windows are computed.
 
     Attributes:
         columns: pixels of a tile.
         band_rows: rows of a task.
-        unrolled: how many of the loops over the taps are written out, from the inside.
+        unrolled: the number of innermost loops over taps to unroll.
     """
 
     columns: int
@@ -66,7 +76,7 @@ class WindowPlan:
 
 
 def schedule_depthwise(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> bool:
-    """Claim a depthwise convolution in blocks and schedule it."""
+    """Schedule a depthwise convolution in blocks; False for other functions."""
     windows = find_windows(schedule, DEPTHWISE)
     if windows is None:
         return False
@@ -75,7 +85,7 @@ def schedule_depthwise(schedule: s_tir.Schedule, machine: Machine, choose: PlanC
 
 
 def window_plans(shape: WindowShape, threads: int) -> tuple[WindowPlan, ...]:
-    """Every way to slide a window, the most promising first."""
+    """All plans, the most promising first."""
     width = choose_columns(shape.columns, shape.taps_of_row)
     band = choose_band(shape.rows, shape.tasks, threads)
     widths = [width, *sorted(_widths(shape) - {width}, reverse=True)]
@@ -84,21 +94,21 @@ def window_plans(shape: WindowShape, threads: int) -> tuple[WindowPlan, ...]:
 
 
 def choose_columns(columns: int, taps: int) -> int:
-    """Pixels of a tile: enough to hide latency, fewer where unrolled taps are many, best a row's divisor."""
+    """The pixels of a tile: enough to hide latency, fewer with many taps, preferably a row's divisor."""
     limit = max(1, min(_IN_FLIGHT, _MAX_UNROLLED // taps, columns))
     largest = divisors(columns, limit)[-1]
     return largest if 2 * largest > limit else limit
 
 
 def choose_band(rows: int, tasks: int, threads: int) -> int:
-    """Rows of a band: few enough that their copy stays cached and that all threads have work."""
+    """The rows of a band: few enough for their copy to fit L1 and for all threads to have work."""
     enough = _TASKS_PER_THREAD * threads
     limit = _BAND_ROWS if tasks >= enough else max(1, min(_BAND_ROWS, rows * tasks // enough))
     return divisors(rows, limit)[-1]
 
 
 def tile_windows(schedule: s_tir.Schedule, windows: Windows, machine: Machine, choose: PlanChooser) -> None:
-    """Schedule windows that reduce over their taps only."""
+    """Schedule windows that reduce only their taps."""
     if prod(windows.sizes[:2]) < _TASKS_PER_THREAD * machine.threads:
         windows = cut_row(schedule, windows)
     tasks, rows, columns = prod(windows.sizes[:2]), *windows.sizes[2:4]
@@ -127,7 +137,7 @@ def tile_windows(schedule: s_tir.Schedule, windows: Windows, machine: Machine, c
 
 
 def _unrolled(shape: WindowShape, width: int) -> tuple[int, ...]:
-    """How many of the windows' loops to write out: as many as stay small, then others that stay bearable."""
+    """The numbers of loops to unroll: the most that keeps the code small, then others worth measuring."""
     levels = (1, shape.taps_of_row, shape.taps)
     small = [level for level, taps in enumerate(levels) if not level or taps * width <= _MAX_UNROLLED]
     bearable = [level for level, taps in enumerate(levels) if not level or taps * width <= _MAX_INSTRUCTIONS]
@@ -135,12 +145,12 @@ def _unrolled(shape: WindowShape, width: int) -> tuple[int, ...]:
 
 
 def _widths(shape: WindowShape) -> set[int]:
-    """Tiles worth a try: as many pixels as hide latency, half as many, and the divisors of a row."""
+    """The tiles worth measuring: the pixels that hide latency, half of them, and divisors of a row."""
     limit = min(shape.columns, _MAX_COLUMNS)
     wanted = {_IN_FLIGHT // 2, _IN_FLIGHT, *divisors(shape.columns, limit)}
     return {width for width in wanted if width <= limit and width * shape.taps_of_row <= _MAX_INSTRUCTIONS}
 
 
 def _is_volume(schedule: s_tir.Schedule, windows: Windows) -> bool:
-    """Whether the image has depth."""
+    """Whether the image has three dimensions."""
     return int(schedule.get(windows.main).annotations[DIMENSIONS]) > 2

@@ -1,8 +1,15 @@
-"""The analytic model of attention: which tiles stay in registers, and how much is worked on at once.
+"""The cost model of attention: which register tiles to use, how many keys a window and a task get.
 
-Queries lie in the lanes of vectors. A tile of scores is ``keys`` by ``vectors`` vectors of queries, each
-step of the head's size one multiply-add per vector; a tile of the result is ``rows`` queries by ``columns``
-vectors of the value's size, each key one multiply-add per vector.
+A tile of scores is ``keys`` by ``vectors`` vectors of queries; each of the ``depth`` steps is one
+multiply-add per vector. A tile of the result is ``rows`` queries by ``columns`` vectors of features; each
+key is one multiply-add per vector. For a group of queries the model adds up::
+
+    scores    tiles of keys * (depth * step + 10)
+    powers    keys * vectors * 14
+    result    tiles of the result * (keys * max(step, L2 bandwidth) + 10)
+
+where a ``step`` is the slowest of arithmetic, loads and latency, as in ``families.matmul.plan``. The tiles
+with the fewest cycles win.
 """
 
 from __future__ import annotations
@@ -11,29 +18,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
-from worker.compiler.schedules.machine import Machine
-from worker.compiler.schedules.matmul_plan import MIN_PARALLEL_CYCLES
+from worker.compiler.schedules.processors import MIN_PARALLEL_CYCLES, Machine
 
 _LOADS_PER_CYCLE = 2
 _RESERVED_REGISTERS = 1
-"""For the number that a row multiplies with."""
+"""Holds the number that a row multiplies by."""
 
 _MAX_KEYS = 12
 _MAX_VECTORS = 4
 _MAX_COLUMNS = 8
 _TILE_CYCLES = 10
 _EXP_CYCLES = 14
-"""What a vector of scores costs between the products: scaling, its maximum, its power of e, its sum."""
+"""The cost of a vector of scores between the products: scale, maximum, exponential, sum."""
 
 _MIN_QUERIES = 4
-"""With fewer queries, each is computed on its own, the keys in the lanes."""
+"""With fewer queries, each is a group of its own, with the keys in the lanes."""
 
 _ROW_KEYS = 8
 _MAX_GROUPS = 8
 _MAX_WHOLE = 256
 _MIN_WINDOW = 32
 _GUESSED_SIZE = 256
-"""Queries, or keys, of which nothing is known."""
+"""The number of queries, or keys, to plan for if it is open."""
 
 _L2_SHARE = 8
 _L2_BYTES_PER_CYCLE = 24
@@ -43,8 +49,7 @@ _L2_BYTES_PER_CYCLE = 24
 class AttentionShape:
     """``batches`` times ``queries`` by ``keys`` scores of ``depth`` products, ``width`` results per query.
 
-    Queries, or keys, of which nobody knows how many there are before the function runs, are open; their
-    number is a guess.
+    If the number of queries or keys is open until run time, the value here is a guess.
     """
 
     batches: int
@@ -59,10 +64,10 @@ class AttentionShape:
 
 @dataclass(frozen=True)
 class AttentionTile:
-    """What stays in registers.
+    """The register tiles of scores and of the result.
 
     Attributes:
-        lanes: queries in a vector; 1 where each query is computed on its own.
+        lanes: queries in a vector; 1 if each query is a group of its own.
         vectors: vectors of queries.
         keys: keys of a tile of scores.
         rows: queries of a tile of the result; a divisor of ``queries``.
@@ -79,7 +84,7 @@ class AttentionTile:
 
     @property
     def queries(self) -> int:
-        """Queries that are worked on together."""
+        """The queries of a group."""
         return self.lanes * self.vectors
 
     @property
@@ -93,11 +98,10 @@ class AttentionPlan:
     """How attention is computed.
 
     Attributes:
-        tile: what stays in registers.
-        window: keys whose scores are kept at a time; where their number is open, the last window takes the
-            rest too.
-        groups: groups of queries that a task takes through the same window one after another.
-        parallel: whether waking the other threads pays.
+        tile: the register tiles.
+        window: keys of a window; if the number of keys is open, the last window also takes the rest.
+        groups: groups of queries of a task; each window serves them all, one after another.
+        parallel: whether to use several threads.
     """
 
     tile: AttentionTile
@@ -107,7 +111,7 @@ class AttentionPlan:
 
     @property
     def needs(self) -> tuple[int, int]:
-        """The fewest queries and keys that it computes."""
+        """The fewest queries and keys that the plan can compute."""
         return self.tile.queries, self.tile.keys
 
 
@@ -121,10 +125,10 @@ def plan_attention(shape: AttentionShape, machine: Machine) -> AttentionPlan:
 
 
 def attention_versions(shape: AttentionShape, machine: Machine) -> tuple[AttentionPlan, ...]:
-    """The plans of which the first whose needs are met computes a function; the last one has none.
+    """The plans to choose among at run time: the first whose ``needs`` are met computes the function.
 
-    Sizes that are known need one plan. Open queries get one for many and one for each on its own; open keys,
-    one that takes them singly. A plan between these would cost more time to compile than it saves.
+    Known sizes need one plan. Open queries get one plan for many and one for single queries; open keys get
+    one more for single keys. A plan between these would cost more compile time than it saves.
     """
     many = replace(
         shape,
@@ -163,12 +167,12 @@ def _power_within(limit: int) -> int:
 
 
 def _fits(rows: int, vectors: int, machine: Machine) -> bool:
-    """Whether a tile, the vectors that its rows share and one factor stay in registers."""
+    """Whether a tile, the vectors that its rows share and one factor fit the registers."""
     return rows * vectors + vectors + _RESERVED_REGISTERS <= machine.registers
 
 
 def _use(keys: int, vectors: int, shape: AttentionShape, machine: Machine) -> tuple[float, int]:
-    """Scores per cycle of a tile, the last one's overlap included."""
+    """Scores per cycle, with the overlap of the last tile; ties go to more keys."""
     cycles = ceil(shape.keys / keys) * (_step(keys, vectors, machine) * shape.depth + _TILE_CYCLES)
     return vectors / cycles, keys
 
@@ -182,22 +186,22 @@ def _step(rows: int, vectors: int, machine: Machine) -> float:
 
 
 def _cycles(tile: AttentionTile, shape: AttentionShape, machine: Machine) -> float:
-    """Cycles of everything on one thread."""
+    """Cycles of the whole function on one thread."""
     groups = shape.batches * ceil(shape.queries / tile.queries)
     of_scores = _step(tile.keys, tile.vectors, machine) * shape.depth + _TILE_CYCLES
     scores = ceil(shape.keys / tile.keys) * of_scores
     powers = shape.keys * tile.vectors * _EXP_CYCLES
     tiles = tile.queries // tile.rows * ceil(shape.width / tile.width)
-    # The values of a window come from the second cache each time.
+    # Each tile reads the values of a window from L2.
     far = tile.width * shape.bits / 8 / _L2_BYTES_PER_CYCLE
     result = tiles * (max(far, _step(tile.rows, tile.columns, machine)) * shape.keys + _TILE_CYCLES)
     return groups * (scores + powers + result)
 
 
 def _window(tile: AttentionTile, shape: AttentionShape, machine: Machine) -> int:
-    """All keys where there are few, else a part that leaves most of the second cache free.
+    """All keys if they are few, else a part whose keys and values fill a fraction of L2.
 
-    The last part has at least a tile's keys.
+    The last window has at least a tile's keys.
     """
     if shape.keys <= _MAX_WHOLE:
         return shape.keys
@@ -215,7 +219,7 @@ def _limit(shape: AttentionShape, machine: Machine) -> int:
 
 
 def _groups(groups: int, shape: AttentionShape, machine: Machine, parallel: bool) -> int:
-    """As many groups as let the task count fill the threads evenly."""
+    """The groups of a task: as many as leave four tasks for each thread."""
     wanted = 4 * machine.threads if parallel else 1
     tasks = ceil(groups / min(_MAX_GROUPS, groups))
     while shape.batches * tasks < wanted and tasks < groups:

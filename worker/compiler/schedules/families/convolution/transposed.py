@@ -1,19 +1,33 @@
-"""Transposed convolutions of images in blocks, computed phase by phase, so that no inserted zero is met.
+"""Transposed convolutions of images in blocks, computed by phases, without multiplying by inserted zeros.
 
-An output pixel's phase is its remainder by the stride. All pixels of a phase sum the same taps, over
-neighboring input pixels: each phase is an ordinary convolution with a part of the weights, whose results lie
-a stride apart. Which taps belong to a phase, and where they read, follows from its number by arithmetic, so
-that phases are loops, and one register tile serves them all.
+The phase of an output pixel is its remainder by the stride. All pixels of a phase use the same taps and
+neighboring input pixels: a phase is an ordinary convolution with some of the taps, whose outputs are a stride
+apart. Taps and inputs follow from the phase by arithmetic, so phases are loops::
 
-Loops: tasks (in parallel) → tiles of columns → input channels → the phase's taps → channels of a block → the
-tile, written out: ``columns`` pixels of one phase times ``blocks`` vectors of output channels, accumulated in
-registers. Each step loads ``blocks`` vectors of weights and broadcasts ``columns`` pixels, as in ``conv2d``.
-Where all weights fit the second-level cache, a task is an input row and a group of output blocks, and writes
-all output rows that belong to it; else it is a phase and a group of blocks, whose weights stay cached while
-all rows pass by. Long rows are shared by tasks. The last tile of a row overlaps its neighbor. What follows
-is applied to a tile in registers.
+    copy the image with its border, in parallel                           # if it has one
+    # if all weights fit half of L2
+    for parallel task in (image, input row, group of output blocks, part of the columns):
+        for phase of rows, phase of columns:
+            for tile of columns of the phase: TILE
+    # otherwise
+    for parallel task in (image, group of output blocks, phases, part of the columns):
+        for input row:
+            for tile of columns of the phase: TILE
 
-Source: Shi et al., "Is the deconvolution layer the same as a convolutional layer?" (2016).
+    TILE:
+        sums[columns, blocks, lanes] = 0
+        for input block, tap of the phase, input lane:
+            for column, block:                                            # unrolled
+                sums[column, block, lanes] += image[pixel] * weights[block, lanes]
+        output = epilogue(sums)
+
+Registers hold the sums, the weights of one tap and input channel, and one broadcast pixel, as in ``conv2d``.
+L2 holds all weights or those of one task.
+
+Edges: the last tile of a phase's row moves back over its neighbor. A phase may have one row less than the
+first phase, which a condition checks. A row is divided into parts if there are too few tasks.
+
+Source: Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.
 """
 
 from __future__ import annotations
@@ -27,23 +41,21 @@ from tvm import s_tir, tirx
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import GROUP_BLOCKS, TRANSPOSED
-from worker.compiler.schedules.blocks import Block, is_expensive, read_block
-from worker.compiler.schedules.families.conv2d import ConvolutionTile
-from worker.compiler.schedules.families.transposed_phases import Phases, choose_tile, phases_of, tap_axes
-from worker.compiler.schedules.families.windows import MIN_PARALLEL_MULTIPLY_ADDS, find_windows
-from worker.compiler.schedules.image_rows import join_rows
-from worker.compiler.schedules.machine import Machine
+from worker.compiler.schedules.blocks import Block, Places, is_expensive, read_block
+from worker.compiler.schedules.families.convolution.conv2d import ConvolutionTile
+from worker.compiler.schedules.families.convolution.phases import Phases, choose_tile, phases_of, tap_axes
+from worker.compiler.schedules.families.convolution.windows import find_windows
+from worker.compiler.schedules.nest import join_rows
 from worker.compiler.schedules.plans import PlanChooser
+from worker.compiler.schedules.processors import MIN_PARALLEL_MULTIPLY_ADDS, Machine
 
 _TASKS_PER_THREAD = 4
-
-Places = dict[Any, Any]
 
 
 def write_transposed_convolution(
     schedule: s_tir.Schedule, machine: Machine, _choose: PlanChooser
 ) -> tirx.PrimFunc | None:
-    """The function as loops of this family, or None where it is no transposed convolution."""
+    """Write the loops of a function; None if it is not a transposed convolution in blocks."""
     trial = schedule.copy()
     windows = find_windows(trial, TRANSPOSED)
     if windows is None:
@@ -93,7 +105,7 @@ class _Writer:
         return nest.parallel if self.parallel else nest.serial
 
     def _copy_border(self, border: Block) -> tirx.Stmt:
-        """Rows in parallel, lanes in a vector."""
+        """Copy the image with its border: rows in parallel, lanes in a vector."""
         sizes = [axis.size for axis in border.axes]
         is_blocked = len(sizes) == len(self.main.spatial)
 
@@ -104,7 +116,7 @@ class _Writer:
             return nest.store(body.buffer, nest.substitute(body.value, values), *indices)
 
         def row(task: Any) -> tirx.Stmt:
-            outside = _split(task, sizes[:3])
+            outside = nest.split_index(task, sizes[:3])
             if not is_blocked:
                 return nest.serial(sizes[3], lambda x: element(*outside, x), self._index)
             return nest.serial(
@@ -116,7 +128,7 @@ class _Writer:
         return self._outer(prod(sizes[:3]), row, self._index)
 
     def _tasks(self) -> tirx.Stmt:
-        """Either all weights pass by an input row, or all rows pass by one phase's weights."""
+        """All loops after the border's, in the order that keeps the weights in L2."""
         batch, blocks = self.main.spatial[0].size, self.main.spatial[1].extent // self.tile.blocks
         rows = [dimension.turns for dimension in self.dimensions[:-1]]
         strides = [dimension.stride for dimension in self.dimensions]
@@ -125,25 +137,25 @@ class _Writer:
         chunks = self._chunks(prod(sides[1:]) * self.main.spatial[0].extent)
 
         def task(index: Any) -> tirx.Stmt:
-            *place, chunk = _split(index, [*sides, chunks])
+            *place, chunk = nest.split_index(index, [*sides, chunks])
             block = place[-1] if stay else place[1]
-            spot = _Task(place[0], block * self.tile.blocks, chunk, chunks)
+            origin = _Task(place[0], block * self.tile.blocks, chunk, chunks)
             if stay:
                 return self._loops(
-                    strides, lambda phases: self._columns(spot, tuple(place[1:-1]), phases), ()
+                    strides, lambda phases: self._columns(origin, tuple(place[1:-1]), phases), ()
                 )
-            return self._loops(rows, lambda turns: self._columns(spot, turns, tuple(place[2:])), ())
+            return self._loops(rows, lambda turns: self._columns(origin, turns, tuple(place[2:])), ())
 
         return self._outer(prod(sides) * chunks, task, self._index)
 
     def _weights_stay(self) -> bool:
-        """Whether all weights stay in the second-level cache, so that input rows need not be read again."""
+        """Whether all weights fit half of L2, so that each task may read all of them."""
         weights = self.main.body.reads[1].source
         size = prod(map(int, weights.shape)) * (self.machine.vector_bits // 8 // self._lanes)
         return size <= self.machine.l2_bytes // 2
 
     def _chunks(self, tasks: int) -> int:
-        """Parts of a row, so that all threads have work."""
+        """The parts of a row that give all threads work."""
         tiles = ceil(self.dimensions[-1].turns / self.tile.columns)
         wanted = _TASKS_PER_THREAD * self.machine.threads
         return 1 if not self.parallel or tasks >= wanted else min(tiles, ceil(wanted / tasks))
@@ -157,7 +169,7 @@ class _Writer:
         return nest.serial(sizes[0], lambda i: self._loops(sizes[1:], body, (*outer, i)), self._index)
 
     def _columns(self, task: _Task, turns: tuple[Any, ...], phases: tuple[Any, ...]) -> tirx.Stmt:
-        """The columns of one phase of a row, tile by tile; the last row of a phase may not exist."""
+        """The columns of one phase of a row, tile by tile, if the phase has this row."""
         dimension, width = self.dimensions[-1], self.tile.columns
         size = dimension.size(phases[-1])
         tiles = (size + (width - 1)) // width
@@ -170,10 +182,10 @@ class _Writer:
                 else (task.chunk * part + number)
             )
             column = turn * dimension.stride + phases[-1]
-            return self._tile(_Spot(task.batch, task.block, self._row(turns, phases), column, phases))
+            return self._tile(_Origin(task.batch, task.block, self._row(turns, phases), column, phases))
 
         count = tiles if task.chunks == 1 else tirx.max(0, tirx.min(part, tiles - task.chunk * part))
-        loop = _serial(count, of_tile, self._index)
+        loop = nest.serial(count, of_tile, self._index)
         return self._guarded(loop, turns, phases)
 
     def _row(self, turns: tuple[Any, ...], phases: tuple[Any, ...]) -> Any:
@@ -192,14 +204,14 @@ class _Writer:
         ]
         return tirx.IfThenElse(tirx.all(*conditions), loop, None) if conditions else loop
 
-    def _tile(self, spot: _Spot) -> tirx.Stmt:
+    def _tile(self, origin: _Origin) -> tirx.Stmt:
         dtype = str(self.main.body.writes[0].source.dtype)
         sums = nest.registers((self.tile.columns, self.tile.blocks, self._lanes), dtype, "sums")
         clear = self._each(nest.unrolled, lambda *at: nest.store(sums, nest.constant(0, dtype), *at))
-        return nest.sequence(nest.declare(sums), clear, self._sum(sums, spot), *self._results(sums, spot))
+        return nest.sequence(nest.declare(sums), clear, self._sum(sums, origin), *self._results(sums, origin))
 
     def _each(self, loop: Callable[..., tirx.Stmt], statement: Callable[..., tirx.Stmt]) -> tirx.Stmt:
-        """A statement for every ``(column, block, lane)`` of the tile."""
+        """A vectorized statement for every ``(column, block, lane)`` of the tile."""
 
         def vector(t: Any, b: Any) -> tirx.Stmt:
             return nest.vectorized(self._lanes, lambda lane: statement(t, b, lane), self._index)
@@ -209,8 +221,8 @@ class _Writer:
 
         return loop(self.tile.columns, column, self._index)
 
-    def _sum(self, sums: Any, spot: _Spot) -> tirx.Stmt:
-        """The reductions in their order around the tile's multiply-adds."""
+    def _sum(self, sums: Any, origin: _Origin) -> tirx.Stmt:
+        """The loops over input channels and the phase's taps around the tile's multiply-adds."""
         product = _product(self.main)
         axes_of_taps = tap_axes(self.main, len(self.dimensions))
 
@@ -221,35 +233,36 @@ class _Writer:
             if axis not in axes_of_taps:
                 return nest.serial(axis.extent, lambda i: inside(rest, {**places, axis.var: i}), self._index)
             position = axes_of_taps.index(axis)
-            dimension, phase = self.dimensions[position], spot.phases[position]
+            dimension, phase = self.dimensions[position], origin.phases[position]
             first, step = dimension.first_tap(phase), dimension.step
-            return _serial(
+            return nest.serial(
                 dimension.count(phase),
                 lambda j: inside(rest, {**places, axis.var: j * step + first}),
                 self._index,
             )
 
         def add(places: Places, t: Any, b: Any, lane: Any) -> tirx.Stmt:
-            at = {**places, **self._place(self.main, spot, t, b, lane)}
+            at = {**places, **self._place(self.main, origin, t, b, lane)}
             return nest.store(sums, sums[t, b, lane] + nest.substitute(product, at), t, b, lane)
 
         return inside(self.main.reduced, {})
 
-    def _place(self, block: Block, spot: _Spot, t: Any, b: Any, lane: Any) -> Places:
-        column = spot.column + t * self.dimensions[-1].stride
-        values = (spot.batch, spot.block + b, spot.row, column, lane)
+    def _place(self, block: Block, origin: _Origin, t: Any, b: Any, lane: Any) -> Places:
+        column = origin.column + t * self.dimensions[-1].stride
+        values = (origin.batch, origin.block + b, origin.row, column, lane)
         return {axis.var: value for axis, value in zip(block.spatial, values, strict=True)}
 
-    def _results(self, sums: Any, spot: _Spot) -> list[tirx.Stmt]:
-        """Apply what follows and store; a long epilogue is a loop, lest the code explode."""
+    def _results(self, sums: Any, origin: _Origin) -> list[tirx.Stmt]:
+        """Apply the epilogue and store; an expensive epilogue is a loop, to bound the size of the code."""
         if not is_expensive(self.last.body):
-            return [self._each(nest.unrolled, lambda *at: self._result(sums, spot, *at))]
+            return [self._each(nest.unrolled, lambda *at: self._result(sums, origin, *at))]
         kept = nest.workspace(sums.shape, str(sums.dtype), "kept")
         keep = self._each(nest.unrolled, lambda *at: nest.store(kept, sums[at], *at))
-        return [nest.declare(kept), keep, self._each(nest.serial, lambda *at: self._result(kept, spot, *at))]
+        results = self._each(nest.serial, lambda *at: self._result(kept, origin, *at))
+        return [nest.declare(kept), keep, results]
 
-    def _result(self, sums: Any, spot: _Spot, *at: Any) -> tirx.Stmt:
-        own, body = self._place(self.last, spot, *at), self.last.body.body
+    def _result(self, sums: Any, origin: _Origin, *at: Any) -> tirx.Stmt:
+        own, body = self._place(self.last, origin, *at), self.last.body.body
         summed = self.main.body.writes[0].source
         value = nest.replace_loads(nest.substitute(body.value, own), summed, lambda _: sums[at])
         return nest.store(body.buffer, value, *(nest.substitute(index, own) for index in body.indices))
@@ -257,7 +270,7 @@ class _Writer:
 
 @dataclass(frozen=True)
 class _Task:
-    """What one thread computes at once: its image and first block, and which of ``chunks`` parts of rows."""
+    """A task: its image, its first block, and its part of the columns."""
 
     batch: Any
     block: Any
@@ -266,8 +279,8 @@ class _Task:
 
 
 @dataclass(frozen=True)
-class _Spot:
-    """Where a tile lies: its first block and output column, its row, and the phases of all dimensions."""
+class _Origin:
+    """The origin of a tile: image, first block, output row and column, and the phase of every dimension."""
 
     batch: Any
     block: Any
@@ -277,24 +290,7 @@ class _Spot:
 
 
 def _product(main: Block) -> Any:
-    """What a tap that belongs to the phase adds."""
+    """The product that a tap of the phase adds."""
     added = main.body.body.value.b
     is_conditional = not isinstance(added, tirx.Mul)
     return added.args[1] if is_conditional else added
-
-
-def _serial(extent: Any, body: Callable[[Any], tirx.Stmt], dtype: str) -> tirx.Stmt:
-    """A plain loop whose extent may be an expression."""
-    if isinstance(extent, int):
-        return nest.serial(extent, body, dtype)
-    variable = tirx.Var("i", dtype)
-    return tirx.For(variable, tirx.IntImm(dtype, 0), extent, tirx.ForKind.SERIAL, body(variable))
-
-
-def _split(index: Any, sides: Sequence[int]) -> list[Any]:
-    """The indices of nested loops, given that of the one they are fused to."""
-    indices: list[Any] = []
-    for position in reversed(range(len(sides))):
-        indices.insert(0, index if position == 0 else index % sides[position])
-        index = index // sides[position]
-    return indices

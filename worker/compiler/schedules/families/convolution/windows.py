@@ -1,4 +1,4 @@
-"""What the families of sliding windows share: the parts of a function, its border, its tile's loops."""
+"""What families of sliding windows share: recognition of a function's parts, and steps of their schedules."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from worker.compiler.schedules.annotations import FAMILY
 from worker.compiler.schedules.blocks import block_names, element_bits, read_block
-from worker.compiler.schedules.machine import Machine
+from worker.compiler.schedules.processors import MIN_PARALLEL_MULTIPLY_ADDS, Machine, divisors
 from worker.compiler.schedules.reduction import find_epilogue
 
 _AXES = 5
-MIN_PARALLEL_MULTIPLY_ADDS = 16_384
-"""Of vectors; fewer are done before another thread is awake."""
+_LONGEST_PART = 64
+_SHORTEST_PART = 12
 PARTITION = "pragma_loop_partition_hint"
-"""TVM's wish to compile a loop's last turn apart, where only that one is shorter."""
+"""Tells TVM to compile the last, shorter iteration of a loop separately."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """A function of windows over blocks: an optional border, the windows, what writes the output.
+    """The blocks of a function of windows: a border if any, the windows, the one that writes the output.
 
-    ``last`` iterates over batch, blocks, rows, columns, lanes; ``sizes`` are theirs. Where the batch
-    ``is_open`` it counts as one image, and tiles must divide a row: TVM 0.27 cannot compile a shorter last
-    tile apart then (LoopPartition mixes the widths of indices). ``taps`` counts all reductions of an element,
-    ``channels`` the outermost one, ``taps_of_row`` the innermost.
+    ``last`` runs over batch, blocks, rows, columns and lanes, whose sizes are ``sizes``. If the batch
+    ``is_open``, it counts as one image, and tiles must divide a row: TVM 0.27 cannot compile a shorter last
+    tile separately then (LoopPartition mixes the widths of indices). ``taps`` is the product of all reduced
+    axes, ``channels`` the outermost, ``taps_of_row`` the innermost.
     """
 
     border: SBlockRV | None
@@ -43,13 +43,13 @@ class Windows:
 
     @property
     def work(self) -> int:
-        """Multiply-adds of vectors."""
+        """The multiply-adds of vectors."""
         batch, blocks, rows, columns, _ = self.sizes
         return batch * blocks * rows * columns * self.taps
 
 
 def find_windows(schedule: s_tir.Schedule, family: str) -> Windows | None:
-    """The parts of a function of a family, or None where it is of another one or has more parts."""
+    """The parts of a function of a family; None for functions of other families or with more blocks."""
     names = block_names(schedule)
     main = next((name for name in names if _family(schedule, name) == family), None)
     block = None if main is None else read_block(schedule, schedule.get_sblock(main), may_be_open=True)
@@ -75,12 +75,28 @@ def find_windows(schedule: s_tir.Schedule, family: str) -> Windows | None:
     )
 
 
+def cut_row(schedule: s_tir.Schedule, windows: Windows) -> Windows:
+    """Cut the only row of a sequence into parts of equal length, which take the place of rows.
+
+    The families of windows then find enough rows for all threads, with inputs that stay in L2 while all
+    blocks of outputs use them. Short rows, and rows without a divisor of a good length, stay whole.
+    """
+    batch, blocks, rows, columns, lanes = windows.sizes
+    length = divisors(columns, _LONGEST_PART)[-1]
+    if rows > 1 or columns <= _LONGEST_PART or length < _SHORTEST_PART:
+        return windows
+    row, column = schedule.get_loops(windows.last)[2:4]
+    part, _ = schedule.split(column, factors=[None, length])
+    schedule.fuse(row, part)
+    return replace(windows, sizes=(batch, blocks, columns // length, length, lanes))
+
+
 def join_rows(schedule: s_tir.Schedule, windows: Windows, joined: int) -> Windows:
-    """Make one long row of every ``joined`` rows of the output.
+    """Join every ``joined`` rows of the output to one long row.
 
     Args:
         schedule: the function; the main block writes a buffer of its own.
-        windows: its parts, whose loops are still those of the blocks.
+        windows: its parts, before any loop is split.
         joined: a divisor of the rows.
 
     Returns:
@@ -106,13 +122,13 @@ def join_rows(schedule: s_tir.Schedule, windows: Windows, joined: int) -> Window
 
 
 def run_parallel(schedule: s_tir.Schedule, windows: Windows, loop: LoopRV, machine: Machine) -> None:
-    """Run a loop around the windows on all threads, where they have enough to do."""
+    """Run a loop around the windows in parallel if there is enough work."""
     if machine.threads > 1 and windows.work >= MIN_PARALLEL_MULTIPLY_ADDS:
         schedule.parallel(loop)
 
 
 def copy_border(schedule: s_tir.Schedule, windows: Windows, machine: Machine) -> None:
-    """Make the border a stage of its own: rows in parallel, lanes in a vector."""
+    """Copy the whole border first: rows in parallel, lanes in a vector."""
     loops = list(schedule.get_loops(windows.border))
     if len(loops) == _AXES:
         schedule.vectorize(loops[-1])
@@ -122,16 +138,16 @@ def copy_border(schedule: s_tir.Schedule, windows: Windows, machine: Machine) ->
 def tile_inside(
     schedule: s_tir.Schedule, main: SBlockRV, outer: int, order: tuple[int, ...]
 ) -> tuple[LoopRV, ...]:
-    """Put the tile's loops inside the windows' reductions: unrolled, the lanes in a vector.
+    """Move the tile's loops inside the reduced ones; unroll them and vectorize the lanes.
 
     Args:
         schedule: the function; the block's spatial loops below ``outer`` are the tile's.
         main: the windows' block.
-        outer: how many loops enclose the tile.
-        order: the tile's spatial axes from the outside in, the lanes' last.
+        outer: the number of loops around the tile.
+        order: the tile's spatial axes from the outside in, the lanes last.
 
     Returns:
-        The reductions' loops.
+        The reduced loops.
     """
     loops = list(schedule.get_loops(main))[outer:]
     kinds = [variable.iter_type for variable in schedule.get(main).iter_vars]

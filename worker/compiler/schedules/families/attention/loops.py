@@ -1,4 +1,4 @@
-"""What the parts of attention's loops share: the buffers of a task, and short ways to write loops."""
+"""What the writers of attention's loops share: the buffers of a task, and helpers for loops."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import Any
 from tvm import tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.attention_plan import AttentionPlan, AttentionShape
-from worker.compiler.schedules.families.attention_blocks import AttentionBlocks
-from worker.compiler.schedules.families.product import Places
-from worker.compiler.schedules.machine import Machine
+from worker.compiler.schedules.blocks import Places
+from worker.compiler.schedules.families.attention.blocks import AttentionBlocks
+from worker.compiler.schedules.families.attention.plan import AttentionPlan, AttentionShape
+from worker.compiler.schedules.processors import Machine
 
 
 @dataclass(frozen=True)
-class Memory:
+class TaskBuffers:
     """The buffers of a task."""
 
     queries: Any
-    """``[groups, D, queries]``."""
+    """``[groups, depth, queries]``."""
     powers: Any
-    """``[window, queries]``: scores, then powers; of one group at a time."""
+    """``[window, queries]``: the scores, then the powers, of one group."""
     highest: Any
-    """``[groups, queries]``: the greatest score so far."""
+    """``[groups, queries]``: the maximum so far."""
     total: Any
     """``[groups, queries]``: the sum of the powers so far."""
     scale: Any
-    """``[queries]``: what multiplies the result so far; of one group at a time."""
+    """``[queries]``: the factor for the result so far, of one group."""
     result: Any
-    """``[groups, panels, queries, columns]``, where there are several windows."""
+    """``[groups, panels, queries, columns]``; None if one window holds all keys."""
 
 
 @dataclass(frozen=True)
-class Spot:
+class QueryGroup:
     """A group of queries in a task: its batch, its number in the task, its first query."""
 
     batch: Places
@@ -44,7 +44,7 @@ class Spot:
 
 @dataclass(frozen=True)
 class Window:
-    """A window of keys: the first, how many there are, how many of them a group sees."""
+    """A window of keys: the first key, their number, and how many of them a group sees."""
 
     start: Any
     size: Any
@@ -52,8 +52,8 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Frame:
-    """What is computed, how, and on what."""
+class AttentionLoops:
+    """The function, its plan and the processor, with helpers for loops."""
 
     blocks: AttentionBlocks
     plan: AttentionPlan
@@ -71,7 +71,7 @@ class Frame:
 
     @property
     def lanes(self) -> int:
-        """Elements in a full vector."""
+        """Elements of a full vector."""
         return self.machine.lanes(self.shape.bits)
 
     @property
@@ -80,7 +80,7 @@ class Frame:
         return not self.shape.open_keys and self.plan.window == self.shape.keys
 
     def each_query(self, statement: Callable[[Any, Any], tirx.Stmt]) -> tirx.Stmt:
-        """A statement for every query of a group, at ``(vector, lane)``, written out."""
+        """An unrolled statement for every query of a group, at ``(vector, lane)``."""
         tile = self.plan.tile
         return nest.unrolled(
             tile.vectors, lambda v: self.vector(tile.lanes, lambda lane: statement(v, lane)), self.index
@@ -91,21 +91,21 @@ class Frame:
         return v * self.plan.tile.lanes + lane
 
     def vector(self, lanes: int, body: nest.Body) -> tirx.Stmt:
-        """A statement in the lanes of a vector."""
+        """A vectorized statement."""
         return nest.vectorized(lanes, body, self.index)
 
     def times(self, count: Any, body: nest.Body) -> tirx.Stmt:
-        """A plain loop; under a causal mask, or with open sizes, the number of its turns is computed."""
+        """A plain loop; its extent is an expression under a causal mask and with open sizes."""
         return nest.serial(int(count) if isinstance(count, tirx.IntImm) else count, body, self.index)
 
     def named(self, *values: tuple[Any, str], body: Callable[..., tirx.Stmt]) -> tirx.Stmt:
-        """A statement that reads values by names, where open sizes make them long."""
+        """A statement that reads values from registers if open sizes make their expressions long."""
         return nest.all_named(values, body) if self.blocks.is_open else body(*(value for value, _ in values))
 
     def number(self, value: int) -> Any:
-        """An integer."""
+        """An integer constant."""
         return tirx.IntImm(self.index, value)
 
     def float(self, value: float) -> Any:
-        """A number of the scores' dtype."""
+        """A constant of the scores' dtype."""
         return tirx.FloatImm(self.blocks.dtype, value)

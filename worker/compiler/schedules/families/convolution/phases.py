@@ -1,4 +1,4 @@
-"""How the outputs of a transposed convolution fall into phases, and the tile that computes one of them."""
+"""The phases of a transposed convolution: their sizes and taps, and the register tile."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tvm import tirx
 
 from worker.compiler.schedules.annotations import DILATION, OUTPUT, PADDING, STRIDES
 from worker.compiler.schedules.blocks import Block
-from worker.compiler.schedules.families.conv2d import ConvolutionTile
-from worker.compiler.schedules.machine import Machine, divisors
+from worker.compiler.schedules.families.convolution.conv2d import ConvolutionTile
+from worker.compiler.schedules.processors import Machine, divisors
 
 _MAX_BLOCKS = 4
 _MAX_COLUMNS = 12
@@ -22,7 +22,10 @@ _LATENCY_SLACK = 1
 
 @dataclass(frozen=True)
 class Phases:
-    """One dimension: how its outputs fall into ``stride`` phases, and which taps each of them sums."""
+    """One dimension, whose outputs have ``stride`` phases.
+
+    Output ``o`` is in phase ``o % stride``. A phase sums every ``step``-th tap, from ``first_tap`` on.
+    """
 
     stride: int
     dilation: int
@@ -32,12 +35,12 @@ class Phases:
 
     @property
     def turns(self) -> int:
-        """Outputs of the first phase, which has most."""
+        """Outputs of the first phase, which has the most."""
         return ceil(self.output / self.stride)
 
     @property
     def step(self) -> int:
-        """Taps from one of a phase's taps to the next."""
+        """The distance between taps of a phase."""
         return self.stride // gcd(self.stride, self.dilation)
 
     def size(self, phase: Any) -> Any:
@@ -53,7 +56,7 @@ class Phases:
         return (phase + self.padding) // common * inverse % self.step
 
     def count(self, phase: Any) -> Any:
-        """How many taps a phase sums."""
+        """The number of taps of a phase."""
         common = gcd(self.stride, self.dilation)
         if common == 1 and self.taps % self.step == 0:
             return self.taps // self.step
@@ -63,11 +66,11 @@ class Phases:
 
 
 def choose_tile(blocks: int, columns: Phases, machine: Machine) -> ConvolutionTile:
-    """The tile that computes a phase's columns in the fewest cycles, where the last one overlaps.
+    """The tile that computes a phase's columns in the fewest cycles, with the overlap of the last tile.
 
     Args:
-        blocks: vectors of output channels that read the same input; the tile's side divides it.
-        columns: the columns' phases.
+        blocks: vectors of output channels that read the same input; the tile's blocks divide it.
+        columns: the phases of the columns.
         machine: the processor.
     """
     least = max(1, columns.output // columns.stride)
@@ -100,6 +103,6 @@ def phases_of(main: Block) -> tuple[Phases, ...]:
 
 
 def tap_axes(main: Block, dimensions: int) -> tuple[Any, ...]:
-    """The reductions over taps: all, or those after the channels' first."""
+    """The reduced axes of the taps: all, or the ones after the input blocks."""
     reduced = main.reduced
     return reduced if len(reduced) == dimensions else reduced[1 : 1 + dimensions]

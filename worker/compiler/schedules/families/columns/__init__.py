@@ -1,19 +1,28 @@
-"""Functions that reduce over dimensions before the last: softmax over channels, sums over the first axis.
+"""Functions that reduce dimensions before the last: softmax over channels, sums over the first axis.
 
-Claims a function whose blocks share the kept axes and the reduced ones of its first reduction, the last kept
-axis lying contiguously in memory wherever it is read or written.
+Claims a function whose blocks share the kept and the reduced axes of its first reduction. The last kept axes
+are contiguous wherever they are read or written; those are the inner axes, fused to one::
 
-Loop order: tasks (outer kept axes, chunks of the inner ones; in parallel where the work is worth it) → blocks
-in their order → reduced axes → the chunk, written out as vectors. A reduction keeps its chunk in registers,
-so that an element is read once per block. What a block leaves for the next, such as the exponentials of a
-softmax, is a strip of the reduced axes times one chunk, which stays in the first or second cache.
+    for parallel task in (outer kept axes, chunk of the inner ones):
+        for block in the function:
+            # a reduction
+            sums[vectors, lanes] = initial value
+            for reduced axes:
+                for vector: sums[vector, lanes] = combine(sums[vector, lanes], f(...))    # unrolled
+            buffer[block] = sums
+            # an elementwise block over the reduced axes
+            for reduced axes:
+                for vector: strip[reduced, vector, lanes] = f(...)                        # unrolled
 
-The inner axes are those that follow each other in memory; they count as one. A chunk has as many vectors as
-hide the latency of an addition; the last overlaps its neighbor, computing some results twice and equally, so
-that every chunk is whole.
+Registers hold a chunk's sums and results. L1 or L2 holds a strip: an intermediate result, such as the
+exponentials of a softmax, of all reduced elements of one chunk. Vectors run across the results, so no lanes
+are combined at the end. A chunk has enough vectors to hide the latency of an addition.
 
-Source: the product of a vector and a matrix by rows (axpy form): vectors run across the results, so that
-nothing is joined at the end.
+Edges: the last chunk moves back over its neighbor, so every chunk is whole and some results are computed
+twice.
+
+Source: the axpy (column-oriented) form of the product of a vector and a matrix, Golub and Van Loan, "Matrix
+Computations", section 1.1.
 """
 
 from __future__ import annotations
@@ -27,20 +36,18 @@ import tvm
 from tvm import s_tir, tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.blocks import Axis
-from worker.compiler.schedules.families.column_parts import Part, count_inner, find_parts, sizes_of
-from worker.compiler.schedules.families.product import Places, split_place
-from worker.compiler.schedules.machine import Machine
+from worker.compiler.schedules.blocks import Axis, Places, split_place
+from worker.compiler.schedules.families.columns.parts import Part, count_inner, find_parts, sizes_of
 from worker.compiler.schedules.plans import PlanChooser
-from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine
 
 _MAX_VECTORS = 8
 _IN_FLIGHT = 4
-"""Fewer vectors take as long as these: an addition's result is there four cycles later."""
+"""The vectors that hide the latency of an addition; fewer vectors take as long."""
 
 
 def write_columns(schedule: s_tir.Schedule, machine: Machine, _choose: PlanChooser) -> tirx.PrimFunc | None:
-    """The function as loops of this family, or None where it does not reduce over earlier dimensions."""
+    """Write the loops of a function; None if it does not reduce earlier dimensions."""
     parts = find_parts(schedule)
     inner = count_inner(parts) if parts else 0
     if parts is None or inner == 0:
@@ -50,7 +57,7 @@ def write_columns(schedule: s_tir.Schedule, machine: Machine, _choose: PlanChoos
 
 
 def chunk_vectors(extent: int, lanes: int, tasks: int, threads: int) -> int:
-    """How many vectors a chunk has: the least time over all chunks, and a task for every thread.
+    """The vectors of a chunk: the least time over all chunks, with at least one task per thread.
 
     Args:
         extent: elements of the inner axes.
@@ -74,8 +81,8 @@ def chunk_vectors(extent: int, lanes: int, tasks: int, threads: int) -> int:
 
 
 @dataclass(frozen=True)
-class _Spot:
-    """Where a chunk lies: the outer axes' place, and the first inner one."""
+class _Origin:
+    """The origin of a chunk: the index of the fused outer axes, and the first inner index."""
 
     outer: Any
     first: Any
@@ -83,7 +90,7 @@ class _Spot:
 
 @dataclass(frozen=True)
 class _Writer:
-    """Writes the loops; ``local`` holds the buffers of one chunk, by those of the function."""
+    """Writes the loops; ``local`` maps intermediate results to their buffers of one chunk."""
 
     parts: tuple[Part, ...]
     inner: int
@@ -94,7 +101,7 @@ class _Writer:
 
     @staticmethod
     def of(parts: tuple[Part, ...], inner: int, machine: Machine, results: set[Any]) -> _Writer:
-        """Choose the chunk, and make its buffers."""
+        """Choose the chunk and make its buffers."""
         extent = prod(sizes_of(parts[0].kept[-inner:]))
         bits = max(int(tvm.DataType(str(part.output.dtype)).bits) for part in parts)
         lanes = min(extent, machine.lanes(bits))
@@ -112,8 +119,8 @@ class _Writer:
         last = tirx.IntImm(self._index, extent - chunk)
 
         def task(number: Any) -> tirx.Stmt:
-            spot = _Spot(outer=number // chunks, first=tirx.Min(number % chunks * chunk, last))
-            statements = [self._part(part, spot) for part in self.parts]
+            origin = _Origin(outer=number // chunks, first=tirx.Min(number % chunks * chunk, last))
+            statements = [self._part(part, origin) for part in self.parts]
             return nest.sequence(*map(nest.declare, self.local.values()), *statements)
 
         loop = nest.parallel if self.is_parallel else nest.serial
@@ -123,9 +130,9 @@ class _Writer:
     def _index(self) -> str:
         return nest.dtype_of(self.parts[0].block.axes[0].var)
 
-    def _part(self, part: Part, spot: _Spot) -> tirx.Stmt:
+    def _part(self, part: Part, origin: _Origin) -> tirx.Stmt:
         if not part.block.reduced:
-            return self._over(part.reduced, {}, lambda place: self._each(part, spot, place, self._stored))
+            return self._over(part.reduced, {}, lambda place: self._each(part, origin, place, self._stored))
         sums = nest.registers((self.vectors, self.lanes), str(part.output.dtype), "sums")
         first = part.block.body.init.value
 
@@ -142,9 +149,9 @@ class _Writer:
         none = {axis.var: self._number(0) for axis in part.reduced}
         return nest.sequence(
             nest.declare(sums),
-            self._each(part, spot, none, clear),
-            self._over(part.reduced, {}, lambda place: self._each(part, spot, place, add)),
-            self._each(part, spot, none, keep),
+            self._each(part, origin, none, clear),
+            self._over(part.reduced, {}, lambda place: self._each(part, origin, place, add)),
+            self._each(part, origin, none, keep),
         )
 
     def _over(self, axes: tuple[Axis, ...], places: Places, body: Callable[[Places], tirx.Stmt]) -> tirx.Stmt:
@@ -161,16 +168,16 @@ class _Writer:
     def _each(
         self,
         part: Part,
-        spot: _Spot,
+        origin: _Origin,
         places: Places,
         body: Callable[[Part, Places, Any, tuple[Any, Any]], tirx.Stmt],
     ) -> tirx.Stmt:
-        """A statement for every element of the chunk, in vectors."""
+        """An unrolled, vectorized statement for every element of the chunk."""
         ones = {axis.var: self._number(0) for axis in part.block.axes if axis.extent == 1}
-        outer = split_place(spot.outer, part.kept[: -self.inner])
+        outer = split_place(origin.outer, part.kept[: -self.inner])
 
         def element(vector: Any, lane: Any) -> tirx.Stmt:
-            place = split_place(spot.first + (vector * self.lanes + lane), part.kept[-self.inner :])
+            place = split_place(origin.first + (vector * self.lanes + lane), part.kept[-self.inner :])
             all_places = {**ones, **outer, **places, **place}
             value = self._value(part, all_places, (vector, lane))
             return body(part, all_places, value, (vector, lane))
@@ -192,7 +199,7 @@ class _Writer:
         return [places[axis.var] for axis in reader.reduced] if writer.keeps_strip else []
 
     def _value(self, part: Part, places: Places, at: tuple[Any, Any]) -> Any:
-        """What a part computes at a place, intermediate results read from the chunk's buffers."""
+        """A part's value, with intermediate results read from the chunk's buffers."""
         value = part.store.value
         for writer in self.parts:
             buffer = self.local.get(writer.output)
@@ -206,7 +213,7 @@ class _Writer:
 
 
 def _buffer(part: Part, vectors: int, lanes: int) -> Any:
-    """A buffer for a chunk of an intermediate result."""
+    """The buffer of one chunk of an intermediate result."""
     name, dtype = str(part.block.body.name_hint), str(part.output.dtype)
     if part.keeps_strip:
         return nest.workspace((*sizes_of(part.reduced), vectors, lanes), dtype, name)

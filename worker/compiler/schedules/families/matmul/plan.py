@@ -1,13 +1,19 @@
-"""The analytic model of matrix products: which tile stays in registers, and how the work is cut.
+"""The cost model of matrix products: ranks register tiles and ways to divide the work.
 
-A tile of ``rows`` by ``vectors`` vectors of the output is accumulated over the whole depth. Each step of
-the depth loads ``vectors`` vectors of the right operand, which all rows share, and one number per row,
-which all vectors share: ``rows * vectors`` multiply-adds for ``rows + vectors`` loads. Where a tile is too
-small to keep the multiply-add units busy, several of it (``chains``) accumulate every other step and are
-added up at the end.
+One step of the depth multiplies ``rows`` numbers of the left operand by ``vectors`` vectors of the right one.
+It takes as many cycles as the slowest of::
 
-Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008, without their
-packing of the left operand: its rows are read in place, and a chunk of them stays in the L2 cache.
+    rows * vectors / fma_ports                arithmetic
+    (rows + vectors) / loads_per_cycle        loads
+    fma_latency / chains                      a sum waits for its previous multiply-add
+    row of the panel, bytes / 24              L2 bandwidth, if a panel outgrows half of L1
+
+and the product takes ``tiles * (depth * step + 5 * rows * vectors)`` cycles. The registers must hold
+``rows * vectors * chains`` sums, the vectors that several rows share, and one number. ``chains`` sets of sums
+hide the latency of multiply-adds where a tile alone is too small; they are added up at the end.
+
+Source: the register and cache blocking of Goto and van de Geijn, "Anatomy of High-Performance Matrix
+Multiplication", 2008, section 4.
 """
 
 from __future__ import annotations
@@ -16,26 +22,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from worker.compiler.schedules.machine import Machine
-from worker.compiler.schedules.ranking import by_rank, either
+from worker.compiler.schedules.plans import by_rank, either
+from worker.compiler.schedules.processors import MIN_PARALLEL_CYCLES, Machine
 
 _MAX_ROWS = 14
 _MAX_VECTORS = 8
 _MAX_CHAINS = 8
 _RESERVED_REGISTERS = 1
-"""For the number that a row multiplies with."""
+"""Holds the number of the left operand."""
 
 _L2_BYTES_PER_CYCLE = 24
-"""What the second cache delivers where a panel of the right operand does not fit the first."""
+"""Bandwidth of L2, for panels of the right operand that do not fit L1."""
 
 _TILE_CYCLES = 20
-"""What a tile costs besides its multiply-adds: clearing, storing, address arithmetic."""
+"""The cost of a tile of four vectors besides its multiply-adds: clear, store, compute addresses."""
 
-MIN_PARALLEL_CYCLES = 20_000
-"""Less work than this on one thread is done before the other threads have woken up and finished."""
 
 _DOUBT = 8
-"""Within this factor of it, a measurement has to say whether waking the other threads pays."""
+"""Within this factor of the threshold, the search measures with and without threads."""
 
 _MIN_TILES_TO_COPY = 4
 _MAX_TILES = 16
@@ -76,9 +80,10 @@ class RightOperand:
     """How the right operand lies in memory.
 
     Attributes:
-        columns: of a panel, where it is packed in panels already; those are read in place.
-        contiguous: whether its columns lie side by side; a panel is copied where they do not.
-        far: whether a step of the depth moves far in memory, which makes a copy pay that is read often.
+        columns: width of a panel if the operand is already packed; packed panels are read in place.
+        contiguous: whether neighboring columns are adjacent in memory; if not, each task copies its panel.
+        far: whether consecutive steps of the depth are far apart in memory, so that a copy that is read
+            often pays.
     """
 
     columns: int | None = None
@@ -87,7 +92,7 @@ class RightOperand:
 
 
 IN_PLACE = RightOperand()
-"""A matrix that lies as it is multiplied."""
+"""A row-major matrix."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +100,12 @@ class MatmulPlan:
     """How a product is computed.
 
     Attributes:
-        tile: what stays in registers.
-        steps: the depth that is summed up before the sums join the total; rounding errors grow with it.
+        tile: the register tile.
+        steps: the depth to sum before the sums join the total; rounding errors grow with it.
         chunk_tiles: tiles of rows that one task computes with the same columns of the right operand.
-        parallel: whether waking the other threads pays.
+        parallel: whether to use several threads.
         copies: whether each task copies its columns of the right operand into a panel.
-        chunks_outside: whether all panels pass by a chunk of rows, rather than all chunks by a panel.
+        chunks_outside: whether tasks order chunks outside panels, instead of panels outside chunks.
     """
 
     tile: MatmulTile
@@ -125,7 +130,7 @@ def plan_matmul(shape: MatmulShape, machine: Machine, right: RightOperand = IN_P
 def matmul_plans(
     shape: MatmulShape, machine: Machine, right: RightOperand = IN_PLACE
 ) -> tuple[MatmulPlan, ...]:
-    """The ways to compute a product that are worth a try, those first that the model expects to be fast.
+    """The plans worth measuring, the ones that the model expects to be fastest first.
 
     Args:
         shape: the product.
@@ -143,14 +148,14 @@ def matmul_plans(
 
 
 def panels(columns: int, tile: MatmulTile) -> int:
-    """How many tiles lie side by side; the last one overlaps its neighbor where they do not fit."""
+    """The number of tiles in a row of the output; the last one may overlap its neighbor."""
     return ceil(columns / tile.columns)
 
 
 def _plans_with(
     tile: MatmulTile, shape: MatmulShape, machine: Machine, right: RightOperand
 ) -> Iterator[MatmulPlan]:
-    """The plans with a tile, the model's first."""
+    """The plans with one tile, the model's choice first."""
     cycles, side = _cycles(tile, shape, machine), panels(shape.columns, tile)
     parallel = machine.threads > 1 and cycles >= MIN_PARALLEL_CYCLES
     doubtful = machine.threads > 1 and _is_near(cycles, MIN_PARALLEL_CYCLES)
@@ -167,13 +172,13 @@ def _plans_with(
 
 
 def _chunks(fitting: int, tiles: int) -> tuple[int, ...]:
-    """The chunk that fits the cache, then smaller and larger ones, of which none leaves a small rest."""
+    """The chunk that fits the cache, then a smaller and a larger one if they change the number of chunks."""
     sizes = (fitting, ceil(fitting / 2), min(2 * fitting, tiles))
     return (fitting, *dict.fromkeys(size for size in sizes if ceil(tiles / size) != ceil(tiles / fitting)))
 
 
 def _copies(tile: MatmulTile, shape: MatmulShape, right: RightOperand) -> tuple[bool, ...]:
-    """Whether a task copies its panel: where that is open, as often as the rows will read it."""
+    """Whether a task copies its panel; both choices, the better first, if neither is necessary."""
     if right.columns is not None:
         return (False,)
     if shape.columns < tile.columns or not right.contiguous:
@@ -201,7 +206,7 @@ def _tiles(shape: MatmulShape, machine: Machine, columns: int | None) -> Iterato
 
 
 def _chains(accumulators: int, machine: Machine) -> int:
-    """Chains that keep the multiply-add units busy while each waits for its last result."""
+    """The number of chains that keeps the multiply-add units busy."""
     wanted, chains = machine.fma_latency * machine.fma_ports, 1
     while accumulators * chains < wanted and chains < _MAX_CHAINS:
         chains *= 2
@@ -214,7 +219,7 @@ def _registers(tile: MatmulTile) -> int:
 
 
 def _step_cycles(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> float:
-    """Cycles of one step of the depth."""
+    """Cycles of one step of the depth, see above."""
     arithmetic = tile.rows * tile.vectors / machine.fma_ports
     loads = (tile.rows + tile.vectors) / machine.loads_per_cycle
     row_bytes = tile.columns * shape.bits // 8
@@ -236,21 +241,21 @@ def _cycles(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> float:
 
 
 def _cost(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> tuple[float, int, int]:
-    """Cycles, the threads' unequal shares included; ties go to the larger tile, then to fewer chains."""
+    """Cycles, with the imbalance of threads; ties go to the larger tile, then to fewer chains."""
     tasks = shape.batches * panels(shape.columns, tile)
     unequal = ceil(tasks / machine.threads) * machine.threads / tasks if shape.rows <= tile.rows else 1.0
     return _cycles(tile, shape, machine) * unequal, -tile.rows * tile.vectors, tile.chains
 
 
 def _steps(tile: MatmulTile, shape: MatmulShape) -> int:
-    """Steps summed in registers; with few rows, where the product is short, adding up more often is free."""
+    """The steps of a part of the depth; with few rows, joining the total more often costs nothing."""
     if shape.rows > _FEW_ROWS:
         return min(shape.depth, _MAX_STEPS)
     return min(shape.depth, _STEPS_PER_SUM * tile.chains)
 
 
 def _chunk_tiles(tile: MatmulTile, shape: MatmulShape, machine: Machine, parallel: bool) -> int:
-    """Tiles whose rows of the left operand fill half of the L2 cache, and fewer where threads would idle."""
+    """The tiles whose rows of the left operand fill half of L2; fewer if threads would idle."""
     tiles = ceil(shape.rows / tile.rows)
     row_bytes = shape.depth * shape.bits // 8
     fitting = max(1, machine.l2_bytes // 2 // max(1, row_bytes * tile.rows))

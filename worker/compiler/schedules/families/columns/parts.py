@@ -1,4 +1,4 @@
-"""The blocks of a reduction over earlier dimensions, their axes told apart, and how they lie in memory."""
+"""Recognize reductions of earlier dimensions: the kept and the reduced axes of each block."""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.blocks import Axis, Block, block_names, has_branch, long_axes, read_block
-from worker.compiler.schedules.families.access import step_along
+from worker.compiler.schedules.blocks import (
+    Axis,
+    Block,
+    has_branch,
+    long_axes,
+    read_blocks,
+    step_along,
+)
 
 
 @dataclass(frozen=True)
 class Part:
-    """A block with its kept axes and, unless it computes one element per kept place, its reduced ones."""
+    """A block with its kept axes and, unless it computes one element per kept index, its reduced axes."""
 
     block: Block
     kept: tuple[Axis, ...]
@@ -23,21 +29,21 @@ class Part:
 
     @property
     def output(self) -> Any:
-        """The buffer that it writes."""
+        """The buffer that the block writes."""
         return self.block.body.writes[0].source
 
     @property
     def store(self) -> tirx.BufferStore:
-        """What it does for one element."""
+        """The block's statement."""
         return self.block.body.body
 
     @property
     def keeps_strip(self) -> bool:
-        """Whether its result has the reduced axes too."""
+        """Whether the block's result has the reduced axes too."""
         return bool(self.reduced) and not self.block.reduced
 
     def role(self, index: Any) -> tuple[bool, int] | None:
-        """Which axis an index is: whether it is kept, and its number."""
+        """The axis that an index is: whether it is kept, and its position. None for other indices."""
         for is_kept, axes in ((True, self.kept), (False, self.reduced)):
             for number, axis in enumerate(axes):
                 if axis.var.same_as(index):
@@ -46,15 +52,15 @@ class Part:
 
 
 def find_parts(schedule: s_tir.Schedule) -> tuple[Part, ...] | None:
-    """The blocks with their axes told apart, or None where they do not fit together."""
-    blocks = [read_block(schedule, schedule.get_sblock(name)) for name in block_names(schedule)]
-    first = next((block for block in blocks if block is not None and block.reduced), None)
-    if first is None or not all(block is not None and _is_plain(block) for block in blocks):
+    """The blocks with their kept and reduced axes; None if they do not fit together."""
+    blocks = read_blocks(schedule)
+    first = next((block for block in blocks if block.reduced), None)
+    if first is None or not all(map(_is_plain, blocks)):
         return None
     kept, reduced = sizes_of(long_axes(first.spatial)), sizes_of(long_axes(first.reduced))
     parts: list[Part] = []
     for block in blocks:
-        part = None if block is None else _as_part(block, parts, kept, reduced)
+        part = _as_part(block, parts, kept, reduced)
         if part is None or not _reads_own_places(part, parts):
             return None
         parts.append(part)
@@ -92,7 +98,7 @@ def _as_part(
 
 
 def _kept_axes(block: Block, before: list[Part]) -> tuple[Axis, ...]:
-    """The axes by which a block reads an earlier result that has no reduced axes."""
+    """The axes with which a block indexes an earlier result without reduced axes."""
     results = {part.output: part for part in before if not part.keeps_strip}
     for load in nest.loads_of(block.body.body.value):
         if load.source in results:
@@ -102,7 +108,7 @@ def _kept_axes(block: Block, before: list[Part]) -> tuple[Axis, ...]:
 
 
 def _reads_own_places(part: Part, before: list[Part]) -> bool:
-    """Whether a block reads earlier results, and writes its own, only where it stands."""
+    """Whether a block reads earlier results, and writes its own, at its own indices only."""
     written = {earlier.output: earlier for earlier in before}
     wanted = (*part.kept, *(part.reduced if part.keeps_strip else ()))
     places = [index for index in part.store.indices if not isinstance(index, tirx.IntImm)]
@@ -128,7 +134,7 @@ def _is_unit(index: Any, part: Part) -> bool:
 
 
 def count_inner(parts: tuple[Part, ...]) -> int:
-    """How many of the last kept axes follow each other in memory, in every read and write."""
+    """The number of last kept axes that are contiguous in every read and write."""
     count = len(parts[0].kept)
     return next((inner for inner in range(count, 0, -1) if all(_is_inner(part, inner) for part in parts)), 0)
 
@@ -140,7 +146,7 @@ def _is_inner(part: Part, inner: int) -> bool:
 
 
 def _flows(load: Any, axes: tuple[Axis, ...]) -> bool:
-    """Whether a read advances by one element with the axes as one, or by none."""
+    """Whether an access moves by one element along the fused axes, or does not move."""
     steps = [step_along(load, axis) for axis in axes]
     contiguous = [prod(sizes_of(axes[number + 1 :])) for number in range(len(axes))]
     return steps == contiguous or not any(step != 0 for step in steps)
