@@ -1,7 +1,7 @@
-"""Attention: one operator as products and a softmax, which the schedules know together.
+"""Attention, as matrix products and a softmax, a pattern that the schedules recognize.
 
-A trace of ``nn.TransformerEncoderLayer`` or ``nn.MultiheadAttention`` records torch's fused operators for
-inference, which are put in terms of plain ones.
+Traces of ``nn.TransformerEncoderLayer`` and ``nn.MultiheadAttention`` record torch's fused operators for
+inference, which are decomposed into plain ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tvm import relax, tirx
 from worker.compiler.translation.dtypes import wide
 from worker.compiler.translation.emitter import Emitter, dtype_of
 from worker.compiler.translation.rule import Decomposition, Rule, Rules
-from worker.compiler.translation.rules.products import biased, times
+from worker.compiler.translation.rules.matrix_products import biased, times
 
 
 def _scaled_attention(
@@ -32,7 +32,7 @@ def _scaled_attention(
     scale: float | None,
     enable_gqa: bool,
 ) -> relax.Expr:
-    """A query that a mask hides all keys from gives zeros."""
+    """A query whose keys are all masked gives zeros."""
     dtype = dtype_of(query)
     if enable_gqa:
         key, value = (_for_heads_of(emit, query, shared) for shared in (key, value))
@@ -48,7 +48,7 @@ def _scaled_attention(
 
 
 def _for_heads_of(emit: Emitter, query: relax.Expr, shared: relax.Expr) -> relax.Expr:
-    """Keys or values ``[..., H / n, S, D]``, each head of them repeated for ``n`` heads of the query."""
+    """Keys or values ``[..., H / n, S, D]`` with each head repeated for ``n`` query heads."""
     *batch, heads, size, depth = shared.ty.shape
     repeats = int(query.ty.shape[-3]) // int(heads)
     apart = emit(relax.op.expand_dims(shared, -3))
@@ -57,7 +57,7 @@ def _for_heads_of(emit: Emitter, query: relax.Expr, shared: relax.Expr) -> relax
 
 
 def _causal_mask(emit: Emitter, scores: relax.Expr) -> relax.Expr:
-    """``[T, S]``: query ``i`` sees the keys up to ``i``; a constant where the sizes are known."""
+    """A mask ``[T, S]``: query ``i`` sees keys up to ``i``. It is a constant if the sizes are fixed."""
     *_, queries, keys = scores.ty.shape
     if all(isinstance(size, tirx.IntImm) for size in (queries, keys)):
         return relax.const(np.tri(int(queries), int(keys), dtype=bool), "bool")
@@ -94,7 +94,7 @@ def _attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Inputs are [batch, length, embed_dim]; the weights of query, key and value lie one below the other."""
+    """Inputs are [batch, length, embed_dim]; query, key and value weights are stacked by rows."""
     parts = zip((query, key, value), qkv_weight.split(embed_dim), qkv_bias.split(embed_dim), strict=True)
     q, k, v = (
         F.linear(data, weight, bias).unflatten(-1, (num_head, -1)).transpose(1, 2)
@@ -110,7 +110,7 @@ def _attention(
 
 
 def _masked(scores: Tensor, mask: Tensor, mask_type: int | None) -> Tensor:
-    """A mask of type 1 names keys by [batch, length]; others broadcast over the scores. True hides."""
+    """A mask of type 1 is [batch, length] over keys; others broadcast over the scores. True hides."""
     shaped = mask[:, None, None, :] if mask_type == 1 and mask.dim() == 2 else mask
     if mask.dtype == torch.bool:
         return scores.masked_fill(shaped, -inf)

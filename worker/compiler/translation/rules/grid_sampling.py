@@ -1,4 +1,4 @@
-"""Reading a volume at any places, and distances between all rows."""
+"""Sampling images and volumes at the places of a grid."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from itertools import product
 
 import torch
 
-from worker.compiler.translation.rule import Decomposition, Rules
+from worker.compiler.translation.rule import Decomposition, Rules, from_torch
 
 _TRILINEAR, _NEAREST = 0, 1
+
+
 _ZEROS, _BORDER, _REFLECTION = range(3)
 
 
 def _grid_sampler_3d(
     volume: torch.Tensor, grid: torch.Tensor, interpolation: int, padding: int, align_corners: bool
 ) -> torch.Tensor:
-    """Each place of ``[n, d, h, w, 3]`` lies within -1 and 1, and is the mean of its eight corners."""
+    """Grid ``[n, d, h, w, 3]`` in -1 … 1. Trilinear sampling weights the eight nearest voxels."""
     places = [_place(grid[..., axis], volume.shape[-1 - axis], padding, align_corners) for axis in range(3)]
     if interpolation == _NEAREST:
         return _read(volume, [place.round() for place in places], padding)
@@ -31,7 +33,7 @@ def _grid_sampler_3d(
 
 
 def _place(at: torch.Tensor, size: int, padding: int, align_corners: bool) -> torch.Tensor:
-    """From -1 … 1 to an axis' places."""
+    """Map -1 … 1 to positions along an axis."""
     place = (at + 1) / 2 * (size - 1) if align_corners else ((at + 1) * size - 1) / 2
     if padding == _REFLECTION:
         low, span = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
@@ -48,7 +50,7 @@ def _reflected(place: torch.Tensor, low: float, span: float) -> torch.Tensor:
 
 
 def _read(volume: torch.Tensor, at: list[torch.Tensor], padding: int) -> torch.Tensor:
-    """``[n, c, d, h, w]`` at places of ``[n, d', h', w']``, 0 outside."""
+    """Read a volume ``[n, c, d, h, w]`` at positions ``[n, d', h', w']``; 0 outside unless padded."""
     batch, channels = volume.shape[:2]
     width, height, depth = (volume.shape[-1 - axis] for axis in range(3))
     x, y, z = (
@@ -64,14 +66,7 @@ def _read(volume: torch.Tensor, at: list[torch.Tensor], padding: int) -> torch.T
     return torch.where(inside.unsqueeze(1), found, 0.0)
 
 
-def _pdist(rows: torch.Tensor, p: float = 2.0) -> torch.Tensor:
-    """The distance of each row from every later one."""
-    count = rows.shape[0]
-    first, second = torch.triu_indices(count, count, 1, device=rows.device)
-    return torch.linalg.vector_norm(rows[first] - rows[second], p, -1)
-
-
 RULES: Rules = (
-    Decomposition("aten._pdist_forward.default", _pdist),
+    from_torch(torch.ops.aten.grid_sampler_2d.default),
     Decomposition("aten.grid_sampler_3d.default", _grid_sampler_3d),
 )

@@ -1,7 +1,7 @@
-"""Integers that are ordered as torch orders the elements of a tensor.
+"""Integer keys that sort as torch sorts the elements of a tensor.
 
-TVM compares floats with ``<``, which is no order where one is NaN. In torch NaN is above all numbers, and
-both zeros are equal.
+TVM compares floats with ``<``, which is false for NaN both ways. torch sorts NaN above all numbers and treats
+both zeros as equal.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ WIDE = {
     "uint16": "int32",
     "uint8": "int32",
 }
-"""The dtype whose keys order a narrow one."""
+"""The wider dtype that provides the keys of a narrow one."""
 BITS_OF_INFINITY = {"float32": 0x7F800000, "float64": 0x7FF0000000000000}
 
 
 def key_of(value: Any, dtype: str, nan_is_highest: bool = True) -> Any:
-    """The bits of a float without its sign, negated where it has one: beyond infinity is NaN only."""
+    """A float's magnitude bits, negated if its sign bit is set. Only NaN lies beyond infinity."""
     infinity = BITS_OF_INFINITY.get(dtype)
     if infinity is None:
         return value
@@ -40,7 +40,7 @@ def key_of(value: Any, dtype: str, nan_is_highest: bool = True) -> Any:
 
 
 def keys(emit: Emitter, data: relax.Expr, nan_is_highest: bool) -> relax.Expr:
-    """A tensor of keys; the tensor itself where its elements are as good."""
+    """The keys of a tensor's elements. Integers are their own keys."""
     wide = WIDE.get(dtype_of(data), dtype_of(data))
     widened = emit.cast(data, wide)
     if wide not in BITS_OF_INFINITY:
@@ -53,7 +53,7 @@ def keys(emit: Emitter, data: relax.Expr, nan_is_highest: bool) -> relax.Expr:
 
 
 def from_keys(emit: Emitter, found: relax.Expr, dtype: str) -> relax.Expr:
-    """What keys of a dtype stand for."""
+    """The values of a dtype that keys stand for."""
     wide = WIDE.get(dtype, dtype)
     if wide not in BITS_OF_INFINITY:
         return emit.cast(found, dtype)

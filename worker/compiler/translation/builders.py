@@ -1,34 +1,51 @@
-"""The second level of translation: every operator as a tensor expression, composed into TensorIR at once."""
+"""The builders that translation emits with: one for Relax operators, one for tensor expressions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm import relax
 
-from worker.compiler.translation.naming import NamingBuilder
+if TYPE_CHECKING:
+    from torch.fx import Node
 
 Express = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
-"""What a call of an operator is in tensor expressions: it makes a TensorIR function, and a call of that."""
+"""Expresses a call of an operator as a TensorIR function and a call of that function."""
 
 _EXPRESS = "FLegalize"
 _DATA_DEPENDENT = "FDataDependent"
 
 
-class ExpressionBuilder(NamingBuilder):
-    """Emits a tensor expression wherever it is given a call of an operator that has one.
+class NamingBuilder(relax.BlockBuilder):
+    """Names variables after the node that is being translated, and remembers each variable's node."""
 
-    Other operators stay: those that sort, and those whose shapes only the data tell. They become calls of
-    TensorIR or of the runtime later, when operators do.
+    def __init__(self) -> None:
+        super().__init__()
+        self.node: Node | None = None
+        self.nodes: dict[str, Node] = {}
+
+    def emit(self, expr: relax.Expr, name_hint: str = "") -> relax.Var:
+        """Bind an expression to a new variable."""
+        variable = super().emit(expr, name_hint or (self.node.name if self.node else ""))
+        if self.node is not None:
+            self.nodes[str(variable.name)] = self.node
+        return variable
+
+
+class ExpressionBuilder(NamingBuilder):
+    """Emits each call of an operator as a tensor expression, composed into TensorIR at once.
+
+    Two kinds of operators stay calls of operators: those that sort, and those whose result has a shape that
+    depends on data. They become calls of TensorIR or of the runtime when operators are legalized.
     """
 
     def __init__(self, expressions: Mapping[str, Express]) -> None:
-        """Start with no function.
+        """Create a builder without functions.
 
         Args:
-            expressions: for operators whose expression is to be another than TVM's, by their names.
+            expressions: by operator name; they replace TVM's own.
         """
         super().__init__()
         self._expressions = expressions
@@ -44,7 +61,7 @@ class ExpressionBuilder(NamingBuilder):
         return super().emit(call if expressed is None else self._unnested(expressed), name_hint)
 
     def _unnested(self, expr: Any) -> Any:
-        """A call whose operands are variables and constants: what it is made of is emitted first."""
+        """A call whose operands are variables and constants. Nested calls are emitted first."""
         if not isinstance(expr, relax.Call):
             return expr
         arguments = [self._operand(argument) for argument in expr.args]
@@ -65,7 +82,7 @@ class ExpressionBuilder(NamingBuilder):
 
 
 def _has_known_shapes(call: relax.Call) -> bool:
-    """Whether the sizes of all operands and of the result are told by the types."""
+    """Whether the types give the shapes of all operands and of the result."""
     if call.op.get_attr(_DATA_DEPENDENT):
         return False
     return all(map(_is_known, (call.ty, *(argument.ty for argument in call.args))))

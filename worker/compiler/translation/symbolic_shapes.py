@@ -1,4 +1,4 @@
-"""Sizes as torch's symbols say them, in TensorIR."""
+"""Converts torch's symbolic shapes to TensorIR expressions."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "Max": tirx.max,
     "Min": tirx.min,
 }
-"""By the name of sympy's or torch's class."""
+"""By the class name of the sympy or torch expression."""
 
 
-class Symbols:
-    """The symbols of a program, as variables of TensorIR."""
+class SymbolicShapes:
+    """The symbols of a program, as TensorIR variables."""
 
     def __init__(self, inputs: Iterable[relax.Var]) -> None:
         self._variables = {str(size.name): size for variable in inputs for size in _variables(variable)}
 
     def shape_of(self, sizes: Any) -> list[Any] | None:
-        """A torch shape in TensorIR; None where a size cannot be said."""
+        """A torch shape in TensorIR; None if a size cannot be expressed."""
         found = [size if isinstance(size, int) else self._size(size.node.expr) for size in sizes]
         return None if any(size is None for size in found) else found
 
     def are_equal(self, ours: Any, theirs: list[Any]) -> bool:
-        """Whether a Relax shape is provably the one that torch says."""
+        """Whether a Relax shape provably equals torch's."""
         if not isinstance(ours, relax.ShapeExpr) or len(ours.values) != len(theirs):
             return False
         analyzer = Analyzer()

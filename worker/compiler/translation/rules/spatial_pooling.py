@@ -1,4 +1,4 @@
-"""Pooling to a given size, and interpolation."""
+"""Max and average pooling, adaptive max pooling, and fractional max pooling."""
 
 from __future__ import annotations
 
@@ -7,27 +7,33 @@ from math import inf, prod
 from typing import Any
 
 import torch
+from torch import Tensor
 from tvm import relax, te, tirx
 
 from worker.compiler.translation.emitter import Emitter, dtype_of, fixed, shape_of
 from worker.compiler.translation.rule import Decomposition, Rules, Translate, rules_of
 
 Places = Callable[[int, Any, Any], Any]
-"""Where an axis is read: from the axis, a place of the result and a step within its window."""
+"""From an axis, a result position and an offset within its window to the position that is read."""
+
 
 PLANE, VOLUME = 2, 3
-"""How many axes are pooled."""
+"""The number of pooled axes."""
+
+
 _PLACES = 1
-"""The result that says where."""
+"""The index of the result that holds positions."""
+
+
 STRIDES = 2
-"""The place of a max pool's strides among its arguments. Absent ones are the window's, and so are
-empty ones, which TVM does not know."""
+"""The index of a max pool's strides among its arguments. Absent or empty strides equal the window; TVM
+supports absent ones only."""
 
 
 def _adaptive_max(rank: int) -> Translate:
-    """From ``floor(i * given / wanted)`` to before ``ceil((i + 1) * given / wanted)``.
+    """Window ``i`` is from ``floor(i * given / wanted)`` up to ``ceil((i + 1) * given / wanted)``.
 
-    All windows have the length of the longest; shorter ones meet their last element again.
+    All windows get the length of the longest; shorter ones repeat their last element.
     """
 
     def translate(emit: Emitter, data: relax.Expr, sizes: list[int]) -> tuple[Any, Any]:
@@ -40,7 +46,7 @@ def _adaptive_max(rank: int) -> Translate:
 
 
 def _max_with_places(rank: int) -> Translate:
-    """TVM knows the values only."""
+    """TVM's max pool returns no positions."""
 
     def translate(
         emit: Emitter,
@@ -73,7 +79,7 @@ def _sizes(values: list[int], rank: int) -> list[int]:
 def _pooled(
     emit: Emitter, data: relax.Expr, rank: int, lengths: list[int], places: Places
 ) -> tuple[Any, Any]:
-    """The largest of each window, and where it is in the flattened plane or volume."""
+    """The maximum of each window, and its position in the flattened plane or volume."""
     shape = tuple(emit.results[0].shape)[-rank:]
     unbatched = len(shape_of(data)) == rank + 1
     batched = emit(relax.op.expand_dims(data, 0)) if unbatched else data
@@ -92,7 +98,7 @@ def _pooled(
 
 
 def _largest(x: te.Tensor, shape: tuple[int, ...], lengths: list[int], places: Places) -> list[te.Tensor]:
-    """The first of equal elements, NaN before all; what lies beyond the edges counts for nothing."""
+    """The first of equal maxima. NaN exceeds all numbers. Positions outside the data are ignored."""
     taps = [te.reduce_axis((0, length), "tap") for length in lengths]
     given = x.shape[2:]
 
@@ -139,7 +145,7 @@ def _inside(places: list[Any], sizes: Any) -> Any:
 
 
 def _mean(rank: int) -> Translate:
-    """TVM knows no divisor but the number of elements."""
+    """TVM divides by the number of elements only, so another divisor rescales the mean."""
     operation = relax.op.nn.avg_pool2d if rank == PLANE else relax.op.nn.avg_pool3d
 
     def translate(
@@ -170,7 +176,7 @@ def _mean(rank: int) -> Translate:
 def _padded(
     emit: Emitter, data: relax.Expr, windows: list[int], steps: list[int], before: list[int]
 ) -> relax.Expr:
-    """With zeros around it, up to where the last window ends."""
+    """Pad with zeros up to the end of the last window."""
     given, counts = fixed(shape_of(data)[2:], "pooling"), emit.shape[-len(windows) :]
     pairs = [0, 0, 0, 0]
     for size, count, window, step, width in zip(given, counts, windows, steps, before, strict=True):
@@ -179,7 +185,7 @@ def _padded(
 
 
 def _least(dtype: str) -> Any:
-    """What no element is below; TVM's own maximum starts above negative infinity."""
+    """The smallest value of a dtype; TVM's own maximum starts above negative infinity."""
     return tirx.const(-inf, dtype) if "float" in dtype else tirx.min_value(dtype)
 
 
@@ -197,9 +203,48 @@ def _end(place: Any, given: int, wanted: int) -> Any:
     return ((place + 1) * given + (wanted - 1)) // wanted
 
 
-def _from_torch(operator: torch._ops.OpOverload) -> Decomposition:
-    """torch's own decomposition, which ``torch.export`` leaves out."""
-    return Decomposition(str(operator), torch._decomp.decomposition_table[operator])
+Pool = Callable[[Tensor, list[int], list[int], Tensor], tuple[Tensor, Tensor]]
+
+
+def _fractional_max(drawn_for: tuple[int, ...]) -> Pool:
+    """Fractional max pooling: windows begin at a random offset and a fractional step.
+
+    Source: torch's ``aten/src/ATen/native/FractionalMaxPooling.h``.
+
+    Args:
+        drawn_for: for each pooled axis, the index of its random number.
+    """
+    rank = len(drawn_for)
+
+    def pool(data: Tensor, window: list[int], sizes: list[int], drawn: Tensor) -> tuple[Tensor, Tensor]:
+        whole = data if data.dim() == rank + 2 else data.unsqueeze(0)
+        batch, channels, given = whole.shape[0], whole.shape[1], whole.shape[2:]
+        flat = torch.zeros((), dtype=torch.int64)
+        for axis in range(rank):
+            number = drawn.reshape(batch, channels, rank)[..., drawn_for[axis]]
+            begin = _begin(number, given[axis], sizes[axis], window[axis])
+            places = begin.unsqueeze(-1) + torch.arange(window[axis])
+            shape = [batch, channels, *[1] * (2 * rank)]
+            shape[2 + axis], shape[2 + rank + axis] = sizes[axis], window[axis]
+            flat = flat * given[axis] + places.reshape(shape)
+        flat = flat.reshape(batch, channels, -1)
+        taps = [batch, channels, *sizes, prod(window)]
+        values, taken = whole.flatten(2).gather(2, flat).reshape(taps).max(-1)
+        places = flat.reshape(taps).gather(-1, taken.unsqueeze(-1)).squeeze(-1)
+        return values.reshape(*data.shape[:-rank], *sizes), places.reshape(*data.shape[:-rank], *sizes)
+
+    return pool
+
+
+def _begin(drawn: Tensor, given: int, wanted: int, window: int) -> Tensor:
+    """The beginnings of the windows of an axis. The last window ends at the edge."""
+    last = torch.full((*drawn.shape, 1), given - window)
+    if wanted == 1:
+        return last
+    step = (given - window) / (wanted - 1)
+    start = drawn.unsqueeze(-1)
+    near = ((torch.arange(wanted - 1) + start) * step).long() - (start * step).long()
+    return torch.cat([near, last], -1)
 
 
 RULES: Rules = (
@@ -207,13 +252,13 @@ RULES: Rules = (
         {
             "aten.avg_pool2d.default": _mean(PLANE),
             "aten.avg_pool3d.default": _mean(VOLUME),
-            "aten.max_pool2d_with_indices.default": _max_with_places(2),
-            "aten.max_pool3d_with_indices.default": _max_with_places(3),
+            "aten.max_pool2d_with_indices.default": _max_with_places(PLANE),
+            "aten.max_pool3d_with_indices.default": _max_with_places(VOLUME),
             "aten.adaptive_max_pool1d.default": _adaptive_max(1),
             "aten.adaptive_max_pool2d.default": _adaptive_max(2),
             "aten.adaptive_max_pool3d.default": _adaptive_max(3),
         }
     ),
-    _from_torch(torch.ops.aten.upsample_bilinear2d.default),
-    _from_torch(torch.ops.aten.grid_sampler_2d.default),
+    Decomposition("aten.fractional_max_pool2d.default", _fractional_max((1, 0))),
+    Decomposition("aten.fractional_max_pool3d.default", _fractional_max((0, 1, 2))),
 )

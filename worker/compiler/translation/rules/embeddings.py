@@ -1,10 +1,21 @@
-"""Sums, means and maxima of a table's rows by bags, and distances between rows."""
+"""Rows of an embedding table, and their sums, means and maxima by bag."""
 
 from __future__ import annotations
 
 import torch
+from tvm import relax
 
-from worker.compiler.translation.rule import Decomposition, Rules
+from worker.compiler.translation.emitter import Emitter
+from worker.compiler.translation.rule import Decomposition, Rule, Rules
+from worker.compiler.translation.rules.indexing import look_up
+
+
+def _embedding(
+    emit: Emitter, table: relax.Expr, indices: relax.Expr, padding_idx: int, by_frequency: bool, sparse: bool
+) -> relax.Expr:
+    """The arguments after the indices affect only gradients."""
+    return look_up(emit, table, indices, axis=0)
+
 
 _SUM, _MEAN, _MAX = range(3)
 
@@ -20,7 +31,7 @@ def _embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Which index is in which bag as a matrix of ones: the sums are its product with the rows."""
+    """A matrix of ones marks the indices of each bag; its product with the rows gives the sums."""
     starts = offsets[:-1] if include_last_offset else offsets
     position = torch.arange(indices.shape[0], dtype=starts.dtype)
     bag = (position.unsqueeze(1) >= starts.unsqueeze(0)).sum(1) - 1
@@ -42,12 +53,8 @@ def _embedding_bag(
     return result, bag, sizes, sizes
 
 
-def _cdist(left: torch.Tensor, right: torch.Tensor, p: float, compute_mode: int | None) -> torch.Tensor:
-    return torch.linalg.vector_norm(left.unsqueeze(-2) - right.unsqueeze(-3), p, -1)
-
-
 RULES: Rules = (
+    Rule("aten.embedding.default", _embedding),
     Decomposition("aten._embedding_bag.default", _embedding_bag),
     Decomposition("aten._embedding_bag_forward_only.default", _embedding_bag),
-    Decomposition("aten._cdist_forward.default", _cdist),
 )

@@ -8,15 +8,22 @@ from typing import Any
 from tvm import relax, tirx
 from tvm.script.ir_builder import tirx as T
 
+from worker.compiler.translation.batch_loops import (
+    Local,
+    Result,
+    View,
+    map_batch,
+    partial_named,
+    when,
+)
+from worker.compiler.translation.comparison_keys import from_keys, keys
 from worker.compiler.translation.dtypes import wide
 from worker.compiler.translation.emitter import Emitter, axis_of, dtype_of, fixed, shape_of
-from worker.compiler.translation.matrix_loops import Cell, Part, Result, each_matrix, partial_named, when
-from worker.compiler.translation.orders import from_keys, keys
 from worker.compiler.translation.rule import Rules, Translate, rules_of
 
 
 def _running(operation: Callable[..., relax.Expr]) -> Translate:
-    """In the dtype of the result: running sums of booleans count."""
+    """Computed in the dtype of the result, so running sums of booleans count."""
 
     def translate(emit: Emitter, data: relax.Expr, axis: int) -> relax.Expr:
         if not shape_of(data):
@@ -27,7 +34,7 @@ def _running(operation: Callable[..., relax.Expr]) -> Translate:
 
 
 def _running_extreme(is_maximum: bool) -> Translate:
-    """The extreme so far, and where it was last found; NaN is the extreme of whatever follows it."""
+    """The extreme so far and its last position. From a NaN on, NaN is the extreme."""
 
     def translate(emit: Emitter, data: relax.Expr, axis: int) -> tuple[Any, Any]:
         compared = keys(emit, data, nan_is_highest=is_maximum)
@@ -50,7 +57,7 @@ def _log_sum(emit: Emitter, data: relax.Expr, axis: int) -> relax.Expr:
 def _along(
     emit: Emitter, body: Callable[..., None], data: relax.Expr, axis: int, dtypes: tuple[str, ...]
 ) -> list[relax.Expr] | None:
-    """What a body makes of the rows along an axis; None of a tensor without axes."""
+    """Apply a loop body to the rows along an axis; None for a tensor of rank 0."""
     shape = fixed(shape_of(data), "a running extreme or sum")
     if not shape:
         return None
@@ -60,12 +67,12 @@ def _along(
     moved = emit(relax.op.permute_dims(data, order))
     results = [Result((shape[order[-1]],), dtype) for dtype in dtypes]
     return [
-        emit(relax.op.permute_dims(part, back)) for part in each_matrix(emit, body, [moved], results, rank=1)
+        emit(relax.op.permute_dims(part, back)) for part in map_batch(emit, body, [moved], results, rank=1)
     ]
 
 
-def _extremes(row: Part, values: Part, places: Part, is_maximum: bool) -> None:
-    best, place = Cell(row[0], row.dtype), Cell(0, "int64")
+def _extremes(row: View, values: View, places: View, is_maximum: bool) -> None:
+    best, place = Local(row[0], row.dtype), Local(0, "int64")
     with T.serial(0, row.sizes[0]) as i:
         is_better = row[i] >= best.value if is_maximum else row[i] <= best.value
         with when(is_better):
@@ -75,9 +82,9 @@ def _extremes(row: Part, values: Part, places: Part, is_maximum: bool) -> None:
         places[i] = place.value
 
 
-def _log_sums(row: Part, sums: Part) -> None:
-    """The larger of both plus ``log(1 + exp(-distance))``; infinities have no distance."""
-    total = Cell(row[0], row.dtype)
+def _log_sums(row: View, sums: View) -> None:
+    """The larger of total and element plus ``log(1 + exp(-distance))``; an infinity stays."""
+    total = Local(row[0], row.dtype)
     sums[0] = row[0]
     with T.serial(1, row.sizes[0]) as i:
         higher, lower = tirx.max(total.value, row[i]), tirx.min(total.value, row[i])

@@ -1,7 +1,10 @@
-"""Exponentials of matrices: halved until they are small, the series, and squared as often.
+"""The matrix exponential, by scaling and squaring.
 
-Source: N. Higham, "The Scaling and Squaring Method for the Matrix Exponential Revisited", where a quotient
-stands for the series.
+The matrix is halved until its 1-norm is at most a half. A truncated Taylor series gives the exponential of
+the result, and squaring that as many times undoes the halvings.
+
+Source: N. Higham, "The Scaling and Squaring Method for the Matrix Exponential Revisited" (2005), which uses a
+Padé approximant in place of the series.
 """
 
 from __future__ import annotations
@@ -9,28 +12,39 @@ from __future__ import annotations
 from tvm import relax, tirx
 from tvm.script.ir_builder import tirx as T
 
+from worker.compiler.translation.batch_loops import (
+    Local,
+    Result,
+    View,
+    copy,
+    map_batch,
+    matrix_sizes,
+    set_identity,
+    when,
+)
 from worker.compiler.translation.emitter import Emitter, dtype_of
-from worker.compiler.translation.matrix_loops import Cell, Part, Result, copy, each_matrix, set_identity, when
 from worker.compiler.translation.rule import Rules, rules_of
-from worker.compiler.translation.rules.factorizations import sizes_of
 
 _LARGEST_TERM = 18
-"""Of the series, for norms below a half: 0.5¹⁹/19! is below 2⁻⁵³."""
+"""Degree of the series for norms up to a half: the next term, 0.5¹⁹/19!, is below 2⁻⁵³."""
+
+
 _MOST_HALVINGS = 64
 
 
 def _matrix_exp(emit: Emitter, matrix: relax.Expr) -> relax.Expr:
-    """In float64: squaring doubles what rounding did to elements that are small beside others."""
-    whole = Result(sizes_of(matrix), "float64")
+    """Computed in float64, because each squaring doubles the rounding errors of small elements."""
+    whole = Result(matrix_sizes(matrix), "float64")
     wide = emit.cast(matrix, "float64")
-    return emit.cast(each_matrix(emit, _exponential, [wide], [whole, whole, whole])[0], dtype_of(matrix))
+    return emit.cast(map_batch(emit, _exponential, [wide], [whole, whole, whole])[0], dtype_of(matrix))
 
 
-def _exponential(matrix: Part, total: Part, scaled: Part, product: Part) -> None:
+def _exponential(matrix: View, total: View, scaled: View, product: View) -> None:
+    """Halve until every column's 1-norm is at most 0.5, sum the series by Horner's scheme, square back."""
     size, _ = matrix.sizes
-    share, halvings = Cell(1.0, matrix.dtype), Cell(0, "int32")
+    share, halvings = Local(1.0, matrix.dtype), Local(0, "int32")
     with T.serial(0, size) as j:
-        column = Cell(0.0, matrix.dtype)
+        column = Local(0.0, matrix.dtype)
         with T.serial(0, size) as i:
             column.set(column.value + tirx.abs(matrix[i, j]))
         with T.serial(0, _MOST_HALVINGS), when(column.value * share.value > 0.5):
@@ -50,7 +64,7 @@ def _exponential(matrix: Part, total: Part, scaled: Part, product: Part) -> None
         copy(product, total)
 
 
-def _multiply(left: Part, right: Part, product: Part) -> None:
+def _multiply(left: View, right: View, product: View) -> None:
     size, _ = left.sizes
     with T.serial(0, size) as i:
         with T.serial(0, size) as j:

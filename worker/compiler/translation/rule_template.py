@@ -1,4 +1,4 @@
-"""The rule that an unsupported operator lacks, as a file to fill in."""
+"""A Python file to fill in with rules for unsupported operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MAX_RULES = 3
 
 _HEAD = """\
-# my_rules.py, of a package installed beside the worker, whose pyproject.toml says
+# my_rules.py, in a package installed beside the worker; its pyproject.toml says
 # [project.entry-points."{group}"]
 # my_rules = "my_rules:RULES"
 from tvm import relax
@@ -27,14 +27,14 @@ from worker.compiler.translation.rule import Rule
 _RULE = """
 def {name}(emit{arguments}):
     # {schema}
-    # Tensors are Relax expressions. Bind each with emit(…), and return the result, such as
-    # relax.op.exp(x), or emit.tensor_expression(compute, x) with compute in tvm.te or tvm.topi.
+    # Tensors are Relax expressions. Bind each with emit(…) and return the result, such as relax.op.exp(x),
+    # or emit.tensor_expression(compute, x), where compute uses tvm.te or tvm.topi.
     raise NotImplementedError
 """
 
 
 def rule_template(nodes: Sequence[Node]) -> str:
-    """A Python file with a rule to fill in for the first few operators of ``nodes``."""
+    """A Python file with empty rules for the first few operators of ``nodes``."""
     operators = {operator_name(node): node for node in nodes}
     chosen = dict(list(operators.items())[:MAX_RULES])
     bodies = "".join(_rule(name, node) for name, node in chosen.items())

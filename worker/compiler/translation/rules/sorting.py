@@ -1,8 +1,7 @@
-"""Sorting, searching and counting."""
+"""Sorting, searching, order statistics and histograms."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from worker.compiler.translation.rule import Decomposition, Rules, rules_of
 
 
 def _sort(emit: Emitter, data: relax.Expr, axis: int = -1, descending: bool = False) -> tuple[Any, Any]:
-    """Values and places. Equal elements keep their order: TVM's sort is a stable one."""
+    """Values and positions. TVM's sort is stable."""
     if not shape_of(data):
         return data, emit(relax.op.zeros((), "int64"))
     if 0 in shape_of(data):
@@ -48,7 +47,7 @@ def _searchsorted(
     side: str | None,
     sorter: relax.Expr | None,
 ) -> relax.Expr:
-    """Before which of ascending boundaries each value belongs; rows of values have rows of boundaries."""
+    """The insertion position of each value among ascending boundaries, per row if boundaries have rows."""
     if sorter is not None:
         boundaries = emit(relax.op.gather_elements(boundaries, sorter, len(shape_of(boundaries)) - 1))
     dtype = common_dtype(emit.operands())
@@ -66,7 +65,7 @@ def _searchsorted(
 
 
 def _kth_value(data: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """Of equal elements, torch may name another one's place."""
+    """Among equal elements, torch may return another position."""
     if not data.dim():
         return data.clone(), torch.zeros((), dtype=torch.int64)
     values, places = torch.sort(data, stable=True, dim=dim)
@@ -75,7 +74,7 @@ def _kth_value(data: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tu
 
 
 def _mode(data: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The least of the most frequent elements, and its last place."""
+    """The smallest of the most frequent elements, and its last position."""
     if not data.dim():
         return data.clone(), torch.zeros((), dtype=torch.int64)
     values, places = torch.sort(data, stable=True, dim=dim)
@@ -92,7 +91,7 @@ def _nan_median(data: Tensor) -> Tensor:
 
 
 def _nan_median_along(data: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The middle one of the numbers, behind which NaN is sorted."""
+    """The median of the numbers. NaN sorts after them as infinity."""
     is_nan = data.isnan()
     values, places = torch.sort(torch.where(is_nan, torch.inf, data), stable=True, dim=dim)
     count = (~is_nan).sum(dim, keepdim=True)
@@ -103,7 +102,7 @@ def _nan_median_along(data: Tensor, dim: int = -1, keepdim: bool = False) -> tup
 
 
 def _histogram(data: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """How many elements lie in each of ``bins`` equal ranges, of all elements where none is given."""
+    """Counts for ``bins`` equal bins from ``min`` to ``max``, or over all data if those are equal."""
     low, high = torch.full((), min, dtype=data.dtype), torch.full((), max, dtype=data.dtype)
     if min == max and data.numel():
         low, high = data.amin(), data.amax()
@@ -115,14 +114,6 @@ def _histogram(data: Tensor, bins: int = 100, min: float = 0, max: float = 0) ->
     return hits.sum(1).to(data.dtype)
 
 
-_DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
-    "histc.default": _histogram,
-    "kthvalue.default": _kth_value,
-    "mode.default": _mode,
-    "nanmedian.default": _nan_median,
-    "nanmedian.dim": _nan_median_along,
-}
-
 RULES: Rules = (
     *rules_of(
         {
@@ -133,5 +124,9 @@ RULES: Rules = (
             "aten.topk.default": _topk,
         }
     ),
-    *(Decomposition(f"aten.{name}", compute) for name, compute in _DECOMPOSITIONS.items()),
+    Decomposition("aten.histc.default", _histogram),
+    Decomposition("aten.kthvalue.default", _kth_value),
+    Decomposition("aten.mode.default", _mode),
+    Decomposition("aten.nanmedian.default", _nan_median),
+    Decomposition("aten.nanmedian.dim", _nan_median_along),
 )

@@ -1,6 +1,6 @@
-"""Algorithms on matrices as loops of TensorIR: those that no single reduction says.
+"""Algorithms as TensorIR loops, for operators that no single reduction expresses.
 
-The loops stay few whatever the size of the matrices. The matrices of a batch are computed in parallel.
+The number of loops does not depend on the sizes of the matrices. The items of a batch run in parallel.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from worker.compiler.translation.emitter import Emitter, shape_of
+from worker.compiler.translation.emitter import Emitter, fixed, shape_of
 
 
-class Part:
-    """One matrix or vector of a buffer, whose first axis is the batch."""
+class View:
+    """One item of a buffer whose first axis is the batch: a matrix, a vector or a scalar."""
 
     def __init__(self, buffer: tirx.Buffer, place: Any) -> None:
         self._buffer = buffer
@@ -29,11 +29,11 @@ class Part:
         self.dtype = str(buffer.dtype)
 
     def __getitem__(self, at: Any) -> Any:
-        """An element."""
+        """Read an element."""
         return tirx.BufferLoad(self._buffer, self._at(at))
 
     def __setitem__(self, at: Any, value: Any) -> None:
-        """Write an element; a number takes the dtype of the others."""
+        """Write an element, cast to the buffer's dtype."""
         number = isinstance(value, int | float)
         T.buffer_store(
             self._buffer, tirx.const(value, self.dtype) if number else value.astype(self.dtype), self._at(at)
@@ -43,26 +43,26 @@ class Part:
         return [self._place, *(at if isinstance(at, tuple) else (at,))]
 
 
-class Cell:
-    """A variable of a loop's body."""
+class Local:
+    """A local variable in the body of a loop."""
 
     def __init__(self, value: Any, dtype: str) -> None:
-        self._part = Part(T.alloc_buffer((1,), dtype, scope="local"), 0)
+        self._part = View(T.alloc_buffer((1,), dtype, scope="local"), 0)
         self.set(value)
 
     @property
     def value(self) -> Any:
-        """What it holds."""
+        """The current value."""
         return self._part[()]
 
     def set(self, value: Any) -> None:
-        """Give it another value."""
+        """Assign a value."""
         self._part[()] = value
 
 
 @dataclass(frozen=True)
 class Result:
-    """What is computed for each matrix: its sizes without those of the batch."""
+    """Shape (without the batch) and dtype of one result."""
 
     sizes: tuple[int, ...]
     dtype: str
@@ -70,55 +70,55 @@ class Result:
 
 @contextmanager
 def when(condition: Any) -> Iterator[None]:
-    """Statements under a condition."""
+    """Run the statements of the ``with`` block under a condition."""
     with T.If(condition), T.Then():
         yield
 
 
-def copy(source: Part, target: Part) -> None:
-    """All elements of a matrix."""
+def copy(source: View, target: View) -> None:
+    """Copy all elements of a matrix."""
     rows, columns = source.sizes
     with T.serial(0, rows) as i, T.serial(0, columns) as j:
         target[i, j] = source[i, j]
 
 
-def set_identity(target: Part) -> None:
-    """A matrix of ones on the diagonal."""
+def set_identity(target: View) -> None:
+    """Write the identity matrix."""
     rows, columns = target.sizes
     with T.serial(0, rows) as i, T.serial(0, columns) as j:
         target[i, j] = tirx.Select(i == j, tirx.const(1, target.dtype), tirx.const(0, target.dtype))
 
 
-def swap(left: tuple[Part, Any], right: tuple[Part, Any]) -> None:
-    """Exchange two elements, each a part and where in it."""
+def swap(left: tuple[View, Any], right: tuple[View, Any]) -> None:
+    """Exchange two elements, each given as a view and an index."""
     (ours, here), (theirs, there) = left, right
-    kept = Cell(ours[here], ours.dtype)
+    kept = Local(ours[here], ours.dtype)
     ours[here] = theirs[there]
     theirs[there] = kept.value
 
 
 def partial_named(body: Callable[..., None], **known: Any) -> Callable[..., None]:
-    """A body some of whose arguments are known; its function is called as the body is."""
+    """``functools.partial`` that keeps the name, which becomes the TensorIR function's."""
     bound = partial(body, **known)
     bound.__name__ = body.__name__  # type: ignore[attr-defined]
     return bound
 
 
-def each_matrix(
+def map_batch(
     emit: Emitter,
     body: Callable[..., None],
     inputs: Sequence[relax.Expr],
     results: Sequence[Result],
     rank: int = 2,
 ) -> list[relax.Expr]:
-    """Compute something of each matrix of a batch.
+    """Run a loop body on each item of a batch, in parallel.
 
     Args:
-        emit: binds it.
-        body: writes the loops; takes the parts of the inputs and of the results that belong to one place.
-        inputs: tensors of the same batch, which may be of any rank.
-        results: what is computed.
-        rank: axes of the first input that are no batch.
+        emit: binds the results.
+        body: writes the loops; takes a view of each input, then of each result.
+        inputs: tensors with the same leading batch axes, of any number.
+        results: shape and dtype of each result.
+        rank: the number of axes of the first input that are not batch axes.
     """
     batch = shape_of(inputs[0])[: len(shape_of(inputs[0])) - rank]
     count = reduce(mul, batch, 1)
@@ -127,7 +127,7 @@ def each_matrix(
     def loops(given: Sequence[Any], made: Sequence[Any]) -> Any:
         with IRBuilder() as builder:
             with T.parallel(0, count) as place:
-                body(*(Part(buffer, place) for buffer in (*given, *made)))
+                body(*(View(buffer, place) for buffer in (*given, *made)))
             return builder.get()
 
     def compute(*tensors: te.Tensor) -> Any:
@@ -142,3 +142,15 @@ def each_matrix(
         emit(relax.op.reshape(part, (*batch, *result.sizes)))
         for part, result in zip(parts, results, strict=True)
     ]
+
+
+def matrix_sizes(matrix: relax.Expr) -> tuple[int, int]:
+    """The number of rows and of columns, which must be fixed."""
+    rows, columns = fixed(shape_of(matrix)[-2:], "matrices")
+    return rows, columns
+
+
+def transposed(emit: Emitter, matrix: relax.Expr) -> relax.Expr:
+    """A batch of matrices with rows and columns exchanged."""
+    rank = len(shape_of(matrix))
+    return emit(relax.op.permute_dims(matrix, [*range(rank - 2), rank - 1, rank - 2]))

@@ -1,7 +1,8 @@
-"""Complex numbers as pairs of real ones along a last axis of two, and the Fourier transforms.
+"""Complex numbers as real tensors with a last axis of two, and Fourier transforms of them.
 
-A rule whose name ends in ``OF_COMPLEX`` is asked where an argument or the result is complex: the others know
-no complex numbers. A transform of fixed length is a product with the matrix of its roots of unity.
+A rule whose name ends in ``OF_COMPLEX`` applies where an argument or the result is complex. The other rules
+handle real tensors only. A transform of fixed length is a product with the matrix of its roots of unity (the
+defining sum of the discrete Fourier transform), so it takes n² products for n values.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from tvm import relax
 
 from worker.compiler.translation.dtypes import dtype_name, is_number
 from worker.compiler.translation.emitter import Emitter, axis_of, dtype_of, fixed, shape_of
+from worker.compiler.translation.errors import UntranslatableError
 from worker.compiler.translation.rule import Rules, rules_of
-from worker.compiler.translation.untranslatable import UntranslatableError
 
 OF_COMPLEX = " of complex numbers"
 
 _BY_ROOT, _BY_LENGTH = 1, 2
-"""torch's ``fft_norm_mode``; 0 scales nothing."""
+"""Values of torch's ``fft_norm_mode``; 0 does not scale."""
 
 Pair = tuple[relax.Expr, relax.Expr]
 Matrix = NDArray[np.float64]
@@ -33,7 +34,7 @@ def parts(emit: Emitter, pairs: relax.Expr) -> Pair:
 
 
 def join(emit: Emitter, real: relax.Expr, imaginary: relax.Expr) -> relax.Expr:
-    """Pairs of real and imaginary parts."""
+    """A complex tensor from its real and imaginary parts."""
     return emit(relax.op.stack([real, imaginary], -1))
 
 
@@ -52,7 +53,7 @@ def _polar(emit: Emitter, length: relax.Expr, angle: relax.Expr) -> relax.Expr:
 
 
 def _to_copy(emit: Emitter, data: relax.Expr) -> relax.Expr:
-    """From real numbers, to real numbers, or from complex ones of another width."""
+    """Convert between real and complex numbers, or between widths of complex numbers."""
     wanted = _width(emit)
     if not emit.results[0].is_complex():
         return emit.cast(parts(emit, data)[0], wanted)
@@ -68,7 +69,7 @@ def _width(emit: Emitter) -> str:
 
 
 def _operand(emit: Emitter, place: int, value: Any) -> tuple[Any, Any]:
-    """The parts of an operand; those of a real one are itself and None."""
+    """The real and imaginary part of an operand; the imaginary part of a real one is None."""
     width = _width(emit)
     if isinstance(value, complex):
         return relax.const(value.real, width), relax.const(value.imag, width)
@@ -111,7 +112,7 @@ def _added(sign: int) -> Any:
 def _divide(emit: Emitter, left: Any, right: Any) -> relax.Expr:
     (a, b), (c, d) = _operand(emit, 0, left), _operand(emit, 1, right)
     if d is not None:
-        raise UntranslatableError("division by complex numbers")
+        raise UntranslatableError("division by a complex number")
     return join(emit, emit(relax.op.divide(a, c)), emit(relax.op.divide(b, c)))
 
 
@@ -151,21 +152,21 @@ def _slice(
     emit: Emitter, pairs: relax.Expr, axis: int, start: int | None, end: int | None, step: int
 ) -> relax.Expr:
     axis = axis_of(axis, len(shape_of(pairs)) - 1)
-    size = fixed(shape_of(pairs), "a slice of complex numbers")[axis]
+    size = fixed(shape_of(pairs), "a slice of a complex tensor")[axis]
     first, last, _ = slice(start, end).indices(size)
     return relax.op.strided_slice(pairs, [axis], [first], [last], [step])
 
 
 def _select(emit: Emitter, pairs: relax.Expr, axis: int, place: int) -> relax.Expr:
     axis = axis_of(axis, len(shape_of(pairs)) - 1)
-    size = fixed(shape_of(pairs), "an element of complex numbers")[axis]
+    size = fixed(shape_of(pairs), "an element of a complex tensor")[axis]
     return relax.op.take(pairs, relax.const(place % size, "int64"), axis=axis)
 
 
 def _of_real(
     emit: Emitter, data: relax.Expr, axes: list[int], normalization: int, onesided: bool
 ) -> relax.Expr:
-    """Half of the last axis' frequencies where ``onesided``: the others are their conjugates."""
+    """If ``onesided``, half of the last axis' frequencies: the others are their conjugates."""
     sizes = fixed(shape_of(data), "a Fourier transform")
     *others, last = (axis_of(axis, len(sizes)) for axis in axes)
     scale = _scale([sizes[axis] for axis in (*others, last)], normalization)
@@ -186,7 +187,7 @@ def _of_complex(
 def _to_real(
     emit: Emitter, pairs: relax.Expr, axes: list[int], normalization: int, length: int
 ) -> relax.Expr:
-    """Back from half of the last axis' frequencies; each but the first and the middle one counts twice."""
+    """Invert from half of the last axis' frequencies: all but the first and the middle one count twice."""
     sizes = fixed(shape_of(pairs), "a Fourier transform")[:-1]
     *others, last = (axis_of(axis, len(sizes)) for axis in axes)
     scale = _scale([*(sizes[axis] for axis in others), length], normalization)
@@ -212,7 +213,7 @@ def _transform(emit: Emitter, values: Pair, axes: list[int], scale: float, forwa
 
 
 def _along(emit: Emitter, data: relax.Expr, matrix: Matrix, axis: int) -> relax.Expr:
-    """The product of one axis with a matrix of ``[old, new]``."""
+    """Multiply one axis by a matrix ``[old, new]``."""
     rank = len(shape_of(data))
     order = [*(place for place in range(rank) if place != axis), axis]
     back = sorted(range(rank), key=order.__getitem__)
@@ -222,7 +223,7 @@ def _along(emit: Emitter, data: relax.Expr, matrix: Matrix, axis: int) -> relax.
 
 
 def _roots(length: int, kept: int, forward: bool) -> tuple[Matrix, Matrix]:
-    """Cosines and sines of ``[place, frequency]``, for the first ``kept`` frequencies."""
+    """Cosines and sines as ``[position, frequency]``, for the first ``kept`` frequencies."""
     turns = np.outer(np.arange(length), np.arange(kept)) % length
     angles = 2 * np.pi / length * turns
     return np.cos(angles), np.sin(angles) * (-1 if forward else 1)

@@ -1,4 +1,4 @@
-"""Graphs within the graph that only change torch's modes, and what a graph asserts about itself."""
+"""Subgraphs that only change torch's modes, and assertions of the graph about itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from worker.compiler.translation.rule import Rules, rules_of
 
 
 def _with_modes(emit: Emitter, *arguments: Any) -> Any:
-    """The modes concern gradients and automatic casts, which an exported graph has settled."""
+    """Inline the subgraph. Gradients and automatic casts are already settled in an exported graph."""
     place = next(index for index, one in enumerate(arguments) if hasattr(one, "graph"))
     return emit.inlined(arguments[place], list(arguments[place + 1 :]))
 
