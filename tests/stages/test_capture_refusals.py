@@ -15,8 +15,8 @@ from torch import nn
 from bessemer.contract.problem import ErrorCode
 from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save
-from worker.compiler.frontend.inspect import inspect_model
-from worker.compiler.frontend.training import refuse_training
+from worker.compiler.frontend.load import inspect_model
+from worker.compiler.frontend.stateful import refuse_training
 from worker.errors import JobError
 
 

@@ -14,9 +14,9 @@ from torch import fx, nn
 
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode, SourcePlace
-from worker.compiler.frontend.kinds import refuse_kinds, refuse_quantized_modules
-from worker.compiler.frontend.loaded import Argument, LoadedModel, count_elements, load_failed
-from worker.compiler.frontend.watch import export_graph
+from worker.compiler.frontend.dynamic_export import export_graph
+from worker.compiler.frontend.loaded_model import Argument, LoadedModel, count_elements, load_failed
+from worker.compiler.frontend.unsupported_tensors import refuse_quantized_modules, refuse_unsupported_tensors
 from worker.errors import JobError
 
 
@@ -32,7 +32,7 @@ def load(path: Path) -> LoadedModel:
     if missing:
         raise _leaves_unavailable(graph_module, missing)
     refuse_quantized_modules(graph_module.named_modules())
-    refuse_kinds((*graph_module.named_parameters(), *graph_module.named_buffers()))
+    refuse_unsupported_tensors((*graph_module.named_parameters(), *graph_module.named_buffers()))
     placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
     return LoadedModel(
         format=ModelFormat.FX,

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError
 
-OpenSizes = tuple[dict[int, Any], ...]
+TorchDynamicShapes = tuple[dict[int, Any], ...]
 """For each input torch's dimensions by axis, as ``torch.export.export`` takes them."""
 
 
@@ -46,20 +46,20 @@ class FlatModule(torch.nn.Module):
 def export_flat(
     module: torch.nn.Module,
     inputs: tuple[torch.Tensor, ...],
-    open_sizes: OpenSizes | None = None,
+    dynamic_shapes: TorchDynamicShapes | None = None,
 ) -> ExportedProgram:
     """Export a module as a program that returns tensors only; ``None`` among its outputs is left out.
 
     Args:
         module: takes ``inputs`` one by one.
         inputs: examples.
-        open_sizes: without, all sizes are fixed.
+        dynamic_shapes: without, all sizes are fixed.
 
     Raises:
         Exception: whatever ``torch.export.export`` raises.
     """
-    program = _export(module, inputs, open_sizes)
-    return program if returns_tensors_only(program) else _export(FlatModule(module), inputs, open_sizes)
+    program = _export(module, inputs, dynamic_shapes)
+    return program if returns_tensors_only(program) else _export(FlatModule(module), inputs, dynamic_shapes)
 
 
 def returns_tensors_only(program: ExportedProgram) -> bool:
@@ -68,9 +68,9 @@ def returns_tensors_only(program: ExportedProgram) -> bool:
 
 
 def _export(
-    module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], open_sizes: OpenSizes | None
+    module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], dynamic_shapes: TorchDynamicShapes | None
 ) -> ExportedProgram:
     parameters = inspect.signature(module.forward).parameters.values()
     in_one = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
-    shapes = (open_sizes,) if in_one and open_sizes is not None else open_sizes
+    shapes = (dynamic_shapes,) if in_one and dynamic_shapes is not None else dynamic_shapes
     return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)

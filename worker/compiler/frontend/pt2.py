@@ -14,19 +14,19 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.frontend.archive import read_entry
 from worker.compiler.frontend.containers import register_containers
-from worker.compiler.frontend.kinds import refuse_kinds, refuse_signature_kind
-from worker.compiler.frontend.loaded import (
+from worker.compiler.frontend.dynamic_export import export_graph
+from worker.compiler.frontend.dynamic_shapes import same_dynamic_shapes, symbolic_axes
+from worker.compiler.frontend.loaded_model import (
     Argument,
+    DynamicExport,
     Export,
     LoadedModel,
-    OwnExport,
     count_elements,
     load_failed,
     tensor_spec,
 )
-from worker.compiler.frontend.open_sizes import open_axes, shared_dims
-from worker.compiler.frontend.outputs import OpenSizes, export_flat, returns_tensors_only
-from worker.compiler.frontend.watch import export_graph
+from worker.compiler.frontend.outputs import TorchDynamicShapes, export_flat, returns_tensors_only
+from worker.compiler.frontend.unsupported_tensors import refuse_unsupported_input, refuse_unsupported_tensors
 from worker.errors import JobError
 
 LEGACY_ENTRY = "serialized_exported_program.json"
@@ -54,18 +54,18 @@ def describe(program: ExportedProgram) -> LoadedModel:
         JobError: ``model-signature-unsupported`` where an input is neither a tensor nor a constant,
             ``model-tensors-unsupported`` where an input or a parameter is of a kind that is not compiled.
     """
-    refuse_kinds((*program.state_dict.items(), *program.constants.items()))
+    refuse_unsupported_tensors((*program.state_dict.items(), *program.constants.items()))
     slots = _slots(program)
     arguments = tuple(slot for slot in slots if isinstance(slot, Argument))
     flat = _flat_module(program)
     eager = flat if len(arguments) == len(slots) else _WithConstants(flat, slots)
-    is_open = any(argument.open_axes for argument in arguments)
+    is_open = any(argument.symbolic_axes for argument in arguments)
     plain = eager is flat and _is_flat(program) and returns_tensors_only(program)
     return LoadedModel(
         format=ModelFormat.PT2,
         eager=eager,
         export=_exporter(program, eager, plain and not is_open),
-        export_open=_open_exporter(program, eager, plain) if is_open else None,
+        export_dynamic=_dynamic_exporter(program, eager, plain) if is_open else None,
         arguments=arguments,
         examples=_examples(program, slots),
         parameters=count_elements([*program.state_dict.values(), *program.constants.values()]),
@@ -131,17 +131,19 @@ def _is_legacy(path: Path) -> bool:
 def _exporter(program: ExportedProgram, eager: torch.nn.Module, plain: bool) -> Export:
     """The program itself where it takes and returns tensors only, of fixed shapes, and none is to be open."""
 
-    def export(inputs: tuple[torch.Tensor, ...], open_sizes: OpenSizes | None) -> ExportedProgram:
-        if open_sizes is None and plain:
+    def export(
+        inputs: tuple[torch.Tensor, ...], dynamic_shapes: TorchDynamicShapes | None
+    ) -> ExportedProgram:
+        if dynamic_shapes is None and plain:
             return program
         if isinstance(eager, torch.fx.GraphModule):
-            return export_graph(eager, inputs, open_sizes)
-        return export_flat(eager, inputs, open_sizes)
+            return export_graph(eager, inputs, dynamic_shapes)
+        return export_flat(eager, inputs, dynamic_shapes)
 
     return export
 
 
-def _open_exporter(program: ExportedProgram, eager: torch.nn.Module, plain: bool) -> OwnExport:
+def _dynamic_exporter(program: ExportedProgram, eager: torch.nn.Module, plain: bool) -> DynamicExport:
     """The program itself where it takes and returns tensors only, else one with the same sizes open."""
     if plain:
         return lambda inputs: program
@@ -151,7 +153,7 @@ def _open_exporter(program: ExportedProgram, eager: torch.nn.Module, plain: bool
         for spec in program.graph_signature.input_specs
         if spec.kind == InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument)
     ]
-    return lambda inputs: export_flat(eager, inputs, shared_dims(values, program))
+    return lambda inputs: export_flat(eager, inputs, same_dynamic_shapes(values, program))
 
 
 def _is_flat(program: ExportedProgram) -> bool:
@@ -181,10 +183,10 @@ def _slot(argument: object, placeholder: torch.fx.Node, program: ExportedProgram
     if not isinstance(argument, TensorArgument) or not isinstance(value, torch.Tensor):
         detail = f"input '{placeholder.name}' is a {type(value).__name__}; only tensors can be given"
         raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, detail)
-    refuse_signature_kind(argument.name, value)
+    refuse_unsupported_input(argument.name, value)
     spec = tensor_spec(argument.name, _with_hints(value))
-    opened = open_axes(value, program)
-    return Argument(argument.name, spec, frozenset(axis.axis for axis in opened), open_axes=opened)
+    opened = symbolic_axes(value, program)
+    return Argument(argument.name, spec, frozenset(axis.axis for axis in opened), symbolic_axes=opened)
 
 
 def _with_hints(value: torch.Tensor) -> torch.Tensor:

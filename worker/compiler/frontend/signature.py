@@ -2,7 +2,7 @@
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import TensorSpec
-from worker.compiler.frontend.loaded import Argument
+from worker.compiler.frontend.loaded_model import Argument
 from worker.errors import JobError
 
 
@@ -67,7 +67,7 @@ def _shape_problem(given: TensorSpec, argument: Argument) -> str | None:
     wrong = [axis for axis, (ours, its) in sizes if ours != its and axis not in argument.dynamic_axes]
     if wrong:
         return f"'{given.name}' has another size in axis {', '.join(map(str, wrong))}"
-    beyond = [axis for axis in argument.open_axes if not axis.takes(given.shape[axis.axis])]
+    beyond = [axis for axis in argument.symbolic_axes if not axis.takes(given.shape[axis.axis])]
     told = (f"{given.shape[axis.axis]} in axis {axis.axis}, which takes {axis}" for axis in beyond)
     return f"'{given.name}' has {'; '.join(told)}" if beyond else None
 

@@ -1,15 +1,19 @@
 """TorchScript to exported program."""
 
+from __future__ import annotations
+
 import warnings
 
 import torch
 from torch.export import ExportedProgram
 
 from bessemer.contract.data_dependence import dependence_on_values
-from worker.compiler.frontend.outputs import OpenSizes, export_flat
-from worker.compiler.frontend.torchscript.graph import Step
+from bessemer.contract.packing import UNPACKED
+from bessemer.contract.problem import ErrorCode
+from worker.compiler.frontend.outputs import TorchDynamicShapes, export_flat
 from worker.compiler.frontend.torchscript.interpreter import ScriptInterpreter
-from worker.errors import short_message
+from worker.compiler.frontend.torchscript.script_graph import Step, parse_graph
+from worker.errors import JobError, short_message
 
 
 class ScriptConversionError(Exception):
@@ -21,7 +25,9 @@ class ScriptConversionError(Exception):
 
 
 def convert_script(
-    script: torch.jit.ScriptModule, inputs: tuple[torch.Tensor, ...], open_sizes: OpenSizes | None = None
+    script: torch.jit.ScriptModule,
+    inputs: tuple[torch.Tensor, ...],
+    dynamic_shapes: TorchDynamicShapes | None = None,
 ) -> ExportedProgram:
     """Export a script module for inputs of these shapes and dtypes.
 
@@ -36,12 +42,12 @@ def convert_script(
     """
     interpreter = ScriptInterpreter(script)
     try:
-        return export_flat(interpreter, inputs, open_sizes)
+        return export_flat(interpreter, inputs, dynamic_shapes)
     except Exception as error:
-        if open_sizes is not None:
+        if dynamic_shapes is not None:
             if (depends := dependence_on_values(error)) is not None:
                 raise ScriptConversionError(depends, interpreter.failed) from error
-            raise interpreter.watch.refusal(error, open_sizes) from error
+            raise interpreter.watch.refusal(error, dynamic_shapes) from error
         return _by_converter(script, inputs, interpreter.failed, error)
 
 
@@ -54,7 +60,7 @@ def _by_converter(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = TS2EPConverter(script, inputs).convert()
-            return export_flat(program.module(), inputs) if _has_open_sizes(program) else program
+            return export_flat(program.module(), inputs) if _has_dynamic_sizes(program) else program
     except Exception as error:
         raise _neither_way(cause, error, step) from cause
 
@@ -69,8 +75,20 @@ def _neither_way(cause: Exception, error: Exception, step: Step | None) -> Scrip
     return refusal
 
 
-def _has_open_sizes(program: ExportedProgram) -> bool:
+def _has_dynamic_sizes(program: ExportedProgram) -> bool:
     """Whether the converter left sizes open: they are to be those of the inputs."""
     values = (node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder")
     sizes = (size for value in values if isinstance(value, torch.Tensor) for size in value.shape)
     return not all(isinstance(size, int) for size in sizes)
+
+
+PACKING = "aten::_pack_padded_sequence"
+
+
+def packing_refusal(model: object) -> JobError | None:
+    """``capture-failed`` with what to do in place of packing, where a script always packs; else None."""
+    if not isinstance(model, torch.jit.ScriptModule):
+        return None
+    steps = parse_graph(model.inlined_graph).steps
+    place = next((step.place() for step in steps if step.kind == PACKING), None)
+    return None if place is None else JobError(ErrorCode.CAPTURE_FAILED, f"{UNPACKED}: {place}", (place,))

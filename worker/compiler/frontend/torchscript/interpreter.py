@@ -6,16 +6,18 @@ makes ``torch.export`` refuse.
 """
 
 from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any
 
 import torch
 
-from worker.compiler.frontend.torchscript.attributes import Holder
-from worker.compiler.frontend.torchscript.graph import Body, Step, parse_graph
+from bessemer.contract.problem import SourcePlace
+from worker.compiler.frontend.dynamic_export import SizeTracker
+from worker.compiler.frontend.torchscript.module_state import ModuleState
 from worker.compiler.frontend.torchscript.operators import call_operator
+from worker.compiler.frontend.torchscript.plain_values import NUMBER_DTYPES, ScalarConstant, as_number
 from worker.compiler.frontend.torchscript.primitives import PRIMITIVES
-from worker.compiler.frontend.torchscript.relay import call_at
-from worker.compiler.frontend.torchscript.values import NUMBER_DTYPES, ScalarConstant, as_number
-from worker.compiler.frontend.watch import SizeWatch
+from worker.compiler.frontend.torchscript.script_graph import Body, Step, parse_graph
 
 CONSTANT_PREFIX = "constant_of_graph_"
 
@@ -23,7 +25,7 @@ Values = Sequence[object]
 Scope = dict[str, object]
 
 
-class ScriptInterpreter(Holder):
+class ScriptInterpreter(ModuleState):
     """A plain module with a script module's state, computing what the script module computes."""
 
     def __init__(self, script: torch.jit.ScriptModule) -> None:
@@ -33,7 +35,7 @@ class ScriptInterpreter(Holder):
         self._body = parse_graph(self._graph)
         self._constants = {step.outputs[0]: self._register_constant(step) for step in _constants(self._body)}
         self._failure = _Failure()
-        self.watch = SizeWatch()
+        self.watch = SizeTracker()
         self._with_scope: dict[str, Callable[[Step, list[object], Scope], Values]] = {
             "prim::Constant": self._constant,
             "prim::GetAttr": self._get_attribute,
@@ -104,17 +106,17 @@ class ScriptInterpreter(Holder):
 
     def _get_attribute(self, step: Step, values: list[object], scope: Scope) -> Values:
         owner = values[0]
-        return [owner.read(step.name) if isinstance(owner, Holder) else getattr(owner, step.name)]
+        return [owner.read(step.name) if isinstance(owner, ModuleState) else getattr(owner, step.name)]
 
     def _set_attribute(self, step: Step, values: list[object], scope: Scope) -> Values:
         owner, value = values
-        assert isinstance(owner, Holder)
+        assert isinstance(owner, ModuleState)
         owner.write(step.name, value)
         return []
 
     def _call_method(self, step: Step, values: list[object], scope: Scope) -> Values:
         owner = values[0]
-        assert isinstance(owner, Holder)
+        assert isinstance(owner, ModuleState)
         return self._run(parse_graph(owner.method_graph(step.name)), values, {})
 
     def _if(self, step: Step, values: list[object], scope: Scope) -> Values:
@@ -153,3 +155,18 @@ def _constants(body: Body) -> list[Step]:
 def _as_result(value: object) -> object:
     """Numbers that the graph knows as tensors of rank 0 become tensors again."""
     return value.tensor() if isinstance(value, ScalarConstant) else value
+
+
+def call_at(place: SourcePlace, function: Callable[..., Any], *arguments: object) -> Any:
+    """Call a function through a frame of the place's file and line.
+
+    ``torch.export`` keeps the stack of every operator, and so the compiler can say which line of the model an
+    operator comes from though it was interpreted here.
+    """
+    if place.file is None or place.line is None:
+        return function(*arguments)
+    code = _relay.__code__.replace(co_filename=place.file, co_firstlineno=place.line, co_name="forward")
+    return FunctionType(code, {})(function, arguments)
+
+
+_relay: Any = lambda function, arguments: function(*arguments)  # noqa: E731 - on one line, that of the place

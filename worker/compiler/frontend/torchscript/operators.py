@@ -5,7 +5,7 @@ from functools import cache
 
 import torch
 
-from worker.compiler.frontend.torchscript.values import (
+from worker.compiler.frontend.torchscript.plain_values import (
     DTYPES,
     LAYOUTS,
     MEMORY_FORMATS,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from worker.compiler.frontend.torchscript.graph import Step
-from worker.compiler.frontend.torchscript.values import DTYPE_CODES, LAYOUTS, as_number
+from worker.compiler.frontend.torchscript.plain_values import DTYPE_CODES, LAYOUTS, as_number
+from worker.compiler.frontend.torchscript.script_graph import Step
 
 Values = Sequence[object]
 Primitive = Callable[[Step, list[object]], Values]

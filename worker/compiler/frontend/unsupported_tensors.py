@@ -7,41 +7,17 @@ from collections.abc import Iterable
 import torch
 
 from bessemer.contract.problem import ErrorCode, SourcePlace
-from bessemer.contract.quantization import FLOAT_MODEL, FLOAT_WEIGHTS
+from bessemer.contract.quantization import FLOAT_MODEL
 from bessemer.contract.tensor import DType
 from worker.errors import JobError
 
 Named = tuple[str, object]
 
-_NO_DEVICE = ("Torch not compiled with CUDA", "from the 'CUDA' backend", "No CUDA GPUs", "Found no NVIDIA")
-_DEVICE_HINT = (
-    "it names a CUDA device, which this worker does not have: move the model and its inputs to the CPU "
-    "(`.cpu()`) before you export or trace it: "
-)
 _QUANTIZED_MODULES = ("torch.ao.nn.quantized", "__torch__.torch.ao.nn.quantized")
 _PACKED = "_packed_params"
-_TORCHAO = "torchao"
 
 
-def device_hint(message: str) -> str:
-    """What to say before a message of torch that means a device which is not here; else nothing."""
-    return _DEVICE_HINT if any(sign in message for sign in _NO_DEVICE) else ""
-
-
-def package_hint(error: Exception) -> str:
-    """What to say where a model needs a Python package that is not installed here; else nothing."""
-    if not isinstance(error, ModuleNotFoundError) or not error.name:
-        return ""
-    package = error.name.partition(".")[0]
-    if package == _TORCHAO:
-        return f"the model holds torchao's quantized tensors: {FLOAT_WEIGHTS}: "
-    return (
-        f"the file needs the package '{package}', which this worker does not have: save the model without "
-        "that package's classes, or ask the operator to install it (docs/containers.md): "
-    )
-
-
-def refuse_kinds(tensors: Iterable[Named]) -> None:
+def refuse_unsupported_tensors(tensors: Iterable[Named]) -> None:
     """Refuse parameters and buffers that are quantized, sparse or of 8-bit floating point.
 
     Args:
@@ -78,7 +54,7 @@ def refuse_quantized_modules(modules: Iterable[tuple[str, torch.nn.Module]]) -> 
         raise JobError(ErrorCode.MODEL_TENSORS_UNSUPPORTED, detail, places)
 
 
-def refuse_signature_kind(name: str, tensor: torch.Tensor) -> None:
+def refuse_unsupported_input(name: str, tensor: torch.Tensor) -> None:
     """Refuse an input or output that the contract has no words for.
 
     Raises:

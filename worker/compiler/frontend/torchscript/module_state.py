@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 
-class Holder(nn.Module):
+class ModuleState(nn.Module):
     """Stands for one script module; attributes that are not tensors are read from the original.
 
     Loading a script makes two parameters of one that was shared; ``known`` makes them one again.
@@ -28,7 +28,7 @@ class Holder(nn.Module):
         for name, buffer in source.named_buffers(recurse=False):
             self.register_buffer(name, buffer)
         for name, child in source.named_children():
-            self.add_module(name, Holder(child, known))
+            self.add_module(name, ModuleState(child, known))
         self.training = source.training
 
     def read(self, name: str) -> object:
@@ -51,7 +51,7 @@ class Holder(nn.Module):
     def forget(self) -> None:
         """Undo every ``write``, in submodules too."""
         for module in self.modules():
-            if isinstance(module, Holder):
+            if isinstance(module, ModuleState):
                 module._written.clear()
 
     def method_graph(self, name: str) -> torch.Graph:

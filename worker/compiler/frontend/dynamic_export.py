@@ -11,8 +11,8 @@ from torch import fx, nn
 from torch.export import ExportedProgram
 
 from bessemer.contract.problem import ErrorCode, SourcePlace
-from worker.compiler.frontend.failure import node_place
-from worker.compiler.frontend.outputs import OpenSizes, export_flat
+from worker.compiler.frontend.model_errors import node_place
+from worker.compiler.frontend.outputs import TorchDynamicShapes, export_flat
 from worker.errors import JobError, failure_of, short_message
 
 
@@ -27,7 +27,7 @@ class _Open:
     bounds: tuple[Any, Any]
 
 
-class SizeWatch:
+class SizeTracker:
     """Told of a model's steps, it keeps the first one after which an input's size was less open than before.
 
     An object of its own: ``torch.export`` puts the attributes of modules back as they were.
@@ -54,18 +54,18 @@ class SizeWatch:
             settled = next((entry for entry in self._open if _is_settled(entry)), None)
             self._settled = None if settled is None else (settled, place())
 
-    def refusal(self, error: Exception, open_sizes: OpenSizes) -> JobError:
+    def refusal(self, error: Exception, dynamic_shapes: TorchDynamicShapes) -> JobError:
         """``dynamic-shapes-unsupported``: which dimension cannot stay open, and where that was settled."""
         if isinstance(error, JobError):
             return error
         if self._settled is None:
             return failure_of(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, error, _torch_reason(error))
         entry, place = self._settled
-        name = open_sizes[entry.tensor][entry.axis].__name__
-        detail = f"'{name}' cannot stay open: {place} {self._became(entry, open_sizes)}"
+        name = dynamic_shapes[entry.tensor][entry.axis].__name__
+        detail = f"'{name}' cannot stay open: {place} {self._became(entry, dynamic_shapes)}"
         return failure_of(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, error, detail, (place,))
 
-    def _became(self, entry: _Open, open_sizes: OpenSizes) -> str:
+    def _became(self, entry: _Open, dynamic_shapes: TorchDynamicShapes) -> str:
         expression = entry.size.node.expr
         if expression.is_number:
             return f"fixes it at {expression}: the model, or the trace of it, has the number there"
@@ -73,12 +73,12 @@ class SizeWatch:
             low, high = _bounds(entry.size, entry.symbol)
             return f"takes {low} to {high} only: narrow its range"
         others = [other for other in self._open if other.symbol in expression.free_symbols]
-        names = {open_sizes[other.tensor][other.axis].__name__ for other in others}
+        names = {dynamic_shapes[other.tensor][other.axis].__name__ for other in others}
         return f"needs it to follow from {', '.join(sorted(map(repr, names)))}: give both one name"
 
 
 def export_graph(
-    graph_module: fx.GraphModule, inputs: tuple[torch.Tensor, ...], open_sizes: OpenSizes | None
+    graph_module: fx.GraphModule, inputs: tuple[torch.Tensor, ...], dynamic_shapes: TorchDynamicShapes | None
 ) -> ExportedProgram:
     """Export a graph module for inputs of these shapes and dtypes.
 
@@ -86,28 +86,28 @@ def export_graph(
         JobError: ``dynamic-shapes-unsupported`` where a size cannot stay open; the detail says which.
         Exception: where none is to, whatever ``torch.export.export`` raises.
     """
-    if open_sizes is None:
+    if dynamic_shapes is None:
         return export_flat(graph_module, inputs)
     try:
-        return export_flat(graph_module, inputs, open_sizes)
+        return export_flat(graph_module, inputs, dynamic_shapes)
     except Exception as error:
-        raise _watched(graph_module, inputs, open_sizes).refusal(error, open_sizes) from error
+        raise _watched(graph_module, inputs, dynamic_shapes).refusal(error, dynamic_shapes) from error
 
 
 def _watched(
-    graph_module: fx.GraphModule, inputs: tuple[torch.Tensor, ...], open_sizes: OpenSizes
-) -> SizeWatch:
+    graph_module: fx.GraphModule, inputs: tuple[torch.Tensor, ...], dynamic_shapes: TorchDynamicShapes
+) -> SizeTracker:
     """What a watch sees where the same export fails once more, node by node."""
-    watch = SizeWatch()
+    watch = SizeTracker()
     try:
-        export_flat(_ByNode(graph_module, watch), inputs, open_sizes)
+        export_flat(_ByNode(graph_module, watch), inputs, dynamic_shapes)
     except Exception:
         return watch
     return watch
 
 
 class _ByNode(nn.Module):
-    def __init__(self, graph_module: fx.GraphModule, watch: SizeWatch) -> None:
+    def __init__(self, graph_module: fx.GraphModule, watch: SizeTracker) -> None:
         super().__init__()
         self._graph_module = graph_module
         self._watch = watch
@@ -118,7 +118,7 @@ class _ByNode(nn.Module):
 
 
 class _Watching(fx.Interpreter):
-    def __init__(self, graph_module: fx.GraphModule, watch: SizeWatch) -> None:
+    def __init__(self, graph_module: fx.GraphModule, watch: SizeTracker) -> None:
         super().__init__(graph_module)
         self._watch = watch
 

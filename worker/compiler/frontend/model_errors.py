@@ -6,11 +6,17 @@ import torch
 from torch import fx
 
 from bessemer.contract.problem import ErrorCode, SourcePlace
-from worker.compiler.frontend.kinds import device_hint
+from bessemer.contract.quantization import FLOAT_WEIGHTS
 from worker.compiler.source_locations import author_frame, place_of
 from worker.errors import JobError, failure_of, ran_out_of_memory, short_message
 
 SCRIPT_TRACE = "Traceback of TorchScript"
+_NO_DEVICE = ("Torch not compiled with CUDA", "from the 'CUDA' backend", "No CUDA GPUs", "Found no NVIDIA")
+_DEVICE_HINT = (
+    "it names a CUDA device, which this worker does not have: move the model and its inputs to the CPU "
+    "(`.cpu()`) before you export or trace it: "
+)
+_TORCHAO = "torchao"
 RAISED = re.compile(r"^[\w.]*(?:Error|Exception): .+", re.M)
 
 
@@ -74,3 +80,21 @@ def node_place(node: fx.Node) -> SourcePlace:
     if node.op == "call_module":
         return place.model_copy(update={"module_path": node.target})
     return place.model_copy(update={"operator": getattr(node.target, "__name__", place.operator)})
+
+
+def device_hint(message: str) -> str:
+    """What to say before a message of torch that means a device which is not here; else nothing."""
+    return _DEVICE_HINT if any(sign in message for sign in _NO_DEVICE) else ""
+
+
+def package_hint(error: Exception) -> str:
+    """What to say where a model needs a Python package that is not installed here; else nothing."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return ""
+    package = error.name.partition(".")[0]
+    if package == _TORCHAO:
+        return f"the model holds torchao's quantized tensors: {FLOAT_WEIGHTS}: "
+    return (
+        f"the file needs the package '{package}', which this worker does not have: save the model without "
+        "that package's classes, or ask the operator to install it (docs/containers.md): "
+    )

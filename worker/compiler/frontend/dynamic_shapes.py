@@ -1,4 +1,4 @@
-"""Sizes that an exported program leaves open: its symbols, and what they mean to its user."""
+"""DimensionSizes that an exported program leaves open: its symbols, and what they mean to its user."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from torch.export.graph_signature import InputKind, OutputKind
 from bessemer.contract.dynamic import DynamicAxis, DynamicDimension, DynamicShapes
 from bessemer.contract.tensor import MAX_DIMENSION, TensorSpec
 
-Sizes = dict[str, int]
+DimensionSizes = dict[str, int]
 """The size of each dimension, by name."""
 
-GivenNames = Mapping[tuple[str, int], str]
+AxisNames = Mapping[tuple[str, int], str]
 """The dimension that each axis of each input measures, by the input's name and the axis."""
 
-NO_NAMES: GivenNames = MappingProxyType({})
+NO_NAMES: AxisNames = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Formula:
+class AffineSize:
     """A size: ``factor * symbol + offset``; ``symbol`` is None where it depends on several."""
 
     symbol: str | None
@@ -34,11 +34,11 @@ class Formula:
 
 
 @dataclass(frozen=True)
-class OpenAxis:
+class SymbolicAxis:
     """An axis whose size is open, with the range of its symbol."""
 
     axis: int
-    size: Formula
+    size: AffineSize
     minimum: int
     maximum: int | None
 
@@ -63,19 +63,19 @@ class OpenAxis:
         return f"{first} on{steps}" if last is None else f"{first} to {last}{steps}"
 
 
-def open_axes(value: torch.Tensor, program: ExportedProgram) -> tuple[OpenAxis, ...]:
+def symbolic_axes(value: torch.Tensor, program: ExportedProgram) -> tuple[SymbolicAxis, ...]:
     """The axes of a program's tensor that have no fixed size."""
     ranges = {str(symbol): limits for symbol, limits in program.range_constraints.items()}
     found = []
     for axis, size in enumerate(value.shape):
         if not isinstance(size, int):
             formula = _formula(size.node.expr)
-            found.append(OpenAxis(axis, formula, *_range(ranges.get(str(formula.symbol)))))
+            found.append(SymbolicAxis(axis, formula, *_range(ranges.get(str(formula.symbol)))))
     return tuple(found)
 
 
 def describe_inputs(
-    inputs: Iterable[tuple[str, tuple[OpenAxis, ...]]], given: GivenNames = NO_NAMES
+    inputs: Iterable[tuple[str, tuple[SymbolicAxis, ...]]], given: AxisNames = NO_NAMES
 ) -> DynamicShapes:
     """What is open about a model's inputs.
 
@@ -99,7 +99,7 @@ def describe_program(
     program: ExportedProgram,
     inputs: tuple[TensorSpec, ...],
     outputs: tuple[TensorSpec, ...],
-    given: GivenNames = NO_NAMES,
+    given: AxisNames = NO_NAMES,
 ) -> DynamicShapes:
     """What is open about the shapes of a program that takes and returns tensors only.
 
@@ -120,24 +120,26 @@ def describe_program(
         for spec in program.graph_signature.output_specs
         if spec.kind == OutputKind.USER_OUTPUT
     ]
-    opened = [(spec.name, open_axes(value, program)) for spec, value in zip(inputs, taken, strict=True)]
+    opened = [(spec.name, symbolic_axes(value, program)) for spec, value in zip(inputs, taken, strict=True)]
     shapes = describe_inputs(opened, given)
     names = _names(opened, shapes)
     axes = tuple(
         _named(spec.name, axis, names)
         for spec, value in zip(outputs, returned, strict=True)
-        for axis in open_axes(value, program)
+        for axis in symbolic_axes(value, program)
     )
     return shapes.model_copy(update={"outputs": axes})
 
 
-def shared_dims(values: Iterable[torch.Tensor], program: ExportedProgram) -> tuple[dict[int, Any], ...]:
+def same_dynamic_shapes(
+    values: Iterable[torch.Tensor], program: ExportedProgram
+) -> tuple[dict[int, Any], ...]:
     """What ``torch.export.export`` takes as ``dynamic_shapes`` to leave the same sizes open again."""
     dims: dict[str, Any] = {}
     shapes = []
     for value in values:
         axes = {}
-        for axis in open_axes(value, program):
+        for axis in symbolic_axes(value, program):
             symbol = str(axis.size.symbol)
             if symbol not in dims:
                 dims[symbol] = torch.export.Dim(symbol, min=axis.minimum, max=axis.maximum)
@@ -147,10 +149,10 @@ def shared_dims(values: Iterable[torch.Tensor], program: ExportedProgram) -> tup
     return tuple(shapes)
 
 
-def sizes_of(shapes: DynamicShapes, specs: tuple[TensorSpec, ...]) -> Sizes:
+def sizes_of(shapes: DynamicShapes, specs: tuple[TensorSpec, ...]) -> DimensionSizes:
     """The dimensions' sizes where the inputs have the shapes of ``specs``."""
     by_name = {spec.name: spec.shape for spec in specs}
-    sizes: Sizes = {}
+    sizes: DimensionSizes = {}
     for axis in shapes.inputs:
         if axis.dimension is not None:
             size = by_name[axis.tensor][axis.axis]
@@ -165,7 +167,9 @@ def specs_at(
     return tuple(_spec_at(spec, axes, sizes) for spec in specs)
 
 
-def choose_samples(dimensions: tuple[DynamicDimension, ...], example: Sizes) -> tuple[Sizes, ...]:
+def choose_samples(
+    dimensions: tuple[DynamicDimension, ...], example: DimensionSizes
+) -> tuple[DimensionSizes, ...]:
     """Where to verify besides the example: the smallest sizes, odd ones, larger ones; in this order.
 
     Args:
@@ -181,7 +185,7 @@ def choose_samples(dimensions: tuple[DynamicDimension, ...], example: Sizes) -> 
         entry.name: _within(entry, 2 * example[entry.name] + 3 + 2 * place)
         for place, entry in enumerate(dimensions)
     }
-    chosen: list[Sizes] = []
+    chosen: list[DimensionSizes] = []
     for sizes in (smallest, odd, larger):
         if sizes != example and sizes not in chosen:
             chosen.append(sizes)
@@ -201,13 +205,15 @@ def _spec_at(spec: TensorSpec, axes: tuple[DynamicAxis, ...], sizes: Mapping[str
     return spec.model_copy(update={"shape": tuple(shape)})
 
 
-def _names(opened: list[tuple[str, tuple[OpenAxis, ...]]], shapes: DynamicShapes) -> dict[str | None, str]:
+def _names(
+    opened: list[tuple[str, tuple[SymbolicAxis, ...]]], shapes: DynamicShapes
+) -> dict[str | None, str]:
     symbols = [axis.size.symbol for _, axes in opened for axis in axes]
     found = {symbol: axis.dimension for symbol, axis in zip(symbols, shapes.inputs, strict=True)}
     return {symbol: name for symbol, name in found.items() if name is not None}
 
 
-def _named(tensor: str, axis: OpenAxis, names: Mapping[str | None, str]) -> DynamicAxis:
+def _named(tensor: str, axis: SymbolicAxis, names: Mapping[str | None, str]) -> DynamicAxis:
     name = names.get(axis.size.symbol)
     if name is None:
         return DynamicAxis(tensor=tensor, axis=axis.axis)
@@ -220,16 +226,16 @@ def _named(tensor: str, axis: OpenAxis, names: Mapping[str | None, str]) -> Dyna
     )
 
 
-def _formula(expression: Any) -> Formula:
+def _formula(expression: Any) -> AffineSize:
     symbols = expression.free_symbols
     if len(symbols) != 1:
-        return Formula(None)
+        return AffineSize(None)
     (symbol,) = symbols
     factor = expression.coeff(symbol)
     offset = expression - factor * symbol
     if not (factor.is_Integer and offset.is_Integer and factor > 0):
-        return Formula(None)
-    return Formula(str(symbol), int(factor), int(offset))
+        return AffineSize(None)
+    return AffineSize(str(symbol), int(factor), int(offset))
 
 
 def _range(limits: Any) -> tuple[int, int | None]:

@@ -9,9 +9,9 @@ import torch
 from bessemer.contract.dynamic import EXAMPLE_SIZE, EXPORT_OPEN, DimensionRange
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import InputSpec, TensorSpec
-from worker.compiler.frontend.loaded import Argument
-from worker.compiler.frontend.open_sizes import Sizes
-from worker.compiler.frontend.outputs import OpenSizes
+from worker.compiler.frontend.dynamic_shapes import DimensionSizes
+from worker.compiler.frontend.loaded_model import Argument
+from worker.compiler.frontend.outputs import TorchDynamicShapes
 from worker.errors import JobError
 
 LEAST_EXPORTED = 2
@@ -20,13 +20,13 @@ LEAST_EXPORTED = 2
 
 def example_sizes(
     inputs: tuple[InputSpec, ...], dimensions: Mapping[str, DimensionRange], arguments: tuple[Argument, ...]
-) -> Sizes:
+) -> DimensionSizes:
     """The size of each dimension in the reference inputs.
 
     It is the range's own example, the one that the file knows of the first axis that has the name, or
     ``EXAMPLE_SIZE``; the latter two moved into the range.
     """
-    recorded: Sizes = {}
+    recorded: DimensionSizes = {}
     known = {argument.name: argument.spec for argument in arguments if argument.spec is not None}
     for name, size in _named(inputs, known):
         recorded.setdefault(name, size)
@@ -36,14 +36,14 @@ def example_sizes(
     }
 
 
-def exported_sizes(sizes: Sizes) -> Sizes:
-    """Sizes near these with which every dimension can stay open."""
+def exported_sizes(sizes: DimensionSizes) -> DimensionSizes:
+    """DimensionSizes near these with which every dimension can stay open."""
     return {name: max(LEAST_EXPORTED, size) for name, size in sizes.items()}
 
 
-def torch_dimensions(
+def requested_dynamic_shapes(
     inputs: tuple[InputSpec, ...], dimensions: Mapping[str, DimensionRange], order: Iterable[str]
-) -> OpenSizes:
+) -> TorchDynamicShapes:
     """What ``torch.export.export`` takes as ``dynamic_shapes``.
 
     Args:
@@ -59,7 +59,7 @@ def torch_dimensions(
     return tuple(axes[name] for name in order)
 
 
-def refuse_other_sizes(
+def check_requested_dimensions(
     inputs: tuple[InputSpec, ...], dimensions: Mapping[str, DimensionRange], arguments: tuple[Argument, ...]
 ) -> None:
     """Hold the names of a request against the sizes that an exported program itself leaves open.
@@ -73,7 +73,7 @@ def refuse_other_sizes(
     measured: dict[str | None, set[int | str]] = {}
     for argument in arguments:
         if argument.name in given:
-            for axis in argument.open_axes:
+            for axis in argument.symbolic_axes:
                 measured.setdefault(axis.size.symbol, set()).add(given[argument.name].shape[axis.axis])
             _refuse_names(given[argument.name], argument, dimensions)
     for entries in measured.values():
@@ -83,7 +83,7 @@ def refuse_other_sizes(
 
 
 def _refuse_names(spec: InputSpec, argument: Argument, dimensions: Mapping[str, DimensionRange]) -> None:
-    own = {axis.axis: axis for axis in argument.open_axes}
+    own = {axis.axis: axis for axis in argument.symbolic_axes}
     for axis, name in spec.named_axes.items():
         where = f"axis {axis} of '{spec.name}'"
         if axis not in own:
@@ -98,7 +98,7 @@ def _refused(detail: str) -> JobError:
     return JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, f"{detail}. {EXPORT_OPEN}")
 
 
-def names_by_place(inputs: tuple[InputSpec, ...]) -> dict[tuple[str, int], str]:
+def names_by_axis(inputs: tuple[InputSpec, ...]) -> dict[tuple[str, int], str]:
     """The names of dimensions by input and axis."""
     return {(spec.name, axis): name for spec in inputs for axis, name in spec.named_axes.items()}
 

@@ -1,18 +1,23 @@
 """Files of ``torch.jit.save``, traced or scripted."""
 
+import io
+import pickle
 import warnings
+from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import torch
+from pydantic import ValidationError
 
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.tensor import TensorSpec
-from worker.compiler.frontend.kinds import refuse_kinds, refuse_quantized_modules
-from worker.compiler.frontend.loaded import Argument, LoadedModel, count_elements, load_failed
+from bessemer.contract.tensor import DType, TensorSpec
+from worker.compiler.frontend.archive import read_entry
+from worker.compiler.frontend.loaded_model import Argument, LoadedModel, count_elements, load_failed
 from worker.compiler.frontend.torchscript.convert import convert_script
-from worker.compiler.frontend.traced_inputs import read_traced_inputs
+from worker.compiler.frontend.unsupported_tensors import refuse_quantized_modules, refuse_unsupported_tensors
 from worker.errors import JobError
 
 FORWARD = "forward"
@@ -35,7 +40,7 @@ def load(path: Path) -> LoadedModel:
     refuse_quantized_modules(script.named_modules())
     schema = _forward_schema(script)
     _check_types(schema)
-    refuse_kinds((*script.named_parameters(), *script.named_buffers()))
+    refuse_unsupported_tensors((*script.named_parameters(), *script.named_buffers()))
     traced = read_traced_inputs(path, [argument.name for argument in schema.arguments[1:]])
     return LoadedModel(
         format=ModelFormat.TORCHSCRIPT,
@@ -75,3 +80,61 @@ def _argument(name: str, traced: TensorSpec | None, required: bool) -> Argument:
     """A trace says what it was made with; other sizes are tried if they are asked for."""
     axes = frozenset(range(len(traced.shape))) if traced else frozenset()
     return Argument(name=name, spec=traced, dynamic_axes=axes, required=required)
+
+
+ENTRY = "traced_inputs.pkl"
+STORAGE_DTYPES = {
+    "HalfStorage": DType.FLOAT16,
+    "BFloat16Storage": DType.BFLOAT16,
+    "FloatStorage": DType.FLOAT32,
+    "DoubleStorage": DType.FLOAT64,
+    "CharStorage": DType.INT8,
+    "ShortStorage": DType.INT16,
+    "IntStorage": DType.INT32,
+    "LongStorage": DType.INT64,
+    "ByteStorage": DType.UINT8,
+    "BoolStorage": DType.BOOL,
+}
+
+Description = tuple[DType, tuple[int, ...]]
+
+
+def read_traced_inputs(path: Path, names: list[str]) -> dict[str, TensorSpec]:
+    """The traced inputs of ``forward`` by name; empty where there are none, or any of them is no tensor."""
+    try:
+        recorded = _read(path)
+    except (pickle.UnpicklingError, ValueError, EOFError, KeyError, TypeError, AttributeError, IndexError):
+        return {}
+    if not isinstance(recorded, list) or len(recorded) > len(names):
+        return {}
+    try:
+        return {
+            name: TensorSpec(name=name, dtype=dtype, shape=shape)
+            for name, (dtype, shape) in zip(names, recorded, strict=False)
+        }
+    except (ValidationError, TypeError, ValueError):
+        return {}
+
+
+def _read(path: Path) -> object:
+    data = read_entry(path, ENTRY)
+    return None if data is None else _Descriptions(io.BytesIO(data)).load()["forward"]
+
+
+class _Descriptions(pickle.Unpickler):
+    """Makes ``(dtype, shape)`` of a tensor, and refuses every global that a traced input does not need."""
+
+    def find_class(self, module: str, name: str) -> object:
+        if module == "torch" and name in STORAGE_DTYPES:
+            return STORAGE_DTYPES[name]
+        known: dict[tuple[str, str], Callable[..., object]] = {
+            ("torch.jit._pickle", "restore_type_tag"): lambda value, tag: value,
+            ("torch._utils", "_rebuild_tensor_v2"): lambda dtype, offset, shape, *_: (dtype, tuple(shape)),
+            ("collections", "OrderedDict"): OrderedDict,
+        }
+        if (module, name) not in known:
+            raise pickle.UnpicklingError(f"{module}.{name} is not expected here")
+        return known[module, name]
+
+    def persistent_load(self, identifier: tuple[object, ...]) -> object:
+        return identifier[1]

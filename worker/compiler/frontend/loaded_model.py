@@ -11,16 +11,17 @@ from torch.utils._pytree import TreeSpec
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import DType, TensorSpec
-from worker.compiler.frontend.kinds import device_hint, package_hint, refuse_signature_kind
-from worker.compiler.frontend.open_sizes import OpenAxis
-from worker.compiler.frontend.outputs import OpenSizes
-from worker.compiler.frontend.torchscript.attributes import memory_of
+from worker.compiler.frontend.dynamic_shapes import SymbolicAxis
+from worker.compiler.frontend.model_errors import device_hint, package_hint
+from worker.compiler.frontend.outputs import TorchDynamicShapes
+from worker.compiler.frontend.torchscript.module_state import memory_of
+from worker.compiler.frontend.unsupported_tensors import refuse_unsupported_input
 from worker.errors import JobError, failure_of, short_message
 
-Export = Callable[[tuple[torch.Tensor, ...], OpenSizes | None], torch.export.ExportedProgram]
-"""Makes a program for tensors of such shapes and dtypes; without ``OpenSizes`` all are fixed."""
+Export = Callable[[tuple[torch.Tensor, ...], TorchDynamicShapes | None], torch.export.ExportedProgram]
+"""Makes a program for tensors of such shapes and dtypes; without ``TorchDynamicShapes`` all are fixed."""
 
-OwnExport = Callable[[tuple[torch.Tensor, ...]], torch.export.ExportedProgram]
+DynamicExport = Callable[[tuple[torch.Tensor, ...]], torch.export.ExportedProgram]
 """Makes one with the sizes open that the file itself leaves open."""
 
 
@@ -32,7 +33,7 @@ class Argument:
         name: what requests call it.
         spec: shape and dtype where the file tells them; dynamic axes as its example has them.
         dynamic_axes: the axes that may have another size than ``spec``.
-        open_axes: those of them that a compiled library may leave open.
+        symbolic_axes: those of them that a compiled library may leave open.
         required: false where the model has a default.
     """
 
@@ -40,7 +41,7 @@ class Argument:
     spec: TensorSpec | None = None
     dynamic_axes: frozenset[int] = frozenset()
     required: bool = True
-    open_axes: tuple[OpenAxis, ...] = ()
+    symbolic_axes: tuple[SymbolicAxis, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class LoadedModel:
     Attributes:
         eager: runs the model on tensors in the order of ``arguments``.
         export: of fixed sizes, or with those open that a request names.
-        export_open: with those open that the file itself leaves open; None where it leaves none.
+        export_dynamic: with those open that the file itself leaves open; None where it leaves none.
         examples: the inputs that the file itself carries, if it does.
         parameters: elements in all parameters and buffers.
         returns: the structure of what the model returns, where ``eager`` returns its leaves alone.
@@ -63,7 +64,7 @@ class LoadedModel:
     arguments: tuple[Argument, ...]
     examples: tuple[torch.Tensor, ...] | None
     parameters: int
-    export_open: OwnExport | None = None
+    export_dynamic: DynamicExport | None = None
     returns: TreeSpec | None = None
     other_methods: tuple[str, ...] = ()
 
@@ -75,7 +76,7 @@ def tensor_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
         JobError: ``model-tensors-unsupported`` where the contract has no words for it: no elements, too many
             axes, a dtype such as complex64.
     """
-    refuse_signature_kind(name, tensor)
+    refuse_unsupported_input(name, tensor)
     dtype = str(tensor.dtype).removeprefix("torch.")
     shape = tuple(int(size) for size in tensor.shape)
     try:
