@@ -48,10 +48,10 @@ def test_a_dynamic_axis_takes_another_size() -> None:
         ((X, Y), named("x"), "no input 'y'"),
         ((X,), named("x", "y"), "'y' is missing"),
         ((Y,), named("x"), "no input 'y'; forward's input 'x' is missing"),
-        ((tensor("x=1x4"),), (Argument("x", X),), "another size in axis 1"),
+        ((tensor("x=1x4"),), (Argument("x", X),), "wrong size in axis 1"),
         ((tensor("x=3"),), (Argument("x", X),), "has rank 2, not 1"),
         ((tensor("x=1x3:int64"),), (Argument("x", X),), "is float32, not int64"),
-        ((Y,), (Argument("x", required=False), Argument("y", required=False)), "one before it is not"),
+        ((Y,), (Argument("x", required=False), Argument("y", required=False)), "an earlier one is missing"),
     ],
 )
 def test_inputs_that_do_not_fit_are_listed_with_what_is_expected(
@@ -68,9 +68,9 @@ def test_inputs_that_do_not_fit_are_listed_with_what_is_expected(
 @pytest.mark.parametrize(
     ("axis", "size", "told"),
     [
-        (SymbolicAxis(0, AffineSize("s"), 1, 64), 65, "65 in axis 0, which takes 1 to 64"),
-        (SymbolicAxis(0, AffineSize("s"), 2, None), 1, "1 in axis 0, which takes 2 on"),
-        (SymbolicAxis(0, AffineSize("s", 2, 1), 1, 8), 4, "4 in axis 0, which takes 3 to 17 in steps of 2"),
+        (SymbolicAxis(0, AffineSize("s"), 1, 64), 65, "65 in axis 0, which accepts 1 to 64"),
+        (SymbolicAxis(0, AffineSize("s"), 2, None), 1, "1 in axis 0, which accepts 2 or more"),
+        (SymbolicAxis(0, AffineSize("s", 2, 1), 1, 8), 4, "4 in axis 0, which accepts 3 to 17 in steps of 2"),
     ],
 )
 def test_a_size_beyond_the_range_of_the_file_is_refused_with_the_range(

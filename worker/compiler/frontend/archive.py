@@ -1,7 +1,7 @@
 """Checks a zip archive before torch opens it.
 
-torch's archives store their tensors uncompressed and deflate TorchScript's source only, so an archive that
-expands hugely, names paths outside itself, or describes its entries in two ways was not made by torch.
+torch stores tensors uncompressed and deflates only TorchScript's source. An archive that expands hugely,
+names paths outside itself, or describes an entry in two different ways did not come from torch.
 """
 
 import struct
@@ -18,7 +18,7 @@ from worker.errors import JobError
 MAX_ENTRIES = 100_000
 MAX_DIRECTORY_BYTES = 64 << 20
 MAX_EXPANSION = 16
-"""Expanded bytes per byte of the archive; TorchScript's source reaches about 10."""
+"""Maximum expanded bytes per archive byte; TorchScript's source reaches about 10."""
 EXPANSION_SLACK_BYTES = 16 << 20
 
 LOCAL_HEADER = struct.Struct("<4s5H3L2H")
@@ -26,26 +26,26 @@ END_OF_DIRECTORY = struct.Struct("<4s4H2LH")
 END_SIGNATURE = b"PK\x05\x06"
 CHUNK_BYTES = 1 << 20
 ENCRYPTED = 0x1
-CUT_OFF = "its end is missing; the file may be truncated"
+CUT_OFF = "its end is missing, the file may be truncated"
 
 
 @dataclass(frozen=True)
 class Archive:
-    """The names in an archive that passed the checks, without the folder that holds them all."""
+    """The entry names of an archive that passed the checks, without the common root folder."""
 
     names: frozenset[str]
 
     def has_folder(self, folder: str) -> bool:
-        """Whether any entry lies below ``folder``."""
+        """Whether the archive has an entry in ``folder``."""
         return any(name.startswith(f"{folder}/") for name in self.names)
 
 
 def check_archive(path: Path) -> Archive:
-    """Check a zip archive without expanding more of it than its directory admits.
+    """Check a zip archive without expanding more bytes than its directory declares.
 
     Raises:
-        JobError: ``model-damaged`` where it cannot be read or a checksum fails, ``model-unsafe-archive``
-            where its form is one that torch never writes.
+        JobError: ``model-damaged`` if it cannot be read or a checksum fails, ``model-unsafe-archive`` if its
+            structure is one that torch never writes.
     """
     with path.open("rb") as file:
         try:
@@ -73,13 +73,13 @@ def read_entry(path: Path, name: str, limit_bytes: int = 1 << 20) -> bytes | Non
     """The first bytes of an entry of a checked archive, by its name without the root folder.
 
     Returns:
-        At most ``limit_bytes``; None where there is no such entry.
+        At most ``limit_bytes`` bytes, or None if the entry does not exist.
     """
     with zipfile.ZipFile(path) as archive:
         for entry in archive.infolist():
             if name in (entry.filename, entry.filename.partition("/")[2]):
                 if entry.CRC == 0:
-                    del entry.CRC  # or zipfile would compare it
+                    del entry.CRC  # so that zipfile does not compare it
                 with archive.open(entry) as content:
                     return content.read(limit_bytes)
     return None
@@ -90,9 +90,9 @@ def _unsafe(detail: str) -> JobError:
 
 
 def _check_whole(entries: list[zipfile.ZipInfo]) -> None:
-    """What begins later is an archive within one that is cut off: a .pt2 holds its sample inputs as one."""
+    """Refuse an archive that starts later: a truncated .pt2 ends in the nested archive of sample inputs."""
     if not entries:
-        raise zipfile.BadZipFile("it holds nothing")
+        raise zipfile.BadZipFile("it is empty")
     if min(entry.header_offset for entry in entries) > 0:
         raise zipfile.BadZipFile(CUT_OFF)
 
@@ -106,12 +106,12 @@ def _check_directory_size(file: BinaryIO) -> None:
         raise zipfile.BadZipFile(CUT_OFF)
     directory_bytes = END_OF_DIRECTORY.unpack_from(tail, start)[5]
     if MAX_DIRECTORY_BYTES < directory_bytes < 0xFFFFFFFF:
-        raise _unsafe(f"the archive's directory alone takes {directory_bytes} bytes")
+        raise _unsafe(f"the archive's directory has {directory_bytes} bytes, more than {MAX_DIRECTORY_BYTES}")
 
 
 def _check_names(entries: list[zipfile.ZipInfo]) -> None:
     if len(entries) > MAX_ENTRIES:
-        raise _unsafe(f"it has {len(entries)} entries; at most {MAX_ENTRIES} are read")
+        raise _unsafe(f"it has {len(entries)} entries, more than {MAX_ENTRIES}")
     seen: set[str] = set()
     for entry in entries:
         path = PurePosixPath(entry.orig_filename)
@@ -125,18 +125,18 @@ def _check_names(entries: list[zipfile.ZipInfo]) -> None:
 def _check_expansion(entries: list[zipfile.ZipInfo], archive_bytes: int) -> None:
     expanded = sum(entry.file_size for entry in entries)
     if expanded > archive_bytes * MAX_EXPANSION + EXPANSION_SLACK_BYTES:
-        raise _unsafe(f"{archive_bytes} bytes would expand to {expanded}")
+        raise _unsafe(f"its {archive_bytes} bytes would expand to {expanded}")
     for entry in entries:
         if entry.flag_bits & ENCRYPTED:
             raise _unsafe(f"entry {entry.filename[:100]!r} is encrypted")
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise _unsafe(f"entry {entry.filename[:100]!r} uses compression {entry.compress_type}")
+            raise _unsafe(f"entry {entry.filename[:100]!r} uses compression method {entry.compress_type}")
         if entry.compress_type == zipfile.ZIP_STORED and entry.file_size != entry.compress_size:
-            raise _unsafe(f"entry {entry.filename[:100]!r} is stored, yet gives two sizes")
+            raise _unsafe(f"entry {entry.filename[:100]!r} is uncompressed but declares two sizes")
 
 
 def _check_layout(file: BinaryIO, entries: list[zipfile.ZipInfo], directory_start: int) -> None:
-    """Each entry begins with a header of the same name, and no two share bytes."""
+    """Check that each entry has a header of the same name, and that no two entries overlap."""
     spans = sorted((_span(file, entry) for entry in entries), key=lambda span: span[0])
     for (_, end), (start, _) in pairwise([*spans, (directory_start, directory_start)]):
         if end > start:
@@ -147,7 +147,7 @@ def _span(file: BinaryIO, entry: zipfile.ZipInfo) -> tuple[int, int]:
     file.seek(entry.header_offset)
     header = LOCAL_HEADER.unpack(file.read(LOCAL_HEADER.size))
     if header[0] != b"PK\x03\x04":
-        raise zipfile.BadZipFile(f"entry {entry.filename[:100]!r} has no header where the directory says")
+        raise zipfile.BadZipFile(f"entry {entry.filename[:100]!r} has no header at its offset")
     name_bytes, extra_bytes = header[9], header[10]
     name = file.read(name_bytes).decode("utf-8", "replace")
     if name != entry.orig_filename:
@@ -157,9 +157,9 @@ def _span(file: BinaryIO, entry: zipfile.ZipInfo) -> tuple[int, int]:
 
 
 def _check_content(archive: zipfile.ZipFile, entries: list[zipfile.ZipInfo]) -> None:
-    """Expand every entry to nowhere: lengths and checksums must be what the directory says.
+    """Expand every entry and discard it, to check its length and checksum.
 
-    ``torch.serialization.set_crc32_options(False)`` writes zero for a checksum; those are not compared.
+    ``torch.serialization.set_crc32_options(False)`` writes zero checksums, which are not compared.
     """
     for entry in entries:
         if entry.CRC == 0 and entry.compress_type == zipfile.ZIP_STORED:
@@ -169,7 +169,9 @@ def _check_content(archive: zipfile.ZipFile, entries: list[zipfile.ZipInfo]) -> 
             while chunk := content.read(CHUNK_BYTES):
                 length += len(chunk)
         if length != entry.file_size:
-            raise _unsafe(f"entry {entry.filename[:100]!r} holds {length} bytes, not {entry.file_size}")
+            raise _unsafe(
+                f"entry {entry.filename[:100]!r} has {length} bytes, but declares {entry.file_size}"
+            )
 
 
 def _strip_root(names: list[str]) -> Archive:

@@ -1,4 +1,4 @@
-"""Sees which step of a model settles a size that is to stay open, while ``torch.export`` runs the model."""
+"""Exports graphs with dynamic sizes, and finds the step of a model that specializes one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from worker.errors import JobError, failure_of, short_message
 
 
 @dataclass(frozen=True)
-class _Open:
-    """An input's size: the symbol that it began as, and the smallest and the largest that it could be."""
+class _DynamicSize:
+    """A dynamic size of an input: its initial symbol and bounds."""
 
     tensor: int
     axis: int
@@ -28,20 +28,20 @@ class _Open:
 
 
 class SizeTracker:
-    """Told of a model's steps, it keeps the first one after which an input's size was less open than before.
+    """Records the first step of a model after which an input's size is specialized or bounded more tightly.
 
-    An object of its own: ``torch.export`` puts the attributes of modules back as they were.
+    This is not part of a module, because ``torch.export`` restores the attributes of modules.
     """
 
     def __init__(self) -> None:
-        self._open: tuple[_Open, ...] = ()
-        self._settled: tuple[_Open, SourcePlace] | None = None
+        self._sizes: tuple[_DynamicSize, ...] = ()
+        self._specialized: tuple[_DynamicSize, SourcePlace] | None = None
 
     def begin(self, inputs: Sequence[object]) -> None:
-        """Start with the model's inputs."""
-        self._settled = None
-        self._open = tuple(
-            _Open(index, axis, size, size.node.expr, _bounds(size, size.node.expr))
+        """Start a run with the model's inputs."""
+        self._specialized = None
+        self._sizes = tuple(
+            _DynamicSize(index, axis, size, size.node.expr, _bounds(size, size.node.expr))
             for index, tensor in enumerate(inputs)
             if isinstance(tensor, torch.Tensor)
             for axis, size in enumerate(tensor.shape)
@@ -49,32 +49,32 @@ class SizeTracker:
         )
 
     def after(self, place: Callable[[], SourcePlace]) -> None:
-        """A step was taken, successfully or not."""
-        if self._settled is None:
-            settled = next((entry for entry in self._open if _is_settled(entry)), None)
-            self._settled = None if settled is None else (settled, place())
+        """Check the sizes after a step, whether or not it succeeded."""
+        if self._specialized is None:
+            specialized = next((entry for entry in self._sizes if _is_specialized(entry)), None)
+            self._specialized = None if specialized is None else (specialized, place())
 
     def refusal(self, error: Exception, dynamic_shapes: TorchDynamicShapes) -> JobError:
-        """``dynamic-shapes-unsupported``: which dimension cannot stay open, and where that was settled."""
+        """``dynamic-shapes-unsupported`` with the dimension and the step that specialized it."""
         if isinstance(error, JobError):
             return error
-        if self._settled is None:
+        if self._specialized is None:
             return failure_of(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, error, _torch_reason(error))
-        entry, place = self._settled
+        entry, place = self._specialized
         name = dynamic_shapes[entry.tensor][entry.axis].__name__
-        detail = f"'{name}' cannot stay open: {place} {self._became(entry, dynamic_shapes)}"
+        detail = f"'{name}' cannot stay dynamic: {place} {self._became(entry, dynamic_shapes)}"
         return failure_of(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, error, detail, (place,))
 
-    def _became(self, entry: _Open, dynamic_shapes: TorchDynamicShapes) -> str:
+    def _became(self, entry: _DynamicSize, dynamic_shapes: TorchDynamicShapes) -> str:
         expression = entry.size.node.expr
         if expression.is_number:
-            return f"fixes it at {expression}: the model, or the trace of it, has the number there"
+            return f"fixes it at {expression}, a constant in the model or its trace"
         if expression == entry.symbol:
             low, high = _bounds(entry.size, entry.symbol)
-            return f"takes {low} to {high} only: narrow its range"
-        others = [other for other in self._open if other.symbol in expression.free_symbols]
+            return f"accepts only {low} to {high}: narrow its range"
+        others = [other for other in self._sizes if other.symbol in expression.free_symbols]
         names = {dynamic_shapes[other.tensor][other.axis].__name__ for other in others}
-        return f"needs it to follow from {', '.join(sorted(map(repr, names)))}: give both one name"
+        return f"makes it depend on {', '.join(sorted(map(repr, names)))}: give both one name"
 
 
 def export_graph(
@@ -83,53 +83,53 @@ def export_graph(
     """Export a graph module for inputs of these shapes and dtypes.
 
     Raises:
-        JobError: ``dynamic-shapes-unsupported`` where a size cannot stay open; the detail says which.
-        Exception: where none is to, whatever ``torch.export.export`` raises.
+        JobError: ``dynamic-shapes-unsupported`` if a size cannot stay dynamic; the detail says which.
+        Exception: without dynamic sizes, any error of ``torch.export.export``.
     """
     if dynamic_shapes is None:
         return export_flat(graph_module, inputs)
     try:
         return export_flat(graph_module, inputs, dynamic_shapes)
     except Exception as error:
-        raise _watched(graph_module, inputs, dynamic_shapes).refusal(error, dynamic_shapes) from error
+        raise _tracked(graph_module, inputs, dynamic_shapes).refusal(error, dynamic_shapes) from error
 
 
-def _watched(
+def _tracked(
     graph_module: fx.GraphModule, inputs: tuple[torch.Tensor, ...], dynamic_shapes: TorchDynamicShapes
 ) -> SizeTracker:
-    """What a watch sees where the same export fails once more, node by node."""
-    watch = SizeTracker()
+    """Repeat a failed export node by node, with a tracker."""
+    tracker = SizeTracker()
     try:
-        export_flat(_ByNode(graph_module, watch), inputs, dynamic_shapes)
+        export_flat(_ByNode(graph_module, tracker), inputs, dynamic_shapes)
     except Exception:
-        return watch
-    return watch
+        return tracker
+    return tracker
 
 
 class _ByNode(nn.Module):
-    def __init__(self, graph_module: fx.GraphModule, watch: SizeTracker) -> None:
+    def __init__(self, graph_module: fx.GraphModule, tracker: SizeTracker) -> None:
         super().__init__()
         self._graph_module = graph_module
-        self._watch = watch
+        self._tracker = tracker
 
     def forward(self, *inputs: torch.Tensor) -> object:
-        self._watch.begin(inputs)
-        return _Watching(self._graph_module, self._watch).run(*inputs)
+        self._tracker.begin(inputs)
+        return _TrackingInterpreter(self._graph_module, self._tracker).run(*inputs)
 
 
-class _Watching(fx.Interpreter):
-    def __init__(self, graph_module: fx.GraphModule, watch: SizeTracker) -> None:
+class _TrackingInterpreter(fx.Interpreter):
+    def __init__(self, graph_module: fx.GraphModule, tracker: SizeTracker) -> None:
         super().__init__(graph_module)
-        self._watch = watch
+        self._tracker = tracker
 
     def run_node(self, n: fx.Node) -> object:
         try:
             return super().run_node(n)
         finally:
-            self._watch.after(lambda: node_place(n))
+            self._tracker.after(lambda: node_place(n))
 
 
-def _is_settled(entry: _Open) -> bool:
+def _is_specialized(entry: _DynamicSize) -> bool:
     expression = entry.size.node.expr
     return expression != entry.symbol or _bounds(entry.size, entry.symbol) != entry.bounds
 
@@ -140,6 +140,6 @@ def _bounds(size: torch.SymInt, symbol: Any) -> tuple[Any, Any]:
 
 
 def _torch_reason(error: Exception) -> str:
-    """What torch says of the constraints; its whole message where it says something else."""
+    """torch's list of violated constraints, or its whole message if it has no list."""
     listed = [line.removeprefix("  - ") for line in str(error).splitlines() if line.startswith("  - ")]
     return " ".join(listed)[:600] or short_message(error)

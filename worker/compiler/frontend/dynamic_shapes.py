@@ -1,4 +1,4 @@
-"""DimensionSizes that an exported program leaves open: its symbols, and what they mean to its user."""
+"""Dynamic dimensions of an exported program: its symbols, and their names and ranges in the API."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ DimensionSizes = dict[str, int]
 """The size of each dimension, by name."""
 
 AxisNames = Mapping[tuple[str, int], str]
-"""The dimension that each axis of each input measures, by the input's name and the axis."""
+"""The dimension of an axis of an input, by the input's name and the axis."""
 
 NO_NAMES: AxisNames = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class AffineSize:
-    """A size: ``factor * symbol + offset``; ``symbol`` is None where it depends on several."""
+    """A size ``factor * symbol + offset``. ``symbol`` is None if the size depends on several symbols."""
 
     symbol: str | None
     factor: int = 1
@@ -35,7 +35,7 @@ class AffineSize:
 
 @dataclass(frozen=True)
 class SymbolicAxis:
-    """An axis whose size is open, with the range of its symbol."""
+    """An axis of dynamic size, with the range of its symbol."""
 
     axis: int
     size: AffineSize
@@ -43,14 +43,14 @@ class SymbolicAxis:
     maximum: int | None
 
     def takes(self, size: int) -> bool:
-        """Whether the program runs at a size of the axis; one of several symbols is not looked into."""
+        """Whether the program accepts a size of the axis. A size of several symbols is not checked."""
         if self.size.symbol is None:
             return True
         symbol, rest = divmod(size - self.size.offset, self.size.factor)
         return rest == 0 and self.minimum <= symbol and (self.maximum is None or symbol <= self.maximum)
 
     def holds(self, minimum: int, maximum: int | None) -> bool:
-        """Whether a range of the symbol's lies within its own."""
+        """Whether a range lies within the symbol's range."""
         return self.minimum <= minimum and (
             self.maximum is None or (maximum is not None and maximum <= self.maximum)
         )
@@ -60,11 +60,11 @@ class SymbolicAxis:
         first = self.size.factor * self.minimum + self.size.offset
         last = None if self.maximum is None else self.size.factor * self.maximum + self.size.offset
         steps = "" if self.size.factor == 1 else f" in steps of {self.size.factor}"
-        return f"{first} on{steps}" if last is None else f"{first} to {last}{steps}"
+        return f"{first} or more{steps}" if last is None else f"{first} to {last}{steps}"
 
 
 def symbolic_axes(value: torch.Tensor, program: ExportedProgram) -> tuple[SymbolicAxis, ...]:
-    """The axes of a program's tensor that have no fixed size."""
+    """The axes of a program's tensor that have a dynamic size."""
     ranges = {str(symbol): limits for symbol, limits in program.range_constraints.items()}
     found = []
     for axis, size in enumerate(value.shape):
@@ -77,11 +77,11 @@ def symbolic_axes(value: torch.Tensor, program: ExportedProgram) -> tuple[Symbol
 def describe_inputs(
     inputs: Iterable[tuple[str, tuple[SymbolicAxis, ...]]], given: AxisNames = NO_NAMES
 ) -> DynamicShapes:
-    """What is open about a model's inputs.
+    """The dynamic dimensions of a model's inputs.
 
     Args:
-        inputs: each one's name, and its open axes.
-        given: the names of dimensions; those without one are called after their first axis.
+        inputs: the name and the symbolic axes of each input.
+        given: names of dimensions; a dimension without one is named after its first axis.
     """
     names: dict[str | None, str] = {}
     dimensions, axes = [], []
@@ -101,13 +101,13 @@ def describe_program(
     outputs: tuple[TensorSpec, ...],
     given: AxisNames = NO_NAMES,
 ) -> DynamicShapes:
-    """What is open about the shapes of a program that takes and returns tensors only.
+    """The dynamic dimensions of a program that takes and returns only tensors.
 
     Args:
-        program: what was exported.
-        inputs: in its order.
-        outputs: in its order.
-        given: the names of dimensions.
+        program: the exported program.
+        inputs: its inputs, in order.
+        outputs: its outputs, in order.
+        given: names of dimensions.
     """
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     taken = [
@@ -134,7 +134,7 @@ def describe_program(
 def same_dynamic_shapes(
     values: Iterable[torch.Tensor], program: ExportedProgram
 ) -> tuple[dict[int, Any], ...]:
-    """What ``torch.export.export`` takes as ``dynamic_shapes`` to leave the same sizes open again."""
+    """The ``dynamic_shapes`` argument of ``torch.export.export`` that keeps the same sizes dynamic."""
     dims: dict[str, Any] = {}
     shapes = []
     for value in values:
@@ -150,7 +150,7 @@ def same_dynamic_shapes(
 
 
 def sizes_of(shapes: DynamicShapes, specs: tuple[TensorSpec, ...]) -> DimensionSizes:
-    """The dimensions' sizes where the inputs have the shapes of ``specs``."""
+    """The size of each dimension, if the inputs have the shapes of ``specs``."""
     by_name = {spec.name: spec.shape for spec in specs}
     sizes: DimensionSizes = {}
     for axis in shapes.inputs:
@@ -163,21 +163,21 @@ def sizes_of(shapes: DynamicShapes, specs: tuple[TensorSpec, ...]) -> DimensionS
 def specs_at(
     specs: tuple[TensorSpec, ...], axes: tuple[DynamicAxis, ...], sizes: Mapping[str, int]
 ) -> tuple[TensorSpec, ...]:
-    """Tensors with other sizes of the dimensions."""
+    """The specs at other sizes of the dimensions."""
     return tuple(_spec_at(spec, axes, sizes) for spec in specs)
 
 
 def choose_samples(
     dimensions: tuple[DynamicDimension, ...], example: DimensionSizes
 ) -> tuple[DimensionSizes, ...]:
-    """Where to verify besides the example: the smallest sizes, odd ones, larger ones; in this order.
+    """Sizes to verify besides the example: the smallest, odd ones, larger ones, in this order.
 
     Args:
         dimensions: the ranges.
         example: the size of each dimension in the reference inputs.
 
     Returns:
-        Distinct choices, none of which is the example.
+        Distinct choices, without the example.
     """
     smallest = {entry.name: entry.minimum for entry in dimensions}
     odd = {entry.name: _within(entry, (example[entry.name] // 2) | 1) for entry in dimensions}

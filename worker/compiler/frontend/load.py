@@ -1,4 +1,4 @@
-"""Loads a model of any format."""
+"""Loads and inspects a model of any format."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +19,10 @@ LOADERS: dict[ModelFormat, Callable[[Path], LoadedModel]] = {
 
 
 def load_model(path: Path) -> LoadedModel:
-    """Recognize, check and load a model. Loading runs the model's code: only call it confined.
+    """Recognize, check and load a model. This runs the model's code, so call it only in the sandbox.
 
     Raises:
-        JobError: one of the codes of the model: it is not recognized, damaged, unsafe, or does not load.
+        JobError: the model is not recognized, damaged, unsafe, or does not load.
     """
     try:
         return LOADERS[recognize(path)](path)
@@ -31,7 +31,7 @@ def load_model(path: Path) -> LoadedModel:
 
 
 def inspect_model(path: Path) -> Inspection:
-    """Read a model's format and signature. Loading runs the model's code: only call it confined.
+    """Read a model's format and signature. This runs the model's code, so call it only in the sandbox.
 
     Raises:
         JobError: the model is not recognized, damaged, unsafe, or does not load.
@@ -50,7 +50,7 @@ def inspect_model(path: Path) -> Inspection:
 
 
 def _known_inputs(arguments: tuple[Argument, ...]) -> tuple[TensorSpec, ...]:
-    """All inputs' shapes, or none: a part of a signature would look like the whole."""
+    """The specs of all inputs, or none if one is unknown: a partial signature would look complete."""
     specs = tuple(argument.spec for argument in arguments if argument.spec is not None)
     required = [argument for argument in arguments if argument.required]
     return specs if len(specs) >= len(required) else ()

@@ -1,4 +1,4 @@
-"""A loaded model, whatever its format."""
+"""A loaded model, independent of its format."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from worker.compiler.frontend.unsupported_tensors import refuse_unsupported_inpu
 from worker.errors import JobError, failure_of, short_message
 
 Export = Callable[[tuple[torch.Tensor, ...], TorchDynamicShapes | None], torch.export.ExportedProgram]
-"""Makes a program for tensors of such shapes and dtypes; without ``TorchDynamicShapes`` all are fixed."""
+"""Exports for inputs of these shapes and dtypes. With None as the dynamic shapes, all sizes are fixed."""
 
 DynamicExport = Callable[[tuple[torch.Tensor, ...]], torch.export.ExportedProgram]
-"""Makes one with the sizes open that the file itself leaves open."""
+"""Exports with the sizes dynamic that are dynamic in the file."""
 
 
 @dataclass(frozen=True)
 class Argument:
-    """One tensor that the model takes.
+    """One tensor argument of the model.
 
     Attributes:
-        name: what requests call it.
-        spec: shape and dtype where the file tells them; dynamic axes as its example has them.
-        dynamic_axes: the axes that may have another size than ``spec``.
-        symbolic_axes: those of them that a compiled library may leave open.
-        required: false where the model has a default.
+        name: its name in requests.
+        spec: shape and dtype if the file has them; a dynamic axis has the example's size.
+        dynamic_axes: the axes whose size may differ from ``spec``.
+        symbolic_axes: the dynamic axes that can stay dynamic in a compiled library.
+        required: False if the model has a default.
     """
 
     name: str
@@ -46,16 +46,16 @@ class Argument:
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model as its format gives it.
+    """A model loaded from a file of any format.
 
     Attributes:
         eager: runs the model on tensors in the order of ``arguments``.
-        export: of fixed sizes, or with those open that a request names.
-        export_dynamic: with those open that the file itself leaves open; None where it leaves none.
-        examples: the inputs that the file itself carries, if it does.
-        parameters: elements in all parameters and buffers.
-        returns: the structure of what the model returns, where ``eager`` returns its leaves alone.
-        other_methods: the methods besides ``forward``, which are not compiled by themselves.
+        export: exports with fixed sizes, or with the dimensions that a request names.
+        export_dynamic: exports with the file's own dynamic sizes; None if it has none.
+        examples: the file's sample inputs, if any.
+        parameters: the number of elements in all parameters and buffers.
+        returns: the structure of the result, if ``eager`` returns only its leaves.
+        other_methods: the methods besides ``forward``, which are not compiled on their own.
     """
 
     format: ModelFormat
@@ -73,8 +73,8 @@ def tensor_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
     """The contract's description of a tensor.
 
     Raises:
-        JobError: ``model-tensors-unsupported`` where the contract has no words for it: no elements, too many
-            axes, a dtype such as complex64.
+        JobError: ``model-tensors-unsupported`` if the contract cannot describe it: it has no elements, too
+            many axes, or a dtype such as complex64.
     """
     refuse_unsupported_input(name, tensor)
     dtype = str(tensor.dtype).removeprefix("torch.")
@@ -85,18 +85,18 @@ def tensor_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
         if 0 in shape:
             detail = f"'{name}' has no elements, shape {shape}: leave it out, or give other inputs"
             raise JobError(ErrorCode.CAPTURE_FAILED, detail) from error
-        detail = f"'{name}' has shape {shape} and dtype {dtype}, which Bessemer does not take"
+        detail = f"'{name}' has shape {shape} and dtype {dtype}, which Bessemer does not support"
         raise JobError(ErrorCode.MODEL_TENSORS_UNSUPPORTED, detail) from error
 
 
 def count_elements(tensors: Iterable[object]) -> int:
-    """Elements in distinct tensors; those that share their memory count once."""
+    """The number of elements in distinct tensors. Tensors that share memory count once."""
     distinct = {memory_of(tensor): tensor.numel() for tensor in tensors if isinstance(tensor, torch.Tensor)}
     return sum(distinct.values())
 
 
 def load_failed(error: Exception, hint: str = "") -> JobError:
-    """``model-load-failed`` with the short of torch's message."""
+    """``model-load-failed`` with a shortened message of torch."""
     message = short_message(error)
     said = f"{hint}{device_hint(message)}{package_hint(error)}{message}"
     return failure_of(ErrorCode.MODEL_LOAD_FAILED, error, said)

@@ -1,4 +1,4 @@
-"""Where in the model an exception came from."""
+"""Errors raised by a model: their source location, and hints on what to do."""
 
 import re
 
@@ -13,7 +13,7 @@ from worker.errors import JobError, failure_of, ran_out_of_memory, short_message
 SCRIPT_TRACE = "Traceback of TorchScript"
 _NO_DEVICE = ("Torch not compiled with CUDA", "from the 'CUDA' backend", "No CUDA GPUs", "Found no NVIDIA")
 _DEVICE_HINT = (
-    "it names a CUDA device, which this worker does not have: move the model and its inputs to the CPU "
+    "the model uses a CUDA device, which this worker does not have; move the model and its inputs to the CPU "
     "(`.cpu()`) before you export or trace it: "
 )
 _TORCHAO = "torchao"
@@ -21,14 +21,14 @@ RAISED = re.compile(r"^[\w.]*(?:Error|Exception): .+", re.M)
 
 
 def model_raised(error: Exception, model: object, inputs: tuple[torch.Tensor, ...]) -> JobError:
-    """``model-raised`` with the model's message and the place it was raised at, as far as that is known.
+    """``model-raised`` with the model's message and source location, as far as that is known.
 
-    Where memory ran out, it is ``limit-memory``, and nothing is run again.
+    If memory ran out, the error is ``limit-memory``, and the model does not run again.
 
     Args:
-        error: what the model raised on the inputs.
-        model: a graph module is run once more, node by node, to find the one that raises.
-        inputs: the inputs it raised on.
+        error: the error that the model raised on the inputs.
+        model: a graph module runs once more, node by node, to find the node that raises.
+        inputs: the inputs.
     """
     text = str(error)
     if SCRIPT_TRACE in text:
@@ -65,7 +65,7 @@ def _graph_place(model: object, inputs: tuple[torch.Tensor, ...]) -> SourcePlace
 
 
 class _Tracker(fx.Interpreter):
-    """Runs a graph and remembers the node it reached."""
+    """Runs a graph and remembers the last node it reached."""
 
     reached: fx.Node | None = None
 
@@ -75,7 +75,7 @@ class _Tracker(fx.Interpreter):
 
 
 def node_place(node: fx.Node) -> SourcePlace:
-    """Where a graph's node stands in its model, as far as that is known."""
+    """The source location of a graph's node in its model, as far as it is known."""
     place = place_of(node)
     if node.op == "call_module":
         return place.model_copy(update={"module_path": node.target})
@@ -83,18 +83,18 @@ def node_place(node: fx.Node) -> SourcePlace:
 
 
 def device_hint(message: str) -> str:
-    """What to say before a message of torch that means a device which is not here; else nothing."""
+    """A hint for messages of torch about a missing CUDA device; empty for other messages."""
     return _DEVICE_HINT if any(sign in message for sign in _NO_DEVICE) else ""
 
 
 def package_hint(error: Exception) -> str:
-    """What to say where a model needs a Python package that is not installed here; else nothing."""
+    """A hint for a model that needs a Python package that is not installed; empty for other errors."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
     package = error.name.partition(".")[0]
     if package == _TORCHAO:
-        return f"the model holds torchao's quantized tensors: {FLOAT_WEIGHTS}: "
+        return f"the model has torchao's quantized tensors; {FLOAT_WEIGHTS}: "
     return (
-        f"the file needs the package '{package}', which this worker does not have: save the model without "
+        f"the file needs the package '{package}', which this worker does not have; save the model without "
         "that package's classes, or ask the operator to install it (docs/containers.md): "
     )

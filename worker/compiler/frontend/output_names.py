@@ -1,4 +1,4 @@
-"""The names of a model's outputs, from the structure of what it returns."""
+"""Names a model's outputs by the structure of its result."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ UNNAMED = "output"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.]")
 
 LeafPath = tuple[int | str, ...]
-"""The way from the result to one of its leaves: a position in a sequence, or the text of a key or field."""
+"""The path from the result to a leaf: positions in sequences, and the text of keys and fields."""
 
 
 def output_names(structure: TreeSpec, present: Sequence[bool]) -> tuple[str, ...]:
     """The names of the leaves that are tensors.
 
-    The keys and fields on the way to a leaf, joined with dots, are its name. A position in a sequence at the
-    top reads ``output_0``. If nothing has a name, the outputs are ``output``, or ``output_0``, ``output_1``.
+    A leaf's name joins the keys and fields on its path with dots. A name that would begin with a position
+    begins with ``output_``. If no output has a key or field, the names are ``output``, or ``output_0``,
+    ``output_1``, and so on.
 
     Args:
-        structure: of what the model returns.
+        structure: the structure of the result.
         present: for each leaf in order, whether it is an output; None is not.
     """
     paths = [path for path, is_output in zip(leaf_paths(structure), present, strict=True) if is_output]
@@ -33,7 +34,7 @@ def output_names(structure: TreeSpec, present: Sequence[bool]) -> tuple[str, ...
 
 
 def counted_names(count: int) -> tuple[str, ...]:
-    """``output``, or ``output_0``, ``output_1``, … where there are several."""
+    """``output``, or ``output_0``, ``output_1``, … for several outputs."""
     return (UNNAMED,) if count == 1 else tuple(f"{UNNAMED}_{index}" for index in range(count))
 
 
@@ -47,7 +48,7 @@ def leaf_paths(structure: TreeSpec) -> Iterator[LeafPath]:
 
 
 def distinct_names(names: Iterable[str]) -> tuple[str, ...]:
-    """The names, with a number after each that another one has already."""
+    """The names, with a number appended to each that is already taken."""
     wanted = tuple(names)
     others, taken, found = frozenset(wanted), set[str](), []
     for name in wanted:
@@ -62,7 +63,7 @@ def distinct_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _joined(path: LeafPath, place: int) -> str:
-    """A name that is safe as part of an address, a file's name, a comment of C++ and an argument."""
+    """A name that is safe in a URL, a file name, a C++ comment and a command-line argument."""
     name = ".".join(_UNSAFE.sub("_", str(part)[:MAX_LENGTH]) or "_" for part in path)
     if not re.search(r"[A-Za-z0-9]", name):
         name = str(place)
@@ -72,7 +73,7 @@ def _joined(path: LeafPath, place: int) -> str:
 
 
 def _keys(structure: TreeSpec) -> Sequence[int | str]:
-    """What leads to each child: its key or field, or its position where it has neither."""
+    """The key or field of each child, or its position if it has neither."""
     names, count = _names(structure), structure.num_children
     return [str(name) for name in names] if len(names) == count else range(count)
 
@@ -89,7 +90,7 @@ def _names(structure: TreeSpec) -> Sequence[object]:
 
 
 def _fields(context: object, count: int) -> Sequence[str]:
-    """The fields of a registered class: a list of them, or such a list first, as of torch's dataclasses."""
+    """The fields of a registered class: its context, or the context's first element as for dataclasses."""
     given = context if isinstance(context, list | tuple) else ()
     for names in (given, *given[:1]):
         if isinstance(names, list | tuple) and len(names) == count and all(isinstance(n, str) for n in names):

@@ -1,4 +1,4 @@
-"""The outputs of a model as flat, named tensors."""
+"""A model's outputs as a flat tuple of tensors."""
 
 import inspect
 from typing import Any
@@ -12,19 +12,19 @@ from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError
 
 TorchDynamicShapes = tuple[dict[int, Any], ...]
-"""For each input torch's dimensions by axis, as ``torch.export.export`` takes them."""
+"""torch's dimensions by axis for each input, as ``torch.export.export`` takes them."""
 
 
 def flatten_outputs(result: object) -> tuple[torch.Tensor, ...]:
-    """The tensors in what a model returned, in pytree order; ``None`` is left out.
+    """The tensors of a model's result, in pytree order. ``None`` is left out.
 
     Raises:
-        JobError: ``model-signature-unsupported`` where there is anything else, or no tensor at all.
+        JobError: ``model-signature-unsupported`` if a leaf is not a tensor, or the result has no tensor.
     """
     leaves = [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
     for index, leaf in enumerate(leaves):
         if not isinstance(leaf, torch.Tensor):
-            detail = f"output {index} is no tensor but {type(leaf).__name__} {str(leaf)[:80]!r}"
+            detail = f"output {index} is not a tensor but {type(leaf).__name__} {str(leaf)[:80]!r}"
             raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, detail)
     if not leaves:
         raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, "the model returns no tensor")
@@ -39,7 +39,7 @@ class FlatModule(torch.nn.Module):
         self.module = module
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The tensors in what the module returns for the inputs."""
+        """The tensors of the module's result."""
         return flatten_outputs(self.module(*inputs))
 
 
@@ -48,15 +48,15 @@ def export_flat(
     inputs: tuple[torch.Tensor, ...],
     dynamic_shapes: TorchDynamicShapes | None = None,
 ) -> ExportedProgram:
-    """Export a module as a program that returns tensors only; ``None`` among its outputs is left out.
+    """Export a module as a program that returns only tensors. ``None`` among its outputs is left out.
 
     Args:
-        module: takes ``inputs`` one by one.
+        module: takes ``inputs`` as positional arguments.
         inputs: examples.
-        dynamic_shapes: without, all sizes are fixed.
+        dynamic_shapes: dynamic dimensions; None fixes all sizes.
 
     Raises:
-        Exception: whatever ``torch.export.export`` raises.
+        Exception: any error of ``torch.export.export``.
     """
     program = _export(module, inputs, dynamic_shapes)
     return program if returns_tensors_only(program) else _export(FlatModule(module), inputs, dynamic_shapes)

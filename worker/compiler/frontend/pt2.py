@@ -1,4 +1,4 @@
-"""Files of ``torch.export.save``."""
+"""Loads an exported program from a file of ``torch.export.save``."""
 
 import json
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ def load(path: Path) -> LoadedModel:
     """Load an exported program.
 
     Raises:
-        JobError: ``model-load-failed``, naming both schema versions where they differ.
+        JobError: ``model-load-failed``, with both schema versions if they differ.
     """
     try:
         program = _read_with_containers(path)
@@ -48,11 +48,11 @@ def load(path: Path) -> LoadedModel:
 
 
 def describe(program: ExportedProgram) -> LoadedModel:
-    """The model that an exported program is.
+    """The loaded model of an exported program.
 
     Raises:
-        JobError: ``model-signature-unsupported`` where an input is neither a tensor nor a constant,
-            ``model-tensors-unsupported`` where an input or a parameter is of a kind that is not compiled.
+        JobError: ``model-signature-unsupported`` if an input is neither a tensor nor a constant,
+            ``model-tensors-unsupported`` if an input or a parameter is quantized, sparse or 8-bit float.
     """
     refuse_unsupported_tensors((*program.state_dict.items(), *program.constants.items()))
     slots = _slots(program)
@@ -79,7 +79,7 @@ class _Constant:
 
 
 class _WithConstants(torch.nn.Module):
-    """Calls a flat module with its tensors where they belong among its constants."""
+    """Calls a flat module with its tensors and constants in order."""
 
     def __init__(self, module: torch.nn.Module, slots: list[Argument | _Constant]) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class _WithConstants(torch.nn.Module):
         self._slots = slots
 
     def forward(self, *tensors: torch.Tensor) -> object:
-        """What the module returns."""
+        """Run the module."""
         given = iter(tensors)
         return self.module(
             *(slot.value if isinstance(slot, _Constant) else next(given) for slot in self._slots)
@@ -95,9 +95,9 @@ class _WithConstants(torch.nn.Module):
 
 
 def _flat_module(program: ExportedProgram) -> torch.fx.GraphModule:
-    """The program's module without the guards on its inputs and without pytrees around them.
+    """The program's module without guards on its inputs and without pytree handling.
 
-    Both would count as the model's own time where it is the baseline of a benchmark.
+    Both would add to the measured time of the eager baseline.
     """
     module = program.module(check_guards=False)
     module._forward_pre_hooks.clear()
@@ -129,7 +129,7 @@ def _is_legacy(path: Path) -> bool:
 
 
 def _exporter(program: ExportedProgram, eager: torch.nn.Module, plain: bool) -> Export:
-    """The program itself where it takes and returns tensors only, of fixed shapes, and none is to be open."""
+    """Returns the program itself if it is flat and fixed and no size is to be dynamic, else exports again."""
 
     def export(
         inputs: tuple[torch.Tensor, ...], dynamic_shapes: TorchDynamicShapes | None
@@ -144,7 +144,7 @@ def _exporter(program: ExportedProgram, eager: torch.nn.Module, plain: bool) -> 
 
 
 def _dynamic_exporter(program: ExportedProgram, eager: torch.nn.Module, plain: bool) -> DynamicExport:
-    """The program itself where it takes and returns tensors only, else one with the same sizes open."""
+    """Returns the program itself if it is flat, else exports again with the same sizes dynamic."""
     if plain:
         return lambda inputs: program
     placeholders = _placeholders(program)
@@ -157,7 +157,7 @@ def _dynamic_exporter(program: ExportedProgram, eager: torch.nn.Module, plain: b
 
 
 def _is_flat(program: ExportedProgram) -> bool:
-    """Whether the program takes its tensors one by one, not in containers or by keyword."""
+    """Whether the program takes its tensors as positional arguments, not in containers or by keyword."""
     structure = program.call_spec.in_spec
     positions = list(range(structure.num_leaves))
     arguments, named = pytree.tree_unflatten(positions, structure)
@@ -181,7 +181,7 @@ def _slot(argument: object, placeholder: torch.fx.Node, program: ExportedProgram
         return _Constant(argument.value)
     value = placeholder.meta.get("val")
     if not isinstance(argument, TensorArgument) or not isinstance(value, torch.Tensor):
-        detail = f"input '{placeholder.name}' is a {type(value).__name__}; only tensors can be given"
+        detail = f"input '{placeholder.name}' is a {type(value).__name__}; only tensors are supported"
         raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, detail)
     refuse_unsupported_input(argument.name, value)
     spec = tensor_spec(argument.name, _with_hints(value))
@@ -216,7 +216,7 @@ def _version_hint(path: Path) -> str:
 
 
 def _versions(path: Path) -> tuple[str, str]:
-    """The schema version of the file, and the torch that wrote it."""
+    """The schema version of the file, and the torch version that wrote it."""
     if _is_legacy(path):
         return (read_entry(path, "version", 20) or b"").decode("utf-8", "replace"), "2.7 or older"
     try:

@@ -1,4 +1,4 @@
-"""Dimensions that a request names: the size of each in the reference inputs, and what torch makes of them."""
+"""Dimensions that a request names: their sizes in the reference inputs, and their form for torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from worker.compiler.frontend.outputs import TorchDynamicShapes
 from worker.errors import JobError
 
 LEAST_EXPORTED = 2
-"""``torch.export`` takes 0 and 1 for sizes that cannot be open."""
+"""``torch.export`` specializes sizes 0 and 1."""
 
 
 def example_sizes(
@@ -23,8 +23,8 @@ def example_sizes(
 ) -> DimensionSizes:
     """The size of each dimension in the reference inputs.
 
-    It is the range's own example, the one that the file knows of the first axis that has the name, or
-    ``EXAMPLE_SIZE``; the latter two moved into the range.
+    This is the example of the range. Without one, it is the file's size of the first axis with the name, or
+    ``EXAMPLE_SIZE``, moved into the range.
     """
     recorded: DimensionSizes = {}
     known = {argument.name: argument.spec for argument in arguments if argument.spec is not None}
@@ -37,18 +37,18 @@ def example_sizes(
 
 
 def exported_sizes(sizes: DimensionSizes) -> DimensionSizes:
-    """DimensionSizes near these with which every dimension can stay open."""
+    """Nearby sizes at which every dimension can stay dynamic."""
     return {name: max(LEAST_EXPORTED, size) for name, size in sizes.items()}
 
 
 def requested_dynamic_shapes(
     inputs: tuple[InputSpec, ...], dimensions: Mapping[str, DimensionRange], order: Iterable[str]
 ) -> TorchDynamicShapes:
-    """What ``torch.export.export`` takes as ``dynamic_shapes``.
+    """The ``dynamic_shapes`` argument of ``torch.export.export``.
 
     Args:
-        inputs: those of the request.
-        dimensions: the range of each name.
+        inputs: the inputs of the request.
+        dimensions: the range of each dimension, by name.
         order: the inputs' names in the order of the model's arguments.
     """
     made = {
@@ -62,9 +62,9 @@ def requested_dynamic_shapes(
 def check_requested_dimensions(
     inputs: tuple[InputSpec, ...], dimensions: Mapping[str, DimensionRange], arguments: tuple[Argument, ...]
 ) -> None:
-    """Hold the names of a request against the sizes that an exported program itself leaves open.
+    """Check the dimensions of a request against the dynamic dimensions of an exported program.
 
-    A request may rename what is open and narrow its range: one name for one of the file's own dimensions.
+    A request may rename a dimension of the file and narrow its range. Each name stands for one dimension.
 
     Raises:
         JobError: ``dynamic-shapes-unsupported``.
@@ -79,7 +79,7 @@ def check_requested_dimensions(
     for entries in measured.values():
         if len(entries) > 1 and any(isinstance(entry, str) for entry in entries):
             told = ", ".join(sorted(map(repr, entries)))
-            raise _refused(f"{told} stand for sizes that are one dimension of the file")
+            raise _refused(f"{told} stand for one dimension of the file and need one name")
 
 
 def _refuse_names(spec: InputSpec, argument: Argument, dimensions: Mapping[str, DimensionRange]) -> None:
@@ -87,11 +87,11 @@ def _refuse_names(spec: InputSpec, argument: Argument, dimensions: Mapping[str, 
     for axis, name in spec.named_axes.items():
         where = f"axis {axis} of '{spec.name}'"
         if axis not in own:
-            raise _refused(f"'{name}' cannot be open: {where} was fixed when it was exported")
+            raise _refused(f"'{name}' cannot be dynamic: {where} was fixed when the model was exported")
         if own[axis].size.symbol is None or (own[axis].size.factor, own[axis].size.offset) != (1, 0):
-            raise _refused(f"{where} follows from another dimension of the file: name no inputs")
+            raise _refused(f"{where} depends on another dimension of the file; leave out the inputs")
         if not own[axis].holds(dimensions[name].minimum, dimensions[name].maximum):
-            raise _refused(f"'{name}' is {dimensions[name]}, but {where} takes {own[axis]}")
+            raise _refused(f"'{name}' is {dimensions[name]}, but {where} accepts {own[axis]}")
 
 
 def _refused(detail: str) -> JobError:

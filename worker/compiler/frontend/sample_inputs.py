@@ -1,4 +1,4 @@
-"""Draws the inputs that a library is verified on, where the model carries none."""
+"""Random inputs for models without sample inputs, and the memory that inputs need."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from bessemer.contract.tensor import TensorSpec
 from worker.errors import JobError
 
 UNKNOWN_LIMIT = 2
-"""Integers that no table is known to be indexed with are drawn below this."""
+"""The upper limit of random integers that are not known to index a table."""
 
-# operators that only move or copy the elements of their first argument
+# Operators that only move or copy the elements of their first argument.
 MOVES = {
     "view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "expand", "transpose", "permute", "t", "slice",
     "select", "flatten", "unflatten", "clone", "contiguous", "to", "_to_copy", "alias", "detach", "type_as",
     "split", "chunk", "unbind", "cat", "stack", "lift_fresh_copy",
 }  # fmt: skip
-# operators that look up: the position of the table, of the axis (None: the first), and of the indices
+# Lookup operators: the position of the table, of the axis (None: the first), and of the indices.
 LOOKUPS: dict[str, tuple[int, int | None, int]] = {
     "embedding": (0, None, 1),
     "embedding_bag": (0, None, 1),
@@ -35,12 +35,12 @@ LOOKUPS: dict[str, tuple[int, int | None, int]] = {
 def random_inputs(
     specs: tuple[TensorSpec, ...], limits: dict[str, int], seed: int
 ) -> tuple[torch.Tensor, ...]:
-    """Seeded inputs: floats from N(0, 1), integers from 0 below their limit, booleans at random.
+    """Seeded random inputs: floats from N(0, 1), integers from 0 up to their limit, random booleans.
 
     Args:
         specs: the inputs.
-        limits: per name of an integer input; ``UNKNOWN_LIMIT`` where there is none.
-        seed: of the one generator that all inputs are drawn from, in order.
+        limits: exclusive upper limits of integer inputs, by name; the default is ``UNKNOWN_LIMIT``.
+        seed: seed of the one generator that draws all inputs, in order.
     """
     generator = torch.Generator().manual_seed(seed)
     return tuple(_draw(spec, limits.get(spec.name, UNKNOWN_LIMIT), generator) for spec in specs)
@@ -57,9 +57,9 @@ def _draw(spec: TensorSpec, limit: int, generator: torch.Generator) -> torch.Ten
 
 
 def index_limits(program: ExportedProgram, specs: tuple[TensorSpec, ...]) -> dict[str, int]:
-    """For each integer input that indexes tables, the size of the smallest of them.
+    """The size of the smallest table that each integer input indexes.
 
-    The input is followed through operators that only move its elements.
+    Inputs are followed through operators that only move their elements.
     """
     user_inputs = [
         spec.arg.name for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT
@@ -106,19 +106,19 @@ def _name(node: torch.fx.Node) -> str:
 
 
 COPIES = 3
-"""Of every input at once: as it was drawn, as the model gets it, as an array for the library."""
+"""Copies of each input at one time: the drawn tensor, the model's tensor, and the library's array."""
 
 _MEBIBYTE = 1 << 20
 
 
 def data_limit_bytes() -> int | None:
-    """The memory that this process may take; None where nothing limits it."""
+    """The memory limit of this process, or None."""
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
     return None if limit == resource.RLIM_INFINITY else limit
 
 
 def refuse_oversized(specs: tuple[TensorSpec, ...], limit_bytes: int | None) -> None:
-    """Refuse inputs that cannot fit into memory, whatever the model does with them.
+    """Refuse inputs that do not fit into memory.
 
     Raises:
         JobError: ``limit-memory`` with the estimate and the largest input.
@@ -129,11 +129,11 @@ def refuse_oversized(specs: tuple[TensorSpec, ...], limit_bytes: int | None) -> 
     largest = max(specs, key=input_bytes)
     raise JobError(
         ErrorCode.LIMIT_MEMORY,
-        f"the inputs alone would take {needed_bytes // _MEBIBYTE} MiB ({COPIES} copies) of "
+        f"the inputs alone need {needed_bytes // _MEBIBYTE} MiB ({COPIES} copies) of "
         f"{limit_bytes // _MEBIBYTE} MiB; the largest is {largest}",
     )
 
 
 def input_bytes(spec: TensorSpec) -> int:
-    """The bytes of one tensor."""
+    """The size of a tensor in bytes."""
     return math.prod(spec.shape) * spec.dtype.size_bytes

@@ -1,4 +1,4 @@
-"""Why a model gives other outputs when it runs again: the state that it keeps, and its random numbers."""
+"""Refuses models whose outputs change between runs: training mode, state, and random numbers."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ RANDOM = "take the random numbers as an input"
 
 @dataclass(frozen=True)
 class Cause:
-    """One thing that makes two runs differ, in words, and its place in the model."""
+    """A reason why two runs differ, with its source location."""
 
     said: str
     place: SourcePlace
 
 
 def runs_differ(model: object, program: ExportedProgram) -> JobError:
-    """``model-stateful`` with every cause that the model or its program shows.
+    """``model-stateful`` with every cause found in the model and its program.
 
     Args:
-        model: what ran twice. A script module shows which attributes it sets.
+        model: the model that ran twice. A script module shows the attributes that it sets.
         program: the same model, exported.
     """
     state = tuple(dict.fromkeys((*_set_attributes(model), *_written_buffers(program))))
@@ -50,7 +50,7 @@ def _told(causes: tuple[Cause, ...], remedy: str) -> Iterator[str]:
 
 
 def _set_attributes(model: object) -> Iterator[Cause]:
-    """The attributes that a script's ``forward`` assigns, submodules' too."""
+    """The attributes that a script's ``forward`` assigns, including those of submodules."""
     if not isinstance(model, torch.jit.ScriptModule):
         return
     body = parse_graph(model.inlined_graph)
@@ -61,13 +61,13 @@ def _set_attributes(model: object) -> Iterator[Cause]:
         if step.kind == "prim::GetAttr" and step.inputs[0] in paths:
             paths[step.outputs[0]] = _joined(paths[step.inputs[0]], step.name)
         if step.kind == "prim::SetAttr" and step.inputs[0] in paths:
-            # torch records no line for an assignment, but one for the value
+            # torch records no source line for the assignment, but one for the value.
             place = makers.get(step.inputs[1], step).place()
             yield _state_cause(_joined(paths[step.inputs[0]], step.name), place)
 
 
 def _written_buffers(program: ExportedProgram) -> Iterator[Cause]:
-    """The buffers that the program writes: in place, or as extra outputs."""
+    """The buffers that the program writes, in place or as extra outputs."""
     signature = program.graph_signature
     for node in program.graph.nodes:
         target = _buffer_of(_written(node), signature.inputs_to_buffers)
@@ -77,7 +77,7 @@ def _written_buffers(program: ExportedProgram) -> Iterator[Cause]:
 
 
 def _written(node: Node) -> object:
-    """The argument that an operator writes in place, if it does."""
+    """The argument that an operator writes in place, or None."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return None
     arguments = zip(node.target._schema.arguments, node.args, strict=False)
@@ -86,7 +86,7 @@ def _written(node: Node) -> object:
 
 
 def _buffer_of(value: object, buffers: dict[str, str]) -> str | None:
-    """The buffer that a tensor is, or is a view of."""
+    """The buffer of which a tensor is a view, or which it is itself."""
     while isinstance(value, Node):
         if value.op == "placeholder":
             return buffers.get(value.name)
@@ -126,7 +126,7 @@ _BATCH_NORMS = frozenset(
         "_native_batch_norm_legit_functional",
     }
 )
-# the names of their arguments that say how much they drop, and of those that say whether they do
+# Arguments of dropout operators: the probability, and the switch of training mode.
 _PROBABILITIES, _SWITCHES = ("p", "dropout", "dropout_p"), ("train", "training")
 _DROPOUTS = frozenset(
     {
@@ -148,21 +148,21 @@ _DROPOUTS = frozenset(
 )
 
 
-# the classes of the submodules that contain them
+# Prefixes of the module classes that contain these operators.
 _MODULES = ("Dropout", "AlphaDropout", "FeatureAlphaDropout", "BatchNorm", "GRU", "LSTM", "RNN")
 
 
 def refuse_training(program: ExportedProgram, model: object = None) -> None:
-    """Refuse what only training does: batch norms by the batch's own statistics, dropouts that drop.
+    """Refuse a model in training mode: batch norms with the batch's statistics, or active dropouts.
 
-    Two runs show a dropout only most of the time: of few elements both may drop the same.
+    Comparing two runs does not always detect a dropout: with few elements, both runs may drop the same ones.
 
     Args:
-        program: the model, exported.
-        model: the model itself. A script module names its submodules; its program does not.
+        program: the exported model.
+        model: the model itself. A script module names its submodules, which the program does not.
 
     Raises:
-        JobError: ``model-stateful`` with all of them.
+        JobError: ``model-stateful`` with all such operators and submodules.
     """
     trains = {node: what for node in program.graph.nodes if (what := _training(node))}
     if trains:
@@ -183,7 +183,7 @@ def _modules_in_training(model: object) -> Iterator[str]:
 
 
 def _training(node: Node) -> str:
-    """What a node does that only training does; empty where there is nothing."""
+    """What a node does only in training mode; empty if nothing."""
     if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
         return ""
     if node.target._opname in _BATCH_NORMS and _uses_own_statistics(_arguments(node)):
@@ -192,18 +192,18 @@ def _training(node: Node) -> str:
 
 
 def _arguments(node: Node) -> dict[str, Any]:
-    """Those that are given, by their names in the operator's schema."""
+    """The given arguments, by their names in the operator's schema."""
     names = (argument.name for argument in node.target._schema.arguments)
     return dict(zip(names, node.args, strict=False)) | node.kwargs
 
 
 def _uses_own_statistics(given: dict[str, Any]) -> bool:
-    """Although it has running ones."""
+    """Whether a batch norm with running statistics uses the batch's own instead."""
     return given.get("running_mean") is not None and given.get("training") is True
 
 
 def _drops(given: dict[str, Any]) -> bool:
     probability = next((given[name] for name in _PROBABILITIES if name in given), 0)
-    if given.get("num_layers") == 1:  # it drops between layers
+    if given.get("num_layers") == 1:  # recurrent operators drop only between layers
         return False
     return probability != 0 and not any(given.get(name) is False for name in _SWITCHES)

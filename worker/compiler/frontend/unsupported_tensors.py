@@ -1,4 +1,4 @@
-"""Kinds of tensors and devices that no library is made for, told by name."""
+"""Refuses tensors that cannot be compiled: quantized, sparse, 8-bit floats, and empty ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def refuse_unsupported_tensors(tensors: Iterable[Named]) -> None:
     """Refuse parameters and buffers that are quantized, sparse or of 8-bit floating point.
 
     Args:
-        tensors: with their names in the model; what is no tensor is passed over.
+        tensors: tensors with their names in the model; other values are ignored.
 
     Raises:
         JobError: ``model-tensors-unsupported`` with all of them.
@@ -37,7 +37,7 @@ def refuse_unsupported_tensors(tensors: Iterable[Named]) -> None:
 
 
 def refuse_quantized_modules(modules: Iterable[tuple[str, torch.nn.Module]]) -> None:
-    """Refuse modules that hold packed, quantized weights.
+    """Refuse modules with packed, quantized weights.
 
     Raises:
         JobError: ``model-tensors-unsupported`` with all of them.
@@ -55,7 +55,7 @@ def refuse_quantized_modules(modules: Iterable[tuple[str, torch.nn.Module]]) -> 
 
 
 def refuse_unsupported_input(name: str, tensor: torch.Tensor) -> None:
-    """Refuse an input or output that the contract has no words for.
+    """Refuse an input or output that the contract cannot describe.
 
     Raises:
         JobError: ``model-tensors-unsupported``.

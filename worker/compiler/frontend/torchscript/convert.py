@@ -1,4 +1,4 @@
-"""TorchScript to exported program."""
+"""Converts a TorchScript module to an exported program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from worker.errors import JobError, short_message
 
 
 class ScriptConversionError(Exception):
-    """Neither way led to an exported program. ``step`` is where the interpreter stopped."""
+    """Neither the interpreter nor torch's converter succeeded. ``step`` is where the interpreter stopped."""
 
     def __init__(self, message: str, step: Step | None) -> None:
         super().__init__(message)
@@ -31,14 +31,14 @@ def convert_script(
 ) -> ExportedProgram:
     """Export a script module for inputs of these shapes and dtypes.
 
-    The interpreter is tried first: it gets further, and names parameters as the module does. What depends on
-    the values of tensors is left to torch's own converter, which knows conditional operators, and no open
-    sizes.
+    The interpreter runs first: it supports more models, and names parameters as the module does. Control flow
+    on the values of tensors is left to torch's own converter, which supports conditional operators but no
+    dynamic sizes.
 
     Raises:
-        ScriptConversionError: both failed; the message is the interpreter's, then the converter's; or
-            what the model does with a tensor's value.
-        JobError: ``dynamic-shapes-unsupported`` where a size cannot stay open; the detail says which.
+        ScriptConversionError: both failed. The message is the interpreter's, then the converter's, or says
+            how the model depends on a tensor's value.
+        JobError: ``dynamic-shapes-unsupported`` if a size cannot stay dynamic; the detail says which.
     """
     interpreter = ScriptInterpreter(script)
     try:
@@ -47,7 +47,7 @@ def convert_script(
         if dynamic_shapes is not None:
             if (depends := dependence_on_values(error)) is not None:
                 raise ScriptConversionError(depends, interpreter.failed) from error
-            raise interpreter.watch.refusal(error, dynamic_shapes) from error
+            raise interpreter.tracker.refusal(error, dynamic_shapes) from error
         return _by_converter(script, inputs, interpreter.failed, error)
 
 
@@ -76,7 +76,7 @@ def _neither_way(cause: Exception, error: Exception, step: Step | None) -> Scrip
 
 
 def _has_dynamic_sizes(program: ExportedProgram) -> bool:
-    """Whether the converter left sizes open: they are to be those of the inputs."""
+    """Whether the converter made sizes dynamic that should be fixed."""
     values = (node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder")
     sizes = (size for value in values if isinstance(value, torch.Tensor) for size in value.shape)
     return not all(isinstance(size, int) for size in sizes)
@@ -86,7 +86,10 @@ PACKING = "aten::_pack_padded_sequence"
 
 
 def packing_refusal(model: object) -> JobError | None:
-    """``capture-failed`` with what to do in place of packing, where a script always packs; else None."""
+    """``capture-failed`` with advice if a script packs padded sequences, else None.
+
+    The sizes of packed sequences depend on the values of the lengths, so such a script cannot be exported.
+    """
     if not isinstance(model, torch.jit.ScriptModule):
         return None
     steps = parse_graph(model.inlined_graph).steps

@@ -1,8 +1,7 @@
 """Interprets a script module's graph step by step, so that ``torch.export`` sees ordinary torch calls.
 
-The graph of ``forward`` is taken with everything it calls inlined. Sizes are plain integers, or symbols where
-they are to stay open, and control flow on them is taken as it falls; control flow on the values of tensors
-makes ``torch.export`` refuse.
+The graph of ``forward`` is inlined. Sizes are plain integers, or symbols if they are dynamic, and control
+flow on them is followed. Control flow on the values of tensors makes ``torch.export`` fail.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ Scope = dict[str, object]
 
 
 class ScriptInterpreter(ModuleState):
-    """A plain module with a script module's state, computing what the script module computes."""
+    """A plain module with a script module's state that computes the same function."""
 
     def __init__(self, script: torch.jit.ScriptModule) -> None:
         super().__init__(script)
@@ -35,7 +34,7 @@ class ScriptInterpreter(ModuleState):
         self._body = parse_graph(self._graph)
         self._constants = {step.outputs[0]: self._register_constant(step) for step in _constants(self._body)}
         self._failure = _Failure()
-        self.watch = SizeTracker()
+        self.tracker = SizeTracker()
         self._with_scope: dict[str, Callable[[Step, list[object], Scope], Values]] = {
             "prim::Constant": self._constant,
             "prim::GetAttr": self._get_attribute,
@@ -47,19 +46,17 @@ class ScriptInterpreter(ModuleState):
 
     @property
     def failed(self) -> Step | None:
-        """The step that the first error came from."""
+        """The step that raised the first error."""
         return self._failure.step
 
     def forward(self, *inputs: object) -> object:
-        """What the script module's ``forward`` returns for the same inputs.
-
-        Missing inputs take the defaults of the script module's signature.
+        """Run the script module's ``forward``. Missing inputs take the defaults of its signature.
 
         Raises:
-            ScriptRaisedError: the model raised.
-            UnknownOperatorError: nothing computes a step.
+            ScriptRaisedError: the model raised an exception.
+            UnknownOperatorError: a step calls an unknown operator.
         """
-        self.watch.begin(inputs)
+        self.tracker.begin(inputs)
         try:
             arguments = [self, *inputs, *self._defaults[len(inputs) :]]
             results = self._run(self._body, arguments, {})
@@ -86,7 +83,7 @@ class ScriptInterpreter(ModuleState):
                 self._failure.step = self._failure.step or step
                 raise
             finally:
-                self.watch.after(step.place)
+                self.tracker.after(step.place)
             scope.update(zip(step.outputs, results, strict=True))
         return [scope[name] for name in body.outputs]
 
@@ -136,13 +133,13 @@ class ScriptInterpreter(ModuleState):
 
 
 class _Failure:
-    """Holds the step that failed: ``torch.export`` puts a module's own attributes back as they were."""
+    """Keeps the step that failed outside of the module, whose attributes ``torch.export`` restores."""
 
     step: Step | None = None
 
 
 class _Buffer:
-    """Stands for a constant tensor that is registered as a buffer."""
+    """Refers to a constant tensor that is registered as a buffer."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -153,15 +150,15 @@ def _constants(body: Body) -> list[Step]:
 
 
 def _as_result(value: object) -> object:
-    """Numbers that the graph knows as tensors of rank 0 become tensors again."""
+    """Convert numbers that are tensors of rank 0 in the graph back to tensors."""
     return value.tensor() if isinstance(value, ScalarConstant) else value
 
 
 def call_at(place: SourcePlace, function: Callable[..., Any], *arguments: object) -> Any:
-    """Call a function through a frame of the place's file and line.
+    """Call a function through a frame with the file and line of the author's code.
 
-    ``torch.export`` keeps the stack of every operator, and so the compiler can say which line of the model an
-    operator comes from though it was interpreted here.
+    ``torch.export`` records the stack of every operator, so errors can name the model's line although the
+    operator was interpreted here.
     """
     if place.file is None or place.line is None:
         return function(*arguments)
@@ -169,4 +166,4 @@ def call_at(place: SourcePlace, function: Callable[..., Any], *arguments: object
     return FunctionType(code, {})(function, arguments)
 
 
-_relay: Any = lambda function, arguments: function(*arguments)  # noqa: E731 - on one line, that of the place
+_relay: Any = lambda function, arguments: function(*arguments)  # noqa: E731 - the frame needs a single line

@@ -1,7 +1,7 @@
 """A script module's parameters, buffers and attributes as a tree of plain modules.
 
-``torch.export`` names tensors by the modules they are registered on, and a script module keeps its own where
-``torch.export`` does not look: so they are registered once more, the same tensors under the same names.
+``torch.export`` names tensors by the modules they are registered on, but does not find those of script
+modules. So they are registered again: the same tensors under the same names.
 """
 
 from functools import partial
@@ -11,9 +11,9 @@ from torch import nn
 
 
 class ModuleState(nn.Module):
-    """Stands for one script module; attributes that are not tensors are read from the original.
+    """The state of one script module. Attributes that are not tensors are read from the original.
 
-    Loading a script makes two parameters of one that was shared; ``known`` makes them one again.
+    Loading a script splits a shared parameter into two; ``known`` joins them again.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class ModuleState(nn.Module):
         self.training = source.training
 
     def read(self, name: str) -> object:
-        """The value of an attribute: a tensor, the holder of a submodule, or a plain value.
+        """The value of an attribute: a tensor, the state of a submodule, or a plain value.
 
         Raises:
             AttributeError: the script module has no such attribute.
@@ -45,24 +45,24 @@ class ModuleState(nn.Module):
         return self._read(name)
 
     def write(self, name: str, value: object) -> None:
-        """Set an attribute until ``forget``: a forward must not leave traces in an exported program."""
+        """Set an attribute until ``forget``, so that a run does not change the exported program."""
         self._written[name] = value
 
     def forget(self) -> None:
-        """Undo every ``write``, in submodules too."""
+        """Undo every ``write``, including those in submodules."""
         for module in self.modules():
             if isinstance(module, ModuleState):
                 module._written.clear()
 
     def method_graph(self, name: str) -> torch.Graph:
-        """The graph of one of the script module's methods, with everything it calls inlined."""
+        """The inlined graph of a method of the script module."""
         graph = self._read("_c")._get_method(name).graph.copy()
         torch._C._jit_pass_inline(graph)
         return graph
 
 
 def memory_of(tensor: torch.Tensor) -> object:
-    """What two tensors have in common exactly where they are the same elements; no tensor without any is."""
+    """A key that is equal for two tensors of the same elements in memory. Empty tensors are all distinct."""
     if tensor.layout != torch.strided or tensor.numel() == 0:
         return id(tensor)
     return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()

@@ -1,4 +1,4 @@
-"""Calls the operator of a TorchScript node: on plain values as Python does, on tensors as ``torch.ops``."""
+"""Calls the operator of a TorchScript node: in Python on plain values, by ``torch.ops`` on tensors."""
 
 from collections.abc import Callable
 from functools import cache
@@ -18,12 +18,12 @@ from worker.compiler.frontend.torchscript.plain_values import (
 
 Operator = Callable[..., object]
 
-# overloads that take a number where their schema says Tensor
+# Overloads that accept a number for a Tensor of their schema.
 TAKES_NUMBERS = {
     f"aten::{name}{suffix}" for name in ("add", "sub", "mul", "div", "floor_divide") for suffix in ("", "_")
 }
 
-# what a tensor is asked about: plain values, so that control flow on them is settled while exporting
+# Queries of tensors. They give plain values, so that control flow on them is resolved during export.
 QUERIES: dict[str, Callable[..., object]] = {
     "aten::dim": torch.Tensor.dim,
     "aten::size": lambda tensor, *axis: tensor.size(*axis) if axis else list(tensor.size()),
@@ -47,12 +47,12 @@ def _convolution(*arguments: object) -> object:
     return torch.ops.aten.convolution.default(*arguments[:9])
 
 
-# operators that a trace records in a form that nothing downstream knows
+# Operators that traces record in a form that torch.export does not support.
 SUBSTITUTES: dict[str, Operator] = {"aten::_convolution": _convolution}
 
 
 class UnknownOperatorError(Exception):
-    """Nothing here or in ``torch.ops`` computes a node."""
+    """A node calls an operator that neither this module nor ``torch.ops`` has."""
 
 
 def call_operator(kind: str, schema: str, values: list[object]) -> object:
@@ -61,10 +61,10 @@ def call_operator(kind: str, schema: str, values: list[object]) -> object:
     Args:
         kind: the qualified name, such as ``aten::relu``.
         schema: the node's own schema, which names the overload.
-        values: the arguments, all of them, in the schema's order.
+        values: all arguments, in the schema's order.
 
     Raises:
-        UnknownOperatorError: there is no such operator.
+        UnknownOperatorError: the operator does not exist.
     """
     plain = _on_plain_values(kind, values)
     if plain is not None:
@@ -92,7 +92,7 @@ def _overload(kind: str, schema: str) -> torch._ops.OpOverload:
         overload = torch._C.parse_schema(schema).overload_name or "default"
         return getattr(getattr(getattr(torch.ops, namespace), name), overload)
     except (AttributeError, RuntimeError) as error:
-        raise UnknownOperatorError(f"there is no operator {kind} ({schema})") from error
+        raise UnknownOperatorError(f"unknown operator {kind} ({schema})") from error
 
 
 def _arguments(
@@ -115,7 +115,7 @@ def _is_floating(value: object) -> bool:
 
 
 def _convert(type_name: str, value: object, as_numbers: bool) -> object:
-    """A value in the form that ``torch.ops`` takes for an argument of the type."""
+    """Convert a value to the form that ``torch.ops`` takes for an argument type."""
     base = type_name.removeprefix("Optional[").removesuffix("]") if "Optional[" in type_name else type_name
     if isinstance(value, list) and "Tensor" in base:
         return [_convert("Tensor", item, as_numbers=False) for item in value]

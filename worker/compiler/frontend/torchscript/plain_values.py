@@ -1,7 +1,7 @@
-"""Values that a TorchScript graph holds besides tensors, and its operators on them, as Python does them.
+"""Values other than tensors in a TorchScript graph, and Python implementations of operators on them.
 
-A trace records sizes and numbers as tensors of rank 0 (``prim::NumToTensor``, constants). They stay plain
-numbers here, so that ``torch.export`` sees shapes and not data; sizes that are open stay symbols.
+A trace records sizes and numbers as tensors of rank 0 (``prim::NumToTensor``, constants). Here they stay
+plain numbers, so that ``torch.export`` sees shapes instead of data. Dynamic sizes stay symbols.
 """
 
 import math
@@ -17,19 +17,19 @@ NUMBER_DTYPES = (torch.int64, torch.float64, torch.bool)
 
 @dataclass(frozen=True, eq=False)
 class ScalarConstant:
-    """A constant tensor of rank 0: usable as a number, and as the buffer it is registered as."""
+    """A constant tensor of rank 0, usable as a number and as its registered buffer."""
 
     number: Number
     tensor: Callable[[], torch.Tensor]
 
 
 def as_number(value: object) -> object:
-    """The number of a scalar constant; anything else unchanged."""
+    """The number of a scalar constant; other values are returned unchanged."""
     return value.number if isinstance(value, ScalarConstant) else value
 
 
 def holds_tensor(value: object) -> bool:
-    """Whether a value is a tensor or a container of one."""
+    """Whether a value is a tensor or contains one."""
     if isinstance(value, list | tuple):
         return any(holds_tensor(item) for item in value)
     if isinstance(value, dict):
@@ -37,7 +37,7 @@ def holds_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-# c10::ScalarType, by position
+# By the number of c10::ScalarType.
 DTYPES: tuple[torch.dtype, ...] = (
     torch.uint8,
     torch.int8,
@@ -101,7 +101,7 @@ def _delete(items: list[object] | dict[object, object], key: object) -> None:
     del items[key]  # type: ignore[arg-type]
 
 
-# operators on values that hold no tensor
+# Operators on values without tensors.
 ON_NUMBERS: dict[str, Callable[..., object]] = {
     "aten::add": _add,
     "aten::sub": _sub,
@@ -150,7 +150,7 @@ ON_NUMBERS: dict[str, Callable[..., object]] = {
     "aten::__derive_index": lambda index, start, step: start + index * step,
 }
 
-# operators on containers, whatever these hold, and on identity
+# Operators on containers of any values, and identity.
 ON_CONTAINERS: dict[str, Callable[..., object]] = {
     "aten::__is__": operator.is_,
     "aten::__isnot__": operator.is_not,

@@ -1,4 +1,4 @@
-"""Files of ``torch.jit.save``, traced or scripted."""
+"""Loads a traced or scripted module from a file of ``torch.jit.save``."""
 
 import io
 import pickle
@@ -27,8 +27,8 @@ def load(path: Path) -> LoadedModel:
     """Load a script module.
 
     Raises:
-        JobError: ``model-load-failed`` with torch's message, ``model-forward-missing`` with the methods that
-            there are, ``model-signature-unsupported`` where an input is not a tensor, or
+        JobError: ``model-load-failed`` with torch's message, ``model-forward-missing`` with the existing
+            methods, ``model-signature-unsupported`` if an input is not a tensor, or
             ``model-tensors-unsupported``.
     """
     try:
@@ -72,12 +72,12 @@ def _check_types(schema: torch.FunctionSchema) -> None:
     for argument in schema.arguments[1:]:
         tensor = str(argument.type) in ("Tensor", "Optional[Tensor]")
         if not tensor and not argument.has_default_value():
-            detail = f"input '{argument.name}' is a {argument.type}; only tensors can be given"
+            detail = f"input '{argument.name}' is a {argument.type}; only tensors are supported"
             raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, detail)
 
 
 def _argument(name: str, traced: TensorSpec | None, required: bool) -> Argument:
-    """A trace says what it was made with; other sizes are tried if they are asked for."""
+    """The traced shape is an example: a request may ask for any other size."""
     axes = frozenset(range(len(traced.shape))) if traced else frozenset()
     return Argument(name=name, spec=traced, dynamic_axes=axes, required=required)
 
@@ -100,7 +100,11 @@ Description = tuple[DType, tuple[int, ...]]
 
 
 def read_traced_inputs(path: Path, names: list[str]) -> dict[str, TensorSpec]:
-    """The traced inputs of ``forward`` by name; empty where there are none, or any of them is no tensor."""
+    """The specs of the inputs that ``torch.jit.trace`` recorded, by name.
+
+    A traced archive keeps them in ``traced_inputs.pkl``, as tensors without data, which torch never reads
+    back. The result is empty if there are none, or if one is not a tensor.
+    """
     try:
         recorded = _read(path)
     except (pickle.UnpicklingError, ValueError, EOFError, KeyError, TypeError, AttributeError, IndexError):
@@ -122,7 +126,7 @@ def _read(path: Path) -> object:
 
 
 class _Descriptions(pickle.Unpickler):
-    """Makes ``(dtype, shape)`` of a tensor, and refuses every global that a traced input does not need."""
+    """Unpickles a tensor as ``(dtype, shape)``, and refuses every global that traced inputs do not need."""
 
     def find_class(self, module: str, name: str) -> object:
         if module == "torch" and name in STORAGE_DTYPES:

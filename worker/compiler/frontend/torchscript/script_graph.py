@@ -1,4 +1,4 @@
-"""A TorchScript graph as plain Python values: a body of steps, read once."""
+"""A TorchScript graph as plain Python values: bodies of steps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class Step:
         name: the attribute or method that ``prim::GetAttr``, ``SetAttr`` or ``CallMethod`` names.
         span: the bounds of ``prim::TupleSlice``.
         constant: the value of ``prim::Constant``.
-        origin: gives the node's place in the sources, as torch words it.
+        origin: returns torch's text of the node's source location.
     """
 
     kind: str
@@ -33,7 +33,7 @@ class Step:
     origin: Callable[[], str] = field(repr=False)
 
     def place(self) -> SourcePlace:
-        """Where the node comes from: the author's innermost line, if there is one."""
+        """The node's source location: the innermost line of the author's code, if any."""
         origin = self.origin()
         stack, innermost_first = origin.partition("Serialized ")[0], 'File "' not in origin[:9]
         file, line = author_frame(stack, innermost_first)
@@ -42,20 +42,20 @@ class Step:
 
 @dataclass(frozen=True)
 class Body:
-    """Steps in order, with the names of what they take and give."""
+    """Steps in order, with the names of their inputs and outputs."""
 
     inputs: tuple[str, ...]
     steps: tuple[Step, ...]
     outputs: tuple[str, ...]
 
     def all_steps(self) -> tuple[Step, ...]:
-        """The steps with those of all blocks within."""
+        """The steps, followed by those of all nested blocks."""
         inner = (body.all_steps() for step in self.steps for body in step.blocks)
         return self.steps + tuple(step for steps in inner for step in steps)
 
 
 def parse_graph(graph: torch.Graph | torch.Block) -> Body:
-    """Read a graph or a block of one; the graph must live as long as the places are asked for."""
+    """Read a graph or a block. The graph must outlive all calls of ``Step.place``."""
     return Body(
         inputs=tuple(value.debugName() for value in graph.inputs()),
         steps=tuple(_parse_node(node) for node in graph.nodes()),
