@@ -190,6 +190,6 @@ def test_a_translation_of_another_type_than_torchs_is_refused(
     install(package, monkeypatch, Rule("samplelib.relu.default", lambda emit, x, scale: x.astype("int32")))
     x = torch.randn(2, 3)
 
-    with pytest.raises(TypeError, match="became int32, in torch it is float32"):
+    with pytest.raises(TypeError, match="translated to int32, but torch gives float32"):
         run(CUSTOM, (x,))
     stage.decomposition_table.cache_clear()

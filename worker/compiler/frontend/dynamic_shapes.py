@@ -85,8 +85,8 @@ def describe_inputs(
     """
     names: dict[str | None, str] = {}
     dimensions, axes = [], []
-    for tensor, opened in inputs:
-        for axis in opened:
+    for tensor, symbolic in inputs:
+        for axis in symbolic:
             if axis.size.symbol is not None and axis.size.symbol not in names:
                 name = given.get((tensor, axis.axis), f"{tensor}_{axis.axis}")
                 names[axis.size.symbol] = name
@@ -120,9 +120,11 @@ def describe_program(
         for spec in program.graph_signature.output_specs
         if spec.kind == OutputKind.USER_OUTPUT
     ]
-    opened = [(spec.name, symbolic_axes(value, program)) for spec, value in zip(inputs, taken, strict=True)]
-    shapes = describe_inputs(opened, given)
-    names = _names(opened, shapes)
+    axes_of_inputs = [
+        (spec.name, symbolic_axes(value, program)) for spec, value in zip(inputs, taken, strict=True)
+    ]
+    shapes = describe_inputs(axes_of_inputs, given)
+    names = _names(axes_of_inputs, shapes)
     axes = tuple(
         _named(spec.name, axis, names)
         for spec, value in zip(outputs, returned, strict=True)
@@ -206,9 +208,9 @@ def _spec_at(spec: TensorSpec, axes: tuple[DynamicAxis, ...], sizes: Mapping[str
 
 
 def _names(
-    opened: list[tuple[str, tuple[SymbolicAxis, ...]]], shapes: DynamicShapes
+    axes_of_inputs: list[tuple[str, tuple[SymbolicAxis, ...]]], shapes: DynamicShapes
 ) -> dict[str | None, str]:
-    symbols = [axis.size.symbol for _, axes in opened for axis in axes]
+    symbols = [axis.size.symbol for _, axes in axes_of_inputs for axis in axes]
     found = {symbol: axis.dimension for symbol, axis in zip(symbols, shapes.inputs, strict=True)}
     return {symbol: name for symbol, name in found.items() if name is not None}
 

@@ -59,13 +59,13 @@ def describe(program: ExportedProgram) -> LoadedModel:
     arguments = tuple(slot for slot in slots if isinstance(slot, Argument))
     flat = _flat_module(program)
     eager = flat if len(arguments) == len(slots) else _WithConstants(flat, slots)
-    is_open = any(argument.symbolic_axes for argument in arguments)
+    is_dynamic = any(argument.symbolic_axes for argument in arguments)
     plain = eager is flat and _is_flat(program) and returns_tensors_only(program)
     return LoadedModel(
         format=ModelFormat.PT2,
         eager=eager,
-        export=_exporter(program, eager, plain and not is_open),
-        export_dynamic=_dynamic_exporter(program, eager, plain) if is_open else None,
+        export=_exporter(program, eager, plain and not is_dynamic),
+        export_dynamic=_dynamic_exporter(program, eager, plain) if is_dynamic else None,
         arguments=arguments,
         examples=_examples(program, slots),
         parameters=count_elements([*program.state_dict.values(), *program.constants.values()]),
@@ -185,8 +185,8 @@ def _slot(argument: object, placeholder: torch.fx.Node, program: ExportedProgram
         raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, detail)
     refuse_unsupported_input(argument.name, value)
     spec = tensor_spec(argument.name, _with_hints(value))
-    opened = symbolic_axes(value, program)
-    return Argument(argument.name, spec, frozenset(axis.axis for axis in opened), symbolic_axes=opened)
+    symbolic = symbolic_axes(value, program)
+    return Argument(argument.name, spec, frozenset(axis.axis for axis in symbolic), symbolic_axes=symbolic)
 
 
 def _with_hints(value: torch.Tensor) -> torch.Tensor:
@@ -207,12 +207,12 @@ def _examples(program: ExportedProgram, slots: list[Argument | _Constant]) -> tu
 def _version_hint(path: Path) -> str:
     from torch._export.serde.schema import SCHEMA_VERSION
 
-    ours = ".".join(map(str, SCHEMA_VERSION))
-    theirs, writer = _versions(path)
-    if theirs == ours:
+    supported = ".".join(map(str, SCHEMA_VERSION))
+    found, writer = _versions(path)
+    if found == supported:
         return ""
-    here = f"this worker {ours} (torch {torch.__version__})"
-    return f"the file has export schema {theirs} (torch {writer}), {here}: "
+    here = f"this worker {supported} (torch {torch.__version__})"
+    return f"the file has export schema {found} (torch {writer}), {here}: "
 
 
 def _versions(path: Path) -> tuple[str, str]:

@@ -78,8 +78,8 @@ def check_requested_dimensions(
             _refuse_names(given[argument.name], argument, dimensions)
     for entries in measured.values():
         if len(entries) > 1 and any(isinstance(entry, str) for entry in entries):
-            told = ", ".join(sorted(map(repr, entries)))
-            raise _refused(f"{told} stand for one dimension of the file and need one name")
+            names = ", ".join(sorted(map(repr, entries)))
+            raise _refused(f"{names} stand for one dimension of the file and need one name")
 
 
 def _refuse_names(spec: InputSpec, argument: Argument, dimensions: Mapping[str, DimensionRange]) -> None:

@@ -64,12 +64,12 @@ def _shape_problem(given: TensorSpec, argument: Argument) -> str | None:
     if len(given.shape) != len(expected.shape):
         return f"'{given.name}' has rank {len(expected.shape)}, not {len(given.shape)}"
     sizes = enumerate(zip(given.shape, expected.shape, strict=True))
-    wrong = [axis for axis, (ours, its) in sizes if ours != its and axis not in argument.dynamic_axes]
+    wrong = [axis for axis, (size, own) in sizes if size != own and axis not in argument.dynamic_axes]
     if wrong:
         return f"'{given.name}' has the wrong size in axis {', '.join(map(str, wrong))}"
     beyond = [axis for axis in argument.symbolic_axes if not axis.takes(given.shape[axis.axis])]
-    told = (f"{given.shape[axis.axis]} in axis {axis.axis}, which accepts {axis}" for axis in beyond)
-    return f"'{given.name}' has {'; '.join(told)}" if beyond else None
+    problems = (f"{given.shape[axis.axis]} in axis {axis.axis}, which accepts {axis}" for axis in beyond)
+    return f"'{given.name}' has {'; '.join(problems)}" if beyond else None
 
 
 def _mismatch(requested: tuple[TensorSpec, ...], arguments: tuple[Argument, ...], problem: str) -> JobError:

@@ -15,7 +15,7 @@ from worker.compiler.frontend.torchscript.script_graph import Step, parse_graph
 from worker.compiler.source_locations import place_of
 from worker.errors import JobError
 
-MAX_TOLD = 3
+MAX_LISTED = 3
 STATE = "take the state as an input and return its new value as an output"
 RANDOM = "take the random numbers as an input"
 
@@ -24,7 +24,7 @@ RANDOM = "take the random numbers as an input"
 class Cause:
     """A reason why two runs differ, with its source location."""
 
-    said: str
+    text: str
     place: SourcePlace
 
 
@@ -37,16 +37,16 @@ def runs_differ(model: object, program: ExportedProgram) -> JobError:
     """
     state = tuple(dict.fromkeys((*_set_attributes(model), *_written_buffers(program))))
     random = tuple(_random_operators(program))
-    told = [*_told(state, STATE), *_told(random, RANDOM)]
-    why = "; ".join(told) or "it draws random numbers, keeps state, or is in training mode"
+    reasons = [*_listed(state, STATE), *_listed(random, RANDOM)]
+    why = "; ".join(reasons) or "it draws random numbers, keeps state, or is in training mode"
     detail = f"two runs of the model on the same inputs differ: {why}"
     return JobError(ErrorCode.MODEL_STATEFUL, detail, tuple(cause.place for cause in (*state, *random)))
 
 
-def _told(causes: tuple[Cause, ...], remedy: str) -> Iterator[str]:
+def _listed(causes: tuple[Cause, ...], remedy: str) -> Iterator[str]:
     if causes:
-        more = f", and {len(causes) - MAX_TOLD} more" if len(causes) > MAX_TOLD else ""
-        yield f"{', '.join(cause.said for cause in causes[:MAX_TOLD])}{more}: {remedy}"
+        more = f", and {len(causes) - MAX_LISTED} more" if len(causes) > MAX_LISTED else ""
+        yield f"{', '.join(cause.text for cause in causes[:MAX_LISTED])}{more}: {remedy}"
 
 
 def _set_attributes(model: object) -> Iterator[Cause]:

@@ -28,10 +28,10 @@ def refuse_unsupported_tensors(tensors: Iterable[Named]) -> None:
     """
     found = [(name, kind) for name, tensor in tensors if (kind := _kind(tensor))]
     if found:
-        told = ", ".join(f"'{name}' is {kind}" for name, kind in found)
+        listed = ", ".join(f"'{name}' is {kind}" for name, kind in found)
         raise JobError(
             ErrorCode.MODEL_TENSORS_UNSUPPORTED,
-            told,
+            listed,
             tuple(SourcePlace(module_path=name) for name, _ in found),
         )
 

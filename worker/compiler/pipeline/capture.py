@@ -81,7 +81,7 @@ def capture_model(model: LoadedModel, upload: Upload) -> Captured:
     examples = _own_examples(model, specs)
     inputs = random_inputs(specs, {}, seed) if examples is None else examples
     outputs, names = _run_named(model, inputs)
-    is_open = bool(request.dimensions) or (model.export_dynamic is not None and not request.inputs)
+    is_dynamic = bool(request.dimensions) or (model.export_dynamic is not None and not request.inputs)
     program = _export_as_asked(model, request, inputs, exported_sizes(sizes))
     refuse_training(program, model.eager)
     limits = index_limits(program, specs)
@@ -91,7 +91,7 @@ def capture_model(model: LoadedModel, upload: Upload) -> Captured:
     _check_repeatable(model, program, inputs, outputs)
     output_specs = tuple(map(tensor_spec, names, outputs))
     given = names_by_axis(request.inputs)
-    dynamic = _describe_dynamic(program, specs, output_specs, given) if is_open else DynamicShapes()
+    dynamic = _describe_dynamic(program, specs, output_specs, given) if is_dynamic else DynamicShapes()
     return Captured(
         upload=upload,
         format=model.format,

@@ -91,10 +91,10 @@ def set_identity(target: View) -> None:
 
 def swap(left: tuple[View, Any], right: tuple[View, Any]) -> None:
     """Exchange two elements, each given as a view and an index."""
-    (ours, here), (theirs, there) = left, right
-    kept = Local(ours[here], ours.dtype)
-    ours[here] = theirs[there]
-    theirs[there] = kept.value
+    (first, here), (second, there) = left, right
+    kept = Local(first[here], first.dtype)
+    first[here] = second[there]
+    second[there] = kept.value
 
 
 def partial_named(body: Callable[..., None], **known: Any) -> Callable[..., None]:

@@ -77,8 +77,8 @@ class ExpressionBuilder(NamingBuilder):
     def _expression_of(self, expr: Any) -> Express | None:
         if not isinstance(expr, relax.Call) or not isinstance(expr.op, tvm.ir.Op):
             return None
-        ours = self._expressions.get(str(expr.op.name))
-        return ours if ours is not None else expr.op.get_attr(_EXPRESS)
+        replacement = self._expressions.get(str(expr.op.name))
+        return replacement if replacement is not None else expr.op.get_attr(_EXPRESS)
 
 
 def _has_known_shapes(call: relax.Call) -> bool:

@@ -247,15 +247,14 @@ def check_type(node: Node, result: Any) -> None:
         value = torch.view_as_real(value.resolve_conj())
     found, wanted = dtype_of(result), dtype_name(value.dtype)
     if found != wanted:
-        raise TypeError(f"{operator_name(node)} became {found}, in torch it is {wanted}")
+        raise TypeError(f"{operator_name(node)} was translated to {found}, but torch gives {wanted}")
     if result.ty.shape is None:
         return
-    sizes = list(zip(shape_of(result), value.shape, strict=False))
-    fixed = [(ours, its) for ours, its in sizes if isinstance(ours, int) and isinstance(its, int)]
-    if len(shape_of(result)) != value.dim() or any(ours != its for ours, its in fixed):
-        raise TypeError(
-            f"{operator_name(node)} became {shape_of(result)}, in torch it is {tuple(value.shape)}"
-        )
+    shape, expected = shape_of(result), tuple(value.shape)
+    sizes = zip(shape, expected, strict=False)
+    differs = any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes)
+    if len(shape) != len(expected) or differs:
+        raise TypeError(f"{operator_name(node)} was translated to shape {shape}, but torch gives {expected}")
 
 
 def _attribute(graph_module: Any, path: str) -> Any:

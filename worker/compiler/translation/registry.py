@@ -45,8 +45,8 @@ def rule_book() -> RuleBook:
 def make_rule_book(own: Iterable[EntryPoint], installed: Iterable[EntryPoint]) -> RuleBook:
     """Build a rule book from entry points; see ``rule_book``."""
     kinds: tuple[type[Rule | Decomposition], ...] = (Rule, Decomposition)
-    ours, theirs = (collect(points, kinds, lambda one: one.operator) for points in (own, installed))
-    chosen = {**ours, **theirs}
+    built, added = (collect(points, kinds, lambda one: one.operator) for points in (own, installed))
+    chosen = {**built, **added}
     rules = {operator: rule for operator, (rule, _) in chosen.items()}
     return RuleBook(
         rules={operator: rule for operator, rule in rules.items() if isinstance(rule, Rule)},

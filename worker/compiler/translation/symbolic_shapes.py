@@ -33,13 +33,13 @@ class SymbolicShapes:
         found = [size if isinstance(size, int) else self._size(size.node.expr) for size in sizes]
         return None if any(size is None for size in found) else found
 
-    def are_equal(self, ours: Any, theirs: list[Any]) -> bool:
+    def are_equal(self, shape: Any, expected: list[Any]) -> bool:
         """Whether a Relax shape provably equals torch's."""
-        if not isinstance(ours, relax.ShapeExpr) or len(ours.values) != len(theirs):
+        if not isinstance(shape, relax.ShapeExpr) or len(shape.values) != len(expected):
             return False
         analyzer = Analyzer()
         return all(
-            analyzer.can_prove_equal(one, other) for one, other in zip(ours.values, theirs, strict=True)
+            analyzer.can_prove_equal(one, other) for one, other in zip(shape.values, expected, strict=True)
         )
 
     def _size(self, expression: Any) -> Any | None:

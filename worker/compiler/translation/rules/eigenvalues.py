@@ -87,9 +87,9 @@ def _rotation(difference: Any, twice: Any, dtype: str) -> tuple[Local, Local]:
 
 
 def _turn(matrix: View, here: Any, there: Any, cosine: Local, sine: Local) -> None:
-    ours, theirs = Local(matrix[here], matrix.dtype), Local(matrix[there], matrix.dtype)
-    matrix[here] = cosine.value * ours.value - sine.value * theirs.value
-    matrix[there] = sine.value * ours.value + cosine.value * theirs.value
+    left, right = Local(matrix[here], matrix.dtype), Local(matrix[there], matrix.dtype)
+    matrix[here] = cosine.value * left.value - sine.value * right.value
+    matrix[there] = sine.value * left.value + cosine.value * right.value
 
 
 def _order(values: View, columns: tuple[View, ...], descending: bool) -> None:
@@ -130,13 +130,13 @@ def _one_sided(matrix: View, values: View, vectors: View, images: View) -> None:
     copy(matrix, images)
     set_identity(vectors)
     with _sweeps(columns) as (p, q):
-        ours, theirs, shared = (Local(0.0, matrix.dtype) for _ in range(3))
+        first, second, shared = (Local(0.0, matrix.dtype) for _ in range(3))
         with T.serial(0, rows) as i:
-            ours.set(ours.value + images[i, p] * images[i, p])
-            theirs.set(theirs.value + images[i, q] * images[i, q])
+            first.set(first.value + images[i, p] * images[i, p])
+            second.set(second.value + images[i, q] * images[i, q])
             shared.set(shared.value + images[i, p] * images[i, q])
         with when(shared.value != 0):
-            cosine, sine = _rotation(theirs.value - ours.value, shared.value * 2, matrix.dtype)
+            cosine, sine = _rotation(second.value - first.value, shared.value * 2, matrix.dtype)
             with T.serial(0, rows) as i:
                 _turn(images, (i, p), (i, q), cosine, sine)
             with T.serial(0, columns) as i:

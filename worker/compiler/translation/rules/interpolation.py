@@ -32,11 +32,11 @@ Factors = list[float] | None
 
 def _nearest(emit: Emitter, data: relax.Expr, sizes: Sizes, factors: Factors) -> Any:
     """Reads position ``floor(i / factor)``. TVM handles integer factors correctly itself."""
-    ours, theirs = _spatial_sizes(emit, data)
-    if all(its % our == 0 for our, its in zip(ours, theirs, strict=True)):
+    given, wanted = _spatial_sizes(emit, data)
+    if all(new % old == 0 for old, new in zip(given, wanted, strict=True)):
         return emit.stock()
-    for axis, scale in enumerate(_scales(ours, theirs, factors)):
-        places = np.floor(np.arange(theirs[axis], dtype="float32") * scale).astype("int64")
+    for axis, scale in enumerate(_scales(given, wanted, factors)):
+        places = np.floor(np.arange(wanted[axis], dtype="float32") * scale).astype("int64")
         data = _read(emit, data, 2 + axis, places)
     return data
 
@@ -46,16 +46,16 @@ def _linear(emit: Emitter, data: relax.Expr, sizes: Sizes, align_corners: bool, 
 
     With aligned corners, a result of size 1 reads the first pixel; TVM divides by zero there.
     """
-    ours, theirs = _spatial_sizes(emit, data)
-    ratios = _scales(ours, theirs, None)
-    has_factors = not np.allclose(_scales(ours, theirs, factors), ratios, rtol=1e-6)
-    if 1 not in theirs if align_corners else not has_factors:
+    given, wanted = _spatial_sizes(emit, data)
+    ratios = _scales(given, wanted, None)
+    has_factors = not np.allclose(_scales(given, wanted, factors), ratios, rtol=1e-6)
+    if 1 not in wanted if align_corners else not has_factors:
         return emit.stock()
-    for axis, scale in enumerate(_scales(ours, theirs, factors)):
-        at = np.maximum((np.arange(theirs[axis], dtype="float32") + 0.5) * scale - 0.5, 0)
+    for axis, scale in enumerate(_scales(given, wanted, factors)):
+        at = np.maximum((np.arange(wanted[axis], dtype="float32") + 0.5) * scale - 0.5, 0)
         if align_corners:
-            at = np.linspace(0, ours[axis] - 1, theirs[axis], dtype="float32")
-        low = np.minimum(np.floor(at), ours[axis] - 1)
+            at = np.linspace(0, given[axis] - 1, wanted[axis], dtype="float32")
+        low = np.minimum(np.floor(at), given[axis] - 1)
         share = relax.const((at - low).reshape((-1,) + (1,) * (1 - axis)), dtype_of(data))
         below = _read(emit, data, 2 + axis, low.astype("int64"))
         above = _read(emit, data, 2 + axis, low.astype("int64") + 1)
@@ -68,11 +68,11 @@ def _spatial_sizes(emit: Emitter, data: relax.Expr) -> tuple[tuple[int, ...], tu
     return fixed(shape_of(data)[2:], "resizing"), emit.shape[2:]
 
 
-def _scales(ours: tuple[int, ...], theirs: tuple[int, ...], factors: Factors) -> list[np.float32]:
+def _scales(given: tuple[int, ...], wanted: tuple[int, ...], factors: Factors) -> list[np.float32]:
     """How far apart two neighbors of the result are in the data."""
     if factors is not None:
         return [np.float32(1 / factor) for factor in factors]
-    return [np.float32(our / its) for our, its in zip(ours, theirs, strict=True)]
+    return [np.float32(old / new) for old, new in zip(given, wanted, strict=True)]
 
 
 def _read(emit: Emitter, data: relax.Expr, axis: int, places: np.ndarray[Any, Any]) -> relax.Expr:
@@ -121,34 +121,37 @@ def _antialiased(weight: Callable[[Numbers], Numbers], reach: int) -> Translate:
         rows: float | None = None,
         columns: float | None = None,
     ) -> relax.Expr:
-        ours, theirs = _weighted_sizes(emit, data)
+        given, wanted = _weighted_sizes(emit, data)
         steps = [
-            _step(one, its, align_corners, factor)
-            for one, its, factor in zip(ours, theirs, (rows, columns), strict=True)
+            _step(old, new, align_corners, factor)
+            for old, new, factor in zip(given, wanted, (rows, columns), strict=True)
         ]
         matrices = [
-            _spread(one, its, step, weight, reach) for one, its, step in zip(ours, theirs, steps, strict=True)
+            _spread(old, new, step, weight, reach)
+            for old, new, step in zip(given, wanted, steps, strict=True)
         ]
         return _resampled(emit, data, matrices)
 
     return translate
 
 
-def _step(ours: int, theirs: int, align_corners: bool, factor: float | None) -> float:
+def _step(given: int, wanted: int, align_corners: bool, factor: float | None) -> float:
     """How far apart two neighbors of the result are in the data."""
     if align_corners:
-        return (ours - 1) / (theirs - 1) if theirs > 1 else 0.0
-    return 1 / factor if factor else ours / theirs
+        return (given - 1) / (wanted - 1) if wanted > 1 else 0.0
+    return 1 / factor if factor else given / wanted
 
 
-def _spread(ours: int, theirs: int, step: float, weight: Callable[[Numbers], Numbers], reach: int) -> Numbers:
-    """The matrix of weights, ``[theirs, ours]``."""
+def _spread(
+    given: int, wanted: int, step: float, weight: Callable[[Numbers], Numbers], reach: int
+) -> Numbers:
+    """The matrix of weights, ``[wanted, given]``."""
     stretch = max(step, 1.0)
     support = reach / 2 * stretch
-    centers = step * (np.arange(theirs) + 0.5)
+    centers = step * (np.arange(wanted) + 0.5)
     first = np.maximum((centers - support + 0.5).astype("int64"), 0)
-    end = np.minimum((centers + support + 0.5).astype("int64"), ours)
-    places = np.arange(ours)
+    end = np.minimum((centers + support + 0.5).astype("int64"), given)
+    places = np.arange(given)
     weights = weight((places - centers[:, None] + 0.5) / stretch)
     weights[(places < first[:, None]) | (places >= end[:, None])] = 0
     return weights / weights.sum(1, keepdims=True)
@@ -171,24 +174,24 @@ def _bicubic(
     """TVM supports only the ratio of the sizes as factor."""
     if factors is None or align_corners:
         return emit.stock()
-    ours, theirs = _weighted_sizes(emit, data)
-    ratios = [one / its for one, its in zip(ours, theirs, strict=True)]
+    given, wanted = _weighted_sizes(emit, data)
+    ratios = [old / new for old, new in zip(given, wanted, strict=True)]
     if np.allclose([1 / factor for factor in factors], ratios, rtol=1e-6):
         return emit.stock()
     matrices = [
-        _four_neighbors(one, its, 1 / factor) for one, its, factor in zip(ours, theirs, factors, strict=True)
+        _four_neighbors(old, new, 1 / factor) for old, new, factor in zip(given, wanted, factors, strict=True)
     ]
     return _resampled(emit, data, matrices)
 
 
-def _four_neighbors(ours: int, theirs: int, step: float) -> Numbers:
+def _four_neighbors(given: int, wanted: int, step: float) -> Numbers:
     """Weights of four neighbors; beyond an edge, the edge pixel is repeated."""
-    places = step * (np.arange(theirs) + 0.5) - 0.5
+    places = step * (np.arange(wanted) + 0.5) - 0.5
     first = np.floor(places).astype("int64")
-    weights = np.zeros((theirs, ours))
+    weights = np.zeros((wanted, given))
     for offset in range(-1, 3):
         share = _cubic(places - first - offset, _SHARP)
-        np.add.at(weights, (np.arange(theirs), np.clip(first + offset, 0, ours - 1)), share)
+        np.add.at(weights, (np.arange(wanted), np.clip(first + offset, 0, given - 1)), share)
     return weights
 
 

@@ -102,8 +102,8 @@ def _scattered(
 
 def _as_large_as(emit: Emitter, source: relax.Expr, index: relax.Expr) -> relax.Expr:
     """The leading part of the source that has the shape of the index."""
-    ours, wanted = shape_of(source), shape_of(index)
-    longer = [axis for axis in range(len(ours)) if ours[axis] != wanted[axis]]
+    given, wanted = shape_of(source), shape_of(index)
+    longer = [axis for axis in range(len(given)) if given[axis] != wanted[axis]]
     if not longer:
         return source
     end = [wanted[axis] for axis in longer]

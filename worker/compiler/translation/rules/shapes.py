@@ -70,7 +70,9 @@ def _memory(emit: Emitter, data: relax.Expr) -> relax.Expr:
     sizes = [shape[axis] for axis in order]
     strides = [tensor.stride(axis) for axis in order]
     dense = [prod(sizes[place + 1 :]) for place in range(len(sizes))]
-    has_gaps = any(ours != its and size > 1 for ours, its, size in zip(strides, dense, sizes, strict=True))
+    has_gaps = any(
+        stride != expected and size > 1 for stride, expected, size in zip(strides, dense, sizes, strict=True)
+    )
     if has_gaps or tensor.storage_offset():
         raise UntranslatableError("as_strided of a view into another tensor")
     ordered = emit(relax.op.permute_dims(data, order)) if order != sorted(order) else data

@@ -59,7 +59,7 @@ def _searchsorted(
     operands = emit.cast(boundaries, dtype), emit.cast(values, dtype)
     is_right, wanted = right or side == "right", "int32" if out_int32 else "int64"
     found = emit.tensor_expression(
-        lambda ours, its: topi.searchsorted(ours, its, is_right, wanted), *operands
+        lambda bounds, given: topi.searchsorted(bounds, given, is_right, wanted), *operands
     )
     return relax.op.reshape(found, shape)
 
