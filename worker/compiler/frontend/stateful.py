@@ -119,35 +119,15 @@ def _joined(path: str, name: str) -> str:
 
 
 _BATCH_NORMS = frozenset(
-    {
-        "batch_norm",
-        "native_batch_norm",
-        "_native_batch_norm_legit",
-        "_native_batch_norm_legit_functional",
-    }
+    ["batch_norm", "native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional"]
 )
 # Arguments of dropout operators: the probability, and the switch of training mode.
 _PROBABILITIES, _SWITCHES = ("p", "dropout", "dropout_p"), ("train", "training")
-_DROPOUTS = frozenset(
-    {
-        "dropout",
-        "dropout_",
-        "native_dropout",
-        "feature_dropout",
-        "feature_dropout_",
-        "alpha_dropout",
-        "alpha_dropout_",
-        "feature_alpha_dropout",
-        "feature_alpha_dropout_",
-        "scaled_dot_product_attention",
-        "gru",
-        "lstm",
-        "rnn_relu",
-        "rnn_tanh",
-    }
-)
-
-
+_DROPOUTS = {
+    "dropout", "dropout_", "native_dropout", "feature_dropout", "feature_dropout_", "alpha_dropout",
+    "alpha_dropout_", "feature_alpha_dropout", "feature_alpha_dropout_", "scaled_dot_product_attention",
+    "gru", "lstm", "rnn_relu", "rnn_tanh",
+}  # fmt: skip
 # Prefixes of the module classes that contain these operators.
 _MODULES = ("Dropout", "AlphaDropout", "FeatureAlphaDropout", "BatchNorm", "GRU", "LSTM", "RNN")
 

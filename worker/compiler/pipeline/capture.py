@@ -26,8 +26,7 @@ from worker.compiler.frontend.dynamic_shapes import (
 from worker.compiler.frontend.load import load_model
 from worker.compiler.frontend.loaded_model import LoadedModel, tensor_spec
 from worker.compiler.frontend.model_errors import model_raised
-from worker.compiler.frontend.output_names import output_names
-from worker.compiler.frontend.outputs import flatten_outputs
+from worker.compiler.frontend.outputs import flatten_outputs, output_names
 from worker.compiler.frontend.requested_dimensions import (
     check_requested_dimensions,
     example_sizes,

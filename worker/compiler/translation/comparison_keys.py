@@ -12,15 +12,9 @@ from tvm import relax, te, tirx
 
 from worker.compiler.translation.emitter import Emitter, dtype_of
 
-WIDE = {
-    "bfloat16": "float32",
-    "bool": "int32",
-    "float16": "float32",
-    "int16": "int32",
-    "int8": "int32",
-    "uint16": "int32",
-    "uint8": "int32",
-}
+WIDE = dict.fromkeys(("bfloat16", "float16"), "float32") | dict.fromkeys(
+    ("bool", "int8", "int16", "uint8", "uint16"), "int32"
+)
 """The wider dtype that provides the keys of a narrow one."""
 BITS_OF_INFINITY = {"float32": 0x7F800000, "float64": 0x7FF0000000000000}
 

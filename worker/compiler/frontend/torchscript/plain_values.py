@@ -38,32 +38,14 @@ def holds_tensor(value: object) -> bool:
 
 
 # By the number of c10::ScalarType.
-DTYPES: tuple[torch.dtype, ...] = (
-    torch.uint8,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    torch.float16,
-    torch.float32,
-    torch.float64,
-    torch.complex32,
-    torch.complex64,
-    torch.complex128,
-    torch.bool,
-    torch.qint8,
-    torch.quint8,
-    torch.qint32,
-    torch.bfloat16,
+_DTYPE_NAMES = (
+    "uint8 int8 int16 int32 int64 float16 float32 float64 complex32 complex64 complex128 bool qint8 quint8 "
+    "qint32 bfloat16"
 )
+DTYPES: tuple[torch.dtype, ...] = tuple(getattr(torch, name) for name in _DTYPE_NAMES.split())
 DTYPE_CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 LAYOUTS = (torch.strided, torch.sparse_coo)
-MEMORY_FORMATS = (
-    torch.contiguous_format,
-    torch.preserve_format,
-    torch.channels_last,
-    torch.channels_last_3d,
-)
+MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
 
 
 def _add(left: object, right: object, alpha: Number = 1) -> object:
