@@ -12,7 +12,6 @@ from torch.utils import _pytree as pytree
 
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
-from worker.compiler.frontend.archive import read_entry
 from worker.compiler.frontend.containers import register_containers
 from worker.compiler.frontend.dynamic_export import export_graph
 from worker.compiler.frontend.dynamic_shapes import same_dynamic_shapes, symbolic_axes
@@ -27,6 +26,7 @@ from worker.compiler.frontend.loaded_model import (
 )
 from worker.compiler.frontend.outputs import TorchDynamicShapes, export_flat, returns_tensors_only
 from worker.compiler.frontend.unsupported_tensors import refuse_unsupported_input, refuse_unsupported_tensors
+from worker.compiler.frontend.zip_archive import read_entry
 from worker.errors import JobError
 
 LEGACY_ENTRY = "serialized_exported_program.json"

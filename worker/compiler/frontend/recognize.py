@@ -4,8 +4,8 @@ from pathlib import Path
 
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
-from worker.compiler.frontend.archive import Archive, check_archive, read_entry
 from worker.compiler.frontend.pickles import Root, legacy_root, pickle_root
+from worker.compiler.frontend.zip_archive import Archive, check_archive, read_entry
 from worker.errors import JobError
 
 ZIP_MAGIC = b"PK\x03\x04"

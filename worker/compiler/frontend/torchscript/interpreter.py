@@ -13,10 +13,10 @@ import torch
 from bessemer.contract.problem import SourcePlace
 from worker.compiler.frontend.dynamic_export import SizeTracker
 from worker.compiler.frontend.torchscript.module_state import ModuleState
-from worker.compiler.frontend.torchscript.operators import call_operator
 from worker.compiler.frontend.torchscript.plain_values import NUMBER_DTYPES, ScalarConstant, as_number
 from worker.compiler.frontend.torchscript.primitives import PRIMITIVES
 from worker.compiler.frontend.torchscript.script_graph import Body, Step, parse_graph
+from worker.compiler.frontend.torchscript.script_operators import call_operator
 
 CONSTANT_PREFIX = "constant_of_graph_"
 

@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import DType, TensorSpec
-from worker.compiler.frontend.archive import read_entry
 from worker.compiler.frontend.loaded_model import Argument, LoadedModel, count_elements, load_failed
 from worker.compiler.frontend.torchscript.convert import convert_script
 from worker.compiler.frontend.unsupported_tensors import refuse_quantized_modules, refuse_unsupported_tensors
+from worker.compiler.frontend.zip_archive import read_entry
 from worker.errors import JobError
 
 FORWARD = "forward"
