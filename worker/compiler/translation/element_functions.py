@@ -56,6 +56,16 @@ def elementwise(compute: Element, dtype: str | None = None) -> Translate:
     return translate
 
 
+def pairwise(compute: BinaryFunction) -> Translate:
+    """A rule that applies a function to the elements of two tensors that broadcast, in the result's dtype."""
+
+    def translate(emit: Emitter, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+        operands = (emit.cast(one, emit.dtype) for one in (left, right))
+        return emit.tensor_expression(broadcast(compute), *operands)
+
+    return translate
+
+
 def library_function(name: str) -> Callable[..., Any]:
     """A function of the C math library, in the variant of its argument's dtype."""
 

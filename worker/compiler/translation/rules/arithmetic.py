@@ -15,7 +15,7 @@ from tvm.script.ir_builder import tirx as T
 
 from worker.compiler.translation.batch_loops import Local, Result, View, map_batch
 from worker.compiler.translation.dtypes import is_floating, is_number, wide
-from worker.compiler.translation.element_functions import BinaryFunction, broadcast
+from worker.compiler.translation.element_functions import BinaryFunction, broadcast, let
 from worker.compiler.translation.emitter import Emitter
 from worker.compiler.translation.rule import Rules, Translate, rules_of
 
@@ -133,7 +133,7 @@ def _signed_remainder(left: Any, right: Any) -> Any:
     def signed(rest: Any) -> Any:
         return tirx.Select(_has_other_sign(rest, right), rest + right, rest)
 
-    return _with_rest(left, right, signed)
+    return let(tirx.fmod(left, right), signed)
 
 
 def _floored_quotient(left: Any, right: Any) -> Any:
@@ -152,18 +152,12 @@ def _floored_quotient(left: Any, right: Any) -> Any:
         signed = tirx.Select(below == zero, left / right * zero, whole)
         return tirx.Select(right == zero, left / right, signed)
 
-    return _with_rest(left, right, quotient)
+    return let(tirx.fmod(left, right), quotient)
 
 
 def _has_other_sign(rest: Any, right: Any) -> Any:
     zero = tirx.const(0, right.ty.dtype)
     return tirx.Select(rest < zero, right > zero, tirx.all(rest > zero, right < zero))
-
-
-def _with_rest(left: Any, right: Any, body: Callable[[Any], Any]) -> Any:
-    """An expression that reads the remainder several times."""
-    rest = tirx.Var("rest", left.ty.dtype)
-    return tirx.Let(rest, tirx.fmod(left, right), body(rest))
 
 
 def _power(emit: Emitter, base: Any, exponent: Any) -> Any:

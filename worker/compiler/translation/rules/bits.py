@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from tvm import relax, tirx
 
-from worker.compiler.translation.element_functions import broadcast, each, library_function
+from worker.compiler.translation.element_functions import each, library_function, pairwise
 from worker.compiler.translation.emitter import Emitter, dtype_of
 from worker.compiler.translation.errors import UntranslatableError
 from worker.compiler.translation.rule import Decomposition, Rules, Translate, rules_of
@@ -26,14 +25,6 @@ def _bitwise(on_integers: Binary, on_booleans: Binary) -> Translate:
 
 def _bitwise_not(emit: Emitter, data: relax.Expr) -> relax.Expr:
     return relax.op.logical_not(data) if emit.dtype == "bool" else relax.op.bitwise_not(data)
-
-
-def _shift(operation: Callable[[Any, Any], Any]) -> Translate:
-    def translate(emit: Emitter, left: relax.Expr, right: relax.Expr) -> relax.Expr:
-        operands = (emit.cast(one, emit.dtype) for one in (left, right))
-        return emit.tensor_expression(broadcast(operation), *operands)
-
-    return translate
 
 
 def _bits(emit: Emitter, data: relax.Expr, dtype: Any) -> relax.Expr:
@@ -79,11 +70,6 @@ def _split(x: Any, bits: int) -> tuple[Any, Any]:
     return tirx.Select(is_plain, fraction, x), tirx.Select(is_plain, exponent, const(0)).astype("int32")
 
 
-def _next_after(emit: Emitter, left: relax.Expr, right: relax.Expr) -> relax.Expr:
-    operands = (emit.cast(one, emit.dtype) for one in (left, right))
-    return emit.tensor_expression(broadcast(library_function("nextafter")), *operands)
-
-
 def _signbit(x: torch.Tensor) -> torch.Tensor:
     """The sign of a zero shows only in its reciprocal."""
     return (x < 0) | ((x == 0) & (x.reciprocal() < 0)) if x.is_floating_point() else x < 0
@@ -123,12 +109,12 @@ RULES: Rules = (
                 for overload in ("Tensor", "Scalar")
             },
             "aten.bitwise_not.default": _bitwise_not,
-            "aten.__lshift__.Tensor": _shift(operator.lshift),
-            "aten.__rshift__.Tensor": _shift(operator.rshift),
-            "aten.bitwise_left_shift.Tensor": _shift(operator.lshift),
-            "aten.bitwise_right_shift.Tensor": _shift(operator.rshift),
+            "aten.__lshift__.Tensor": pairwise(operator.lshift),
+            "aten.__rshift__.Tensor": pairwise(operator.rshift),
+            "aten.bitwise_left_shift.Tensor": pairwise(operator.lshift),
+            "aten.bitwise_right_shift.Tensor": pairwise(operator.rshift),
             "aten.frexp.Tensor": _frexp,
-            "aten.nextafter.default": _next_after,
+            "aten.nextafter.default": pairwise(library_function("nextafter")),
             "aten.view.dtype": _bits,
         }
     ),

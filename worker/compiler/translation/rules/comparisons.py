@@ -73,7 +73,6 @@ _COMPARISONS = {
     "ge": relax.op.greater_equal,
 }
 
-
 RULES: Rules = (
     *rules_of(
         {

@@ -29,33 +29,17 @@ from worker.compiler.translation.emitter import Emitter
 from worker.compiler.translation.rule import Rules, Translate, rules_of
 
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
-
-
 SHIFT = 10
 """From here on, the asymptotic series in Bernoulli numbers are exact to the last digits of float64."""
-
-
 _FLOAT = "float64"
-
-
 _LARGE = 100.0
 """From this order on, quadrature; below it, the series and the continued fraction converge in time."""
-
-
 _MOST_TERMS = 500
-
-
 _ROUNDING = 1e-17
-
-
 _SMALL = 1e-3
 """Below this, ``u - log1p(u)`` cancels and a Taylor series replaces it."""
-
-
 _MOST_STEPS = 2.0**24
 """Most recurrence steps; float32 cannot tell larger integers from their neighbors."""
-
-
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(18)
 
 

@@ -9,8 +9,6 @@ import torch
 from worker.compiler.translation.rule import Decomposition, Rules, from_torch
 
 _TRILINEAR, _NEAREST = 0, 1
-
-
 _ZEROS, _BORDER, _REFLECTION = range(3)
 
 

@@ -25,8 +25,6 @@ from worker.compiler.translation.rule import Decomposition, Rules, Translate, fr
 from worker.compiler.translation.rules.indexing import look_up
 
 Sizes = list[int] | None
-
-
 Factors = list[float] | None
 
 
@@ -104,8 +102,6 @@ def _between(data: torch.Tensor, axis: int, size: int, scale: float, align_corne
 
 
 Numbers = NDArray[np.float64]
-
-
 _SHARP, _SOFT = -0.75, -0.5
 """The parameter of the cubic kernel, without and with antialiasing."""
 

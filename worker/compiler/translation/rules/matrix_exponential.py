@@ -27,8 +27,6 @@ from worker.compiler.translation.rule import Rules, rules_of
 
 _LARGEST_TERM = 18
 """Degree of the series for norms up to a half: the next term, 0.5¹⁹/19!, is below 2⁻⁵³."""
-
-
 _MOST_HALVINGS = 64
 
 

@@ -121,7 +121,6 @@ def _define_for_experts() -> torch.library.Library:
 _LIBRARY = _define_for_experts()
 """Keeps the operator defined: torch removes it with its library."""
 
-
 RULES: Rules = (
     *rules_of(
         {

@@ -13,7 +13,7 @@ import torch
 from tvm import relax, tirx
 
 from worker.compiler.translation.dtypes import is_floating, wide
-from worker.compiler.translation.element_functions import broadcast, each, let
+from worker.compiler.translation.element_functions import each, elementwise, let, pairwise
 from worker.compiler.translation.emitter import Emitter, dtype_of
 from worker.compiler.translation.rule import Decomposition, Rules, Translate, rules_of
 from worker.compiler.translation.rules.comparisons import truth
@@ -63,12 +63,7 @@ def _log1p(emit: Emitter, data: relax.Expr) -> relax.Expr:
     return emit.tensor_expression(each(tirx.log1p), emit.cast(data, emit.dtype))
 
 
-def _expm1(emit: Emitter, data: relax.Expr) -> relax.Expr:
-    widened = emit.cast(data, wide(emit.dtype))
-    return emit.cast(emit.tensor_expression(each(_less_one), widened), emit.dtype)
-
-
-def _less_one(x: Any) -> Any:
+def _expm1(x: Any) -> Any:
     """``exp(x) - 1``, accurate near zero: ``(u - 1) * x / log(u)`` with ``u = exp(x)``.
 
     Source: W. Kahan's method in N. Higham, "Accuracy and Stability of Numerical Algorithms", section 1.14.1.
@@ -108,12 +103,6 @@ def _relu(emit: Emitter, data: relax.Expr) -> relax.Expr:
 def _to(emit: Emitter, data: relax.Expr) -> relax.Expr:
     """Cast to the dtype of the result; a boolean is true where the element is not zero."""
     return truth(emit, data) if emit.dtype == "bool" else emit.cast(data, emit.dtype)
-
-
-def _atan2(emit: Emitter, left: relax.Expr, right: relax.Expr) -> relax.Expr:
-    return emit.tensor_expression(
-        broadcast(tirx.atan2), emit.cast(left, emit.dtype), emit.cast(right, emit.dtype)
-    )
 
 
 def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -172,7 +161,6 @@ _FLOATING = {
     )
 }  # fmt: skip
 
-
 RULES: Rules = (
     *rules_of(
         {
@@ -188,11 +176,11 @@ RULES: Rules = (
             "aten.log2.default": _logarithm(1.4426950408889634),
             "aten.log10.default": _logarithm(0.4342944819032518),
             "aten.log1p.default": _log1p,
-            "aten.expm1.default": _expm1,
+            "aten.expm1.default": elementwise(_expm1),
             "aten.elu.default": _elu,
             "aten.exp2.default": _exp2,
             "aten.relu.default": _relu,
-            "aten.atan2.default": _atan2,
+            "aten.atan2.default": pairwise(tirx.atan2),
             "aten._to_copy.default": _to,
         }
     ),

@@ -16,8 +16,6 @@ from worker.compiler.translation.errors import UntranslatableError
 from worker.compiler.translation.rule import Decomposition, Rules, rules_of
 
 _OLD_REDUCTIONS = {"add": "add", "multiply": "mul"}
-
-
 _REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
 
 

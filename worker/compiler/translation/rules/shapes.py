@@ -99,7 +99,6 @@ _COPIES: dict[str, Callable[..., Any]] = {
 }
 """Operators that copy a view, with that view; torch decomposes the others."""
 
-
 RULES: Rules = (
     *rules_of(
         {

@@ -15,16 +15,10 @@ from worker.compiler.translation.rule import Decomposition, Rules, Translate, ru
 
 Places = Callable[[int, Any, Any], Any]
 """From an axis, a result position and an offset within its window to the position that is read."""
-
-
 PLANE, VOLUME = 2, 3
 """The number of pooled axes."""
-
-
 _PLACES = 1
 """The index of the result that holds positions."""
-
-
 STRIDES = 2
 """The index of a max pool's strides among its arguments. Absent or empty strides equal the window; TVM
 supports absent ones only."""

@@ -25,18 +25,12 @@ from worker.compiler.translation.rule import Decomposition, Rules, rules_of
 
 _NEAR = 15.0
 """Up to here the Bessel functions use the power series, beyond it the asymptotic expansion."""
-
-
 _FRACTIONS = 40
 """Levels of the continued fraction, which is used beyond 3."""
-
-
 _NEAR_ZERO = (
     (-0.140543331, 0.914624893, -1.645349621, 0.886226899),
     (0.012229801, -0.329097515, 1.442710462, -2.118377725, 1.0),
 )
-
-
 _NEAR_ONE = ((1.641345311, 3.429567803, -1.624906493, -1.970840454), (1.637067800, 3.543889200, 1.0))
 
 
