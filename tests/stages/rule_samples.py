@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 
-import worker.compiler.translation.rules.expert_products  # noqa: F401 - defines an operator that samples call
+import worker.compiler.translation.rules.matrix_products  # noqa: F401 - defines an operator that samples call
 
 
 class Sample(NamedTuple):

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from bessemer.contract.problem import ErrorCode
-from worker.compiler.frontend.inspect import inspect_model
+from worker.compiler.frontend.load import inspect_model
 from worker.errors import JobError
 
 X = torch.randn(2, 4)

@@ -15,8 +15,8 @@ from torch import nn
 from bessemer.contract.problem import ErrorCode
 from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save
-from worker.compiler.frontend.inspect import inspect_model
-from worker.compiler.frontend.training import refuse_training
+from worker.compiler.frontend.load import inspect_model
+from worker.compiler.frontend.stateful import refuse_training
 from worker.errors import JobError
 
 
@@ -145,7 +145,7 @@ def test_a_graph_that_raises_names_the_module(tmp_path: Path) -> None:
         (Dropping(), ErrorCode.MODEL_STATEFUL, "in training mode: aten.dropout.default"),
         (Remembering(), ErrorCode.MODEL_STATEFUL, "two runs of the model on the same inputs differ"),
         (Writing(), ErrorCode.MODEL_STATEFUL, "writes into its input"),
-        (Counting(), ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, "is no tensor but int '2'"),
+        (Counting(), ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, "is not a tensor but int '2'"),
     ],
 )
 def test_what_no_library_could_repeat_is_refused(

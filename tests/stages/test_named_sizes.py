@@ -114,10 +114,16 @@ def test_every_axis_may_have_a_name_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "save", "dimension", "told", "operator"),
     [
-        (Numbered(), graph, "batch=1..64", "'batch' cannot stay open: view fixes it at 4", "view"),
-        (Numbered(), traced, "batch=1..64", "fixes it at 4: the model, or the trace of it", "aten::view"),
-        (Numbered(), scripted, "batch=1..64", "'batch' cannot stay open: aten::view", "aten::view"),
-        (Branching(), scripted, "batch=1..64", "takes 4 to 64 only", "aten::mul"),
+        (Numbered(), graph, "batch=1..64", "'batch' cannot stay dynamic: view fixes it at 4", "view"),
+        (
+            Numbered(),
+            traced,
+            "batch=1..64",
+            "fixes it at 4, a constant in the model or its trace",
+            "aten::view",
+        ),
+        (Numbered(), scripted, "batch=1..64", "'batch' cannot stay dynamic: aten::view", "aten::view"),
+        (Branching(), scripted, "batch=1..64", "accepts only 4 to 64", "aten::mul"),
         (Repeating(), scripted, "batch=1..64", "fixes it at 4", "aten::add"),
     ],
     ids=["fx", "traced", "scripted", "branch", "loop"],
@@ -142,7 +148,7 @@ def test_a_branch_on_a_size_is_taken_where_the_range_settles_it(tmp_path: Path) 
 
 def test_two_names_for_one_size_are_refused(tmp_path: Path) -> None:
     graph(Sum(), tmp_path / "model")
-    with pytest.raises(JobError, match=r"'second' cannot stay open: add .* 'first': give both one name"):
+    with pytest.raises(JobError, match=r"'second' cannot stay dynamic: add .* 'first': give both one name"):
         capture_file(tmp_path / "model", "x=firstx4", "y=secondx4", dimensions=("first=1..8", "second=1..8"))
 
 
@@ -150,9 +156,14 @@ def test_two_names_for_one_size_are_refused(tmp_path: Path) -> None:
     ("save", "inputs", "dimension", "told"),
     [
         (exported(None, None), ("x=batchx3x4", "y=batchx3x4"), "1..8", "axis 0 of 'x' was fixed"),
-        (exported({0: BATCH}, {0: BATCH}), ("x=batchx3x4", "y=batchx3x4"), "1..", "takes 1 to 64"),
+        (exported({0: BATCH}, {0: BATCH}), ("x=batchx3x4", "y=batchx3x4"), "1..", "accepts 1 to 64"),
         (exported({0: BATCH}, {0: BATCH}), ("x=batchx3x4", "y=4x3x4"), "1..8", "one dimension of the file"),
-        (exported({0: 2 * BATCH}, {0: 2 * BATCH}), ("x=batchx3x4", "y=batchx3x4"), "1..8", "follows from"),
+        (
+            exported({0: 2 * BATCH}, {0: 2 * BATCH}),
+            ("x=batchx3x4", "y=batchx3x4"),
+            "1..8",
+            "depends on another",
+        ),
     ],
     ids=["fixed", "beyond", "divided", "doubled"],
 )

@@ -17,7 +17,7 @@ from worker.compiler.pipeline.optimize import optimize
 from worker.compiler.pipeline.translate import count_operators, translate
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
-from worker.compiler.translation.expressions import ExpressionBuilder
+from worker.compiler.translation.builders import ExpressionBuilder
 from worker.compiler.values import Captured, StageContext, Translated
 
 KINDS = {"placeholder", "get_attr", "call_function", "call_method", "call_module", "output"}

@@ -4,7 +4,7 @@ import pytest
 from tensor_samples import tensor
 
 from bessemer.contract.tensor import TensorSpec
-from worker.compiler.frontend.sizes import input_bytes, refuse_oversized
+from worker.compiler.frontend.sample_inputs import input_bytes, refuse_oversized
 from worker.errors import JobError
 from worker.supervisor.crash import crash_site
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bessemer.contract.problem import ErrorCode
-from worker.compiler.frontend.archive import EXPANSION_SLACK_BYTES, check_archive
+from worker.compiler.frontend.zip_archive import EXPANSION_SLACK_BYTES, check_archive
 from worker.errors import JobError
 
 

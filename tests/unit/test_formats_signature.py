@@ -5,8 +5,8 @@ from tensor_samples import tensor
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import TensorSpec
-from worker.compiler.frontend.loaded import Argument
-from worker.compiler.frontend.open_sizes import Formula, OpenAxis
+from worker.compiler.frontend.dynamic_shapes import AffineSize, SymbolicAxis
+from worker.compiler.frontend.loaded_model import Argument
 from worker.compiler.frontend.signature import match_inputs
 from worker.errors import JobError
 
@@ -48,10 +48,10 @@ def test_a_dynamic_axis_takes_another_size() -> None:
         ((X, Y), named("x"), "no input 'y'"),
         ((X,), named("x", "y"), "'y' is missing"),
         ((Y,), named("x"), "no input 'y'; forward's input 'x' is missing"),
-        ((tensor("x=1x4"),), (Argument("x", X),), "another size in axis 1"),
+        ((tensor("x=1x4"),), (Argument("x", X),), "wrong size in axis 1"),
         ((tensor("x=3"),), (Argument("x", X),), "has rank 2, not 1"),
         ((tensor("x=1x3:int64"),), (Argument("x", X),), "is float32, not int64"),
-        ((Y,), (Argument("x", required=False), Argument("y", required=False)), "one before it is not"),
+        ((Y,), (Argument("x", required=False), Argument("y", required=False)), "an earlier one is missing"),
     ],
 )
 def test_inputs_that_do_not_fit_are_listed_with_what_is_expected(
@@ -68,15 +68,15 @@ def test_inputs_that_do_not_fit_are_listed_with_what_is_expected(
 @pytest.mark.parametrize(
     ("axis", "size", "told"),
     [
-        (OpenAxis(0, Formula("s"), 1, 64), 65, "65 in axis 0, which takes 1 to 64"),
-        (OpenAxis(0, Formula("s"), 2, None), 1, "1 in axis 0, which takes 2 on"),
-        (OpenAxis(0, Formula("s", 2, 1), 1, 8), 4, "4 in axis 0, which takes 3 to 17 in steps of 2"),
+        (SymbolicAxis(0, AffineSize("s"), 1, 64), 65, "65 in axis 0, which accepts 1 to 64"),
+        (SymbolicAxis(0, AffineSize("s"), 2, None), 1, "1 in axis 0, which accepts 2 or more"),
+        (SymbolicAxis(0, AffineSize("s", 2, 1), 1, 8), 4, "4 in axis 0, which accepts 3 to 17 in steps of 2"),
     ],
 )
 def test_a_size_beyond_the_range_of_the_file_is_refused_with_the_range(
-    axis: OpenAxis, size: int, told: str
+    axis: SymbolicAxis, size: int, told: str
 ) -> None:
-    argument = Argument("x", X, frozenset({0}), open_axes=(axis,))
+    argument = Argument("x", X, frozenset({0}), symbolic_axes=(axis,))
     with pytest.raises(JobError) as caught:
         match_inputs((tensor(f"x={size}x3"),), (argument,))
     assert caught.value.code is ErrorCode.INPUTS_MISMATCH

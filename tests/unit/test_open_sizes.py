@@ -7,7 +7,7 @@ from tensor_samples import tensor
 
 from bessemer.bundle.run import InputError, Sizes, Spec
 from bessemer.contract.dynamic import DynamicAxis, DynamicDimension, DynamicShapes, shown_shape
-from worker.compiler.frontend.open_sizes import choose_samples, sizes_of, specs_at
+from worker.compiler.frontend.dynamic_shapes import choose_samples, sizes_of, specs_at
 
 BATCH = DynamicDimension(name="x_0", minimum=1, maximum=64)
 LENGTH = DynamicDimension(name="x_1", minimum=2)

@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from bessemer.contract.tensor import TENSOR_NAME_PATTERN
-from worker.compiler.frontend.output_names import output_names
+from worker.compiler.frontend.outputs import output_names
 
 T = torch.zeros(2, 2)
 

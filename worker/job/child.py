@@ -97,7 +97,7 @@ def _work(
 
 
 def _inspect(folder: JobFolder, cores: int) -> Message:
-    from worker.compiler.frontend.inspect import inspect_model
+    from worker.compiler.frontend.load import inspect_model
     from worker.protocol.messages import Inspected
 
     use_threads(cores)

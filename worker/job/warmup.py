@@ -44,7 +44,7 @@ def import_everything() -> None:
 
 
 def _import_ours() -> None:
-    from worker.compiler.frontend import inspect  # noqa: F401
+    from worker.compiler.frontend import load  # noqa: F401
     from worker.compiler.pipeline import pipeline  # noqa: F401
     from worker.job import child, compilation, invocation  # noqa: F401
     from worker.job.rehearsal import rehearse

@@ -228,11 +228,11 @@ REFUSALS: dict[str, Refusal] = {
         fields=inputs(dtype="int64"),
     ),
     # what only the job can find
-    "another size": failed(doubled, ErrorCode.INPUTS_MISMATCH, "another size in axis 1", **inputs((2, 4))),
+    "another size": failed(doubled, ErrorCode.INPUTS_MISMATCH, "wrong size in axis 1", **inputs((2, 4))),
     "huge inputs": failed(
         lambda: scripted(Doubled()),
         ErrorCode.LIMIT_MEMORY,
-        "the inputs alone would take",
+        "the inputs alone need",
         "the largest is x=2147483648x2147483648:float32",
         "Use a smaller model or smaller inputs",
         **inputs((1 << 31, 1 << 31)),
@@ -252,7 +252,7 @@ REFUSALS: dict[str, Refusal] = {
     "integers as outputs": failed(
         lambda: exported(Counting(), PAIR),
         ErrorCode.MODEL_SIGNATURE_UNSUPPORTED,
-        "output 1 is no tensor but int",
+        "output 1 is not a tensor but int",
         SIGNATURE,
     ),
     "no outputs": failed(

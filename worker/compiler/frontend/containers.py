@@ -1,7 +1,8 @@
-"""Stand-ins for the container classes that an exported program takes or returns and this worker lacks.
+"""Stand-ins for container classes of inputs and outputs that this worker does not have.
 
-``torch.export`` keeps the structure of inputs and outputs with the names of registered classes, such as
-dataclasses, named tuples, or the outputs of transformers. Only their fields are needed, which the file has.
+``torch.export`` records the structure of inputs and outputs with the names of registered classes, such as
+dataclasses, named tuples, or the outputs of transformers. Only their fields are needed, and the file has
+them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ NAMED_TUPLE = "collections.namedtuple"
 
 
 def register_containers(program: bytes) -> bool:
-    """Register a stand-in for every container class that this process does not know.
+    """Register a stand-in for every container class that torch does not know in this process.
 
     Args:
         program: the JSON document of an exported program.
@@ -34,7 +35,7 @@ def register_containers(program: bytes) -> bool:
         for name in sorted(tuples):
             _register_tuple(name, fields[name]["field_names"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return False  # torch says what is wrong with the document
+        return False  # torch reports what is wrong with the document
     for name in sorted(classes):
         _register_class(name)
     return bool(tuples or classes)

@@ -1,7 +1,7 @@
-"""Files of ``torch.save`` that hold an FX ``GraphModule``.
+"""Loads an FX ``GraphModule`` from a file of ``torch.save``.
 
 The graph is pickled as source, so it loads without the class it was traced from. Its leaf modules are pickled
-by reference to their classes: those of torch are here, a user's are not.
+by reference to their classes, and only torch's classes are available here.
 """
 
 import pickle
@@ -14,9 +14,9 @@ from torch import fx, nn
 
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode, SourcePlace
-from worker.compiler.frontend.kinds import refuse_kinds, refuse_quantized_modules
-from worker.compiler.frontend.loaded import Argument, LoadedModel, count_elements, load_failed
-from worker.compiler.frontend.watch import export_graph
+from worker.compiler.frontend.dynamic_export import export_graph
+from worker.compiler.frontend.loaded_model import Argument, LoadedModel, count_elements, load_failed
+from worker.compiler.frontend.unsupported_tensors import refuse_quantized_modules, refuse_unsupported_tensors
 from worker.errors import JobError
 
 
@@ -24,15 +24,15 @@ def load(path: Path) -> LoadedModel:
     """Load a graph module.
 
     Raises:
-        JobError: ``model-leaf-unavailable`` with every class that is not here and the modules of it, or
-            ``model-load-failed`` with torch's message, or ``model-tensors-unsupported``.
+        JobError: ``model-leaf-unavailable`` with every missing class and its modules, ``model-load-failed``
+            with torch's message, or ``model-tensors-unsupported``.
     """
     missing: dict[type, str] = {}
     graph_module = _read(path, missing)
     if missing:
         raise _leaves_unavailable(graph_module, missing)
     refuse_quantized_modules(graph_module.named_modules())
-    refuse_kinds((*graph_module.named_parameters(), *graph_module.named_buffers()))
+    refuse_unsupported_tensors((*graph_module.named_parameters(), *graph_module.named_buffers()))
     placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
     return LoadedModel(
         format=ModelFormat.FX,
@@ -50,7 +50,7 @@ def _read(path: Path, missing: dict[type, str]) -> fx.GraphModule:
             path, map_location="cpu", weights_only=False, pickle_module=_collecting_pickle(missing)
         )
     except ImportError as error:
-        detail = f"the graph's code imports what is not here: {error}"
+        detail = f"the graph's code imports a module that this worker does not have: {error}"
         raise JobError(ErrorCode.MODEL_LEAF_UNAVAILABLE, detail) from error
     except Exception as error:
         if missing:
@@ -62,7 +62,7 @@ def _read(path: Path, missing: dict[type, str]) -> fx.GraphModule:
 
 
 def _collecting_pickle(missing: dict[type, str]) -> Any:
-    """A stand-in for the ``pickle`` module whose unpickler makes an empty class where one is missing."""
+    """A replacement of the ``pickle`` module whose unpickler creates an empty class for each missing one."""
 
     class Unpickler(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
@@ -84,7 +84,7 @@ def _collecting_pickle(missing: dict[type, str]) -> Any:
 
 
 class _MissingModule(nn.Module):
-    """Takes the place of a leaf whose class is not here, so that all of them can be listed."""
+    """Replaces a leaf module whose class is missing, so that all of them can be listed."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -102,4 +102,8 @@ def _leaves_unavailable(graph_module: fx.GraphModule | None, missing: dict[type,
         at.setdefault(place.operator, []).append(place.module_path or "the model itself")
     names = sorted(set(missing.values()))
     listed = ", ".join(f"{name} ({', '.join(at[name])})" if name in at else name for name in names)
-    return JobError(ErrorCode.MODEL_LEAF_UNAVAILABLE, f"not available here: {listed}", places)
+    return JobError(
+        ErrorCode.MODEL_LEAF_UNAVAILABLE,
+        f"this worker does not have the classes of leaf modules: {listed}",
+        places,
+    )

@@ -1,13 +1,15 @@
-"""Loads a model of any format."""
+"""Loads and inspects a model of any format."""
 
 from collections.abc import Callable
 from pathlib import Path
 
-from bessemer.contract.model import ModelFormat
+from bessemer.contract.model import Inspection, ModelFormat, Signature
+from bessemer.contract.tensor import TensorSpec
 from worker.compiler.frontend import fx, pt2
-from worker.compiler.frontend import torchscript_file as torchscript
-from worker.compiler.frontend.loaded import LoadedModel, load_failed
+from worker.compiler.frontend.dynamic_shapes import describe_inputs
+from worker.compiler.frontend.loaded_model import Argument, LoadedModel, load_failed
 from worker.compiler.frontend.recognize import recognize
+from worker.compiler.frontend.torchscript import script_file as torchscript
 
 LOADERS: dict[ModelFormat, Callable[[Path], LoadedModel]] = {
     ModelFormat.PT2: pt2.load,
@@ -17,12 +19,38 @@ LOADERS: dict[ModelFormat, Callable[[Path], LoadedModel]] = {
 
 
 def load_model(path: Path) -> LoadedModel:
-    """Recognize, check and load a model. Loading runs the model's code: only call it confined.
+    """Recognize, check and load a model. This runs the model's code, so call it only in the sandbox.
 
     Raises:
-        JobError: one of the codes of the model: it is not recognized, damaged, unsafe, or does not load.
+        JobError: the model is not recognized, damaged, unsafe, or does not load.
     """
     try:
         return LOADERS[recognize(path)](path)
     except Exception as error:
         raise load_failed(error) from error
+
+
+def inspect_model(path: Path) -> Inspection:
+    """Read a model's format and signature. This runs the model's code, so call it only in the sandbox.
+
+    Raises:
+        JobError: the model is not recognized, damaged, unsafe, or does not load.
+    """
+    model = load_model(path)
+    return Inspection(
+        format=model.format,
+        other_methods=model.other_methods,
+        signature=Signature(
+            inputs=_known_inputs(model.arguments),
+            input_names=tuple(argument.name for argument in model.arguments),
+            parameters=model.parameters,
+            dynamic=describe_inputs((argument.name, argument.symbolic_axes) for argument in model.arguments),
+        ),
+    )
+
+
+def _known_inputs(arguments: tuple[Argument, ...]) -> tuple[TensorSpec, ...]:
+    """The specs of all inputs, or none if one is unknown: a partial signature would look complete."""
+    specs = tuple(argument.spec for argument in arguments if argument.spec is not None)
+    required = [argument for argument in arguments if argument.required]
+    return specs if len(specs) >= len(required) else ()

@@ -1,4 +1,4 @@
-"""What a pickle would make, read from its opcodes: nothing of it is run."""
+"""Reads the type of a pickle's outermost object from its opcodes, without running the pickle."""
 
 import io
 import pickle
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 DICT = "dict"
 LIST = "list"
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
-"""The first pickle in a file of ``torch.save`` before its zip format (torch 1.6)."""
+"""The first pickle in a file of ``torch.save`` from before torch 1.6, which introduced zip files."""
 
 _BUILDERS = {"EMPTY_DICT": DICT, "DICT": DICT, "EMPTY_LIST": LIST, "LIST": LIST}
 _SILENT = {"PROTO", "FRAME", "MARK", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"}
@@ -18,14 +18,14 @@ _TEXTS = {"SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"}
 
 @dataclass(frozen=True)
 class Root:
-    """The outermost object of a pickle: a container, or what the named global makes."""
+    """The outermost object of a pickle: a container, or an object made by the named global."""
 
     module: str
     name: str
 
     @property
     def is_container(self) -> bool:
-        """Whether it is a dictionary or a list, not an object of a class."""
+        """Whether it is a dictionary or a list."""
         return not self.module or (self.module, self.name) == ("collections", "OrderedDict")
 
     def __str__(self) -> str:
@@ -33,10 +33,10 @@ class Root:
 
 
 def pickle_root(data: bytes) -> Root | None:
-    """The outermost object of the pickle that ``data`` begins with; ``data`` may be cut off later.
+    """The outermost object of the pickle at the start of ``data``, which may be truncated.
 
     Returns:
-        None where the bytes are no pickle, or begin with a plain value.
+        None if the bytes are not a pickle, or begin with a plain value.
     """
     try:
         return _first_object(pickletools.genops(io.BytesIO(data)))
@@ -47,8 +47,8 @@ def pickle_root(data: bytes) -> Root | None:
 def legacy_root(data: bytes) -> Root | None:
     """The outermost object of a file that ``torch.save`` wrote before torch 1.6.
 
-    Such a file holds, one after another, the pickles of a magic number, a version, a description of the
-    machine, and the object.
+    Such a file is a sequence of pickles: a magic number, a version, a description of the machine, and the
+    object.
     """
     stream = io.BytesIO(data)
     try:

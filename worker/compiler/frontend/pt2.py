@@ -1,4 +1,4 @@
-"""Files of ``torch.export.save``."""
+"""Loads an exported program from a file of ``torch.export.save``."""
 
 import json
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from torch.utils import _pytree as pytree
 
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
-from worker.compiler.frontend.archive import read_entry
 from worker.compiler.frontend.containers import register_containers
-from worker.compiler.frontend.kinds import refuse_kinds, refuse_signature_kind
-from worker.compiler.frontend.loaded import (
+from worker.compiler.frontend.dynamic_export import export_graph
+from worker.compiler.frontend.dynamic_shapes import same_dynamic_shapes, symbolic_axes
+from worker.compiler.frontend.loaded_model import (
     Argument,
+    DynamicExport,
     Export,
     LoadedModel,
-    OwnExport,
     count_elements,
     load_failed,
     tensor_spec,
 )
-from worker.compiler.frontend.open_sizes import open_axes, shared_dims
-from worker.compiler.frontend.outputs import OpenSizes, export_flat, returns_tensors_only
-from worker.compiler.frontend.watch import export_graph
+from worker.compiler.frontend.outputs import TorchDynamicShapes, export_flat, returns_tensors_only
+from worker.compiler.frontend.unsupported_tensors import refuse_unsupported_input, refuse_unsupported_tensors
+from worker.compiler.frontend.zip_archive import read_entry
 from worker.errors import JobError
 
 LEGACY_ENTRY = "serialized_exported_program.json"
@@ -38,7 +38,7 @@ def load(path: Path) -> LoadedModel:
     """Load an exported program.
 
     Raises:
-        JobError: ``model-load-failed``, naming both schema versions where they differ.
+        JobError: ``model-load-failed``, with both schema versions if they differ.
     """
     try:
         program = _read_with_containers(path)
@@ -48,24 +48,24 @@ def load(path: Path) -> LoadedModel:
 
 
 def describe(program: ExportedProgram) -> LoadedModel:
-    """The model that an exported program is.
+    """The loaded model of an exported program.
 
     Raises:
-        JobError: ``model-signature-unsupported`` where an input is neither a tensor nor a constant,
-            ``model-tensors-unsupported`` where an input or a parameter is of a kind that is not compiled.
+        JobError: ``model-signature-unsupported`` if an input is neither a tensor nor a constant,
+            ``model-tensors-unsupported`` if an input or a parameter is quantized, sparse or 8-bit float.
     """
-    refuse_kinds((*program.state_dict.items(), *program.constants.items()))
+    refuse_unsupported_tensors((*program.state_dict.items(), *program.constants.items()))
     slots = _slots(program)
     arguments = tuple(slot for slot in slots if isinstance(slot, Argument))
     flat = _flat_module(program)
     eager = flat if len(arguments) == len(slots) else _WithConstants(flat, slots)
-    is_open = any(argument.open_axes for argument in arguments)
+    is_dynamic = any(argument.symbolic_axes for argument in arguments)
     plain = eager is flat and _is_flat(program) and returns_tensors_only(program)
     return LoadedModel(
         format=ModelFormat.PT2,
         eager=eager,
-        export=_exporter(program, eager, plain and not is_open),
-        export_open=_open_exporter(program, eager, plain) if is_open else None,
+        export=_exporter(program, eager, plain and not is_dynamic),
+        export_dynamic=_dynamic_exporter(program, eager, plain) if is_dynamic else None,
         arguments=arguments,
         examples=_examples(program, slots),
         parameters=count_elements([*program.state_dict.values(), *program.constants.values()]),
@@ -79,7 +79,7 @@ class _Constant:
 
 
 class _WithConstants(torch.nn.Module):
-    """Calls a flat module with its tensors where they belong among its constants."""
+    """Calls a flat module with its tensors and constants in order."""
 
     def __init__(self, module: torch.nn.Module, slots: list[Argument | _Constant]) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class _WithConstants(torch.nn.Module):
         self._slots = slots
 
     def forward(self, *tensors: torch.Tensor) -> object:
-        """What the module returns."""
+        """Run the module."""
         given = iter(tensors)
         return self.module(
             *(slot.value if isinstance(slot, _Constant) else next(given) for slot in self._slots)
@@ -95,9 +95,9 @@ class _WithConstants(torch.nn.Module):
 
 
 def _flat_module(program: ExportedProgram) -> torch.fx.GraphModule:
-    """The program's module without the guards on its inputs and without pytrees around them.
+    """The program's module without guards on its inputs and without pytree handling.
 
-    Both would count as the model's own time where it is the baseline of a benchmark.
+    Both would add to the measured time of the eager baseline.
     """
     module = program.module(check_guards=False)
     module._forward_pre_hooks.clear()
@@ -129,20 +129,22 @@ def _is_legacy(path: Path) -> bool:
 
 
 def _exporter(program: ExportedProgram, eager: torch.nn.Module, plain: bool) -> Export:
-    """The program itself where it takes and returns tensors only, of fixed shapes, and none is to be open."""
+    """Returns the program itself if it is flat and fixed and no size is to be dynamic, else exports again."""
 
-    def export(inputs: tuple[torch.Tensor, ...], open_sizes: OpenSizes | None) -> ExportedProgram:
-        if open_sizes is None and plain:
+    def export(
+        inputs: tuple[torch.Tensor, ...], dynamic_shapes: TorchDynamicShapes | None
+    ) -> ExportedProgram:
+        if dynamic_shapes is None and plain:
             return program
         if isinstance(eager, torch.fx.GraphModule):
-            return export_graph(eager, inputs, open_sizes)
-        return export_flat(eager, inputs, open_sizes)
+            return export_graph(eager, inputs, dynamic_shapes)
+        return export_flat(eager, inputs, dynamic_shapes)
 
     return export
 
 
-def _open_exporter(program: ExportedProgram, eager: torch.nn.Module, plain: bool) -> OwnExport:
-    """The program itself where it takes and returns tensors only, else one with the same sizes open."""
+def _dynamic_exporter(program: ExportedProgram, eager: torch.nn.Module, plain: bool) -> DynamicExport:
+    """Returns the program itself if it is flat, else exports again with the same sizes dynamic."""
     if plain:
         return lambda inputs: program
     placeholders = _placeholders(program)
@@ -151,11 +153,11 @@ def _open_exporter(program: ExportedProgram, eager: torch.nn.Module, plain: bool
         for spec in program.graph_signature.input_specs
         if spec.kind == InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument)
     ]
-    return lambda inputs: export_flat(eager, inputs, shared_dims(values, program))
+    return lambda inputs: export_flat(eager, inputs, same_dynamic_shapes(values, program))
 
 
 def _is_flat(program: ExportedProgram) -> bool:
-    """Whether the program takes its tensors one by one, not in containers or by keyword."""
+    """Whether the program takes its tensors as positional arguments, not in containers or by keyword."""
     structure = program.call_spec.in_spec
     positions = list(range(structure.num_leaves))
     arguments, named = pytree.tree_unflatten(positions, structure)
@@ -179,12 +181,12 @@ def _slot(argument: object, placeholder: torch.fx.Node, program: ExportedProgram
         return _Constant(argument.value)
     value = placeholder.meta.get("val")
     if not isinstance(argument, TensorArgument) or not isinstance(value, torch.Tensor):
-        detail = f"input '{placeholder.name}' is a {type(value).__name__}; only tensors can be given"
+        detail = f"input '{placeholder.name}' is a {type(value).__name__}; only tensors are supported"
         raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, detail)
-    refuse_signature_kind(argument.name, value)
+    refuse_unsupported_input(argument.name, value)
     spec = tensor_spec(argument.name, _with_hints(value))
-    opened = open_axes(value, program)
-    return Argument(argument.name, spec, frozenset(axis.axis for axis in opened), open_axes=opened)
+    symbolic = symbolic_axes(value, program)
+    return Argument(argument.name, spec, frozenset(axis.axis for axis in symbolic), symbolic_axes=symbolic)
 
 
 def _with_hints(value: torch.Tensor) -> torch.Tensor:
@@ -205,16 +207,16 @@ def _examples(program: ExportedProgram, slots: list[Argument | _Constant]) -> tu
 def _version_hint(path: Path) -> str:
     from torch._export.serde.schema import SCHEMA_VERSION
 
-    ours = ".".join(map(str, SCHEMA_VERSION))
-    theirs, writer = _versions(path)
-    if theirs == ours:
+    supported = ".".join(map(str, SCHEMA_VERSION))
+    found, writer = _versions(path)
+    if found == supported:
         return ""
-    here = f"this worker {ours} (torch {torch.__version__})"
-    return f"the file has export schema {theirs} (torch {writer}), {here}: "
+    here = f"this worker {supported} (torch {torch.__version__})"
+    return f"the file has export schema {found} (torch {writer}), {here}: "
 
 
 def _versions(path: Path) -> tuple[str, str]:
-    """The schema version of the file, and the torch that wrote it."""
+    """The schema version of the file, and the torch version that wrote it."""
     if _is_legacy(path):
         return (read_entry(path, "version", 20) or b"").decode("utf-8", "replace"), "2.7 or older"
     try:

@@ -1,11 +1,11 @@
-"""Tells the formats apart by their bytes, never by a name, and without unpickling anything."""
+"""Recognizes a model's format by its bytes, never by its name, and without unpickling."""
 
 from pathlib import Path
 
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
-from worker.compiler.frontend.archive import Archive, check_archive, read_entry
 from worker.compiler.frontend.pickles import Root, legacy_root, pickle_root
+from worker.compiler.frontend.zip_archive import Archive, check_archive, read_entry
 from worker.errors import JobError
 
 ZIP_MAGIC = b"PK\x03\x04"
@@ -13,23 +13,23 @@ HEAD_BYTES = 1 << 20
 FX_MAKERS = {"reduce_graph_module", "reduce_package_graph_module"}
 
 WEIGHTS_ONLY = (
-    "weights without the code that uses them; load them into their module, and save what "
-    "`torch.export.export` makes of it with `torch.export.save`"
+    "weights without the code that uses them; load them into their module, export it with "
+    "`torch.export.export`, and save the program with `torch.export.save`"
 )
 
-# offset, bytes, what such a file is
+# offset, bytes, description of the file
 MAGICS: tuple[tuple[int, bytes, str], ...] = (
-    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, such as Keras's: only PyTorch models are compiled"),
-    (4, b"TFL3", "a TensorFlow Lite file: export the PyTorch model that it was converted from"),
+    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as of Keras; only PyTorch models are supported"),
+    (4, b"TFL3", "a TensorFlow Lite file; export the PyTorch model that it was converted from"),
     (0, b"GGUF", f"a GGUF file: {WEIGHTS_ONLY}"),
     (0, b"\x93NUMPY", "a NumPy array, not a model"),
     (0, b"\x7fELF", "a compiled program or library"),
-    (0, b"\x1f\x8b", "a gzip file: unpack it first"),
-    (0, b"\x28\xb5\x2f\xfd", "a Zstandard file: unpack it first"),
-    (0, b"\xfd7zXZ", "an xz file: unpack it first"),
-    (0, b"7z\xbc\xaf", "a 7z file: unpack it first"),
-    (257, b"ustar", "a tar file: unpack it first"),
-    (0, b"version https://git-lfs", "a Git LFS pointer, not the file itself: run `git lfs pull`"),
+    (0, b"\x1f\x8b", "a gzip file; unpack it first"),
+    (0, b"\x28\xb5\x2f\xfd", "a Zstandard file; unpack it first"),
+    (0, b"\xfd7zXZ", "an xz file; unpack it first"),
+    (0, b"7z\xbc\xaf", "a 7z file; unpack it first"),
+    (257, b"ustar", "a tar file; unpack it first"),
+    (0, b"version https://git-lfs", "a Git LFS pointer, not the file itself; run `git lfs pull`"),
     (0, b"<!DOCTYPE", "a web page"),
     (0, b"<html", "a web page"),
 )
@@ -39,7 +39,7 @@ def recognize(path: Path) -> ModelFormat:
     """Find a model's format.
 
     Raises:
-        JobError: ``model-not-recognized`` with what the file seems to be, ``model-damaged``, or
+        JobError: ``model-not-recognized`` with the apparent type of the file, ``model-damaged``, or
             ``model-unsafe-archive``.
     """
     with path.open("rb") as file:
@@ -60,7 +60,7 @@ def _recognize_archive(path: Path, archive: Archive) -> ModelFormat:
     if "data.pkl" in archive.names:
         root = pickle_root(read_entry(path, "data.pkl") or b"")
         if root is None:
-            raise _not_recognized("a file of `torch.save` that holds a plain value")
+            raise _not_recognized("a file of `torch.save` with a plain value, not a model")
         return _recognize_saved(root)
     raise _not_recognized(_describe_archive(archive))
 
@@ -85,8 +85,8 @@ def _recognize_saved(root: Root) -> ModelFormat:
     if root.module.startswith("torch._utils"):
         raise _not_recognized("a single tensor, not a model")
     raise _not_recognized(
-        f"a pickled object of {root}: its class is only known to your program; save what "
-        "`torch.export.export` makes of the module with `torch.export.save`"
+        f"a pickled object of {root}, a class that only your program has; export the module with "
+        "`torch.export.export` and save the program with `torch.export.save`"
     )
 
 
@@ -107,11 +107,11 @@ def _describe(head: bytes) -> str:
     if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < 1 << 30:
         return f"a safetensors file: {WEIGHTS_ONLY}"
     if head[:1] == b"\x08" and head[1:2] < b"\x20" and (b"onnx" in head[:4096] or head[2:3] in b"\x12\x1a:"):
-        return "an ONNX file: export the PyTorch model that it was converted from"
+        return "an ONNX file; export the PyTorch model that it was converted from"
     if head[:1] == b"\x80" and pickle_root(head) is not None:
         return f"a plain pickle of {pickle_root(head)}, not a file of `torch.save`"
-    return "none of the known formats"
+    return "in none of the known formats"
 
 
 def _not_recognized(what: str) -> JobError:
-    return JobError(ErrorCode.MODEL_NOT_RECOGNIZED, f"this is {what}")
+    return JobError(ErrorCode.MODEL_NOT_RECOGNIZED, f"the file is {what}")

@@ -1,8 +1,8 @@
-"""Matches the inputs of a request with the arguments of a model."""
+"""Matches the inputs of a request with the model's arguments."""
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import TensorSpec
-from worker.compiler.frontend.loaded import Argument
+from worker.compiler.frontend.loaded_model import Argument
 from worker.errors import JobError
 
 
@@ -12,12 +12,12 @@ def match_inputs(
     """The inputs to compile for, in the order of the model's arguments.
 
     Args:
-        requested: what the request names, in any order, at example sizes; empty where the model is to tell.
-        arguments: what the model takes. Arguments with a default may be left out from the end.
+        requested: the inputs of the request, in any order, at example sizes; empty to use the model's own.
+        arguments: the model's arguments. Trailing arguments with a default may be left out.
 
     Raises:
-        JobError: ``inputs-missing`` where nobody tells the shapes, ``inputs-mismatch`` where the request
-            names, counts or shapes them otherwise than the model.
+        JobError: ``inputs-missing`` if neither request nor model has the shapes, ``inputs-mismatch`` if
+            names, number or shapes differ from the model's.
     """
     if not requested:
         return _own_inputs(arguments)
@@ -42,7 +42,7 @@ def _own_inputs(arguments: tuple[Argument, ...]) -> tuple[TensorSpec, ...]:
     if unknown:
         raise JobError(
             ErrorCode.INPUTS_MISSING,
-            f"the model takes {_listed(arguments)}, but does not tell the shapes of {', '.join(unknown)}",
+            f"the model takes {_listed(arguments)}, but the file has no shapes for {', '.join(unknown)}",
         )
     return tuple(argument.spec for argument in needed if argument.spec is not None)
 
@@ -52,7 +52,7 @@ def _name_problem(unknown: list[str], absent: list[str]) -> str:
         f"the model has no input {', '.join(map(repr, unknown))}" if unknown else "",
         f"forward's input {', '.join(map(repr, absent))} is missing" if absent else "",
     ]
-    return "; ".join(filter(None, problems)) or "an optional input is given, but one before it is not"
+    return "; ".join(filter(None, problems)) or "an optional input is given, but an earlier one is missing"
 
 
 def _shape_problem(given: TensorSpec, argument: Argument) -> str | None:
@@ -64,12 +64,12 @@ def _shape_problem(given: TensorSpec, argument: Argument) -> str | None:
     if len(given.shape) != len(expected.shape):
         return f"'{given.name}' has rank {len(expected.shape)}, not {len(given.shape)}"
     sizes = enumerate(zip(given.shape, expected.shape, strict=True))
-    wrong = [axis for axis, (ours, its) in sizes if ours != its and axis not in argument.dynamic_axes]
+    wrong = [axis for axis, (size, own) in sizes if size != own and axis not in argument.dynamic_axes]
     if wrong:
-        return f"'{given.name}' has another size in axis {', '.join(map(str, wrong))}"
-    beyond = [axis for axis in argument.open_axes if not axis.takes(given.shape[axis.axis])]
-    told = (f"{given.shape[axis.axis]} in axis {axis.axis}, which takes {axis}" for axis in beyond)
-    return f"'{given.name}' has {'; '.join(told)}" if beyond else None
+        return f"'{given.name}' has the wrong size in axis {', '.join(map(str, wrong))}"
+    beyond = [axis for axis in argument.symbolic_axes if not axis.takes(given.shape[axis.axis])]
+    problems = (f"{given.shape[axis.axis]} in axis {axis.axis}, which accepts {axis}" for axis in beyond)
+    return f"'{given.name}' has {'; '.join(problems)}" if beyond else None
 
 
 def _mismatch(requested: tuple[TensorSpec, ...], arguments: tuple[Argument, ...], problem: str) -> JobError:
@@ -87,7 +87,7 @@ def _listed(arguments: tuple[Argument, ...]) -> str:
 
 
 def _starred(spec: TensorSpec, dynamic_axes: frozenset[int]) -> str:
-    """Like ``str(spec)``, with a star at each size that may be another."""
+    """Like ``str(spec)``, with a star at each dynamic size."""
     if not dynamic_axes:
         return str(spec)
     sizes = [f"{size}*" if axis in dynamic_axes else str(size) for axis, size in enumerate(spec.shape)]

@@ -1,55 +1,56 @@
-"""Why a model gives other outputs when it runs again: the state that it keeps, and its random numbers."""
+"""Refuses models whose outputs change between runs: training mode, state, and random numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
 from bessemer.contract.problem import ErrorCode, SourcePlace
-from worker.compiler.frontend.torchscript.graph import Step, parse_graph
+from worker.compiler.frontend.torchscript.script_graph import Step, parse_graph
 from worker.compiler.source_locations import place_of
 from worker.errors import JobError
 
-MAX_TOLD = 3
+MAX_LISTED = 3
 STATE = "take the state as an input and return its new value as an output"
 RANDOM = "take the random numbers as an input"
 
 
 @dataclass(frozen=True)
 class Cause:
-    """One thing that makes two runs differ, in words, and its place in the model."""
+    """A reason why two runs differ, with its source location."""
 
-    said: str
+    text: str
     place: SourcePlace
 
 
 def runs_differ(model: object, program: ExportedProgram) -> JobError:
-    """``model-stateful`` with every cause that the model or its program shows.
+    """``model-stateful`` with every cause found in the model and its program.
 
     Args:
-        model: what ran twice. A script module shows which attributes it sets.
+        model: the model that ran twice. A script module shows the attributes that it sets.
         program: the same model, exported.
     """
     state = tuple(dict.fromkeys((*_set_attributes(model), *_written_buffers(program))))
     random = tuple(_random_operators(program))
-    told = [*_told(state, STATE), *_told(random, RANDOM)]
-    why = "; ".join(told) or "it draws random numbers, keeps state, or is in training mode"
+    reasons = [*_listed(state, STATE), *_listed(random, RANDOM)]
+    why = "; ".join(reasons) or "it draws random numbers, keeps state, or is in training mode"
     detail = f"two runs of the model on the same inputs differ: {why}"
     return JobError(ErrorCode.MODEL_STATEFUL, detail, tuple(cause.place for cause in (*state, *random)))
 
 
-def _told(causes: tuple[Cause, ...], remedy: str) -> Iterator[str]:
+def _listed(causes: tuple[Cause, ...], remedy: str) -> Iterator[str]:
     if causes:
-        more = f", and {len(causes) - MAX_TOLD} more" if len(causes) > MAX_TOLD else ""
-        yield f"{', '.join(cause.said for cause in causes[:MAX_TOLD])}{more}: {remedy}"
+        more = f", and {len(causes) - MAX_LISTED} more" if len(causes) > MAX_LISTED else ""
+        yield f"{', '.join(cause.text for cause in causes[:MAX_LISTED])}{more}: {remedy}"
 
 
 def _set_attributes(model: object) -> Iterator[Cause]:
-    """The attributes that a script's ``forward`` assigns, submodules' too."""
+    """The attributes that a script's ``forward`` assigns, including those of submodules."""
     if not isinstance(model, torch.jit.ScriptModule):
         return
     body = parse_graph(model.inlined_graph)
@@ -60,13 +61,13 @@ def _set_attributes(model: object) -> Iterator[Cause]:
         if step.kind == "prim::GetAttr" and step.inputs[0] in paths:
             paths[step.outputs[0]] = _joined(paths[step.inputs[0]], step.name)
         if step.kind == "prim::SetAttr" and step.inputs[0] in paths:
-            # torch records no line for an assignment, but one for the value
+            # torch records no source line for the assignment, but one for the value.
             place = makers.get(step.inputs[1], step).place()
             yield _state_cause(_joined(paths[step.inputs[0]], step.name), place)
 
 
 def _written_buffers(program: ExportedProgram) -> Iterator[Cause]:
-    """The buffers that the program writes: in place, or as extra outputs."""
+    """The buffers that the program writes, in place or as extra outputs."""
     signature = program.graph_signature
     for node in program.graph.nodes:
         target = _buffer_of(_written(node), signature.inputs_to_buffers)
@@ -76,7 +77,7 @@ def _written_buffers(program: ExportedProgram) -> Iterator[Cause]:
 
 
 def _written(node: Node) -> object:
-    """The argument that an operator writes in place, if it does."""
+    """The argument that an operator writes in place, or None."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return None
     arguments = zip(node.target._schema.arguments, node.args, strict=False)
@@ -85,7 +86,7 @@ def _written(node: Node) -> object:
 
 
 def _buffer_of(value: object, buffers: dict[str, str]) -> str | None:
-    """The buffer that a tensor is, or is a view of."""
+    """The buffer of which a tensor is a view, or which it is itself."""
     while isinstance(value, Node):
         if value.op == "placeholder":
             return buffers.get(value.name)
@@ -115,3 +116,74 @@ def _state_cause(name: str, place: SourcePlace) -> Cause:
 
 def _joined(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
+
+
+_BATCH_NORMS = frozenset(
+    ["batch_norm", "native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional"]
+)
+# Arguments of dropout operators: the probability, and the switch of training mode.
+_PROBABILITIES, _SWITCHES = ("p", "dropout", "dropout_p"), ("train", "training")
+_DROPOUTS = {
+    "dropout", "dropout_", "native_dropout", "feature_dropout", "feature_dropout_", "alpha_dropout",
+    "alpha_dropout_", "feature_alpha_dropout", "feature_alpha_dropout_", "scaled_dot_product_attention",
+    "gru", "lstm", "rnn_relu", "rnn_tanh",
+}  # fmt: skip
+# Prefixes of the module classes that contain these operators.
+_MODULES = ("Dropout", "AlphaDropout", "FeatureAlphaDropout", "BatchNorm", "GRU", "LSTM", "RNN")
+
+
+def refuse_training(program: ExportedProgram, model: object = None) -> None:
+    """Refuse a model in training mode: batch norms with the batch's statistics, or active dropouts.
+
+    Comparing two runs does not always detect a dropout: with few elements, both runs may drop the same ones.
+
+    Args:
+        program: the exported model.
+        model: the model itself. A script module names its submodules, which the program does not.
+
+    Raises:
+        JobError: ``model-stateful`` with all such operators and submodules.
+    """
+    trains = {node: what for node in program.graph.nodes if (what := _training(node))}
+    if trains:
+        places = tuple(map(place_of, trains))
+        detail = f"the model is in training mode: {places[0]} {next(iter(trains.values()))}"
+        more = f", and {len(places) - 1} more" if len(places) > 1 else ""
+        modules = tuple(_modules_in_training(model))
+        named = f"; submodules in training mode: {', '.join(modules)}" if modules else ""
+        at_modules = tuple(SourcePlace(module_path=name) for name in modules)
+        raise JobError(ErrorCode.MODEL_STATEFUL, f"{detail}{more}{named}", (*places, *at_modules))
+
+
+def _modules_in_training(model: object) -> Iterator[str]:
+    if isinstance(model, torch.jit.ScriptModule):
+        for name, module in model.named_modules():
+            if name and module.training and str(module.original_name).startswith(_MODULES):
+                yield name
+
+
+def _training(node: Node) -> str:
+    """What a node does only in training mode; empty if nothing."""
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
+        return ""
+    if node.target._opname in _BATCH_NORMS and _uses_own_statistics(_arguments(node)):
+        return "uses the batch's own statistics"
+    return "draws random numbers" if node.target._opname in _DROPOUTS and _drops(_arguments(node)) else ""
+
+
+def _arguments(node: Node) -> dict[str, Any]:
+    """The given arguments, by their names in the operator's schema."""
+    names = (argument.name for argument in node.target._schema.arguments)
+    return dict(zip(names, node.args, strict=False)) | node.kwargs
+
+
+def _uses_own_statistics(given: dict[str, Any]) -> bool:
+    """Whether a batch norm with running statistics uses the batch's own instead."""
+    return given.get("running_mean") is not None and given.get("training") is True
+
+
+def _drops(given: dict[str, Any]) -> bool:
+    probability = next((given[name] for name in _PROBABILITIES if name in given), 0)
+    if given.get("num_layers") == 1:  # recurrent operators drop only between layers
+        return False
+    return probability != 0 and not any(given.get(name) is False for name in _SWITCHES)

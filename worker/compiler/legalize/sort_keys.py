@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tvm import relax, te
 
-from worker.compiler.translation.orders import BITS_OF_INFINITY, WIDE, key_of
+from worker.compiler.translation.comparison_keys import BITS_OF_INFINITY, WIDE, key_of
 
 
 def sort_keys(bb: relax.BlockBuilder, data: relax.Expr) -> relax.Expr | None:

@@ -15,33 +15,34 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.tensor import TensorSpec
-from worker.compiler.frontend.draw import draw_inputs, index_limits
-from worker.compiler.frontend.failure import model_raised
-from worker.compiler.frontend.load import load_model
-from worker.compiler.frontend.loaded import LoadedModel, tensor_spec
-from worker.compiler.frontend.named_sizes import (
-    example_sizes,
-    exported_sizes,
-    names_by_place,
-    refuse_other_sizes,
-    torch_dimensions,
-)
-from worker.compiler.frontend.open_sizes import (
-    GivenNames,
-    Sizes,
+from worker.compiler.frontend.dynamic_shapes import (
+    AxisNames,
+    DimensionSizes,
     choose_samples,
     describe_program,
     sizes_of,
     specs_at,
 )
-from worker.compiler.frontend.output_names import output_names
-from worker.compiler.frontend.outputs import flatten_outputs
-from worker.compiler.frontend.packing import packing_refusal
+from worker.compiler.frontend.load import load_model
+from worker.compiler.frontend.loaded_model import LoadedModel, tensor_spec
+from worker.compiler.frontend.model_errors import model_raised
+from worker.compiler.frontend.outputs import flatten_outputs, output_names
+from worker.compiler.frontend.requested_dimensions import (
+    check_requested_dimensions,
+    example_sizes,
+    exported_sizes,
+    names_by_axis,
+    requested_dynamic_shapes,
+)
+from worker.compiler.frontend.sample_inputs import (
+    data_limit_bytes,
+    index_limits,
+    random_inputs,
+    refuse_oversized,
+)
 from worker.compiler.frontend.signature import match_inputs
-from worker.compiler.frontend.sizes import data_limit_bytes, refuse_oversized
-from worker.compiler.frontend.stateful import runs_differ
-from worker.compiler.frontend.torchscript.convert import ScriptConversionError
-from worker.compiler.frontend.training import refuse_training
+from worker.compiler.frontend.stateful import refuse_training, runs_differ
+from worker.compiler.frontend.torchscript.convert import ScriptConversionError, packing_refusal
 from worker.compiler.values import Captured, Sample, StageContext, Upload
 from worker.errors import JobError, failure_of
 from worker.tensors import as_array
@@ -71,25 +72,25 @@ def capture_model(model: LoadedModel, upload: Upload) -> Captured:
     """Capture a model that is loaded; see ``capture``."""
     request = upload.request
     if model.format is ModelFormat.PT2:
-        refuse_other_sizes(request.inputs, request.dimensions, model.arguments)
+        check_requested_dimensions(request.inputs, request.dimensions, model.arguments)
     sizes = example_sizes(request.inputs, request.dimensions, model.arguments)
     specs = match_inputs(tuple(spec.at(sizes) for spec in request.inputs), model.arguments)
     refuse_oversized(specs, data_limit_bytes())
     seed = request.verify.seed
     examples = _own_examples(model, specs)
-    inputs = draw_inputs(specs, {}, seed) if examples is None else examples
+    inputs = random_inputs(specs, {}, seed) if examples is None else examples
     outputs, names = _run_named(model, inputs)
-    is_open = bool(request.dimensions) or (model.export_open is not None and not request.inputs)
+    is_dynamic = bool(request.dimensions) or (model.export_dynamic is not None and not request.inputs)
     program = _export_as_asked(model, request, inputs, exported_sizes(sizes))
     refuse_training(program, model.eager)
     limits = index_limits(program, specs)
     if limits and examples is None:
-        inputs = draw_inputs(specs, limits, seed)
+        inputs = random_inputs(specs, limits, seed)
         outputs = _run(model, inputs)
     _check_repeatable(model, program, inputs, outputs)
     output_specs = tuple(map(tensor_spec, names, outputs))
-    given = names_by_place(request.inputs)
-    dynamic = _describe_open(program, specs, output_specs, given) if is_open else DynamicShapes()
+    given = names_by_axis(request.inputs)
+    dynamic = _describe_dynamic(program, specs, output_specs, given) if is_dynamic else DynamicShapes()
     return Captured(
         upload=upload,
         format=model.format,
@@ -107,25 +108,25 @@ def capture_model(model: LoadedModel, upload: Upload) -> Captured:
 
 
 def _export_as_asked(
-    model: LoadedModel, request: CompilationRequest, inputs: Tensors, sizes: Sizes
+    model: LoadedModel, request: CompilationRequest, inputs: Tensors, sizes: DimensionSizes
 ) -> ExportedProgram:
     """Export with the sizes open that the request names; with the file's own where it names no inputs."""
     if request.dimensions:
         chosen = match_inputs(tuple(spec.at(sizes) for spec in request.inputs), model.arguments)
-        dims = torch_dimensions(request.inputs, request.dimensions, (spec.name for spec in chosen))
-        examples = draw_inputs(chosen, {}, request.verify.seed)
+        dims = requested_dynamic_shapes(request.inputs, request.dimensions, (spec.name for spec in chosen))
+        examples = random_inputs(chosen, {}, request.verify.seed)
         return _export(model, lambda: model.export(examples, dims), ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED)
-    if model.export_open is not None and not request.inputs:
-        own = model.export_open
+    if model.export_dynamic is not None and not request.inputs:
+        own = model.export_dynamic
         return _export(model, lambda: own(inputs), ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED)
     return _export(model, lambda: model.export(inputs, None), ErrorCode.CAPTURE_FAILED)
 
 
-def _describe_open(
+def _describe_dynamic(
     program: ExportedProgram,
     specs: tuple[TensorSpec, ...],
     outputs: tuple[TensorSpec, ...],
-    given: GivenNames,
+    given: AxisNames,
 ) -> DynamicShapes:
     found = describe_program(program, specs, outputs, given)
     for axis in found.inputs:
@@ -145,7 +146,7 @@ def _samples(
     """The original on inputs of other sizes."""
     samples = []
     for number, sizes in enumerate(choose_samples(dynamic.dimensions, sizes_of(dynamic, specs)), 1):
-        inputs = draw_inputs(specs_at(specs, dynamic.inputs, sizes), limits, seed + number)
+        inputs = random_inputs(specs_at(specs, dynamic.inputs, sizes), limits, seed + number)
         outputs = _run(model, inputs)
         samples.append(Sample(sizes, tuple(map(as_array, inputs)), tuple(map(as_array, outputs))))
     return tuple(samples)

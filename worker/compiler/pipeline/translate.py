@@ -19,10 +19,10 @@ from worker.compiler.layout.weights import INPUTS
 from worker.compiler.legalize.registry import legalization_map
 from worker.compiler.source_locations import place_of
 from worker.compiler.target import tvm_target
+from worker.compiler.translation.errors import UntranslatableError, advice_on
 from worker.compiler.translation.importer import Importer, operator_name, unbound
 from worker.compiler.translation.registry import rule_book
-from worker.compiler.translation.template import rule_template
-from worker.compiler.translation.untranslatable import UntranslatableError, advice_on
+from worker.compiler.translation.rule_template import rule_template
 from worker.compiler.values import Captured, StageContext, Translated
 from worker.errors import JobError, OperatorsUnsupportedError, failure_of, short_message
 from worker.parameters import ParameterFile, separable, write_parameters
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
     from bessemer.contract.problem import SourcePlace
-    from worker.compiler.translation.expressions import Express
+    from worker.compiler.translation.builders import Express
 
 MAX_PLACES = 200
 

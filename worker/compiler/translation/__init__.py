@@ -1,6 +1,5 @@
-"""Translation rules: what each operator of an exported program becomes in Relax.
+"""Translation of exported programs to Relax, one rule per operator.
 
-A rule is one function for one operator; each file holds those of one kind. Rules come from the entry points
-of
-``GROUP`` in ``registry.py``, the built-in ones too; TVM's own converters serve what has no rule.
+Rules, including the built-in ones in ``rules/``, come from the entry points named by ``GROUP`` in
+``registry.py``. TVM's own converters handle operators without a rule.
 """

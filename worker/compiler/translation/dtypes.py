@@ -1,4 +1,4 @@
-"""torch's dtypes and rules of type promotion, in TVM's words."""
+"""torch's dtypes and type promotion, with TVM's dtype names."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
-from worker.compiler.translation.untranslatable import UntranslatableError
+from worker.compiler.translation.errors import UntranslatableError
 
 NARROW_FLOATS = frozenset({"float16", "bfloat16"})
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """A dtype of torch as TVM names it.
+    """TVM's name of a torch dtype.
 
     Raises:
-        UntranslatableError: a complex or quantized dtype.
+        UntranslatableError: for a complex or quantized dtype.
     """
     name = str(dtype).removeprefix("torch.")
     if not name.startswith(("bool", "int", "uint", "float", "bfloat")):
@@ -30,28 +30,28 @@ def wide(dtype: str) -> str:
 
 
 def is_floating(dtype: str) -> bool:
-    """Whether a dtype has fractions."""
+    """Whether a dtype is a floating-point type."""
     return "float" in dtype
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is one of Python's numbers."""
+    """Whether a value is a Python number."""
     return isinstance(value, bool | int | float)
 
 
 def common_dtype(values: list[Any]) -> str:
-    """The dtype in which torch computes on tensors and numbers together."""
+    """The dtype to which torch promotes tensors and numbers together."""
     found = elementwise_dtypes(*values, type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT)
     return dtype_name(found[1])
 
 
 def smallest(dtype: str) -> float | int | bool:
-    """The least value of a dtype: where a maximum starts."""
+    """The smallest value of a dtype, the initial value of a maximum."""
     return _limits(dtype)[0]
 
 
 def largest(dtype: str) -> float | int | bool:
-    """The greatest value of a dtype: where a minimum starts."""
+    """The largest value of a dtype, the initial value of a minimum."""
     return _limits(dtype)[1]
 
 

@@ -1,4 +1,4 @@
-"""What a translation rule builds with."""
+"""The interface that translation rules emit Relax with."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch.utils import _pytree as pytree
 from tvm import relax
 
 from worker.compiler.translation.dtypes import dtype_name, is_number
-from worker.compiler.translation.untranslatable import UntranslatableError
+from worker.compiler.translation.errors import UntranslatableError
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
 
 
 class Emitter:
-    """Binds expressions to variables, and knows what torch makes of the node that is translated.
+    """Binds expressions to variables, and gives torch's results for the node that is being translated.
 
     Attributes:
         node: the call in the exported program.
@@ -37,36 +37,35 @@ class Emitter:
         self._inline = inline
 
     def __call__(self, expression: relax.Expr) -> relax.Expr:
-        """Bind an expression to a new variable, which has a shape and a dtype."""
+        """Bind an expression to a new variable with a shape and a dtype."""
         return expression if isinstance(expression, relax.Var) else self._builder.emit(expression)
 
     def tensor_expression(self, compute: Callable[..., Any], *arguments: Any) -> relax.Expr:
-        """Bind what a function of tensor expressions makes: a new TensorIR function, and a call of it.
+        """Turn a function of tensor expressions into a TensorIR function, and bind a call of that.
 
         Args:
-            compute: takes a ``te.Tensor`` for each Relax tensor, anything else as it is; ``topi`` works on
-                them.
-            arguments: what it takes.
+            compute: takes a ``te.Tensor`` for each Relax tensor, and other arguments unchanged.
+            arguments: its arguments.
         """
         return self._builder.emit_te(compute, *arguments)
 
     def stock(self) -> Any:
-        """What TVM's own converter makes of the node.
+        """Translate the node by TVM's own converter.
 
         Raises:
-            UntranslatableError: it has none.
+            UntranslatableError: TVM has no converter for the operator.
         """
         if self._stock is None:
-            raise UntranslatableError(f"TVM has no converter of {self.node.target}")
+            raise UntranslatableError(f"TVM has no converter for {self.node.target}")
         return self._stock(self.node)
 
     def inlined(self, graph: GraphModule, operands: list[Any]) -> tuple[Any, ...]:
-        """The results of a graph within the program, translated in place."""
+        """Translate a subgraph of the program in place, and return its results."""
         return self._inline(graph, operands)
 
     @property
     def results(self) -> list[torch.Tensor]:
-        """The node's results in torch: fake tensors, which have shapes and dtypes only."""
+        """The node's results in torch: fake tensors, with shapes and dtypes but no data."""
         leaves = pytree.tree_leaves(self.node.meta.get("val"))
         return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
@@ -80,27 +79,27 @@ class Emitter:
         """The shape of the first result.
 
         Raises:
-            UntranslatableError: a size is open.
+            UntranslatableError: a size is dynamic.
         """
         return fixed(tuple(self.results[0].shape), str(self.node.target))
 
     def reads(self, place: int) -> bool:
-        """Whether one of several results is read."""
+        """Whether the program reads the result at an index."""
         return any(user.args[1:] == (place,) for user in self.node.users)
 
     def operands(self) -> list[Any]:
-        """The node's tensors and numbers as torch knows them, for its rules of type promotion."""
+        """The node's operands as torch values, for type promotion."""
         values = (getattr(leaf, "meta", {}).get("val", leaf) for leaf in pytree.tree_leaves(self.node.args))
         return [value for value in values if isinstance(value, torch.Tensor | int | float)]
 
     def full(self, shape: tuple[Any, ...], value: Any, dtype: str) -> relax.Expr:
-        """A tensor of one value. TVM's own cannot be built of infinities."""
+        """A tensor filled with one value. Infinities are broadcast, because TVM's ``full`` refuses them."""
         if math.isfinite(value):
             return self(relax.op.full(shape, relax.const(value, dtype), dtype))
         return self(relax.op.broadcast_to(relax.const(value, dtype), shape))
 
     def cast(self, value: Any, dtype: str) -> relax.Expr:
-        """A tensor in a dtype; a number becomes a constant of it."""
+        """Cast a tensor; a number becomes a constant."""
         if is_number(value):
             return relax.const(value, dtype)
         return value if dtype_of(value) == dtype else self(relax.op.astype(value, dtype))
@@ -112,21 +111,21 @@ def dtype_of(tensor: relax.Expr) -> str:
 
 
 def shape_of(tensor: relax.Expr) -> tuple[Any, ...]:
-    """The shape of a tensor; a fixed size is an integer, an open one an expression."""
+    """The shape of a tensor. A fixed size is an integer, a dynamic one an expression."""
     return tuple(getattr(size, "value", size) for size in tensor.ty.shape)
 
 
 def fixed(sizes: tuple[Any, ...], what: str) -> tuple[int, ...]:
-    """Sizes that are all fixed.
+    """The sizes as integers.
 
     Raises:
-        UntranslatableError: one is open; the message names ``what`` needs it.
+        UntranslatableError: a size is dynamic; the message names ``what`` needs it fixed.
     """
     if not all(isinstance(size, int) for size in sizes):
-        raise UntranslatableError(f"{what} with open sizes {sizes}")
+        raise UntranslatableError(f"{what} with dynamic sizes {sizes}")
     return tuple(int(size) for size in sizes)
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """An axis counted from the front; a tensor without axes has one for this."""
+    """An axis counted from the front. A tensor of rank 0 counts as having one axis."""
     return axis % max(rank, 1)

@@ -1,4 +1,4 @@
-"""TVM's importer with the rules of the registry before its own converters."""
+"""TVM's importer, with the registry's rules ahead of its own converters."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from torch.utils import _pytree as pytree
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
+from worker.compiler.translation.builders import ExpressionBuilder, NamingBuilder
 from worker.compiler.translation.dtypes import dtype_name
 from worker.compiler.translation.emitter import Emitter, dtype_of, shape_of
-from worker.compiler.translation.expressions import ExpressionBuilder
-from worker.compiler.translation.naming import NamingBuilder
+from worker.compiler.translation.errors import UntranslatableError, advice_on
 from worker.compiler.translation.registry import rule_book
-from worker.compiler.translation.rules.complexes import OF_COMPLEX
-from worker.compiler.translation.symbols import Symbols
-from worker.compiler.translation.untranslatable import UntranslatableError, advice_on
+from worker.compiler.translation.rules.complex_numbers import OF_COMPLEX
+from worker.compiler.translation.symbolic_shapes import SymbolicShapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -27,54 +26,53 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-    from worker.compiler.translation.expressions import Express
+    from worker.compiler.translation.builders import Express
     from worker.compiler.translation.rule import Rule
 
 STOCK_NAMESPACES = ("aten", "torchvision")
-"""TVM knows operators by name only: another library's operator of the same name is another operator."""
+"""Namespaces of TVM's converters, which match by name alone and so would take other libraries' operators."""
 
 
 class Importer(ExportedProgramImporter):
-    """Translates each node by its rule, else by TVM's converter, and checks the result's type.
+    """Translates each node by its rule, else by TVM's converter.
 
-    Where sizes are open, each result has the shape that torch gives it: TVM's own reasoning loses some.
-
-    Every node must become what torch says it is: what TVM's converter makes otherwise is refused here, where
-    the operator's place is known, instead of compiled to something else.
+    Each result must have torch's dtype and shape. A converter that returns another type is refused here,
+    where the operator's source location is known. Results with dynamic sizes get torch's shape expressions,
+    because TVM's own inference loses some.
     """
 
     def __init__(self, expressions: Mapping[str, Express] | None = None) -> None:
-        """An importer of one program.
+        """Create an importer for one program.
 
         Args:
-            expressions: with them, each operator is emitted as a tensor expression: as one of these, by the
-                operator's name, else as TVM's own. Without, as the Relax operator that it is.
+            expressions: if given, each operator becomes a tensor expression: the one listed under its name,
+                else TVM's own. If None, operators stay Relax operators.
         """
         self._expressions = expressions
         super().__init__()
         self.reached: Node | None = None
         self._builder = NamingBuilder()
-        self._symbols: Symbols | None = None
+        self._symbols: SymbolicShapes | None = None
 
     @property
     def block_builder(self) -> relax.BlockBuilder:
-        """What all converters and rules emit with."""
+        """The builder that all converters and rules emit with."""
         return self._builder
 
     @block_builder.setter
     def block_builder(self, _plain: relax.BlockBuilder) -> None:
-        """The builder that TVM's importer makes for a program, or in its place the one of expressions."""
+        """Replace the builder that TVM's importer creates for a program."""
         self._builder = NamingBuilder() if self._expressions is None else ExpressionBuilder(self._expressions)
 
     @property
     def nodes(self) -> Mapping[str, Node]:
-        """The node that each variable comes from, by the variable's name."""
+        """The source node of each variable, by the variable's name."""
         return self._builder.nodes
 
     def create_input_vars(self, exported_program: Any) -> Any:
-        """The inputs, whose shapes name the symbols."""
+        """Create the input variables, whose shapes define the symbols."""
         found = super().create_input_vars(getattr(exported_program, "program", exported_program))
-        self._symbols = Symbols(found[1].values())
+        self._symbols = SymbolicShapes(found[1].values())
         return found
 
     def can_translate(self, node: Node) -> bool:
@@ -95,18 +93,15 @@ class Importer(ExportedProgramImporter):
         return self.block_builder.emit(result) if isinstance(result, relax.Call) else result
 
     def value_of(self, argument: Any) -> Any:
-        """An argument of a node, its nodes replaced by what they became."""
+        """An argument of a node, with its nodes replaced by their translations."""
         return self._retrieve_args(argument)
 
     def import_inline(self, graph: torch.fx.GraphModule, operands: list[Any]) -> tuple[Any, ...]:
-        """Translate a graph within the program, in place.
+        """Translate a subgraph in place, and return its results.
 
         Args:
-            graph: what to translate.
-            operands: what its placeholders stand for.
-
-        Returns:
-            Its results.
+            graph: the subgraph.
+            operands: the values of its placeholders.
         """
         outside = self.env
         self.env: dict[Node, Any] = {}
@@ -119,14 +114,14 @@ class Importer(ExportedProgramImporter):
 
     @staticmethod
     def _convert_pytorch_tensor_to_tvm(tensor_value: torch.Tensor) -> Any:
-        """A copy in row order: TVM takes a tensor's memory for that, whatever its strides are."""
+        """A contiguous copy: TVM ignores a tensor's strides."""
         dense = tensor_value if tensor_value.layout == torch.strided else tensor_value.to_dense()
         if dense.is_complex():
             dense = torch.view_as_real(dense.resolve_conj())
         return ExportedProgramImporter._convert_pytorch_tensor_to_tvm(dense.contiguous())
 
     def _check_unsupported_func_type(self, nodes: Iterable[Node]) -> None:
-        """``refuse_unsupported`` did, with the places."""
+        """Do nothing: ``refuse_unsupported`` already checked, with source locations."""
 
     def _translate_fx_graph(
         self,
@@ -148,7 +143,7 @@ class Importer(ExportedProgramImporter):
                 self.env[node] = result
             else:
                 return self._flatten_output_args(self.value_of(node.args[0]))
-        raise ValueError("a graph without an output")
+        raise ValueError("the graph has no output node")
 
     def _shaped(self, node: Node, result: Any) -> Any:
         value = node.meta.get("val")
@@ -160,8 +155,8 @@ class Importer(ExportedProgramImporter):
         if shape is None or self._symbols.are_equal(result.ty.shape, shape):
             return result
         if not isinstance(result.ty.shape, relax.ShapeExpr):
-            raise ValueError(f"the shape of {node.name} cannot be told")
-        # A cast would say it better, but CanonicalizeBindings crashes on casts of symbols (TVM 0.27).
+            raise ValueError(f"the shape of {node.name} is unknown")
+        # match_cast would be clearer, but CanonicalizeBindings crashes on casts of symbols (TVM 0.27).
         return self.block_builder.emit(relax.op.reshape(result, shape))
 
     def _by_rule(self, rule: Rule, emit: Emitter) -> Any:
@@ -172,7 +167,7 @@ class Importer(ExportedProgramImporter):
         return emit(result) if isinstance(result, relax.Expr) else result
 
     def _arguments(self, node: Node, rule: Rule) -> tuple[list[Any], dict[str, Any]]:
-        """All arguments of a call, the defaults of its operator's schema included."""
+        """All arguments of a call, including defaults of its operator's schema."""
         if not isinstance(node.target, torch._ops.OpOverload):
             return [self.value_of(argument) for argument in node.args], {}
         given = list(node.args)
@@ -197,7 +192,7 @@ class Importer(ExportedProgramImporter):
 
 @dataclass(frozen=True)
 class _Unbound:
-    """A program some of whose tensors the importer does not find, and so leaves as arguments of ``main``."""
+    """A program that hides some tensors from the importer, so that they stay arguments of ``main``."""
 
     program: ExportedProgram
     names: frozenset[str]
@@ -216,12 +211,12 @@ class _Unbound:
 
 
 def unbound(program: ExportedProgram, names: frozenset[str]) -> ExportedProgram:
-    """A program for the importer, which does not bind the tensors of these names."""
+    """The program, with the tensors of these names left as arguments of ``main``."""
     return cast("ExportedProgram", _Unbound(program, names)) if names else program
 
 
 def operator_name(node: Node) -> str:
-    """The operator of a call: as ``torch.ops`` prints an overload, else the function's name."""
+    """The operator of a call: the overload as ``torch.ops`` prints it, else the function's name."""
     target = node.target
     if isinstance(target, torch._ops.OpOverload):
         return str(target)
@@ -234,7 +229,7 @@ def rule_name(node: Node) -> str:
 
 
 def is_complex(node: Node) -> bool:
-    """Whether an argument of a call, or a result, is a tensor of complex numbers."""
+    """Whether an argument or a result of a call is a complex tensor."""
     values = [one.meta.get("val") for one in (node, *node.all_input_nodes)]
     return any(isinstance(leaf, torch.Tensor) and leaf.is_complex() for leaf in pytree.tree_leaves(values))
 
@@ -243,7 +238,7 @@ def check_type(node: Node, result: Any) -> None:
     """Compare a node's translation with torch's result.
 
     Raises:
-        TypeError: shape or dtype differ. Open sizes are not compared.
+        TypeError: shape or dtype differ. Dynamic sizes are not compared.
     """
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or not isinstance(getattr(result, "ty", None), relax.TensorType):
@@ -252,15 +247,14 @@ def check_type(node: Node, result: Any) -> None:
         value = torch.view_as_real(value.resolve_conj())
     found, wanted = dtype_of(result), dtype_name(value.dtype)
     if found != wanted:
-        raise TypeError(f"{operator_name(node)} became {found}, in torch it is {wanted}")
+        raise TypeError(f"{operator_name(node)} was translated to {found}, but torch gives {wanted}")
     if result.ty.shape is None:
         return
-    sizes = list(zip(shape_of(result), value.shape, strict=False))
-    fixed = [(ours, its) for ours, its in sizes if isinstance(ours, int) and isinstance(its, int)]
-    if len(shape_of(result)) != value.dim() or any(ours != its for ours, its in fixed):
-        raise TypeError(
-            f"{operator_name(node)} became {shape_of(result)}, in torch it is {tuple(value.shape)}"
-        )
+    shape, expected = shape_of(result), tuple(value.shape)
+    sizes = zip(shape, expected, strict=False)
+    differs = any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes)
+    if len(shape) != len(expected) or differs:
+        raise TypeError(f"{operator_name(node)} was translated to shape {shape}, but torch gives {expected}")
 
 
 def _attribute(graph_module: Any, path: str) -> Any:

@@ -1,4 +1,4 @@
-"""All translation rules: the built-in ones, then those that installed packages add.
+"""The registry of translation rules: the built-in ones, and those of installed packages.
 
 Both are entry points of ``GROUP`` whose objects are tuples of rules.
 """
@@ -32,21 +32,21 @@ class RuleBook:
 
 @lru_cache(maxsize=1)
 def rule_book() -> RuleBook:
-    """The rules in force. An installed package's replace the built-in ones.
+    """The rules in force. Rules of installed packages replace built-in ones.
 
-    Loading them imports the packages, so that the custom operators that they define are known to torch.
+    Loading them imports the packages, which registers their custom operators with torch.
 
     Raises:
-        ExtensionError: an entry point gives no rules, or two packages give one for the same operator.
+        ExtensionError: an entry point is not a tuple of rules, or two packages have a rule for one operator.
     """
     return make_rule_book(BUILT_IN, entry_points(group=GROUP))
 
 
 def make_rule_book(own: Iterable[EntryPoint], installed: Iterable[EntryPoint]) -> RuleBook:
-    """The rules of entry points; see ``rule_book``."""
+    """Build a rule book from entry points; see ``rule_book``."""
     kinds: tuple[type[Rule | Decomposition], ...] = (Rule, Decomposition)
-    ours, theirs = (collect(points, kinds, lambda one: one.operator) for points in (own, installed))
-    chosen = {**ours, **theirs}
+    built, added = (collect(points, kinds, lambda one: one.operator) for points in (own, installed))
+    chosen = {**built, **added}
     rules = {operator: rule for operator, (rule, _) in chosen.items()}
     return RuleBook(
         rules={operator: rule for operator, rule in rules.items() if isinstance(rule, Rule)},

@@ -1,4 +1,4 @@
-"""The two kinds of translation rule."""
+"""The two kinds of translation rules."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import torch
+
 Translate = Callable[..., Any]
-"""Takes the emitter, then the operator's arguments in its schema's order, missing ones by their defaults:
-tensors as Relax expressions, the rest as Python's values. Keyword-only arguments of the schema are given
-where
-the function names them. Returns a Relax expression, or a tuple of them for an operator of several results."""
+"""Takes the emitter, then the operator's arguments in its schema's order with defaults filled in: tensors as
+Relax expressions, others as Python values. Keyword-only arguments are passed if the function names them.
+Returns a Relax expression, or a tuple of them for several results."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What one operator becomes in Relax.
+    """Translates one operator to Relax.
 
     Attributes:
         operator: the overload as ``torch.ops`` prints it, such as ``aten.amax.default``.
-        translate: builds it.
+        translate: emits the translation.
     """
 
     operator: str
@@ -36,11 +37,11 @@ class Rule:
 
 @dataclass(frozen=True)
 class Decomposition:
-    """One operator in terms of torch's other operators, which have rules.
+    """Replaces one operator by other torch operators, which have rules.
 
     Attributes:
         operator: the overload as ``torch.ops`` prints it.
-        compute: takes what the operator takes, and computes the same with torch.
+        compute: takes the operator's arguments and computes the same with torch.
     """
 
     operator: str
@@ -51,5 +52,10 @@ Rules = tuple[Rule | Decomposition, ...]
 
 
 def rules_of(translations: Mapping[str, Translate]) -> tuple[Rule, ...]:
-    """Rules for operators by name."""
+    """Rules from a table by operator name."""
     return tuple(Rule(operator, translate) for operator, translate in translations.items())
+
+
+def from_torch(operator: torch._ops.OpOverload) -> Decomposition:
+    """torch's own decomposition of an operator that ``torch.export`` does not decompose."""
+    return Decomposition(str(operator), torch._decomp.decomposition_table[operator])

@@ -1,19 +1,22 @@
-"""TorchScript to exported program."""
+"""Converts a TorchScript module to an exported program."""
+
+from __future__ import annotations
 
 import warnings
 
 import torch
 from torch.export import ExportedProgram
 
-from bessemer.contract.model_advice import dependence_on_values
-from worker.compiler.frontend.outputs import OpenSizes, export_flat
-from worker.compiler.frontend.torchscript.graph import Step
+from bessemer.contract.model_advice import UNPACKED, dependence_on_values
+from bessemer.contract.problem import ErrorCode
+from worker.compiler.frontend.outputs import TorchDynamicShapes, export_flat
 from worker.compiler.frontend.torchscript.interpreter import ScriptInterpreter
-from worker.errors import short_message
+from worker.compiler.frontend.torchscript.script_graph import Step, parse_graph
+from worker.errors import JobError, short_message
 
 
 class ScriptConversionError(Exception):
-    """Neither way led to an exported program. ``step`` is where the interpreter stopped."""
+    """Neither the interpreter nor torch's converter succeeded. ``step`` is where the interpreter stopped."""
 
     def __init__(self, message: str, step: Step | None) -> None:
         super().__init__(message)
@@ -21,27 +24,29 @@ class ScriptConversionError(Exception):
 
 
 def convert_script(
-    script: torch.jit.ScriptModule, inputs: tuple[torch.Tensor, ...], open_sizes: OpenSizes | None = None
+    script: torch.jit.ScriptModule,
+    inputs: tuple[torch.Tensor, ...],
+    dynamic_shapes: TorchDynamicShapes | None = None,
 ) -> ExportedProgram:
     """Export a script module for inputs of these shapes and dtypes.
 
-    The interpreter is tried first: it gets further, and names parameters as the module does. What depends on
-    the values of tensors is left to torch's own converter, which knows conditional operators, and no open
-    sizes.
+    The interpreter runs first: it supports more models, and names parameters as the module does. Control flow
+    on the values of tensors is left to torch's own converter, which supports conditional operators but no
+    dynamic sizes.
 
     Raises:
-        ScriptConversionError: both failed; the message is the interpreter's, then the converter's; or
-            what the model does with a tensor's value.
-        JobError: ``dynamic-shapes-unsupported`` where a size cannot stay open; the detail says which.
+        ScriptConversionError: both failed. The message is the interpreter's, then the converter's, or says
+            how the model depends on a tensor's value.
+        JobError: ``dynamic-shapes-unsupported`` if a size cannot stay dynamic; the detail says which.
     """
     interpreter = ScriptInterpreter(script)
     try:
-        return export_flat(interpreter, inputs, open_sizes)
+        return export_flat(interpreter, inputs, dynamic_shapes)
     except Exception as error:
-        if open_sizes is not None:
+        if dynamic_shapes is not None:
             if (depends := dependence_on_values(error)) is not None:
                 raise ScriptConversionError(depends, interpreter.failed) from error
-            raise interpreter.watch.refusal(error, open_sizes) from error
+            raise interpreter.tracker.refusal(error, dynamic_shapes) from error
         return _by_converter(script, inputs, interpreter.failed, error)
 
 
@@ -54,7 +59,7 @@ def _by_converter(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = TS2EPConverter(script, inputs).convert()
-            return export_flat(program.module(), inputs) if _has_open_sizes(program) else program
+            return export_flat(program.module(), inputs) if _has_dynamic_sizes(program) else program
     except Exception as error:
         raise _neither_way(cause, error, step) from cause
 
@@ -69,8 +74,23 @@ def _neither_way(cause: Exception, error: Exception, step: Step | None) -> Scrip
     return refusal
 
 
-def _has_open_sizes(program: ExportedProgram) -> bool:
-    """Whether the converter left sizes open: they are to be those of the inputs."""
+def _has_dynamic_sizes(program: ExportedProgram) -> bool:
+    """Whether the converter made sizes dynamic that should be fixed."""
     values = (node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder")
     sizes = (size for value in values if isinstance(value, torch.Tensor) for size in value.shape)
     return not all(isinstance(size, int) for size in sizes)
+
+
+PACKING = "aten::_pack_padded_sequence"
+
+
+def packing_refusal(model: object) -> JobError | None:
+    """``capture-failed`` with advice if a script packs padded sequences, else None.
+
+    The sizes of packed sequences depend on the values of the lengths, so such a script cannot be exported.
+    """
+    if not isinstance(model, torch.jit.ScriptModule):
+        return None
+    steps = parse_graph(model.inlined_graph).steps
+    place = next((step.place() for step in steps if step.kind == PACKING), None)
+    return None if place is None else JobError(ErrorCode.CAPTURE_FAILED, f"{UNPACKED}: {place}", (place,))

@@ -1,21 +1,22 @@
 """Interprets a script module's graph step by step, so that ``torch.export`` sees ordinary torch calls.
 
-The graph of ``forward`` is taken with everything it calls inlined. Sizes are plain integers, or symbols where
-they are to stay open, and control flow on them is taken as it falls; control flow on the values of tensors
-makes ``torch.export`` refuse.
+The graph of ``forward`` is inlined. Sizes are plain integers, or symbols if they are dynamic, and control
+flow on them is followed. Control flow on the values of tensors makes ``torch.export`` fail.
 """
 
 from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any
 
 import torch
 
-from worker.compiler.frontend.torchscript.attributes import Holder
-from worker.compiler.frontend.torchscript.graph import Body, Step, parse_graph
-from worker.compiler.frontend.torchscript.operators import call_operator
+from bessemer.contract.problem import SourcePlace
+from worker.compiler.frontend.dynamic_export import SizeTracker
+from worker.compiler.frontend.torchscript.module_state import ModuleState
+from worker.compiler.frontend.torchscript.plain_values import NUMBER_DTYPES, ScalarConstant, as_number
 from worker.compiler.frontend.torchscript.primitives import PRIMITIVES
-from worker.compiler.frontend.torchscript.relay import call_at
-from worker.compiler.frontend.torchscript.values import NUMBER_DTYPES, ScalarConstant, as_number
-from worker.compiler.frontend.watch import SizeWatch
+from worker.compiler.frontend.torchscript.script_graph import Body, Step, parse_graph
+from worker.compiler.frontend.torchscript.script_operators import call_operator
 
 CONSTANT_PREFIX = "constant_of_graph_"
 
@@ -23,8 +24,8 @@ Values = Sequence[object]
 Scope = dict[str, object]
 
 
-class ScriptInterpreter(Holder):
-    """A plain module with a script module's state, computing what the script module computes."""
+class ScriptInterpreter(ModuleState):
+    """A plain module with a script module's state that computes the same function."""
 
     def __init__(self, script: torch.jit.ScriptModule) -> None:
         super().__init__(script)
@@ -33,7 +34,7 @@ class ScriptInterpreter(Holder):
         self._body = parse_graph(self._graph)
         self._constants = {step.outputs[0]: self._register_constant(step) for step in _constants(self._body)}
         self._failure = _Failure()
-        self.watch = SizeWatch()
+        self.tracker = SizeTracker()
         self._with_scope: dict[str, Callable[[Step, list[object], Scope], Values]] = {
             "prim::Constant": self._constant,
             "prim::GetAttr": self._get_attribute,
@@ -45,19 +46,17 @@ class ScriptInterpreter(Holder):
 
     @property
     def failed(self) -> Step | None:
-        """The step that the first error came from."""
+        """The step that raised the first error."""
         return self._failure.step
 
     def forward(self, *inputs: object) -> object:
-        """What the script module's ``forward`` returns for the same inputs.
-
-        Missing inputs take the defaults of the script module's signature.
+        """Run the script module's ``forward``. Missing inputs take the defaults of its signature.
 
         Raises:
-            ScriptRaisedError: the model raised.
-            UnknownOperatorError: nothing computes a step.
+            ScriptRaisedError: the model raised an exception.
+            UnknownOperatorError: a step calls an unknown operator.
         """
-        self.watch.begin(inputs)
+        self.tracker.begin(inputs)
         try:
             arguments = [self, *inputs, *self._defaults[len(inputs) :]]
             results = self._run(self._body, arguments, {})
@@ -84,7 +83,7 @@ class ScriptInterpreter(Holder):
                 self._failure.step = self._failure.step or step
                 raise
             finally:
-                self.watch.after(step.place)
+                self.tracker.after(step.place)
             scope.update(zip(step.outputs, results, strict=True))
         return [scope[name] for name in body.outputs]
 
@@ -104,17 +103,17 @@ class ScriptInterpreter(Holder):
 
     def _get_attribute(self, step: Step, values: list[object], scope: Scope) -> Values:
         owner = values[0]
-        return [owner.read(step.name) if isinstance(owner, Holder) else getattr(owner, step.name)]
+        return [owner.read(step.name) if isinstance(owner, ModuleState) else getattr(owner, step.name)]
 
     def _set_attribute(self, step: Step, values: list[object], scope: Scope) -> Values:
         owner, value = values
-        assert isinstance(owner, Holder)
+        assert isinstance(owner, ModuleState)
         owner.write(step.name, value)
         return []
 
     def _call_method(self, step: Step, values: list[object], scope: Scope) -> Values:
         owner = values[0]
-        assert isinstance(owner, Holder)
+        assert isinstance(owner, ModuleState)
         return self._run(parse_graph(owner.method_graph(step.name)), values, {})
 
     def _if(self, step: Step, values: list[object], scope: Scope) -> Values:
@@ -134,13 +133,13 @@ class ScriptInterpreter(Holder):
 
 
 class _Failure:
-    """Holds the step that failed: ``torch.export`` puts a module's own attributes back as they were."""
+    """Keeps the step that failed outside of the module, whose attributes ``torch.export`` restores."""
 
     step: Step | None = None
 
 
 class _Buffer:
-    """Stands for a constant tensor that is registered as a buffer."""
+    """Refers to a constant tensor that is registered as a buffer."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -151,5 +150,20 @@ def _constants(body: Body) -> list[Step]:
 
 
 def _as_result(value: object) -> object:
-    """Numbers that the graph knows as tensors of rank 0 become tensors again."""
+    """Convert numbers that are tensors of rank 0 in the graph back to tensors."""
     return value.tensor() if isinstance(value, ScalarConstant) else value
+
+
+def call_at(place: SourcePlace, function: Callable[..., Any], *arguments: object) -> Any:
+    """Call a function through a frame with the file and line of the author's code.
+
+    ``torch.export`` records the stack of every operator, so errors can name the model's line although the
+    operator was interpreted here.
+    """
+    if place.file is None or place.line is None:
+        return function(*arguments)
+    code = _relay.__code__.replace(co_filename=place.file, co_firstlineno=place.line, co_name="forward")
+    return FunctionType(code, {})(function, arguments)
+
+
+_relay: Any = lambda function, arguments: function(*arguments)  # noqa: E731 - the frame needs a single line

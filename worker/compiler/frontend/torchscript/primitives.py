@@ -1,22 +1,22 @@
-"""What TorchScript's ``prim`` nodes do, one function each.
+"""TorchScript's ``prim`` nodes, one function each.
 
-A primitive takes the step and the values of its inputs, and returns the values of its outputs. Those that
-run blocks or read attributes are methods of the interpreter.
+A primitive takes the step and the values of its inputs, and returns the values of its outputs. Primitives
+that run blocks or read attributes are methods of the interpreter.
 """
 
 from collections.abc import Callable, Sequence
 
 import torch
 
-from worker.compiler.frontend.torchscript.graph import Step
-from worker.compiler.frontend.torchscript.values import DTYPE_CODES, LAYOUTS, as_number
+from worker.compiler.frontend.torchscript.plain_values import DTYPE_CODES, LAYOUTS, as_number
+from worker.compiler.frontend.torchscript.script_graph import Step
 
 Values = Sequence[object]
 Primitive = Callable[[Step, list[object]], Values]
 
 
 class ScriptRaisedError(Exception):
-    """The model itself raised: the message is its own."""
+    """The model raised an exception; the message is the model's."""
 
 
 def _single(compute: Callable[..., object]) -> Primitive:
@@ -39,7 +39,7 @@ def _unpack(step: Step, values: list[object]) -> Values:
     items = values[0]
     assert isinstance(items, list | tuple)
     if len(items) != len(step.outputs):
-        raise ScriptRaisedError(f"{len(step.outputs)} values were expected where there are {len(items)}")
+        raise ScriptRaisedError(f"expected {len(step.outputs)} values, found {len(items)}")
     return items
 
 

@@ -1,4 +1,4 @@
-"""Convolutions of one to three spatial dimensions, transposed or not."""
+"""Convolutions and transposed convolutions in one to three spatial dimensions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tvm import relax
 from worker.compiler.translation.dtypes import wide
 from worker.compiler.translation.emitter import Emitter, dtype_of
 from worker.compiler.translation.rule import Rules, rules_of
-from worker.compiler.translation.rules.products import biased
+from worker.compiler.translation.rules.matrix_products import biased
 from worker.compiler.translation.rules.shapes import padded
 
 _CONVOLUTIONS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
@@ -57,7 +57,7 @@ def _convolution(
 def _transposed(
     emit: Emitter, data: relax.Expr, weight: relax.Expr, beyond: list[int], shared: dict[str, Any]
 ) -> relax.Expr:
-    """TVM adds fewer rows than a stride. More are those that padding cuts off, and zeros behind them."""
+    """TVM limits output padding to less than a stride. A larger one keeps rows that padding would cut off."""
     operation, padding = _TRANSPOSED[len(beyond)], shared["padding"]
     if all(more < stride for more, stride in zip(beyond, shared["strides"], strict=True)):
         return operation(data, weight, output_padding=beyond, **shared)

@@ -1,4 +1,4 @@
-"""Tensors made of nothing but a shape."""
+"""Tensors created from a shape, a value or a range."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from worker.compiler.translation.emitter import Emitter
 from worker.compiler.translation.rule import Rules, Translate, rules_of
 
 _LARGEST_CONSTANT = 1 << 16
-"""Elements that are kept as a constant; more of them are computed when the model runs."""
+"""Largest number of elements that becomes a constant; larger sequences are computed at run time."""
 
 
 def _filled(value: float) -> Translate:
@@ -27,7 +27,7 @@ def _full(emit: Emitter, size: Any, value: Any) -> Any:
 
 
 def _sequence(emit: Emitter, *arguments: Any) -> Any:
-    """``arange`` and ``linspace`` as torch computes them."""
+    """``arange`` and ``linspace``, computed by torch now."""
     shape = emit.results[0].shape
     if not all(map(is_number, arguments)) or not all(isinstance(axis, int) for axis in shape):
         return emit.stock()
@@ -44,7 +44,7 @@ def _scalar(emit: Emitter, value: Any) -> Any:
 
 
 def _triangle(emit: Emitter, rows: int, columns: int, offset: int) -> Any:
-    """Where a triangle's elements are, in two rows."""
+    """The row and column indices of a triangle's elements."""
     return relax.const(
         emit.node.target(rows, columns, offset, dtype=emit.results[0].dtype).numpy(), emit.dtype
     )

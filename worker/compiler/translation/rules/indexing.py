@@ -1,38 +1,32 @@
-"""Reading elements at places that are computed: tables, and tensors indexed by tensors."""
+"""Reading elements at computed places."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
+from torch import Tensor
 from tvm import relax, topi
 
 from worker.compiler.translation.dtypes import is_floating
 from worker.compiler.translation.emitter import Emitter, axis_of, dtype_of, fixed, shape_of
-from worker.compiler.translation.rule import Decomposition, Rules, Translate, rules_of
-from worker.compiler.translation.untranslatable import UntranslatableError
+from worker.compiler.translation.errors import UntranslatableError
+from worker.compiler.translation.rule import Decomposition, Rules, rules_of
 
 _BY_MASK = (
-    "indexing by a mask has a result whose size depends on data: keep the full size (torch.where, "
-    "masked_fill, a sum over torch.where), or take the places of a fixed number (nonzero_static, topk)"
+    "indexing by a mask, whose result has a size that depends on data: keep the full size (torch.where, "
+    "masked_fill, a sum over torch.where), or take a fixed number of elements (nonzero_static, topk)"
 )
 
 
 def look_up(emit: Emitter, table: relax.Expr, indices: relax.Expr, axis: int) -> relax.Expr:
-    """Take elements; an index beyond the table, at which torch raises, must not read other memory.
+    """Take elements without reading outside the table.
 
-    It gives NaN, or the nearest element where the table's dtype has no NaN.
+    Where torch raises for an index out of range, this gives NaN, or the nearest element if the dtype has no
+    NaN.
     """
     mode = "nan" if is_floating(dtype_of(table)) else "clip"
     return emit(relax.op.take(table, indices, axis=axis, mode=mode))
-
-
-def _embedding(
-    emit: Emitter, table: relax.Expr, indices: relax.Expr, padding_idx: int, by_frequency: bool, sparse: bool
-) -> relax.Expr:
-    """What follows the indices concerns gradients only."""
-    return look_up(emit, table, indices, axis=0)
 
 
 def _index_select(emit: Emitter, table: relax.Expr, axis: int, indices: relax.Expr) -> relax.Expr:
@@ -47,11 +41,10 @@ def _take(emit: Emitter, table: relax.Expr, indices: relax.Expr) -> relax.Expr:
 
 
 def _index(emit: Emitter, table: relax.Expr, indices: list[Any]) -> relax.Expr:
-    """``table[i, :, j]``: the indices broadcast, those below zero count from the end.
+    """``table[i, :, j]``: indices broadcast, and negative ones count from the end.
 
-    The indexed axes become one, which is read at ``i * size(j) + j``. Its result stands where the indexed
-    axes
-    stood if they are neighbors, else in front.
+    The indexed axes become one axis, read at ``i * size(j) + j``. The result's axes replace the indexed ones
+    if those are adjacent, else they come first.
     """
     axes = [axis for axis, index in enumerate(indices) if index is not None]
     if any(dtype_of(indices[axis]) == "bool" for axis in axes):
@@ -92,7 +85,7 @@ def _joined(
 
 
 def from_front(emit: Emitter, index: relax.Expr, size: Any) -> relax.Expr:
-    """Indices below zero count from the end."""
+    """Replace negative indices, which count from the end."""
     dtype = dtype_of(index)
     if isinstance(size, int):
         from_end = emit(relax.op.add(index, relax.const(size, dtype)))
@@ -103,7 +96,7 @@ def from_front(emit: Emitter, index: relax.Expr, size: Any) -> relax.Expr:
 
 
 def _select(emit: Emitter, data: relax.Expr, axis: int, index: Any) -> relax.Expr:
-    """One element of an axis. TVM's converter reads before the tensor for those counted from the end."""
+    """One element of an axis. TVM's converter reads out of bounds for negative indices."""
     if not isinstance(index, int):
         return emit.stock()
     axis = axis_of(axis, len(shape_of(data)))
@@ -113,7 +106,7 @@ def _select(emit: Emitter, data: relax.Expr, axis: int, index: Any) -> relax.Exp
 
 
 def _gather(emit: Emitter, data: relax.Expr, axis: int, index: relax.Expr) -> relax.Expr:
-    """Elements along an axis; the index may be smaller than the data in the other axes."""
+    """Elements along an axis. In the other axes the index may be smaller than the data."""
     if not shape_of(data):
         return emit(relax.op.reshape(data, shape_of(index)))
     axis = axis_of(axis, len(shape_of(data)))
@@ -125,60 +118,36 @@ def _gather(emit: Emitter, data: relax.Expr, axis: int, index: relax.Expr) -> re
     return relax.op.gather_elements(data, emit.cast(index, "int64"), axis)
 
 
-def _index_put(
-    data: torch.Tensor, indices: list[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False
-) -> torch.Tensor:
-    """``data[i, :, j] = values``: the indexed axes become one in front, its rows are written or added to."""
-    given = [index for index in indices if index is not None]
-    if given[0].dtype == torch.bool:
-        return _masked_put(data, indices, values, accumulate)
-    axes = [axis for axis, index in enumerate(indices) if index is not None]
-    rest = [axis for axis in range(data.dim()) if axis not in axes]
-    place = torch.zeros((), dtype=torch.int64)
-    for axis, index in zip(axes, given, strict=True):
-        size = data.shape[axis]
-        place = place * size + torch.where(index < 0, index + size, index)
-    neighbors = axes == list(range(axes[0], axes[-1] + 1))
-    before = [data.shape[axis] for axis in rest[: axes[0]]] if neighbors else []
-    after = [data.shape[axis] for axis in rest[len(before) :]]
-    written = values.to(data.dtype).expand(*before, *place.shape, *after)
-    for _ in place.shape:
-        written = written.movedim(len(before) + place.dim() - 1, 0)
-    front = data.permute(*axes, *rest)
-    rows = front.flatten(0, len(axes) - 1).reshape(-1, math.prod(data.shape[axis] for axis in rest))
-    written = written.reshape(-1, rows.shape[1])
-    at = place.reshape(-1, 1).expand_as(written)
-    result = rows.scatter_add(0, at, written) if accumulate else rows.scatter(0, at, written)
-    order = [*axes, *rest]
-    return result.reshape(front.shape).permute([order.index(axis) for axis in range(data.dim())])
+def _nonzero_static(data: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """The indices of the first ``size`` nonzero elements, then ``fill_value``."""
+    found = (data != 0).reshape(-1).to(torch.int64).cumsum(0)
+    number = torch.arange(size)
+    flat = torch.searchsorted(found, number + 1)
+    places = []
+    for length in reversed(data.shape):
+        places.append(flat % length)
+        flat = torch.div(flat, length, rounding_mode="floor")
+    is_found = (number < found[-1]).unsqueeze(1)
+    return torch.where(is_found, torch.stack(places[::-1], 1), fill_value)
 
 
-def _masked_put(
-    data: torch.Tensor, indices: list[torch.Tensor | None], values: torch.Tensor, accumulate: bool
-) -> torch.Tensor:
-    """``data[:, mask] = value``, of one value or of one for each place of the axes behind the mask's."""
-    axis = next(place for place, index in enumerate(indices) if index is not None)
-    mask = indices[axis]
-    assert mask is not None
-    behind = data.dim() - axis - mask.dim()
-    is_alone = all(index is None for index in indices[axis + 1 :])
-    if accumulate or not is_alone or (values.numel() != 1 and values.dim() > behind):
-        raise UntranslatableError("index_put by a mask, of a value for each place that it names")
-    shaped = mask.reshape(*mask.shape, *[1] * behind)
-    written = values.reshape(()) if values.numel() == 1 else values
-    return torch.where(shaped, written.to(data.dtype), data)
+def _repeats(repeats: Tensor, *, output_size: int | None = None) -> Any:
+    """The source position of each result element. The size of the result must be given."""
+    if output_size is None:
+        return NotImplemented
+    return torch.searchsorted(repeats.cumsum(0), torch.arange(output_size), right=True)
 
-
-_TRANSLATIONS: dict[str, Translate] = {
-    "aten.embedding.default": _embedding,
-    "aten.gather.default": _gather,
-    "aten.index.Tensor": _index,
-    "aten.index_select.default": _index_select,
-    "aten.select.int": _select,
-    "aten.take.default": _take,
-}
 
 RULES: Rules = (
-    *rules_of(_TRANSLATIONS),
-    Decomposition("aten.index_put.default", _index_put),
+    *rules_of(
+        {
+            "aten.gather.default": _gather,
+            "aten.index.Tensor": _index,
+            "aten.index_select.default": _index_select,
+            "aten.select.int": _select,
+            "aten.take.default": _take,
+        }
+    ),
+    Decomposition("aten.nonzero_static.default", _nonzero_static),
+    Decomposition("aten.repeat_interleave.Tensor", _repeats),
 )

@@ -1,4 +1,4 @@
-"""Softmax, of narrow floats in float32 as torch does; norms of batches, of channels, of last dimensions."""
+"""Softmax, and batch, group and layer normalization. Narrow floats are computed in float32, as in torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NORMED = ("float32", "float16")
 
 def _exponentials(operation: Callable[[relax.Expr, int], relax.Expr]) -> Translate:
     def translate(emit: Emitter, data: relax.Expr, axis: int, to_float: bool) -> relax.Expr:
-        """A tensor without axes is given one."""
+        """A tensor of rank 0 is computed with one axis."""
         shape = shape_of(data)
         rows = data if shape else emit(relax.op.reshape(data, (1,)))
         found = emit(operation(emit.cast(rows, wide(dtype_of(data))), axis_of(axis, len(shape))))
@@ -57,7 +57,7 @@ def _layer_norm(
     bias: relax.Expr | None,
     epsilon: float,
 ) -> tuple[Any, ...]:
-    """Relax's norm knows two dtypes; of others it is written out."""
+    """Relax's layer norm supports two dtypes; for others the norm is written out."""
     dtype = dtype_of(data)
     gamma = emit.full(tuple(sizes), 1.0, dtype) if weight is None else weight
     beta = emit.full(tuple(sizes), 0.0, dtype) if bias is None else bias
@@ -76,7 +76,7 @@ def _layer_norm(
 def _statistics(
     emit: Emitter, data: relax.Expr, epsilon: float, rows: tuple[Any, ...], count: int
 ) -> tuple[Any, Any]:
-    """The mean and the inverse of the deviation over the last axes, where they are read: gradients do."""
+    """Mean and inverse deviation over the last axes, if the program reads them, as for gradients."""
     if not (emit.reads(1) or emit.reads(2)):
         return None, None
     dtype, axes = wide(dtype_of(data)), list(range(-count, 0))
@@ -96,7 +96,7 @@ def _statistics(
 def _norm_of_batch(
     data: Tensor, weight: Tensor | None, bias: Tensor | None, epsilon: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Normed by the batch's own statistics: with its mean, its variance and the inverse of its deviation."""
+    """Data normalized by the batch's own statistics; also its mean, variance and inverse deviation."""
     axes = [axis for axis in range(data.dim()) if axis != 1]
     shape = [-1 if axis == 1 else 1 for axis in range(data.dim())]
     variance, mean = torch.var_mean(data, axes, correction=0)
@@ -119,7 +119,7 @@ def _batch_norm(
     momentum: float,
     epsilon: float,
 ) -> Any:
-    """By the batch's statistics: TVM's converter takes the running ones always."""
+    """With the batch's statistics: TVM's converter always uses the running ones."""
     if not training:
         return NotImplemented
     normed, own_mean, _, inverse = _norm_of_batch(data, weight, bias, epsilon)
@@ -134,7 +134,7 @@ def _batch_norm_without(
     momentum: float,
     epsilon: float,
 ) -> Any:
-    """Without running statistics."""
+    """Batch norm without running statistics."""
     return _batch_norm(data, weight, bias, None, None, True, momentum, epsilon)
 
 
@@ -148,7 +148,7 @@ def _batch_norm_and_statistics(
     momentum: float,
     epsilon: float,
 ) -> Any:
-    """And what becomes of the running statistics."""
+    """Batch norm that also returns the updated running statistics."""
     if not training:
         return NotImplemented
     normed, own_mean, own_variance, inverse = _norm_of_batch(data, weight, bias, epsilon)

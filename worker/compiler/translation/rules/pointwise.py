@@ -1,6 +1,6 @@
-"""Functions of one element, and conversions between dtypes.
+"""Elementary functions, activations, and conversions between dtypes.
 
-torch computes them on integers as on floats; TVM's operators refuse integers.
+torch computes them on integers as on floats. TVM's operators refuse integers.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from tvm import relax, tirx
 
 from worker.compiler.translation.dtypes import is_floating, wide
-from worker.compiler.translation.elements import each, named
+from worker.compiler.translation.element_functions import each, elementwise, let, pairwise
 from worker.compiler.translation.emitter import Emitter, dtype_of
-from worker.compiler.translation.rule import Rules, Translate, rules_of
-from worker.compiler.translation.rules.arithmetic import truth
+from worker.compiler.translation.rule import Decomposition, Rules, Translate, rules_of
+from worker.compiler.translation.rules.comparisons import truth
 
 Unary = Callable[[relax.Expr], relax.Expr]
 
@@ -28,7 +29,7 @@ def _floating(operation: Unary) -> Translate:
 
 
 def _only_on_floats(operation: Unary) -> Translate:
-    """What leaves integers as they are."""
+    """A rule for rounding, which leaves integers as they are."""
 
     def translate(emit: Emitter, data: relax.Expr) -> relax.Expr:
         return operation(data) if is_floating(dtype_of(data)) else data
@@ -58,19 +59,14 @@ def _logarithm(base: float) -> Translate:
 
 
 def _log1p(emit: Emitter, data: relax.Expr) -> relax.Expr:
-    """Exact where ``1 + x`` loses the digits of ``x``."""
+    """Keeps the digits of ``x`` that ``1 + x`` would lose."""
     return emit.tensor_expression(each(tirx.log1p), emit.cast(data, emit.dtype))
 
 
-def _expm1(emit: Emitter, data: relax.Expr) -> relax.Expr:
-    widened = emit.cast(data, wide(emit.dtype))
-    return emit.cast(emit.tensor_expression(each(_less_one), widened), emit.dtype)
+def _expm1(x: Any) -> Any:
+    """``exp(x) - 1``, accurate near zero: ``(u - 1) * x / log(u)`` with ``u = exp(x)``.
 
-
-def _less_one(x: Any) -> Any:
-    """``exp(x) - 1``, exact near zero: ``(u - 1) * x / log(u)``, u = exp(x).
-
-    Source: W. Kahan, by way of N. Higham, "Accuracy and stability of numerical algorithms", 1.14.1.
+    Source: W. Kahan's method in N. Higham, "Accuracy and Stability of Numerical Algorithms", section 1.14.1.
     """
     one, infinity = (tirx.const(number, x.ty.dtype) for number in (1.0, math.inf))
 
@@ -81,11 +77,11 @@ def _less_one(x: Any) -> Any:
         exact = difference * (x / tirx.Select(is_lost, one, tirx.log(u)))
         return tirx.Select(is_lost, x, tirx.Select(is_far, difference, exact))
 
-    return named(tirx.exp(x), from_power)
+    return let(tirx.exp(x), from_power)
 
 
 def _elu(emit: Emitter, data: relax.Expr, alpha: float, scale: float, input_scale: float) -> relax.Expr:
-    """``elu`` with its scales, which make it ``selu`` and ``celu``."""
+    """``elu``; its scales also give ``selu`` and ``celu``."""
     alpha_, scale_, input_scale_ = (
         relax.const(float(one), emit.dtype) for one in (alpha, scale, input_scale)
     )
@@ -105,8 +101,56 @@ def _relu(emit: Emitter, data: relax.Expr) -> relax.Expr:
 
 
 def _to(emit: Emitter, data: relax.Expr) -> relax.Expr:
-    """To the dtype of the result; to booleans, whether an element is not zero."""
+    """Cast to the dtype of the result; a boolean is true where the element is not zero."""
     return truth(emit, data) if emit.dtype == "bool" else emit.cast(data, emit.dtype)
+
+
+def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Scaled so that no square overflows. If one side is infinite, so is the result, even beside NaN."""
+    larger, smaller = torch.maximum(x.abs(), y.abs()), torch.minimum(x.abs(), y.abs())
+    ratio = torch.where(larger == smaller, 1.0, smaller / torch.where(larger == 0, 1.0, larger))
+    return torch.where(x.isinf() | y.isinf(), torch.inf, larger * torch.sqrt(1 + ratio * ratio))
+
+
+def _angle(x: torch.Tensor) -> torch.Tensor:
+    """For real numbers: 0, or π below zero."""
+    return torch.where(x.isnan(), x, torch.where(x < 0, math.pi, 0.0))
+
+
+def _log_of_sum(
+    x: torch.Tensor,
+    y: torch.Tensor,
+    power: Callable[[torch.Tensor], torch.Tensor],
+    log_of_more: Callable[[torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    """The log of the sum of two powers, from their exponents: the larger one plus what the other adds.
+
+    torch's decomposition uses each operand many times, and TVM does not finish simplifying it.
+    """
+    gap = torch.where(x == y, 0.0, (x - y).abs())
+    return torch.maximum(x, y) + log_of_more(power(-gap))
+
+
+def _logaddexp(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return _log_of_sum(x, y, torch.exp, torch.log1p)
+
+
+def _logaddexp2(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return _log_of_sum(x, y, torch.exp2, lambda share: torch.log1p(share) / math.log(2))
+
+
+def _randomized_relu(
+    x: torch.Tensor,
+    noise: torch.Tensor,
+    lower: float = 0.125,
+    upper: float = 1 / 3,
+    training: bool = False,
+    generator: torch.Generator | None = None,
+) -> Any:
+    """At inference the slope is the mean of the bounds."""
+    if training:
+        return NotImplemented
+    return torch.nn.functional.leaky_relu(x, (lower + upper) / 2), noise
 
 
 _FLOATING = {
@@ -117,24 +161,32 @@ _FLOATING = {
     )
 }  # fmt: skip
 
-RULES: Rules = rules_of(
-    {
-        **{f"aten.{name}.default": _floating(operation) for name, operation in _FLOATING.items()},
-        **{
-            f"aten.{name}.default": _only_on_floats(getattr(relax.op, name))
-            for name in ("ceil", "floor", "round", "trunc")
-        },
-        "aten.isnan.default": _classified(relax.op.isnan, of_integers=False),
-        "aten.isinf.default": _classified(relax.op.isinf, of_integers=False),
-        "aten.isfinite.default": _classified(relax.op.isfinite, of_integers=True),
-        "aten.reciprocal.default": _reciprocal,
-        "aten.log2.default": _logarithm(1.4426950408889634),
-        "aten.log10.default": _logarithm(0.4342944819032518),
-        "aten.log1p.default": _log1p,
-        "aten.expm1.default": _expm1,
-        "aten.elu.default": _elu,
-        "aten.exp2.default": _exp2,
-        "aten.relu.default": _relu,
-        "aten._to_copy.default": _to,
-    }
+RULES: Rules = (
+    *rules_of(
+        {
+            **{f"aten.{name}.default": _floating(operation) for name, operation in _FLOATING.items()},
+            **{
+                f"aten.{name}.default": _only_on_floats(getattr(relax.op, name))
+                for name in ("ceil", "floor", "round", "trunc")
+            },
+            "aten.isnan.default": _classified(relax.op.isnan, of_integers=False),
+            "aten.isinf.default": _classified(relax.op.isinf, of_integers=False),
+            "aten.isfinite.default": _classified(relax.op.isfinite, of_integers=True),
+            "aten.reciprocal.default": _reciprocal,
+            "aten.log2.default": _logarithm(1.4426950408889634),
+            "aten.log10.default": _logarithm(0.4342944819032518),
+            "aten.log1p.default": _log1p,
+            "aten.expm1.default": elementwise(_expm1),
+            "aten.elu.default": _elu,
+            "aten.exp2.default": _exp2,
+            "aten.relu.default": _relu,
+            "aten.atan2.default": pairwise(tirx.atan2),
+            "aten._to_copy.default": _to,
+        }
+    ),
+    Decomposition("aten.angle.default", _angle),
+    Decomposition("aten.hypot.default", _hypot),
+    Decomposition("aten.logaddexp.default", _logaddexp),
+    Decomposition("aten.logaddexp2.default", _logaddexp2),
+    Decomposition("aten.rrelu_with_noise_functional.default", _randomized_relu),
 )

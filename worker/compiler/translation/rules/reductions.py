@@ -1,6 +1,6 @@
 """Sums, extremes and moments along axes.
 
-An absent or empty list of axes stands for all of them; sums of booleans and small integers are of int64.
+No axes, or an empty list, means all axes. Sums of booleans and small integers are int64.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from typing import Any
 
 from tvm import relax
 
+from worker.compiler.translation.comparison_keys import from_keys, keys
 from worker.compiler.translation.dtypes import wide
 from worker.compiler.translation.emitter import Emitter, axis_of, dtype_of, fixed, shape_of
-from worker.compiler.translation.orders import from_keys, keys
 from worker.compiler.translation.rule import Rules, Translate, rules_of
-from worker.compiler.translation.rules.arithmetic import truth
+from worker.compiler.translation.rules.comparisons import truth
 
 Reduce = Callable[..., relax.Expr]
 Axes = list[int] | int | None
 
 
 def _axes(axes: Axes, data: relax.Expr) -> list[int]:
-    """The axes counted from the front; all where none is named."""
+    """The axes counted from the front; all axes if none is given."""
     rank = len(shape_of(data))
     named = [axes] if isinstance(axes, int) else list(axes or ())
     return [axis_of(axis, rank) for axis in named] if named and rank else list(range(rank))
 
 
 def reduce(emit: Emitter, operation: Reduce, data: relax.Expr, axes: Axes, keep: bool) -> relax.Expr:
-    """Reduce along axes; a tensor of rank 0 is its own sum."""
+    """Reduce along axes. A tensor of rank 0 is returned as it is."""
     chosen = _axes(axes, data)
     return emit(operation(data, chosen, keepdims=keep)) if chosen else data
 
 
 def _of_sums(operation: Reduce) -> Translate:
-    """Summed in the dtype of the result; narrow floats in float32."""
+    """Computed in the dtype of the result; narrow floats in float32."""
 
     def translate(emit: Emitter, data: relax.Expr, axes: Axes = None, keep: bool = False) -> relax.Expr:
         widened = emit.cast(data, wide(emit.dtype))
@@ -45,7 +45,7 @@ def _of_sums(operation: Reduce) -> Translate:
 
 
 def _extreme(operation: Reduce) -> Translate:
-    """By keys, so that NaN is the extreme of whatever it is among."""
+    """Compares integer keys, so that a NaN is always the extreme."""
 
     def translate(emit: Emitter, data: relax.Expr, axes: Axes = None, keep: bool = False) -> relax.Expr:
         found = reduce(emit, operation, _keys(emit, operation, data), axes, keep)
@@ -69,7 +69,7 @@ def _of_truths(operation: Reduce) -> Translate:
 
 
 def _with_index(argument: Reduce) -> Translate:
-    """The extreme along one axis, and where it is first."""
+    """The extreme along one axis, and its first position."""
 
     def translate(emit: Emitter, data: relax.Expr, axis: int, keep: bool = False) -> tuple[Any, Any]:
         if not shape_of(data):
@@ -103,7 +103,7 @@ def _argument(operation: Reduce) -> Translate:
 def _variance(
     emit: Emitter, data: relax.Expr, axes: Axes, *, correction: float | None, keepdim: bool
 ) -> relax.Expr:
-    """The sum of squared distances from the mean, over their number less ``correction``, by default 1."""
+    """Sum of squared distances from the mean, divided by their number minus ``correction`` (default 1)."""
     dtype = dtype_of(data)
     data = emit.cast(data, wide(dtype))
     chosen = _axes(axes, data)

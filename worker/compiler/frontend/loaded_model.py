@@ -1,0 +1,102 @@
+"""A loaded model, independent of its format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch.utils._pytree import TreeSpec
+
+from bessemer.contract.model import ModelFormat
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.tensor import DType, TensorSpec
+from worker.compiler.frontend.dynamic_shapes import SymbolicAxis
+from worker.compiler.frontend.model_errors import device_hint, package_hint
+from worker.compiler.frontend.outputs import TorchDynamicShapes
+from worker.compiler.frontend.torchscript.module_state import memory_of
+from worker.compiler.frontend.unsupported_tensors import refuse_unsupported_input
+from worker.errors import JobError, failure_of, short_message
+
+Export = Callable[[tuple[torch.Tensor, ...], TorchDynamicShapes | None], torch.export.ExportedProgram]
+"""Exports for inputs of these shapes and dtypes. With None as the dynamic shapes, all sizes are fixed."""
+
+DynamicExport = Callable[[tuple[torch.Tensor, ...]], torch.export.ExportedProgram]
+"""Exports with the sizes dynamic that are dynamic in the file."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One tensor argument of the model.
+
+    Attributes:
+        name: its name in requests.
+        spec: shape and dtype if the file has them; a dynamic axis has the example's size.
+        dynamic_axes: the axes whose size may differ from ``spec``.
+        symbolic_axes: the dynamic axes that can stay dynamic in a compiled library.
+        required: False if the model has a default.
+    """
+
+    name: str
+    spec: TensorSpec | None = None
+    dynamic_axes: frozenset[int] = frozenset()
+    required: bool = True
+    symbolic_axes: tuple[SymbolicAxis, ...] = ()
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model loaded from a file of any format.
+
+    Attributes:
+        eager: runs the model on tensors in the order of ``arguments``.
+        export: exports with fixed sizes, or with the dimensions that a request names.
+        export_dynamic: exports with the file's own dynamic sizes; None if it has none.
+        examples: the file's sample inputs, if any.
+        parameters: the number of elements in all parameters and buffers.
+        returns: the structure of the result, if ``eager`` returns only its leaves.
+        other_methods: the methods besides ``forward``, which are not compiled on their own.
+    """
+
+    format: ModelFormat
+    eager: Callable[..., object]
+    export: Export
+    arguments: tuple[Argument, ...]
+    examples: tuple[torch.Tensor, ...] | None
+    parameters: int
+    export_dynamic: DynamicExport | None = None
+    returns: TreeSpec | None = None
+    other_methods: tuple[str, ...] = ()
+
+
+def tensor_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
+    """The contract's description of a tensor.
+
+    Raises:
+        JobError: ``model-tensors-unsupported`` if the contract cannot describe it: it has no elements, too
+            many axes, or a dtype such as complex64.
+    """
+    refuse_unsupported_input(name, tensor)
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    shape = tuple(int(size) for size in tensor.shape)
+    try:
+        return TensorSpec(name=name, shape=shape, dtype=DType(dtype))
+    except ValueError as error:
+        if 0 in shape:
+            detail = f"'{name}' has no elements, shape {shape}: leave it out, or give other inputs"
+            raise JobError(ErrorCode.CAPTURE_FAILED, detail) from error
+        detail = f"'{name}' has shape {shape} and dtype {dtype}, which Bessemer does not support"
+        raise JobError(ErrorCode.MODEL_TENSORS_UNSUPPORTED, detail) from error
+
+
+def count_elements(tensors: Iterable[object]) -> int:
+    """The number of elements in distinct tensors. Tensors that share memory count once."""
+    distinct = {memory_of(tensor): tensor.numel() for tensor in tensors if isinstance(tensor, torch.Tensor)}
+    return sum(distinct.values())
+
+
+def load_failed(error: Exception, hint: str = "") -> JobError:
+    """``model-load-failed`` with a shortened message of torch."""
+    message = short_message(error)
+    said = f"{hint}{device_hint(message)}{package_hint(error)}{message}"
+    return failure_of(ErrorCode.MODEL_LOAD_FAILED, error, said)

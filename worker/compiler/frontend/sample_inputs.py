@@ -1,0 +1,139 @@
+"""Random inputs for models without sample inputs, and the memory that inputs need."""
+
+from __future__ import annotations
+
+import math
+import resource
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.tensor import TensorSpec
+from worker.errors import JobError
+
+UNKNOWN_LIMIT = 2
+"""The upper limit of random integers that are not known to index a table."""
+
+# Operators that only move or copy the elements of their first argument.
+MOVES = {
+    "view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "expand", "transpose", "permute", "t", "slice",
+    "select", "flatten", "unflatten", "clone", "contiguous", "to", "_to_copy", "alias", "detach", "type_as",
+    "split", "chunk", "unbind", "cat", "stack", "lift_fresh_copy",
+}  # fmt: skip
+# Lookup operators: the position of the table, of the axis (None: the first), and of the indices.
+LOOKUPS: dict[str, tuple[int, int | None, int]] = {
+    "embedding": (0, None, 1),
+    "embedding_bag": (0, None, 1),
+    "index_select": (0, 1, 2),
+    "gather": (0, 1, 2),
+    "index": (0, None, 1),
+}
+
+
+def random_inputs(
+    specs: tuple[TensorSpec, ...], limits: dict[str, int], seed: int
+) -> tuple[torch.Tensor, ...]:
+    """Seeded random inputs: floats from N(0, 1), integers from 0 up to their limit, random booleans.
+
+    Args:
+        specs: the inputs.
+        limits: exclusive upper limits of integer inputs, by name; the default is ``UNKNOWN_LIMIT``.
+        seed: seed of the one generator that draws all inputs, in order.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(_draw(spec, limits.get(spec.name, UNKNOWN_LIMIT), generator) for spec in specs)
+
+
+def _draw(spec: TensorSpec, limit: int, generator: torch.Generator) -> torch.Tensor:
+    dtype = getattr(torch, spec.dtype.value)
+    if spec.dtype.is_float:
+        return torch.randn(spec.shape, generator=generator, dtype=torch.float32).to(dtype)
+    if dtype == torch.bool:
+        return torch.randint(2, spec.shape, generator=generator, dtype=torch.int64).bool()
+    highest = min(limit, torch.iinfo(dtype).max)
+    return torch.randint(highest, spec.shape, generator=generator, dtype=torch.int64).to(dtype)
+
+
+def index_limits(program: ExportedProgram, specs: tuple[TensorSpec, ...]) -> dict[str, int]:
+    """The size of the smallest table that each integer input indexes.
+
+    Inputs are followed through operators that only move their elements.
+    """
+    user_inputs = [
+        spec.arg.name for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT
+    ]
+    placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    found = {
+        spec.name: _limits(placeholders[name])
+        for name, spec in zip(user_inputs, specs, strict=True)
+        if not spec.dtype.is_float
+    }
+    return {name: min(sizes) for name, sizes in found.items() if sizes}
+
+
+def _limits(start: torch.fx.Node) -> list[int]:
+    reached, sizes = {start}, []
+    pending = [start]
+    while pending:
+        node = pending.pop()
+        for user in node.users:
+            sizes.extend(_looked_up(user, node))
+            if user not in reached and (_name(user) in MOVES or _name(user) == "getitem"):
+                reached.add(user)
+                pending.append(user)
+    return sizes
+
+
+def _looked_up(user: torch.fx.Node, indices: torch.fx.Node) -> list[int]:
+    if _name(user) not in LOOKUPS:
+        return []
+    table_at, axis_at, indices_at = LOOKUPS[_name(user)]
+    shape = user.args[table_at].meta["val"].shape
+    given = user.args[indices_at]
+    if isinstance(given, list | tuple):
+        axes = [axis for axis, index in enumerate(given) if index is indices]
+    else:
+        axes = [0 if axis_at is None else int(user.args[axis_at])] if given is indices else []
+    return [shape[axis] for axis in axes if isinstance(shape[axis], int)]
+
+
+def _name(node: torch.fx.Node) -> str:
+    if isinstance(node.target, torch._ops.OpOverload):
+        return node.target._schema.name.removeprefix("aten::")
+    return getattr(node.target, "__name__", "")
+
+
+COPIES = 3
+"""Copies of each input at one time: the drawn tensor, the model's tensor, and the library's array."""
+
+_MEBIBYTE = 1 << 20
+
+
+def data_limit_bytes() -> int | None:
+    """The memory limit of this process, or None."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def refuse_oversized(specs: tuple[TensorSpec, ...], limit_bytes: int | None) -> None:
+    """Refuse inputs that do not fit into memory.
+
+    Raises:
+        JobError: ``limit-memory`` with the estimate and the largest input.
+    """
+    needed_bytes = COPIES * sum(map(input_bytes, specs))
+    if limit_bytes is None or needed_bytes <= limit_bytes:
+        return
+    largest = max(specs, key=input_bytes)
+    raise JobError(
+        ErrorCode.LIMIT_MEMORY,
+        f"the inputs alone need {needed_bytes // _MEBIBYTE} MiB ({COPIES} copies) of "
+        f"{limit_bytes // _MEBIBYTE} MiB; the largest is {largest}",
+    )
+
+
+def input_bytes(spec: TensorSpec) -> int:
+    """The size of a tensor in bytes."""
+    return math.prod(spec.shape) * spec.dtype.size_bytes

@@ -1,0 +1,74 @@
+"""A script module's parameters, buffers and attributes as a tree of plain modules.
+
+``torch.export`` names tensors by the modules they are registered on, but does not find those of script
+modules. So they are registered again: the same tensors under the same names.
+"""
+
+from functools import partial
+
+import torch
+from torch import nn
+
+
+class ModuleState(nn.Module):
+    """The state of one script module. Attributes that are not tensors are read from the original.
+
+    Loading a script splits a shared parameter into two; ``known`` joins them again.
+    """
+
+    def __init__(
+        self, source: torch.jit.ScriptModule, known: dict[object, nn.Parameter] | None = None
+    ) -> None:
+        super().__init__()
+        known = {} if known is None else known
+        self._read = partial(getattr, source)
+        self._written: dict[str, object] = {}
+        for name, parameter in source.named_parameters(recurse=False):
+            self.register_parameter(name, known.setdefault(memory_of(parameter), _as_parameter(parameter)))
+        for name, buffer in source.named_buffers(recurse=False):
+            self.register_buffer(name, buffer)
+        for name, child in source.named_children():
+            self.add_module(name, ModuleState(child, known))
+        self.training = source.training
+
+    def read(self, name: str) -> object:
+        """The value of an attribute: a tensor, the state of a submodule, or a plain value.
+
+        Raises:
+            AttributeError: the script module has no such attribute.
+        """
+        if name in self._written:
+            return self._written[name]
+        for registered in (self._parameters, self._buffers, self._modules):
+            if name in registered:
+                return registered[name]
+        return self._read(name)
+
+    def write(self, name: str, value: object) -> None:
+        """Set an attribute until ``forget``, so that a run does not change the exported program."""
+        self._written[name] = value
+
+    def forget(self) -> None:
+        """Undo every ``write``, including those in submodules."""
+        for module in self.modules():
+            if isinstance(module, ModuleState):
+                module._written.clear()
+
+    def method_graph(self, name: str) -> torch.Graph:
+        """The inlined graph of a method of the script module."""
+        graph = self._read("_c")._get_method(name).graph.copy()
+        torch._C._jit_pass_inline(graph)
+        return graph
+
+
+def memory_of(tensor: torch.Tensor) -> object:
+    """A key that is equal for two tensors of the same elements in memory. Empty tensors are all distinct."""
+    if tensor.layout != torch.strided or tensor.numel() == 0:
+        return id(tensor)
+    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
+
+
+def _as_parameter(tensor: torch.Tensor) -> nn.Parameter:
+    if isinstance(tensor, nn.Parameter):
+        return tensor
+    return nn.Parameter(tensor.detach(), requires_grad=tensor.requires_grad)

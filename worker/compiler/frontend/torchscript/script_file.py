@@ -1,0 +1,144 @@
+"""Loads a traced or scripted module from a file of ``torch.jit.save``."""
+
+import io
+import pickle
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+
+from bessemer.contract.model import ModelFormat
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.tensor import DType, TensorSpec
+from worker.compiler.frontend.loaded_model import Argument, LoadedModel, count_elements, load_failed
+from worker.compiler.frontend.torchscript.convert import convert_script
+from worker.compiler.frontend.unsupported_tensors import refuse_quantized_modules, refuse_unsupported_tensors
+from worker.compiler.frontend.zip_archive import read_entry
+from worker.errors import JobError
+
+FORWARD = "forward"
+
+
+def load(path: Path) -> LoadedModel:
+    """Load a script module.
+
+    Raises:
+        JobError: ``model-load-failed`` with torch's message, ``model-forward-missing`` with the existing
+            methods, ``model-signature-unsupported`` if an input is not a tensor, or
+            ``model-tensors-unsupported``.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*torch.jit", category=DeprecationWarning)
+            script = torch.jit.load(path, map_location="cpu")
+    except Exception as error:
+        raise load_failed(error) from error
+    refuse_quantized_modules(script.named_modules())
+    schema = _forward_schema(script)
+    _check_types(schema)
+    refuse_unsupported_tensors((*script.named_parameters(), *script.named_buffers()))
+    traced = read_traced_inputs(path, [argument.name for argument in schema.arguments[1:]])
+    return LoadedModel(
+        format=ModelFormat.TORCHSCRIPT,
+        eager=script,
+        export=partial(convert_script, script),
+        arguments=tuple(
+            _argument(argument.name, traced.get(argument.name), required=not argument.has_default_value())
+            for argument in schema.arguments[1:]
+        ),
+        examples=None,
+        parameters=count_elements([*script.parameters(), *script.buffers()]),
+        other_methods=tuple(name for name in _public_methods(script) if name != FORWARD),
+    )
+
+
+def _forward_schema(script: torch.jit.ScriptModule) -> torch.FunctionSchema:
+    methods = _public_methods(script)
+    if FORWARD not in methods:
+        listed = ", ".join(map(repr, methods)) or "no public method"
+        raise JobError(ErrorCode.MODEL_FORWARD_MISSING, f"the script module has {listed}, but no 'forward'")
+    return script.forward.schema
+
+
+def _public_methods(script: torch.jit.ScriptModule) -> tuple[str, ...]:
+    return tuple(sorted(name for name in script._c._method_names() if not name.startswith("_")))
+
+
+def _check_types(schema: torch.FunctionSchema) -> None:
+    for argument in schema.arguments[1:]:
+        tensor = str(argument.type) in ("Tensor", "Optional[Tensor]")
+        if not tensor and not argument.has_default_value():
+            detail = f"input '{argument.name}' is a {argument.type}; only tensors are supported"
+            raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, detail)
+
+
+def _argument(name: str, traced: TensorSpec | None, required: bool) -> Argument:
+    """The traced shape is an example: a request may ask for any other size."""
+    axes = frozenset(range(len(traced.shape))) if traced else frozenset()
+    return Argument(name=name, spec=traced, dynamic_axes=axes, required=required)
+
+
+ENTRY = "traced_inputs.pkl"
+STORAGE_DTYPES = {
+    "HalfStorage": DType.FLOAT16,
+    "BFloat16Storage": DType.BFLOAT16,
+    "FloatStorage": DType.FLOAT32,
+    "DoubleStorage": DType.FLOAT64,
+    "CharStorage": DType.INT8,
+    "ShortStorage": DType.INT16,
+    "IntStorage": DType.INT32,
+    "LongStorage": DType.INT64,
+    "ByteStorage": DType.UINT8,
+    "BoolStorage": DType.BOOL,
+}
+
+Description = tuple[DType, tuple[int, ...]]
+
+
+def read_traced_inputs(path: Path, names: list[str]) -> dict[str, TensorSpec]:
+    """The specs of the inputs that ``torch.jit.trace`` recorded, by name.
+
+    A traced archive keeps them in ``traced_inputs.pkl``, as tensors without data, which torch never reads
+    back. The result is empty if there are none, or if one is not a tensor.
+    """
+    try:
+        recorded = _read(path)
+    except (pickle.UnpicklingError, ValueError, EOFError, KeyError, TypeError, AttributeError, IndexError):
+        return {}
+    if not isinstance(recorded, list) or len(recorded) > len(names):
+        return {}
+    try:
+        return {
+            name: TensorSpec(name=name, dtype=dtype, shape=shape)
+            for name, (dtype, shape) in zip(names, recorded, strict=False)
+        }
+    except (ValidationError, TypeError, ValueError):
+        return {}
+
+
+def _read(path: Path) -> object:
+    data = read_entry(path, ENTRY)
+    return None if data is None else _Descriptions(io.BytesIO(data)).load()["forward"]
+
+
+class _Descriptions(pickle.Unpickler):
+    """Unpickles a tensor as ``(dtype, shape)``, and refuses every global that traced inputs do not need."""
+
+    def find_class(self, module: str, name: str) -> object:
+        if module == "torch" and name in STORAGE_DTYPES:
+            return STORAGE_DTYPES[name]
+        known: dict[tuple[str, str], Callable[..., object]] = {
+            ("torch.jit._pickle", "restore_type_tag"): lambda value, tag: value,
+            ("torch._utils", "_rebuild_tensor_v2"): lambda dtype, offset, shape, *_: (dtype, tuple(shape)),
+            ("collections", "OrderedDict"): OrderedDict,
+        }
+        if (module, name) not in known:
+            raise pickle.UnpicklingError(f"{module}.{name} is not expected here")
+        return known[module, name]
+
+    def persistent_load(self, identifier: tuple[object, ...]) -> object:
+        return identifier[1]

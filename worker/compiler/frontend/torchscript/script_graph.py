@@ -1,0 +1,79 @@
+"""A TorchScript graph as plain Python values: bodies of steps."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from bessemer.contract.problem import SourcePlace
+from worker.compiler.source_locations import author_frame
+
+
+@dataclass(frozen=True)
+class Step:
+    """One node. Values are named by strings, unique within a graph.
+
+    Attributes:
+        kind: the qualified name, such as ``aten::relu`` or ``prim::If``.
+        schema: the node's schema, which names the overload; empty or ``(no schema)`` for most primitives.
+        name: the attribute or method that ``prim::GetAttr``, ``SetAttr`` or ``CallMethod`` names.
+        span: the bounds of ``prim::TupleSlice``.
+        constant: the value of ``prim::Constant``.
+        origin: returns torch's text of the node's source location.
+    """
+
+    kind: str
+    schema: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    blocks: tuple["Body", ...]
+    name: str
+    span: tuple[int, int]
+    constant: object
+    origin: Callable[[], str] = field(repr=False)
+
+    def place(self) -> SourcePlace:
+        """The node's source location: the innermost line of the author's code, if any."""
+        origin = self.origin()
+        stack, innermost_first = origin.partition("Serialized ")[0], 'File "' not in origin[:9]
+        file, line = author_frame(stack, innermost_first)
+        return SourcePlace(operator=self.kind, file=file, line=line)
+
+
+@dataclass(frozen=True)
+class Body:
+    """Steps in order, with the names of their inputs and outputs."""
+
+    inputs: tuple[str, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[str, ...]
+
+    def all_steps(self) -> tuple[Step, ...]:
+        """The steps, followed by those of all nested blocks."""
+        inner = (body.all_steps() for step in self.steps for body in step.blocks)
+        return self.steps + tuple(step for steps in inner for step in steps)
+
+
+def parse_graph(graph: torch.Graph | torch.Block) -> Body:
+    """Read a graph or a block. The graph must outlive all calls of ``Step.place``."""
+    return Body(
+        inputs=tuple(value.debugName() for value in graph.inputs()),
+        steps=tuple(_parse_node(node) for node in graph.nodes()),
+        outputs=tuple(value.debugName() for value in graph.outputs()),
+    )
+
+
+def _parse_node(node: torch.Node) -> Step:
+    attributes = set(node.attributeNames())
+    kind = node.kind()
+    return Step(
+        kind=kind,
+        schema=node.schema(),
+        inputs=tuple(value.debugName() for value in node.inputs()),
+        outputs=tuple(value.debugName() for value in node.outputs()),
+        blocks=tuple(parse_graph(block) for block in node.blocks()),
+        name=node.s("name") if "name" in attributes and kind != "prim::Constant" else "",
+        span=(node.i("beg"), node.i("end")) if kind == "prim::TupleSlice" else (0, 0),
+        constant=node.output().toIValue() if kind == "prim::Constant" else None,
+        origin=node.sourceRange,
+    )

@@ -1,0 +1,219 @@
+"""Resizing images and volumes: nearest, linear, cubic and antialiased.
+
+TVM rounds the nearest pixel differently from torch and supports no scale factor but the ratio of the sizes.
+Where that matters, nearest and linear resizing read each axis at constant positions. Cubic and antialiased
+resizing multiply each axis by a constant matrix of weights.
+
+Source: torch's ``aten/src/ATen/native/cpu/UpSampleKernel.cpp``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch._decomp.decompositions import _compute_scale, upsample_compute_output_size
+from tvm import relax
+
+from worker.compiler.translation.dtypes import is_floating, wide
+from worker.compiler.translation.emitter import Emitter, dtype_of, fixed, shape_of
+from worker.compiler.translation.errors import UntranslatableError
+from worker.compiler.translation.rule import Decomposition, Rules, Translate, from_torch, rules_of
+from worker.compiler.translation.rules.indexing import look_up
+
+Sizes = list[int] | None
+Factors = list[float] | None
+
+
+def _nearest(emit: Emitter, data: relax.Expr, sizes: Sizes, factors: Factors) -> Any:
+    """Reads position ``floor(i / factor)``. TVM handles integer factors correctly itself."""
+    given, wanted = _spatial_sizes(emit, data)
+    if all(new % old == 0 for old, new in zip(given, wanted, strict=True)):
+        return emit.stock()
+    for axis, scale in enumerate(_scales(given, wanted, factors)):
+        places = np.floor(np.arange(wanted[axis], dtype="float32") * scale).astype("int64")
+        data = _read(emit, data, 2 + axis, places)
+    return data
+
+
+def _linear(emit: Emitter, data: relax.Expr, sizes: Sizes, align_corners: bool, factors: Factors) -> Any:
+    """Interpolates between the two nearest pixels of each axis, at ``(i + 1/2) / factor - 1/2``.
+
+    With aligned corners, a result of size 1 reads the first pixel; TVM divides by zero there.
+    """
+    given, wanted = _spatial_sizes(emit, data)
+    ratios = _scales(given, wanted, None)
+    has_factors = not np.allclose(_scales(given, wanted, factors), ratios, rtol=1e-6)
+    if 1 not in wanted if align_corners else not has_factors:
+        return emit.stock()
+    for axis, scale in enumerate(_scales(given, wanted, factors)):
+        at = np.maximum((np.arange(wanted[axis], dtype="float32") + 0.5) * scale - 0.5, 0)
+        if align_corners:
+            at = np.linspace(0, given[axis] - 1, wanted[axis], dtype="float32")
+        low = np.minimum(np.floor(at), given[axis] - 1)
+        share = relax.const((at - low).reshape((-1,) + (1,) * (1 - axis)), dtype_of(data))
+        below = _read(emit, data, 2 + axis, low.astype("int64"))
+        above = _read(emit, data, 2 + axis, low.astype("int64") + 1)
+        step = emit(relax.op.multiply(emit(relax.op.subtract(above, below)), share))
+        data = emit(relax.op.add(below, step))
+    return data
+
+
+def _spatial_sizes(emit: Emitter, data: relax.Expr) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return fixed(shape_of(data)[2:], "resizing"), emit.shape[2:]
+
+
+def _scales(given: tuple[int, ...], wanted: tuple[int, ...], factors: Factors) -> list[np.float32]:
+    """How far apart two neighbors of the result are in the data."""
+    if factors is not None:
+        return [np.float32(1 / factor) for factor in factors]
+    return [np.float32(old / new) for old, new in zip(given, wanted, strict=True)]
+
+
+def _read(emit: Emitter, data: relax.Expr, axis: int, places: np.ndarray[Any, Any]) -> relax.Expr:
+    last = shape_of(data)[axis] - 1
+    return look_up(emit, data, relax.const(np.minimum(places, last), "int64"), axis)
+
+
+def _trilinear(volume: torch.Tensor, sizes: Sizes, align_corners: bool, factors: Factors) -> torch.Tensor:
+    """One axis after another: torch's decomposition reads eight elements by long index expressions."""
+    wanted = upsample_compute_output_size(volume.shape, sizes, factors)
+    result = volume if volume.dtype == torch.float64 else volume.float()
+    for axis, size in enumerate(wanted):
+        scale = _compute_scale(
+            volume.shape[2 + axis], size, align_corners, factors[axis] if factors else None
+        )
+        result = _between(result, 2 + axis, size, scale, align_corners)
+    return result.to(volume.dtype)
+
+
+def _between(data: torch.Tensor, axis: int, size: int, scale: float, align_corners: bool) -> torch.Tensor:
+    """Interpolate linearly along one axis."""
+    places = torch.arange(size, dtype=data.dtype)
+    at = places * scale if align_corners else ((places + 0.5) * scale - 0.5).clamp(min=0)
+    low = at.to(torch.int64)
+    below = data.index_select(axis, low)
+    above = data.index_select(axis, (low + 1).clamp(max=data.shape[axis] - 1))
+    share = (at - low).reshape(-1, *[1] * (data.dim() - 1 - axis))
+    return below + (above - below) * share
+
+
+Numbers = NDArray[np.float64]
+_SHARP, _SOFT = -0.75, -0.5
+"""The parameter of the cubic kernel, without and with antialiasing."""
+
+
+def _antialiased(weight: Callable[[Numbers], Numbers], reach: int) -> Translate:
+    """Where the image shrinks by a factor, the weights reach farther by the same factor."""
+
+    def translate(
+        emit: Emitter,
+        data: relax.Expr,
+        sizes: list[int],
+        align_corners: bool,
+        rows: float | None = None,
+        columns: float | None = None,
+    ) -> relax.Expr:
+        given, wanted = _weighted_sizes(emit, data)
+        steps = [
+            _step(old, new, align_corners, factor)
+            for old, new, factor in zip(given, wanted, (rows, columns), strict=True)
+        ]
+        matrices = [
+            _spread(old, new, step, weight, reach)
+            for old, new, step in zip(given, wanted, steps, strict=True)
+        ]
+        return _resampled(emit, data, matrices)
+
+    return translate
+
+
+def _step(given: int, wanted: int, align_corners: bool, factor: float | None) -> float:
+    """How far apart two neighbors of the result are in the data."""
+    if align_corners:
+        return (given - 1) / (wanted - 1) if wanted > 1 else 0.0
+    return 1 / factor if factor else given / wanted
+
+
+def _spread(
+    given: int, wanted: int, step: float, weight: Callable[[Numbers], Numbers], reach: int
+) -> Numbers:
+    """The matrix of weights, ``[wanted, given]``."""
+    stretch = max(step, 1.0)
+    support = reach / 2 * stretch
+    centers = step * (np.arange(wanted) + 0.5)
+    first = np.maximum((centers - support + 0.5).astype("int64"), 0)
+    end = np.minimum((centers + support + 0.5).astype("int64"), given)
+    places = np.arange(given)
+    weights = weight((places - centers[:, None] + 0.5) / stretch)
+    weights[(places < first[:, None]) | (places >= end[:, None])] = 0
+    return weights / weights.sum(1, keepdims=True)
+
+
+def _triangle(distance: Numbers) -> Numbers:
+    return np.maximum(1 - np.abs(distance), 0)
+
+
+def _cubic(distance: Numbers, sharpness: float = _SOFT) -> Numbers:
+    x = np.abs(distance)
+    near = ((sharpness + 2) * x - (sharpness + 3)) * x * x + 1
+    far = (((x - 5) * x + 8) * x - 4) * sharpness
+    return np.where(x < 1, near, np.where(x < 2, far, 0))
+
+
+def _bicubic(
+    emit: Emitter, data: relax.Expr, sizes: Any, align_corners: bool, factors: list[float] | None
+) -> Any:
+    """TVM supports only the ratio of the sizes as factor."""
+    if factors is None or align_corners:
+        return emit.stock()
+    given, wanted = _weighted_sizes(emit, data)
+    ratios = [old / new for old, new in zip(given, wanted, strict=True)]
+    if np.allclose([1 / factor for factor in factors], ratios, rtol=1e-6):
+        return emit.stock()
+    matrices = [
+        _four_neighbors(old, new, 1 / factor) for old, new, factor in zip(given, wanted, factors, strict=True)
+    ]
+    return _resampled(emit, data, matrices)
+
+
+def _four_neighbors(given: int, wanted: int, step: float) -> Numbers:
+    """Weights of four neighbors; beyond an edge, the edge pixel is repeated."""
+    places = step * (np.arange(wanted) + 0.5) - 0.5
+    first = np.floor(places).astype("int64")
+    weights = np.zeros((wanted, given))
+    for offset in range(-1, 3):
+        share = _cubic(places - first - offset, _SHARP)
+        np.add.at(weights, (np.arange(wanted), np.clip(first + offset, 0, given - 1)), share)
+    return weights
+
+
+def _weighted_sizes(emit: Emitter, data: relax.Expr) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if not is_floating(dtype_of(data)):
+        raise UntranslatableError(f"cubic or antialiased resizing of {dtype_of(data)}")
+    return fixed(shape_of(data)[2:], "resizing"), emit.shape[2:]
+
+
+def _resampled(emit: Emitter, data: relax.Expr, matrices: list[Numbers]) -> relax.Expr:
+    dtype = dtype_of(data)
+    rows, columns = (relax.const(matrix, wide(dtype)) for matrix in (matrices[0], matrices[1].T))
+    widened = emit.cast(data, wide(dtype))
+    return emit.cast(emit(relax.op.matmul(rows, emit(relax.op.matmul(widened, columns)))), dtype)
+
+
+RULES: Rules = (
+    *rules_of(
+        {
+            "aten._upsample_bicubic2d_aa.default": _antialiased(_cubic, 4),
+            "aten._upsample_bilinear2d_aa.default": _antialiased(_triangle, 2),
+            "aten.upsample_bicubic2d.vec": _bicubic,
+            "aten.upsample_bilinear2d.vec": _linear,
+            "aten.upsample_nearest2d.vec": _nearest,
+        }
+    ),
+    from_torch(torch.ops.aten.upsample_bilinear2d.default),
+    Decomposition("aten.upsample_trilinear3d.vec", _trilinear),
+)

@@ -1,0 +1,30 @@
+"""Subgraphs that only change torch's modes, and assertions of the graph about itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from worker.compiler.translation.emitter import Emitter
+from worker.compiler.translation.rule import Rules, rules_of
+
+
+def _with_modes(emit: Emitter, *arguments: Any) -> Any:
+    """Inline the subgraph. Gradients and automatic casts are already settled in an exported graph."""
+    place = next(index for index, one in enumerate(arguments) if hasattr(one, "graph"))
+    return emit.inlined(arguments[place], list(arguments[place + 1 :]))
+
+
+def _nothing(emit: Emitter, *arguments: Any) -> None:
+    return None
+
+
+RULES: Rules = rules_of(
+    {
+        "wrap_with_set_grad_enabled": _with_modes,
+        "wrap_with_autocast": _with_modes,
+        "aten._assert_tensor_metadata.default": _nothing,
+        "aten._assert_scalar.default": _nothing,
+        "aten.sym_constrain_range_for_size.default": _nothing,
+        "aten.sym_constrain_range.default": _nothing,
+    }
+)
