@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any, NamedTuple
 
-import tvm
 from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst
 from tvm_ffi import structural_equal
+
+from worker.compiler.layout.relax_graph import Shape, are_known, is_one, operator_of, shape_of, static_shape
 
 Tensor = Any
 View = Callable[[Tensor], Tensor]
 Lookup = Callable[[relax.Expr], relax.Expr]
 """What a variable is bound to; other expressions are themselves."""
-Shape = tuple[Any, ...]
-"""Sizes as expressions, of which some may be open until run time."""
 
 
 class Cut(NamedTuple):
@@ -38,45 +36,6 @@ def read_through(operand: relax.Expr, lookup: Lookup) -> tuple[relax.Expr, tuple
         views.append(view)
 
 
-def shape_of(operand: relax.Expr) -> Shape | None:
-    """The sizes of a tensor, of which some may be open; None where even their number is unknown."""
-    kind = operand.ty
-    if not isinstance(kind, relax.TensorType) or not isinstance(kind.shape, relax.ShapeExpr):
-        return None
-    return tuple(kind.shape)
-
-
-def static_shape(operand: relax.Expr) -> tuple[int, ...] | None:
-    """The sizes of a tensor, where all of them are known."""
-    sizes = shape_of(operand)
-    return tuple(map(int, sizes)) if sizes is not None and are_known(sizes) else None
-
-
-def element_bytes(tensor: relax.Expr) -> int:
-    """The size of one element of a tensor."""
-    return -(-int(tvm.DataType(str(tensor.ty.dtype)).bits) // 8)
-
-
-def bytes_of(tensor: relax.Expr) -> int:
-    """The size of a tensor of known sizes."""
-    return prod(map(int, tensor.ty.shape)) * element_bytes(tensor)
-
-
-def are_known(sizes: Sequence[Any]) -> bool:
-    """Whether no size is open."""
-    return all(isinstance(size, int | tirx.IntImm) for size in sizes)
-
-
-def is_one(size: Any) -> bool:
-    """Whether a dimension broadcasts; an open one does not."""
-    return are_known([size]) and int(size) == 1
-
-
-def same_shape(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether sizes are the same expressions."""
-    return len(one) == len(other) and all(map(structural_equal, one, other))
-
-
 def scalar_of(operand: relax.Expr, lookup: Lookup) -> float | None:
     """The value of a constant of one element, which may be a view of one."""
     base, _ = read_through(operand, lookup)
@@ -84,19 +43,6 @@ def scalar_of(operand: relax.Expr, lookup: Lookup) -> float | None:
     if not isinstance(constant, GenericConst) or constant.value.numpy().size != 1:
         return None
     return float(constant.value.numpy().reshape(()))
-
-
-def operator_of(expression: relax.Expr) -> str:
-    """The operator that an expression calls, without its prefix; empty where it calls none."""
-    return str(expression.op.name).removeprefix("relax.") if _is_operator_call(expression) else ""
-
-
-def _is_operator_call(expression: relax.Expr) -> bool:
-    return (
-        isinstance(expression, relax.Call)
-        and hasattr(expression.op, "name")
-        and not isinstance(expression.op, relax.Var)
-    )
 
 
 def _step(value: relax.Expr, lookup: Lookup) -> tuple[relax.Expr, View] | None:

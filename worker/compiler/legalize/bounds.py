@@ -14,11 +14,9 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst
 
-from worker.compiler.layout.blocked_pools import window_of
-from worker.compiler.layout.convolution_types import FLOATS
-from worker.compiler.layout.convolution_window import Window
 from worker.compiler.layout.extremes import extreme, first
-from worker.compiler.layout.views import operator_of
+from worker.compiler.layout.images import FLOATS, Window, pool_window_of
+from worker.compiler.layout.relax_graph import operator_of
 from worker.compiler.legalize.registry import Rule
 
 Bound = Callable[[relax.Call], float | None]
@@ -96,7 +94,7 @@ def _compared(compare: Callable[[Any, Any], Any], is_left_sure: bool) -> Callabl
 
 def _max_pool(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     """Pools of images that are not in blocks, of infinities too."""
-    window = window_of(call)
+    window = pool_window_of(call)
     if window is None or str(call.ty.dtype) not in FLOATS:
         return None
     pool = _pool(window, str(call.ty.dtype))

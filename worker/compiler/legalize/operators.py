@@ -14,14 +14,15 @@ from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst
 
 from worker.compiler.layout.extremes import Reduce, extreme
-from worker.compiler.layout.views import static_shape
+from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.legalize.bounds import BOUNDS
 from worker.compiler.legalize.differences import DIFFERENCES
-from worker.compiler.legalize.norms import group_norm, instance_norm
+from worker.compiler.legalize.group_norm import group_norm, instance_norm
 from worker.compiler.legalize.registry import Legalization, Rule
 from worker.compiler.legalize.resize import find_taps, write_resize
-from worker.compiler.legalize.rows import argsort, scatter, topk
 from worker.compiler.legalize.scan import PRODUCT, SUM, Join, write_scan
+from worker.compiler.legalize.scatter import scatter_elements
+from worker.compiler.legalize.sorting import argsort, topk
 
 
 def _extreme(is_largest: bool) -> Rule:
@@ -187,7 +188,7 @@ _RULES: dict[str, Rule] = {
     "relax.min": _extremes(is_largest=False),
     "relax.nn.group_norm": group_norm,
     "relax.nn.instance_norm": instance_norm,
-    "relax.scatter_elements": scatter,
+    "relax.scatter_elements": scatter_elements,
     "relax.take": _take,
     "relax.topk": topk,
 }

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import tvm
-from tvm import tirx
+from tvm import relax, tirx
 
+from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.machine import machine_of
 from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
@@ -116,3 +117,26 @@ def _signature(asked: Scatter) -> tirx.PrimFunc:
         "values": (written, asked.dtype),
     }
     return signature(inputs, {"scattered": (shape, asked.dtype)})
+
+
+def scatter_elements(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+    """``scatter_elements`` whose indices are as many as the elements beside the axis."""
+    data, indices, values = call.args
+    shape, written = static_shape(data), static_shape(indices)
+    join = JOINS.get(str(call.attrs.reduction))
+    if shape is None or written is None or join is None or prod(shape) * prod(written) == 0:
+        return None
+    axis = int(call.attrs.axis) % len(shape)
+    beside = [(*sizes[:axis], *sizes[axis + 1 :]) for sizes in (shape, written)]
+    if static_shape(values) != written or beside[0] != beside[1]:
+        return None
+    before, after = prod(shape[:axis]), prod(shape[axis + 1 :])
+    asked = Scatter(before, shape[axis], written[axis], after, str(data.ty.dtype), str(indices.ty.dtype))
+    function = write_scatter(asked, join, tvm.target.Target.current())
+    operands = [
+        bb.emit(relax.op.reshape(operand, (before, along, after)))
+        for operand, along in ((data, shape[axis]), (indices, written[axis]), (values, written[axis]))
+    ]
+    kind = relax.TensorType((before, shape[axis], after), asked.dtype)
+    scattered = bb.emit(relax.call_tir(bb.add_func(function, "scatter"), operands, kind))
+    return relax.op.reshape(scattered, shape)

@@ -6,10 +6,10 @@ import tvm
 from tvm.relax import backend, transform
 
 from bessemer.contract.options import Fusion, OptimizeOptions
-from worker.compiler.layout.convolution import block_convolutions
-from worker.compiler.layout.linear import pack_linear_weights
-from worker.compiler.layout.sharing import share_memory
-from worker.compiler.layout.weights import keep_results
+from worker.compiler.layout.blocked.block_convolutions import block_convolutions
+from worker.compiler.layout.memory.share_memory import share_memory
+from worker.compiler.layout.pack_linear import pack_linear_weights
+from worker.compiler.layout.separate_parameters import keep_results
 from worker.compiler.legalize.registry import legalization_map
 from worker.compiler.rewrites.engine import Application
 from worker.compiler.rewrites.fold import evaluate_constants, fold_batch_norm

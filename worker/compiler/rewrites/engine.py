@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from worker.compiler.layout.views import static_shape
+from bessemer.contract.problem import SourcePlace
+from bessemer.contract.report import RewriteResult
+from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.rewrites.grouping import is_primitive, primitive_of
 from worker.compiler.rewrites.matching import Finder, Occurrence
+from worker.compiler.rewrites.registry import rewrite_book
 from worker.compiler.rewrites.rewrite import AnyRewrite, GraphRewrite, Match, Rewrite
 
 
@@ -95,3 +99,26 @@ def _needless(found: Occurrence, finder: Finder) -> set[relax.Var]:
     """What is inside and disappears."""
     own = {found.root, *found.inside}
     return {one for one in found.inside if own.issuperset(finder.graph.readers.get(one, []))}
+
+
+MAX_PLACES = 100
+
+
+def report_rewrite(application: Application, places: Mapping[str, SourcePlace]) -> RewriteResult:
+    """How often a rewrite fired, and where.
+
+    Args:
+        application: the rewrite, after its pass.
+        places: where in the user's model a variable comes from, by its name; the others go by that name.
+    """
+    name = application.rewrite.name
+    return RewriteResult(
+        name=name,
+        source=rewrite_book().sources[name],
+        count=len(application.fired),
+        places=tuple(_place(variable, places) for variable in application.fired[:MAX_PLACES]),
+    )
+
+
+def _place(variable: relax.Var, places: Mapping[str, SourcePlace]) -> SourcePlace:
+    return places.get(str(variable.name)) or SourcePlace(operator=str(variable.name))

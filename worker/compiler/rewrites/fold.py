@@ -16,8 +16,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from worker.compiler.layout.graph import count_reads, resolve
-from worker.compiler.layout.views import operator_of
+from worker.compiler.layout.relax_graph import count_reads, operator_of, resolve
 
 Array = NDArray[Any]
 

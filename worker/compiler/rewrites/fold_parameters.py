@@ -11,9 +11,8 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from worker.compiler.layout.graph import resolve
-from worker.compiler.layout.views import operator_of
-from worker.compiler.layout.weights import Derivation, parameters_of
+from worker.compiler.layout.relax_graph import operator_of, resolve
+from worker.compiler.layout.separate_parameters import Derivation, parameters_of
 from worker.compiler.rewrites.fold import CHANNEL_AXIS, WEIGHT_CHANNEL_AXIS, reads_by_name
 
 

@@ -9,8 +9,7 @@ from functools import cached_property
 from tvm import relax
 from tvm.relax.dpl import DFPattern
 
-from worker.compiler.layout.graph import read_graph
-from worker.compiler.layout.views import operator_of
+from worker.compiler.layout.relax_graph import operator_of, read_graph
 
 CHEAP = frozenset(
     {

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.relax.dpl import DFPattern, is_const, is_op, wildcard
 
-from worker.compiler.layout.views import static_shape
+from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.rewrites.rewrite import Match, Rewrite, commuted
 
 _X = wildcard()

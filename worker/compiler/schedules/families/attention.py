@@ -1,6 +1,6 @@
 """Attention as a whole: ``softmax(f(QK))V``, never with all scores in memory.
 
-Claims the functions that ``layout.attention`` makes.
+Claims the functions that ``layout.attention.fuse_attention`` makes.
 
 Loop order: tasks (batch and head, groups of queries; in parallel) → windows of keys → groups of queries →
 tiles of keys → the head's size → the tile; then the maxima, the powers of e and their sums over the window;
@@ -45,7 +45,7 @@ Expression = Any
 
 
 def write_attention(schedule: s_tir.Schedule, machine: Machine, _choose: PlanChooser) -> tirx.PrimFunc | None:
-    """The function as loops of this family, or None where it is none of ``layout.attention``."""
+    """The function as loops of this family, or None where ``fuse_attention`` did not make it."""
     blocks = find_attention(schedule)
     if blocks is None:
         return None

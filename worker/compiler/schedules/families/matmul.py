@@ -8,7 +8,7 @@ which is written out: rows times vectors of the result, accumulated in registers
 activation and residual are applied to the tile before it is stored.
 
 The right operand is read in vectors. Where its weights are packed as ``[panels, depth, columns]``
-(``layout.linear``) a panel lies contiguously. Other operands are copied into such a panel by each task
+(``layout.pack_linear``) a panel lies contiguously. Other operands are copied into such a panel by each task
 where they are transposed, or where several tiles of rows will read what lies far apart.
 
 The last tile of rows, and the last panel, overlap their neighbors where the sizes are no multiples of the

@@ -7,15 +7,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from tvm import te, tirx
+from tvm import relax, te, tirx
 
 from worker.compiler.schedules.image_rows import Expression, Sizes, join_rows, rows_of, split_rows
 
 Tensor = Any
 Reader = Callable[..., Expression]
 """The element at ``(n, channel or block, place, *lane)``; a place has one index per dimension."""
+
+FLOATS = frozenset({"float16", "float32", "float64"})
+_DTYPES = FLOATS | {"int8", "uint8", "int16", "int32", "int64"}
+_RANKS = (3, 4, 5)
+IMAGE_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+"""Relax's names for plain images, by their number of dimensions."""
+
+
+class Image(NamedTuple):
+    """A tensor ``[N, C, *sizes]`` of known channels and sizes, of one to three dimensions."""
+
+    channels: int
+    sizes: Sizes
+    dtype: str
+
+
+def image_of(operand: relax.Expr) -> Image | None:
+    """What an operand is as an image; None where it is none, or of a type that numpy does not have."""
+    kind = operand.ty
+    if not isinstance(kind, relax.TensorType) or kind.shape is None or kind.ndim not in _RANKS:
+        return None
+    if str(kind.dtype) not in _DTYPES or not isinstance(kind.shape, relax.ShapeExpr):
+        return None
+    sizes = list(kind.shape)[1:]
+    if not all(isinstance(size, tirx.IntImm) for size in sizes):
+        return None
+    channels, *image = map(int, sizes)
+    return Image(channels, tuple(image), str(kind.dtype))
 
 
 @dataclass(frozen=True)
@@ -86,3 +114,29 @@ def _reader(data: Tensor, sizes: Sizes) -> Reader:
         return data[(n, c, join_rows(place, sizes), place[-1], *lane)]
 
     return read
+
+
+def pool_window_of(call: relax.Call) -> Window | None:
+    """How a pool's window slides; None where the image has open sizes or another layout."""
+    attributes, image, output = call.attrs, image_of(call.args[0]), image_of(call)
+    if image is None or output is None or attributes.layout != IMAGE_LAYOUTS[len(image.sizes)]:
+        return None
+    return Window(
+        image.sizes,
+        integers(attributes.pool_size),
+        integers(attributes.strides),
+        integers(attributes.dilation),
+        *halves(attributes.padding),
+        output.sizes,
+    )
+
+
+def halves(padding: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Padding before and after."""
+    values = integers(padding)
+    return values[: len(values) // 2], values[len(values) // 2 :]
+
+
+def integers(values: Sequence[Any]) -> tuple[int, ...]:
+    """Attributes as numbers."""
+    return tuple(int(value) for value in values)

@@ -20,9 +20,8 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from worker.compiler.layout.graph import resolve
-from worker.compiler.layout.views import static_shape
-from worker.compiler.layout.weights import Derivation, parameters_of
+from worker.compiler.layout.relax_graph import resolve, static_shape
+from worker.compiler.layout.separate_parameters import Derivation, parameters_of
 from worker.compiler.schedules.annotations import FUSES_OUTPUT, PACKED, PATTERN
 from worker.compiler.schedules.blocks import guess
 from worker.compiler.schedules.machine import Machine, machine_of

@@ -14,8 +14,8 @@ from typing import Any
 
 from tvm import te, tirx
 
-from worker.compiler.layout.convolution_kernels import input_channels
-from worker.compiler.layout.convolution_window import Tensor, bordered
+from worker.compiler.layout.blocked.compute import input_channels
+from worker.compiler.layout.images import Tensor, bordered
 from worker.compiler.schedules.annotations import (
     DILATION,
     FAMILY,
@@ -88,7 +88,7 @@ class TransposedWindow:
 
 
 def transposed_convolution(window: TransposedWindow, groups: int) -> Callable[[Tensor, Tensor], Tensor]:
-    """A transposed convolution; data and weights lie as ``convolution_kernels.convolution`` reads them."""
+    """A transposed convolution; data and weights lie as ``compute.convolution`` reads them."""
 
     def kernel(data: Tensor, weights: Tensor) -> Tensor:
         image = bordered(data, window.image, window.border, 0.0)

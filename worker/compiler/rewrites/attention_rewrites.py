@@ -17,9 +17,10 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from worker.compiler.layout.attention_pattern import find_attentions
-from worker.compiler.layout.graph import Graph, read_graph
-from worker.compiler.layout.views import operator_of, read_through
+from worker.compiler.layout.attention.fuse_attention import fuse_attention
+from worker.compiler.layout.attention.match_attention import find_attentions
+from worker.compiler.layout.relax_graph import Graph, operator_of, read_graph
+from worker.compiler.layout.views import read_through
 from worker.compiler.rewrites.grouping import is_primitive
 from worker.compiler.rewrites.rewrite import GraphRewrite
 
@@ -133,10 +134,36 @@ def _const(values: Array) -> relax.Expr:
     return relax.const(values, str(values.dtype))
 
 
+def _fuse(module: tvm.IRModule) -> tuple[tvm.IRModule, tuple[relax.Var, ...]]:
+    fused = fuse_attention(module)
+    known = {variable.name_hint for variable in module.get_global_vars()}
+    fired = [
+        variable
+        for function in fused.functions.values()
+        if isinstance(function, relax.Function)
+        for variable, value in relax.analysis.get_var2val(function).items()
+        if _called(value) not in {"", *known}
+    ]
+    return fused, tuple(fired)
+
+
+def _called(value: relax.Expr) -> str:
+    """The function of TensorIR that an expression calls."""
+    if not isinstance(value, relax.Call) or value.op != tvm.ir.Op.get("relax.call_tir"):
+        return ""
+    return str(value.args[0].name_hint)
+
+
 REWRITES = (
     GraphRewrite(
         name="projections",
         summary="linear layers of one tensor that attention reads (queries, keys, values) become one",
         apply=_combine,
+    ),
+    GraphRewrite(
+        name="attention",
+        summary="two products with a softmax between become one function without a matrix of all scores",
+        apply=_fuse,
+        is_default=True,
     ),
 )

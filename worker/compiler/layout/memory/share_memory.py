@@ -3,24 +3,29 @@
 A ``concat`` whose parts follow each other in memory — nothing but ones lies before its axis, as with the
 channels of a single image — costs nothing where kernels write the parts where they belong; a slice or a part
 of a split like that is read where it lies. Such calls become functions of their own, which no other is fused
-with: ``layout.shared_memory`` drops their calls when memory is planned. Parts that are themselves
+with: ``share_storage`` drops their calls when memory is planned. Parts that are themselves
 views or cheap chains of elementwise operators are left to fusion, which reads through the join.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 import tvm
 from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from worker.compiler.layout.blocked_operators import ELEMENTWISE
-from worker.compiler.layout.contiguous import write_cut, write_join
-from worker.compiler.layout.placement import Part, Placement, in_a_row
-from worker.compiler.layout.views import Cut, bytes_of, cut_of, element_bytes, operator_of, static_shape
-from worker.compiler.schedules.annotations import FIRST_BYTE, FUSES_OUTPUT, OPAQUE, PATTERN
+from worker.compiler.layout.blocked.operator_rules import ELEMENTWISE
+from worker.compiler.layout.memory.placement import Part, Placement, in_a_row
+from worker.compiler.layout.relax_graph import bytes_of, element_bytes, operator_of, static_shape
+from worker.compiler.layout.views import Cut, cut_of
+from worker.compiler.schedules import nest
+from worker.compiler.schedules.annotations import CUT, FIRST_BYTE, FUSES_OUTPUT, JOIN, OPAQUE, PATTERN, SHARES
 from worker.compiler.schedules.machine import machine_of
+from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
+from worker.compiler.schedules.standalone import INDEX, signature
 
 _FUSED = frozenset({*ELEMENTWISE, "astype", "divide", "exp", "sqrt"})
 _KERNELS = frozenset({"matmul", "mean", "sum"})
@@ -114,3 +119,56 @@ class _Sharer(PyExprMutator):
 def _is_outermost(shape: tuple[int, ...], axis: int) -> bool:
     """Whether what follows each other along an axis does so in memory."""
     return prod(shape[:axis]) == 1
+
+
+Shape = tuple[int, ...]
+
+
+def write_join(shapes: Sequence[Shape], axis: int, dtype: str, threads: int) -> tirx.PrimFunc:
+    """A scheduled function from tensors to the one that they are joined to along an axis."""
+    joined = (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])
+    inputs = {f"part{number}": (shape, dtype) for number, shape in enumerate(shapes)}
+    function = signature(inputs, {"whole": (joined, dtype)})
+    *parts, whole = function.params
+    copies, first = [], 0
+    for part, shape in zip(parts, shapes, strict=True):
+        copies.append(_copy(shape, threads, _copier(part, 0, whole, first, axis)))
+        first += shape[axis]
+    return nest.with_loops(function.with_attr(SHARES, JOIN), nest.sequence(*copies))
+
+
+def write_cut(shape: Shape, part: Shape, axis: int, first: int, dtype: str, threads: int) -> tirx.PrimFunc:
+    """A scheduled function from a tensor to the part of it that begins at ``first`` of an axis."""
+    function = signature({"whole": (shape, dtype)}, {"part": (part, dtype)})
+    whole, result = function.params
+    copy = _copy(part, threads, _copier(whole, first, result, 0, axis))
+    return nest.with_loops(function.with_attr(SHARES, CUT), copy)
+
+
+def _copier(
+    source: Any, source_first: int, target: Any, target_first: int, axis: int
+) -> Callable[[Sequence[Any]], tirx.Stmt]:
+    def element(place: Sequence[Any]) -> tirx.Stmt:
+        value = source[tuple(_moved(place, axis, source_first))]
+        return nest.store(target, value, *_moved(place, axis, target_first))
+
+    return element
+
+
+def _moved(place: Sequence[Any], axis: int, by: int) -> list[Any]:
+    return [index + by if dimension == axis else index for dimension, index in enumerate(place)]
+
+
+def _copy(shape: Shape, threads: int, element: Callable[[Sequence[Any]], tirx.Stmt]) -> tirx.Stmt:
+    """Loops over all places of a part."""
+    outer = next((dimension for dimension, size in enumerate(shape[:-1]) if size > 1), None)
+    pays = threads > 1 and prod(shape) >= MIN_PARALLEL_WORK
+
+    def loops(place: tuple[Any, ...]) -> tirx.Stmt:
+        dimension = len(place)
+        if dimension == len(shape):
+            return element(place)
+        loop = nest.parallel if pays and dimension == outer else nest.serial
+        return loop(shape[dimension], lambda index: loops((*place, index)), INDEX)
+
+    return loops(())

@@ -14,8 +14,8 @@ from typing import Any
 
 from tvm import te, tirx
 
-from worker.compiler.layout.convolution_window import Reader, Tensor, Window, bordered
 from worker.compiler.layout.extremes import extreme, first
+from worker.compiler.layout.images import Reader, Tensor, Window, bordered
 from worker.compiler.schedules.annotations import (
     CONVOLUTION,
     DEPTHWISE,

@@ -1,7 +1,7 @@
 """Tensors that lie in one another: joins and slices without copies.
 
 Runs when every result has an allocation of its own and memory is not planned yet. Where a function copies
-between tensors of which one holds the others (``layout.sharing``), these are allocated in one storage
+between tensors of which one holds the others (``share_memory``), these are allocated in one storage
 and the call is dropped: kernels write each part where it belongs.
 """
 
@@ -11,8 +11,8 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from worker.compiler.layout.placement import Part, Placement, Region, in_a_row
-from worker.compiler.layout.views import bytes_of
+from worker.compiler.layout.memory.placement import Part, Placement, Region, in_a_row
+from worker.compiler.layout.relax_graph import bytes_of
 from worker.compiler.schedules.annotations import FIRST_BYTE, JOIN, SHARES
 
 _ALLOCATE = tvm.ir.Op.get("relax.builtin.alloc_tensor")

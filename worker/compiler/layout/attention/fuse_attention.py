@@ -16,10 +16,10 @@ from tvm import relax, tirx
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from worker.compiler.layout.attention_kernel import Attention, Edit, Operand, attention_function
-from worker.compiler.layout.attention_pattern import Match, Step, find_attentions, is_masked
-from worker.compiler.layout.graph import Graph, read_graph
-from worker.compiler.layout.views import View, are_known, operator_of, read_through, scalar_of, shape_of
+from worker.compiler.layout.attention.attention_compute import Attention, Edit, Operand, attention_function
+from worker.compiler.layout.attention.match_attention import Match, Step, find_attentions, is_masked
+from worker.compiler.layout.relax_graph import Graph, are_known, operator_of, read_graph, shape_of
+from worker.compiler.layout.views import View, read_through, scalar_of
 
 Array = NDArray[Any]
 

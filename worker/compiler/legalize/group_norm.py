@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
-from worker.compiler.layout.views import Shape, are_known, is_one, shape_of, static_shape
+from worker.compiler.layout.relax_graph import Shape, are_known, is_one, shape_of, static_shape
 from worker.compiler.schedules.annotations import OPAQUE, PATTERN
 
 _WIDE = {"float16": "float32", "bfloat16": "float32"}

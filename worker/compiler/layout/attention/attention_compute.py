@@ -16,7 +16,7 @@ from tvm import te, tirx
 from tvm.s_tir import renew_defs
 from tvm.tirx.analysis import undefined_vars
 
-from worker.compiler.layout.views import Shape, is_one
+from worker.compiler.layout.relax_graph import Shape, is_one
 from worker.compiler.schedules.annotations import ATTENTION, CAUSAL, OPAQUE, PATTERN, SAFE
 
 Tensor = Any

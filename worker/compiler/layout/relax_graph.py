@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import prod
+from typing import Any
 
-from tvm import relax
+import tvm
+from tvm import relax, tirx
+from tvm_ffi import structural_equal
 
-from worker.compiler.layout.weights import parameters_of
+from worker.compiler.layout.separate_parameters import parameters_of
+
+Shape = tuple[Any, ...]
+"""Sizes as expressions, of which some may be open until run time."""
 
 
 @dataclass
@@ -95,3 +102,55 @@ def _operands(value: relax.Expr) -> list[relax.Var]:
 
     relax.analysis.post_order_visit(value, visit)
     return found
+
+
+def shape_of(operand: relax.Expr) -> Shape | None:
+    """The sizes of a tensor, of which some may be open; None where even their number is unknown."""
+    kind = operand.ty
+    if not isinstance(kind, relax.TensorType) or not isinstance(kind.shape, relax.ShapeExpr):
+        return None
+    return tuple(kind.shape)
+
+
+def static_shape(operand: relax.Expr) -> tuple[int, ...] | None:
+    """The sizes of a tensor, where all of them are known."""
+    sizes = shape_of(operand)
+    return tuple(map(int, sizes)) if sizes is not None and are_known(sizes) else None
+
+
+def element_bytes(tensor: relax.Expr) -> int:
+    """The size of one element of a tensor."""
+    return -(-int(tvm.DataType(str(tensor.ty.dtype)).bits) // 8)
+
+
+def bytes_of(tensor: relax.Expr) -> int:
+    """The size of a tensor of known sizes."""
+    return prod(map(int, tensor.ty.shape)) * element_bytes(tensor)
+
+
+def are_known(sizes: Sequence[Any]) -> bool:
+    """Whether no size is open."""
+    return all(isinstance(size, int | tirx.IntImm) for size in sizes)
+
+
+def is_one(size: Any) -> bool:
+    """Whether a dimension broadcasts; an open one does not."""
+    return are_known([size]) and int(size) == 1
+
+
+def same_shape(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether sizes are the same expressions."""
+    return len(one) == len(other) and all(map(structural_equal, one, other))
+
+
+def operator_of(expression: relax.Expr) -> str:
+    """The operator that an expression calls, without its prefix; empty where it calls none."""
+    return str(expression.op.name).removeprefix("relax.") if _is_operator_call(expression) else ""
+
+
+def _is_operator_call(expression: relax.Expr) -> bool:
+    return (
+        isinstance(expression, relax.Call)
+        and hasattr(expression.op, "name")
+        and not isinstance(expression.op, relax.Var)
+    )

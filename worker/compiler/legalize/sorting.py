@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Callable
+from math import ceil, log2, prod
+from typing import Any
 
 import tvm
-from tvm import relax
+from tvm import relax, te, tirx
 
-from worker.compiler.layout.views import static_shape
-from worker.compiler.legalize.ordering import write_argsort, write_topk
-from worker.compiler.legalize.scatter import JOINS, Scatter, write_scatter
-from worker.compiler.legalize.sort_keys import sort_keys
+from worker.compiler.layout.relax_graph import static_shape
+from worker.compiler.schedules import nest
 from worker.compiler.schedules.machine import machine_of
+from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
+from worker.compiler.schedules.standalone import INDEX, signature
+from worker.compiler.translation.orders import BITS_OF_INFINITY, WIDE, key_of
 
 
 def argsort(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
@@ -62,28 +65,6 @@ def _by_keys(bb: relax.BlockBuilder, keys: relax.Expr, call: relax.Call) -> rela
     return relax.Tuple([bb.emit(relax.op.gather_elements(data, places, axis)), places])
 
 
-def scatter(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """``scatter_elements`` whose indices are as many as the elements beside the axis."""
-    data, indices, values = call.args
-    shape, written = static_shape(data), static_shape(indices)
-    join = JOINS.get(str(call.attrs.reduction))
-    if shape is None or written is None or join is None or prod(shape) * prod(written) == 0:
-        return None
-    axis = int(call.attrs.axis) % len(shape)
-    if static_shape(values) != written or _without(shape, axis) != _without(written, axis):
-        return None
-    before, after = prod(shape[:axis]), prod(shape[axis + 1 :])
-    asked = Scatter(before, shape[axis], written[axis], after, str(data.ty.dtype), str(indices.ty.dtype))
-    function = write_scatter(asked, join, tvm.target.Target.current())
-    operands = [
-        bb.emit(relax.op.reshape(operand, (before, along, after)))
-        for operand, along in ((data, shape[axis]), (indices, written[axis]), (values, written[axis]))
-    ]
-    kind = relax.TensorType((before, shape[axis], after), asked.dtype)
-    scattered = bb.emit(relax.call_tir(bb.add_func(function, "scatter"), operands, kind))
-    return relax.op.reshape(scattered, shape)
-
-
 def _strips(bb: relax.BlockBuilder, data: relax.Expr, shape: tuple[int, ...], axis: int) -> relax.Expr:
     """The tensor as rows along an axis."""
     if axis != len(shape) - 1:
@@ -110,3 +91,71 @@ def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 def _threads() -> int:
     return machine_of(tvm.target.Target.current()).threads
+
+
+_TASKS_PER_THREAD = 4
+
+
+def write_argsort(
+    rows: int, width: int, dtypes: tuple[str, str], ascends: bool, threads: int
+) -> tirx.PrimFunc:
+    """A scheduled function from ``[rows, width]`` to the places of the elements, in order of their values."""
+    shape = (rows, width)
+    function = signature({"data": (shape, dtypes[0])}, {"places": (shape, dtypes[1])})
+    data, places = function.params
+
+    def order(first: Any, count: Any) -> tirx.Stmt:
+        arguments = (_rows(data, first, count), _rows(places, first, count), 1, ascends)
+        return tirx.Evaluate(tirx.call_packed("tvm.contrib.sort.argsort", *arguments))
+
+    return nest.with_loops(function, _shared(rows, width, threads, order))
+
+
+def write_topk(
+    rows: int, width: int, kept: int, dtypes: tuple[str, str], ascends: bool, threads: int
+) -> tirx.PrimFunc:
+    """A scheduled function from ``[rows, width]`` to the first ``kept`` values in order, and their places."""
+    results = {"values": ((rows, kept), dtypes[0]), "places": ((rows, kept), dtypes[1])}
+    function = signature({"data": ((rows, width), dtypes[0])}, results)
+    buffers = function.params
+
+    def order(first: Any, count: Any) -> tirx.Stmt:
+        arguments = (*(_rows(buffer, first, count) for buffer in buffers), kept, 1, "both", ascends)
+        return tirx.Evaluate(tirx.call_packed("tvm.contrib.sort.topk", *arguments))
+
+    return nest.with_loops(function, _shared(rows, width, threads, order))
+
+
+def _shared(rows: int, width: int, threads: int, order: Callable[[Any, Any], tirx.Stmt]) -> tirx.Stmt:
+    """All rows, in tasks of some of them."""
+    work = rows * width * max(1, ceil(log2(width)))
+    tasks = min(rows, _TASKS_PER_THREAD * threads) if threads > 1 and work >= MIN_PARALLEL_WORK else 1
+    size = ceil(rows / tasks)
+
+    def task(number: Any) -> tirx.Stmt:
+        return order(number * size, nest.smaller(nest.constant(size, INDEX), rows - number * size))
+
+    loop = nest.parallel if tasks > 1 else nest.serial
+    return loop(ceil(rows / size), task, INDEX)
+
+
+def _rows(buffer: Any, first: Any, count: Any) -> Any:
+    """``count`` rows as a tensor of the runtime, whose data begin at ``first``: it ignores offsets."""
+    begin = tirx.address_of(buffer[first, 0])
+    shape = tirx.tvm_stack_make_shape(count, buffer.shape[1])
+    return tirx.tvm_stack_make_array(
+        begin, shape, 0, 2, tirx.const(0, str(buffer.dtype)), nest.constant(0, INDEX)
+    )
+
+
+def sort_keys(bb: relax.BlockBuilder, data: relax.Expr) -> relax.Expr | None:
+    """A tensor of keys, int32 or int64; None where the elements themselves are as good."""
+    dtype = str(data.ty.dtype)
+    if dtype not in WIDE and dtype not in BITS_OF_INFINITY:
+        return None
+    return bb.emit(bb.call_te(_keys, data, primfunc_name_hint="sort_keys"))
+
+
+def _keys(data: te.Tensor) -> te.Tensor:
+    wide = WIDE.get(str(data.dtype), str(data.dtype))
+    return te.compute(data.shape, lambda *place: key_of(data[place].astype(wide), wide), name="keys")

@@ -14,17 +14,8 @@ import numpy as np
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 
-from worker.compiler.layout.graph import Graph
-from worker.compiler.layout.views import (
-    Lookup,
-    Shape,
-    are_known,
-    operator_of,
-    read_through,
-    same_shape,
-    scalar_of,
-    shape_of,
-)
+from worker.compiler.layout.relax_graph import Graph, Shape, are_known, operator_of, same_shape, shape_of
+from worker.compiler.layout.views import Lookup, read_through, scalar_of
 
 Apply = Callable[[Any, Any], Any]
 
