@@ -84,12 +84,6 @@ CASES: dict[str, tuple[nn.Module, torch.Tensor, int, int]] = {
         1,
         0,
     ),
-    "a batch, whose channels lie apart": (
-        Function(fire, a=convolution(16, 32, 1), b=convolution(16, 16), d=convolution(48, 16)),
-        images(2),
-        0,
-        0,
-    ),
     "channels that fill no block": (
         Function(fire, a=convolution(16, 33, 1), b=convolution(16, 15), d=convolution(48, 16)),
         images(1),
