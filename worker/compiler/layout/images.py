@@ -1,6 +1,7 @@
-"""Windows that slide over images of one, two or three dimensions.
+"""Plain images ``[N, C, *sizes]``, and windows that slide over images of one to three dimensions.
 
-The last dimension of an image is its columns; those before it, however many, are kept as one: its rows.
+A kernel on blocks has two image loops, whatever the number of dimensions: the last size is its columns, and
+the product of the others its rows (``worker.compiler.schedules.image_rows``).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ IMAGE_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 
 class Image(NamedTuple):
-    """A tensor ``[N, C, *sizes]`` of known channels and sizes, of one to three dimensions."""
+    """A tensor ``[N, C, *sizes]`` with known channels and one to three known sizes."""
 
     channels: int
     sizes: Sizes
@@ -33,7 +34,7 @@ class Image(NamedTuple):
 
 
 def image_of(operand: relax.Expr) -> Image | None:
-    """What an operand is as an image; None where it is none, or of a type that numpy does not have."""
+    """An operand as an image; None if it is not one, or if numpy does not have its dtype."""
     kind = operand.ty
     if not isinstance(kind, relax.TensorType) or kind.shape is None or kind.ndim not in _RANKS:
         return None
@@ -48,7 +49,7 @@ def image_of(operand: relax.Expr) -> Image | None:
 
 @dataclass(frozen=True)
 class Window:
-    """Places of a window of ``kernel`` taps on an image, ``output`` in all; one number per dimension."""
+    """A window of ``kernel`` taps that slides to ``output`` places; one number per dimension."""
 
     image: Sizes
     kernel: Sizes
@@ -65,7 +66,7 @@ class Window:
 
     @property
     def border(self) -> tuple[tuple[int, int], ...]:
-        """Pixels to add before and after, as many as the last window needs."""
+        """Pixels to add before and after the image, as many as the last window needs."""
         return tuple(
             (before, max(0, (output - 1) * stride + (taps - 1) * dilation + 1 - size - before))
             for size, taps, stride, dilation, before, output in zip(
@@ -78,7 +79,7 @@ class Window:
         return tuple(te.reduce_axis((0, size), "tap") for size in self.kernel)
 
     def places(self, row: Expression, column: Expression, taps: Sequence[Expression]) -> list[Expression]:
-        """Where a tap lies on the bordered image."""
+        """The place of a tap on the bordered image."""
         indices = (*split_rows(row, self.output), column)
         return [
             index * stride + tap * dilation
@@ -87,7 +88,7 @@ class Window:
 
 
 def bordered(data: Tensor, sizes: Sizes, border: Sequence[tuple[int, int]], filler: Expression) -> Reader:
-    """Reads an image ``[N, C, rows, columns]``, in blocks or not, with a border, from a copy if need be."""
+    """Read an image, in blocks or plain, with a border; a copy holds the border if there is one."""
     wide = tuple(size + before + after for size, (before, after) in zip(sizes, border, strict=True))
     if wide == sizes:
         return _reader(data, sizes)
@@ -117,7 +118,7 @@ def _reader(data: Tensor, sizes: Sizes) -> Reader:
 
 
 def pool_window_of(call: relax.Call) -> Window | None:
-    """How a pool's window slides; None where the image has open sizes or another layout."""
+    """The window of a pool; None if the image has open sizes or another layout."""
     attributes, image, output = call.attrs, image_of(call.args[0]), image_of(call)
     if image is None or output is None or attributes.layout != IMAGE_LAYOUTS[len(image.sizes)]:
         return None
@@ -138,5 +139,5 @@ def halves(padding: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def integers(values: Sequence[Any]) -> tuple[int, ...]:
-    """Attributes as numbers."""
+    """Attributes as Python integers."""
     return tuple(int(value) for value in values)

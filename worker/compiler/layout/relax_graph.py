@@ -1,4 +1,4 @@
-"""A function of Relax as a graph: what variables are bound to, and who reads them."""
+"""Read a function of Relax: bindings, readers, operators and shapes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tvm_ffi import structural_equal
 from worker.compiler.layout.separate_parameters import parameters_of
 
 Shape = tuple[Any, ...]
-"""Sizes as expressions, of which some may be open until run time."""
+"""Sizes as expressions; some may be open until run time."""
 
 
 @dataclass
 class Graph:
-    """A function's bindings, who reads them, and which of its arguments are separate parameters."""
+    """A function's bindings, their readers, and the arguments that are separate parameters."""
 
     values: dict[relax.Var, relax.Expr]
     parameters: frozenset[relax.Var] = frozenset()
@@ -28,16 +28,16 @@ class Graph:
     outputs: Counter[relax.Var] = field(default_factory=Counter)
 
     def lookup(self, expression: relax.Expr) -> relax.Expr:
-        """What a variable is bound to; other expressions, and parameters, are themselves."""
+        """The value of a variable; other expressions, and arguments, are themselves."""
         return resolve(expression, self.values.get)
 
     def only_reader(self, variable: relax.Var) -> relax.Var | None:
-        """The one binding that reads a variable, where nothing else does."""
+        """The binding that reads a variable; None if there are several or it is a result."""
         readers = self.readers.get(variable, [])
         return readers[0] if len(readers) == 1 and variable not in self.outputs else None
 
     def are_read_within(self, variables: set[relax.Var], last: relax.Var) -> bool:
-        """Whether nothing but themselves and ``last`` reads variables."""
+        """Whether only ``last`` and the variables themselves read the variables."""
         inside = variables | {last}
         return all(
             variable not in self.outputs and inside.issuperset(self.readers.get(variable, []))
@@ -57,11 +57,11 @@ def read_graph(function: relax.Function) -> Graph:
 
 
 def resolve(expression: relax.Expr, lookup: Callable[[relax.Var], relax.Expr | None]) -> relax.Expr:
-    """What a variable stands for in the end; other expressions are themselves.
+    """Follow a variable to its value; other expressions, and arguments, are themselves.
 
     Args:
-        expression: the variable, perhaps bound to another one.
-        lookup: what a variable is bound to; None where it is an argument.
+        expression: the variable, which may be bound to another one.
+        lookup: the value that a variable is bound to; None for an argument.
     """
     while isinstance(expression, relax.Var):
         bound = lookup(expression)
@@ -72,7 +72,7 @@ def resolve(expression: relax.Expr, lookup: Callable[[relax.Var], relax.Expr | N
 
 
 def count_reads(function: relax.Function) -> Counter[relax.Var]:
-    """How often each variable is read: twice by a call that takes it twice, once by being the result."""
+    """How often each variable is read: twice by a call that takes it twice, once as the result."""
     counts: Counter[relax.Var] = Counter()
 
     def visit(expression: relax.Expr) -> None:
@@ -105,7 +105,7 @@ def _operands(value: relax.Expr) -> list[relax.Var]:
 
 
 def shape_of(operand: relax.Expr) -> Shape | None:
-    """The sizes of a tensor, of which some may be open; None where even their number is unknown."""
+    """The sizes of a tensor; None if even their number is unknown."""
     kind = operand.ty
     if not isinstance(kind, relax.TensorType) or not isinstance(kind.shape, relax.ShapeExpr):
         return None
@@ -113,7 +113,7 @@ def shape_of(operand: relax.Expr) -> Shape | None:
 
 
 def static_shape(operand: relax.Expr) -> tuple[int, ...] | None:
-    """The sizes of a tensor, where all of them are known."""
+    """The sizes of a tensor; None if one is open."""
     sizes = shape_of(operand)
     return tuple(map(int, sizes)) if sizes is not None and are_known(sizes) else None
 
@@ -134,7 +134,7 @@ def are_known(sizes: Sequence[Any]) -> bool:
 
 
 def is_one(size: Any) -> bool:
-    """Whether a dimension broadcasts; an open one does not."""
+    """Whether a size is 1, and broadcasts; an open size does not."""
     return are_known([size]) and int(size) == 1
 
 
@@ -144,7 +144,7 @@ def same_shape(one: Sequence[Any], other: Sequence[Any]) -> bool:
 
 
 def operator_of(expression: relax.Expr) -> str:
-    """The operator that an expression calls, without its prefix; empty where it calls none."""
+    """The operator that an expression calls, without ``relax.``; empty for other expressions."""
     return str(expression.op.name).removeprefix("relax.") if _is_operator_call(expression) else ""
 
 

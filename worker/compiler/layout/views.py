@@ -1,4 +1,11 @@
-"""Operators that only move elements: a kernel reads through them instead of reading a copy."""
+"""Operators that only move elements: a kernel reads through them, so nobody writes a copy.
+
+    y = permute_dims(reshape(x, (1, 4, 2, 8)), (0, 2, 1, 3))
+    read_through(y)  →  x, (reshape, transpose)
+
+A view turns a tensor expression into another, which a kernel inlines into its reads. Known operators are
+those of ``_RULES`` and the parts of a ``split``.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +21,11 @@ from worker.compiler.layout.relax_graph import Shape, are_known, is_one, operato
 Tensor = Any
 View = Callable[[Tensor], Tensor]
 Lookup = Callable[[relax.Expr], relax.Expr]
-"""What a variable is bound to; other expressions are themselves."""
+"""The value of a variable; other expressions are themselves."""
 
 
 class Cut(NamedTuple):
-    """A part of a tensor, all of it but along ``axis``, where it begins at ``first``."""
+    """A part of a tensor: along ``axis`` it begins at ``first``, along the others it is whole."""
 
     whole: relax.Expr
     axis: int
@@ -26,7 +33,7 @@ class Cut(NamedTuple):
 
 
 def read_through(operand: relax.Expr, lookup: Lookup) -> tuple[relax.Expr, tuple[View, ...]]:
-    """What an operand is a view of, and the views on the way from there to the operand, in order."""
+    """The tensor under an operand, and the views from it to the operand, in order."""
     views: list[View] = []
     while True:
         step = _step(lookup(operand), lookup)
@@ -37,7 +44,7 @@ def read_through(operand: relax.Expr, lookup: Lookup) -> tuple[relax.Expr, tuple
 
 
 def scalar_of(operand: relax.Expr, lookup: Lookup) -> float | None:
-    """The value of a constant of one element, which may be a view of one."""
+    """The value of a constant of one element, or of a view of one; None for others."""
     base, _ = read_through(operand, lookup)
     constant = lookup(base)
     if not isinstance(constant, GenericConst) or constant.value.numpy().size != 1:
@@ -46,7 +53,7 @@ def scalar_of(operand: relax.Expr, lookup: Lookup) -> float | None:
 
 
 def _step(value: relax.Expr, lookup: Lookup) -> tuple[relax.Expr, View] | None:
-    """One view back, where an expression is one."""
+    """The operand of a view and the view; None for other expressions."""
     if isinstance(value, relax.TupleGetItem):
         return _part_of_split(value, lookup)
     rule = _RULES.get(operator_of(value))
@@ -84,7 +91,7 @@ def _reshaped(call: relax.Call, _lookup: Lookup) -> View | None:
 
 
 def _common(old: Shape, new: Shape) -> int:
-    """How many sizes two shapes begin with alike."""
+    """The number of sizes that two shapes have in common at the start."""
     pairs = zip(old, new, strict=False)
     return next(
         (count for count, (one, other) in enumerate(pairs) if not structural_equal(one, other)),
@@ -101,7 +108,7 @@ def _joined(place: Sequence[Any], sizes: Sequence[Any]) -> Any:
 
 
 def _split(number: Any, sizes: Sequence[Any]) -> list[Any]:
-    """The place that a number names, in row order; the first size is not needed."""
+    """The inverse of ``_joined``; it does not need the first size."""
     place: list[Any] = []
     for size in reversed(sizes[1:]):
         place.append(number % size)
@@ -135,7 +142,7 @@ def _sliced(call: relax.Call, lookup: Lookup) -> View | None:
 
 
 def _moved(call: relax.Expr, moves: dict[int, tuple[int, int]]) -> View:
-    """A part of a tensor: along an axis, from a first element in strides."""
+    """A part of a tensor; ``moves`` has the first element and the stride along each axis."""
     shape = shape_of(call) or ()
 
     def view(tensor: Tensor) -> Tensor:
@@ -165,7 +172,7 @@ def _taken(call: relax.Call, lookup: Lookup) -> View | None:
 
 
 def cut_of(value: relax.Expr, lookup: Lookup) -> Cut | None:
-    """What a slice in steps of one along one axis, or a part of a split, is cut from; None for others."""
+    """A slice with stride 1 along one axis, or a part of a split, as a cut; None for others."""
     if isinstance(value, relax.TupleGetItem):
         return _cut_of_split(value, lookup)
     whole = static_shape(value.args[0]) if operator_of(value) == "strided_slice" else None
@@ -200,7 +207,7 @@ def _part_of_split(item: relax.TupleGetItem, lookup: Lookup) -> tuple[relax.Expr
 
 
 def integers_of(argument: relax.Expr, lookup: Lookup) -> list[int] | None:
-    """The numbers of a tuple or a shape, where all of them are known."""
+    """The numbers of a tuple or a shape; None if one is unknown."""
     bound = lookup(argument)
     values = getattr(bound, "fields", None) or getattr(bound, "values", None)
     if values is None:

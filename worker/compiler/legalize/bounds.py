@@ -1,9 +1,14 @@
-"""Bounds, maxima and pools of floats that keep what is no number, as torch does.
+"""Bounds, maxima and pools of floats that propagate NaN, as torch does.
 
-``Max(a, b)`` becomes ``a > b ? a : b``, an instruction of x86: where one of them is NaN it gives ``b``. So
-the bound comes first, which costs nothing. Of two tensors the first is asked too. A maximum over many
-elements starts from infinity, but forgets a NaN that is followed by a number: to keep it would take three
-instructions for each element.
+    nn.relu(x)        bounded[i] = max(0, x[i])
+    clip(x, l, h)     bounded[i] = min(h, max(l, x[i]))
+    maximum(x, y)     chosen[i] = select(isnan(x[i]), x[i], max(x[i], y[i]))
+    nn.max_pool2d(x)  border = x padded with -inf; max_pool[n, c, place] = max over taps of border
+
+LLVM compiles ``max(a, b)`` to ``a > b ? a : b``, one x86 instruction that returns ``b`` if either is NaN. So
+the bound stands first, at no cost, and of two tensors the first is tested too. A maximum over many elements
+starts from -inf but forgets a NaN that a number follows: keeping it would take three instructions per
+element.
 """
 
 from __future__ import annotations

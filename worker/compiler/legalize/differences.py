@@ -1,9 +1,13 @@
-"""Differences and comparisons of floats in forms that TVM's algebra leaves alone.
+"""Differences and comparisons of floats in forms that TVM's simplifier leaves alone.
 
-To TVM ``x - x`` is 0 and ``(x + y) - y`` is ``x``: of floats neither is so, where they round or are not
-finite, and a quotient by such a 0 is an error. What it sees as a sum with a product it does not cancel; LLVM
-makes one subtraction of it. And of two numbers one is less or equal, to TVM, or the other is greater: of NaN
-neither is so.
+    subtract(x, y)    x[i] + y[i] * -1
+    not_equal(x, y)   x[i] != y[i] or isnan(x[i]) or isnan(y[i])
+    equal(x, x)       not isnan(x[i])
+    logical_not(x)    bool(int8(x[i]) ^ 1)
+
+TVM simplifies as if floats were real numbers: ``x - x`` to 0, ``(x + y) - y`` to ``x``, ``not a < b`` to
+``b <= a``. These are wrong for infinities, NaN and rounding. It does not cancel a sum with a product, which
+LLVM compiles to one subtraction.
 """
 
 from __future__ import annotations

@@ -1,6 +1,13 @@
-"""Our own TensorIR for group, instance and batch norm.
+"""Group norm, instance norm, and instance norm over the batch, computed in two passes.
 
-TVM's group and instance norm subtract the squared mean from the mean of squares, which cancels.
+    group, instance   x as [N * groups, C / groups, rest], one function:
+                        means[r] = sum of x[r] / count
+                        scales[r] = rsqrt(sum of (x[r] - means[r])^2 / count + epsilon)
+                        normal[r, c, s] = (x[r, c, s] - means[r]) * scales[r] * gamma + beta
+    over the batch    x as [N, C, rest], three functions: means[c], scales[c], batch_norm[n, c, s]
+
+TVM's legalizations subtract the squared mean from the mean of squares, which cancels. Sums of float16 and
+bfloat16 are float32. Over the batch, each pass needs all of the one before, hence three functions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What LLVM is given for TensorIR's functions that it has no code for on a processor."""
+"""Lowerings for LLVM that TVM lacks: ``tirx.fmod`` calls the C library's function."""
 
 from __future__ import annotations
 

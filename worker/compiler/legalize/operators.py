@@ -1,6 +1,14 @@
-"""Our own TensorIR for operators whose form in TVM loses accuracy or is not vectorized.
+"""Our legalizations, and those that are short: extremes, places of extremes, ``take``, multiply-add.
 
-TVM's arg-max reduces pairs, its running sums go through memory element by element.
+    argmax(x, axis)   x as [before, k, after]
+                      extremes[b, a] = max over k of x[b, k, a]
+                      places[b, a] = min over k of (k where x[b, k, a] == extremes[b, a])
+    max(x, axis)      extremes[...] = max over the axes, from -inf
+    take(x, [2, 0])   x[places[i], ...] without a bounds check, if all places are constant and valid
+    ewise_fma(x, y, z)  x[i] * y[i] + z[i]
+
+For ``argmax`` TVM reduces pairs of place and value, which LLVM does not vectorize; it vectorizes these two
+reductions.
 """
 
 from __future__ import annotations

@@ -1,10 +1,17 @@
-"""Resizing images: each output row and column is a weighted sum of a few of the input's.
+"""Resize images: each output row and column is a weighted sum of a few input ones.
 
-Which ones, and their weights, depend on sizes only: they are tables that the compiler makes.
+    image.resize2d(x, (H', W'))  →  x as planes [N * C, H, W]; places and weights [taps, H'] and [taps, W']
 
-Loop order: planes (in parallel where the work is worth it) → input rows → output columns in vectors, gathered
-from the row, which is in the first cache → output rows → columns in vectors, contiguous. The plane resized
-along its rows only stays in the second cache in between; resizing rows first gathers from the fewer rows.
+    parallel if worth it: for plane in planes
+        strip = buffer[H, W']
+        for row in H, for each vector of W'
+            strip[row, vector] = sum over taps of plane[row, column_places] * column_weights
+        for row in H', for each vector of W'
+            resized[row, vector] = sum over taps of strip[row_places, vector] * row_weights
+
+The places and weights depend on sizes only, so they are constants. Columns come first: the gathered row is in
+the first cache, and an image that grows has fewer rows to gather from. The strip stays in the second cache.
+Cubic weights are those of R. Keys (1981).
 """
 
 from __future__ import annotations

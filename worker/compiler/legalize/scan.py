@@ -1,11 +1,17 @@
 """Running sums and products along one axis.
 
-A scan is serial along its axis: each result needs the one before. The other axes are not.
+    cumsum(x, axis)   x as [before, along, after]
 
-Loop order: tasks (what lies before the axis, chunks of what lies after it; in parallel where the work is
-worth it) → the axis → the chunk, written out as vectors. The running value stays in registers, so that every
-element is read and written once. Along the last axis there is no chunk, and a row is one chain of additions,
-four cycles each.
+    parallel if worth it: for task in before * chunks of after
+        running = registers[vectors, lanes], cleared
+        for step in along
+            for each vector of the chunk
+                running = join(running, source[before, step, vector])
+                scanned[before, step, vector] = running
+
+A scan is serial along its axis, since each result needs the one before. The running values stay in
+registers, so that each element is read and written once. Along the last axis ``after`` is 1: a row is one
+chain of additions, four cycles each. TVM's form goes through memory element by element.
 """
 
 from __future__ import annotations

@@ -1,11 +1,16 @@
 """Writes to places that indices name, along one axis.
 
-Two indices may name one place, and the order of such writes matters: along the axis they go one after
-another. What lies before and after the axis is independent, since an element stays in its row and column.
+    scatter_elements(x, indices, values, axis)
+    x as [before, along, after]; indices and values as [before, written, after]
 
-Loop order: tasks (what lies before the axis, chunks of what lies after it; in parallel where the work is
-worth it) → a copy of the task's own part of the tensor → the indices along the axis → the chunk, whose
-elements lie side by side. With nothing before and after, all is one task.
+    parallel if worth it: for task in before * chunks of after
+        for place in along, column in chunk          scattered[b, place, column] = data[b, place, column]
+        for step in written, column in chunk
+            at = indices[b, step, column], plus along if negative
+            scattered[b, at, column] = join(scattered[b, at, column], values[b, step, column])
+
+Two indices may name the same place, so writes along the axis are in order. Tasks are independent, since an
+element stays in its row and column. Without anything before and after the axis there is one task.
 """
 
 from __future__ import annotations

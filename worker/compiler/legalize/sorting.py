@@ -1,4 +1,15 @@
-"""Our own TensorIR for operators that work row by row: sorts, the largest elements, scattered writes."""
+"""Sorts of rows and the largest elements of rows, shared out over threads.
+
+    argsort(x, axis)  →  x moved and reshaped to [rows, width]; argsort; moved back
+    topk(x, k, axis)  →  the same; for floats the elements are gathered by their places
+
+    parallel if worth it: for task in groups of rows
+        call_packed("tvm.contrib.sort.argsort", rows of the task)
+
+TVM's runtime orders one row after another, by a stable sort of pairs of value and place; here threads share
+the rows. The runtime compares floats with ``<``, which leaves rows with NaN unsorted, and has no code for
+integers under 32 bits: ``sort_keys`` turns both into int32 or int64 keys in the order that torch sorts by.
+"""
 
 from __future__ import annotations
 

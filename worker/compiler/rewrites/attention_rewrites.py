@@ -1,7 +1,16 @@
-"""Linear layers of one tensor whose results attention reads become one, and attention reads its parts.
+"""Rewrites of attention: joint projections, and one function for each attention.
 
-Attention reads a part of a joint result in place, so that nothing is copied. Layers that anything else reads
-keep their own kernels: those apply bias and activation on the way out.
+    projections                                          attention
+    q = add(matmul(x, WQ), BQ)                           s = matmul(q, k)
+    k = add(matmul(x, WK), BK)                           w = nn.softmax(s, axis=-1)
+    v = add(matmul(x, WV), BV)                           o = matmul(w, v)
+        ↓                                                    ↓
+    lv = add(matmul(x, [WQ WK WV]), [BQ BK BV])          o = call_tir(attention, (q, k, v))
+    q, k, v = split(lv, [...], axis=-1)
+
+Attention reads its part of a joint result in place, so nothing is copied. ``projections`` takes linear layers
+of one tensor with constant weights, read by nothing but the views in front of attention; others keep their
+own kernels, which apply bias and activation as they write. ``layout.attention`` recognizes and fuses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Applies a rewrite to a module, and remembers where it fired."""
+"""Apply a rewrite to a module, and report where it fired."""
 
 from __future__ import annotations
 

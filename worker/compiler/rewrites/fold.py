@@ -1,6 +1,13 @@
-"""Rewrites of what is constant, computed with numpy: TVM compiles a function for each constant that it folds.
+"""Compute constants at compile time, and fold batch norms of constant statistics.
 
-Batch norms are affine once their statistics are constants; their arithmetic goes into the weights before.
+    permute_dims(W)                    →   W'                  W and W' are constants
+    batch_norm(conv2d(x, W) + b)[0]    →   conv2d(x, W * scale) + (b * scale + shift)
+    batch_norm(x)[0]                   →   x * scale + shift
+
+    scale = gamma / sqrt(variance + epsilon), shift = beta - mean * scale
+
+numpy computes them: TVM would compile a function for each constant. The scale goes into the weights of a
+convolution or a product if these are constant and nothing else reads its result; the bias may be missing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""Batch norms whose parameters and statistics are arguments: folded by operators instead of by numpy.
+"""Fold batch norms whose parameters and statistics are arguments of ``main``.
 
-What they compute depends on parameters alone, so that it is computed once, when these are loaded.
+    batch_norm(conv2d(x, W) + b)[0]   →   conv2d(x, multiply(W, scale)) + (b * scale + shift)
+
+``fold`` does the same with constants. Here operators compute ``scale``, ``shift`` and the scaled weights; as
+they depend on parameters alone, they run once, when the parameters are loaded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,13 @@
-"""Primitive functions: what they hold becomes one function of TensorIR."""
+"""Primitive functions: each becomes one function of TensorIR.
+
+    lv = matmul(x, W); r = add(lv, B)     →     r = fused_linear_add(x)
+
+``LiftConstants``, after layout, makes the constants inside arguments, since ``FuseTIR`` accepts no others:
+
+    r = fused_linear_add(x)               →     r = fused_linear_add(x, W, B)
+
+Functions that differ in their constants only become one.
+"""
 
 from __future__ import annotations
 

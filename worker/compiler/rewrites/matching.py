@@ -1,4 +1,4 @@
-"""Finds where a pattern may be replaced: matches that make their inner results needless."""
+"""Find where a pattern may be replaced: nothing else reads its inner results, or they are cheap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""A linear layer with its bias and its activation as one primitive function."""
+"""A product and a sum as one function: linear layers, and elementwise multiply-adds.
+
+    linear       relu(add(matmul(x, W), B))   →   fused_linear_add_relu(x), a primitive function
+    ewise_fma    add(multiply(x, y), z)       →   ewise_fma(x, y, z) if the shapes are equal,
+                                                  else fused_multiply_add(x, y, z)
+
+``W`` and ``B`` are constants, which stay inside the function so that layout can pack them. The activation may
+be missing. ``ewise_fma`` takes floats only.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Layer norm (Ba et al., 2016) and RMS norm (Zhang and Sennrich, 2019), written out."""
+"""Layer norm (Ba et al., 2016) and RMS norm (Zhang and Sennrich, 2019), written out.
+
+    (x - mean(x)) / sqrt(variance(x) + epsilon) * gamma + beta   →   nn.layer_norm(x, gamma, beta)
+    x / sqrt(mean(x * x) + epsilon) * gamma                      →   nn.rms_norm(x, gamma)
+
+Means run along the last axis and keep it. ``gamma`` and ``beta`` are constants with one number per column, or
+missing: then they become ones and zeros. The root may be ``sqrt``, ``rsqrt`` or a power, and ``gamma`` may
+multiply any factor. Sizes must be known.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two kinds of rewrite, and what a match tells a rewriter."""
+"""The two kinds of rewrite, and the match that a rewriter gets."""
 
 from __future__ import annotations
 

@@ -1,9 +1,21 @@
-"""Blocked layouts through the convolutional part of a graph.
+"""Keep images in blocks of channels between convolutions.
 
-A convolution's result stays in blocks of channels, ``[N, C / lanes, rows, columns, lanes]``, as long as
-what reads it can work on blocks: convolutions, pools, elementwise operators, joins of channels, reshapes of
-its dimensions. Conversions stand at the borders only; a plain image of few channels enters its first
-convolution without one. Constant weights are packed here, others when the model runs.
+    y = nn.conv2d(x, W)                 lv = call_tir(to_blocks, (x,))
+    z = nn.relu(y)               →      lv1 = call_tir(conv2d, (lv, packed W))
+    r = nn.softmax(z, axis=1)           lv2 = nn.relu(lv1)
+                                        lv3 = call_tir(from_blocks, (lv2,))
+                                        r = nn.softmax(lv3, axis=1)
+
+A plain image is ``[N, C, *sizes]`` with one to three sizes. In blocks it is ``[N, C / lanes, rows, columns,
+lanes]``: one vector holds ``lanes`` channels of one pixel, ``columns`` is the last size, and ``rows`` is the
+product of the others. Lanes past the last channel hold no meaning; the weights that meet them are zero.
+
+A convolution starts a region of blocks. ``RULES`` names the operators that stay in it: convolutions, pools,
+means over pixels, elementwise operators, ``concat`` and slices of whole blocks, reshapes of the sizes. The
+pass converts only at the region's borders, once per tensor. A plain image with fewer than two blocks of
+channels enters its first convolution as it is. Constant weights are packed by this pass, others by a kernel.
+
+The layout is ``NCHW[x]c`` of Liu et al., "Optimizing CNN Model Inference on CPUs" (USENIX ATC 2019).
 """
 
 from __future__ import annotations
@@ -33,7 +45,7 @@ from worker.compiler.schedules.machine import machine_of
 
 @tvm.transform.module_pass(opt_level=0, name="BlockConvolutions")
 def block_convolutions(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-    """Compute convolutions, and what follows them, in blocks as wide as the current target's vectors."""
+    """Compute convolutions and the operators behind them in blocks as wide as the target's vectors."""
     blocker = BlockedGraph(module, machine_of(tvm.target.Target.current()), _apply_rule)
     for variable, function in module.functions_items():
         if isinstance(function, relax.Function):
@@ -71,4 +83,4 @@ RULES: dict[str, Rule] = {
     "relax.squeeze": reshape,
     **{f"relax.{name}": map_elements for name in ELEMENTWISE},
 }
-"""By the operator's name."""
+"""Rules by the operator's name."""

@@ -1,4 +1,4 @@
-"""What the rules of blocked operators work with."""
+"""The graph that ``BlockConvolutions`` builds: which tensors are in blocks, and conversions where needed."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Blocked:
-    """A tensor ``[N, C / lanes, rows, columns, lanes]``, of which ``channels`` channels mean something.
+    """A tensor ``[N, C / lanes, rows, columns, lanes]`` that holds ``channels`` channels.
 
-    ``sizes`` are the image's: rows are all of them but the last.
+    ``sizes`` are the plain image's; ``rows`` is the product of all but the last.
     """
 
     variable: relax.Var
@@ -74,15 +74,15 @@ class BlockedGraph(PyExprMutator):
         return super().visit_dataflow_var_(variable)
 
     def lanes(self, dtype: str) -> int:
-        """Elements of a type in one block: narrow ones lie as far apart as those that they are summed to."""
+        """Channels in one block: elements of the dtype in a vector, of 32 bits at least."""
         return self._machine.lanes(max(_NARROWEST_BITS, tvm.DataType(dtype).bits))
 
     def blocked(self, operand: relax.Expr) -> Blocked | None:
-        """The operand in blocks, where it is so already."""
+        """The operand in blocks; None if it is not in blocks yet."""
         return self._blocked.get(operand) if isinstance(operand, relax.Var) else None
 
     def block(self, operand: relax.Expr) -> Blocked | None:
-        """The operand in blocks, converted if need be; None where it is no image."""
+        """The operand in blocks, converted if necessary; None if it is not an image."""
         ready = self.blocked(operand)
         image = image_of(operand)
         if ready is not None or image is None:
@@ -95,7 +95,7 @@ class BlockedGraph(PyExprMutator):
         return result
 
     def constant(self, operand: relax.Expr) -> Array | None:
-        """The value of a constant."""
+        """The value of a constant; None for other operands."""
         return operand.value.numpy() if isinstance(operand, GenericConst) else None
 
     def kernel(
@@ -113,11 +113,11 @@ class BlockedGraph(PyExprMutator):
         return self.builder_.emit(call)
 
     def emit(self, call: relax.Expr) -> relax.Var:
-        """Emit a call of an operator on operands as they are now."""
+        """Emit a call whose operands already belong to the new graph."""
         return self.builder_.emit(call)
 
     def plain(self, operand: relax.Expr) -> relax.Expr:
-        """The operand as it is now, not in blocks."""
+        """The plain operand in the new graph."""
         return self.visit_expr(operand)
 
     def bound(self, expression: relax.Expr) -> relax.Expr:

@@ -1,4 +1,12 @@
-"""Convolutions in blocks, transposed ones too, of images of one to three dimensions."""
+"""The rule for ``nn.conv1d`` to ``nn.conv3d`` and their transposed forms, in blocks.
+
+    dense       image in blocks, or plain with fewer than two blocks of channels; see ``compute.convolution``
+    depthwise   one input and one output channel per group; weights ``[C / lanes, *taps, lanes]``
+    grouped     a few groups merge into one with zeros between them, so that each starts at a first lane
+    else        ``regroup`` copies inputs and outputs so that each group fills whole blocks
+
+``weight_packing.merged_groups`` decides between the last two.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +41,12 @@ _LAYOUTS = {
     2: ("NCHW", ("OIHW", "IOHW")),
     3: ("NCDHW", ("OIDHW", "IODHW")),
 }
-"""By the image's dimensions: of data, and of weights for ordinary and transposed convolutions."""
+"""By number of dimensions: the layout of data, and of weights, ordinary and transposed."""
 
 
 @dataclass(frozen=True)
 class _Convolution:
-    """A convolution that a call asks for; ``outputs`` and ``groups.inputs`` count channels."""
+    """A convolution that a call asks for."""
 
     data: relax.Expr
     weights: relax.Expr
@@ -58,7 +66,7 @@ class _Convolution:
 
 
 def convolve(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
-    """``nn.conv1d``, ``nn.conv2d``, ``nn.conv3d`` and their transposed kinds."""
+    """Compute a convolution in blocks."""
     conv = _read(call)
     if conv is None or not _fits(conv):
         return None
@@ -100,11 +108,11 @@ def _dense(conv: _Convolution, graph: BlockedGraph) -> relax.Var:
 
 
 def _in_filled_groups(conv: _Convolution, graph: BlockedGraph) -> relax.Var:
-    """Each group filled up to whole blocks, inputs and outputs; both are copied for that."""
+    """Pad each group's inputs and outputs to whole blocks, which copies both."""
     dtype, groups = conv.output.dtype, conv.groups
     lanes, blocked = graph.lanes(dtype), graph.block(conv.data)
     if blocked is None:
-        raise ValueError("a convolution of what is no image")
+        raise ValueError("the operand of a convolution is not an image")
     channels, outputs = conv.image.channels, conv.output.channels
     apart = compute.regroup(lanes, channels, channels, groups.inputs)
     data = graph.kernel(apart, "regroup", blocked.variable)
@@ -182,7 +190,7 @@ def _window(
 
 
 def _fits(conv: _Convolution) -> bool:
-    """Whether there is something to compute, in a dtype that holds both operands' values."""
+    """Whether no size is 0."""
     everything = (*conv.image.sizes, *conv.output.sizes, *conv.window.kernel, conv.image.channels)
     return min(everything) > 0 and conv.output.channels > 0
 

@@ -1,4 +1,9 @@
-"""Operators besides convolutions and pools that work on images in blocks."""
+"""Rules for the operators that work on blocks besides convolutions.
+
+An elementwise operator applies to the blocks unchanged; constants of one number per channel are put in blocks
+at compile time. ``concat`` and slices work on axis 1 if every part is a whole number of blocks. A pool, or a
+mean over pixels, becomes a kernel of ``compute``. A rule returns None where the plain tensor must be read.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +36,11 @@ ELEMENTWISE = (
     "subtract",
     "tanh",
 )
-"""Operators that stay finite on channels that hold no meaning."""
+"""Operators whose results stay finite on the lanes past the last channel."""
 
 
 def map_elements(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
-    """An elementwise operator of which an operand is in blocks."""
+    """Apply an elementwise operator if at least one operand is in blocks."""
     output = image_of(call)
     if output is None or not any(graph.blocked(operand) for operand in call.args):
         return None
@@ -47,7 +52,7 @@ def map_elements(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
 
 
 def divide(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
-    """A division by numbers that are the same for all channels, so that none divides by a rest's zeros."""
+    """Divide by numbers that are equal for all channels: others would be padded with zeros."""
     divisor = graph.constant(call.args[1])
     if graph.blocked(call.args[0]) is None or divisor is None:
         return None
@@ -57,7 +62,7 @@ def divide(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
 
 
 def cast(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
-    """``astype`` between dtypes whose blocks are equally wide."""
+    """Cast between dtypes whose blocks have equally many lanes."""
     data, output = graph.blocked(call.args[0]), image_of(call)
     if data is None or output is None or graph.lanes(output.dtype) != int(data.variable.ty.shape[4]):
         return None
@@ -66,7 +71,7 @@ def cast(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
 
 
 def join(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
-    """``concat`` of channels, all in blocks without a rest."""
+    """Join channels if every part is a whole number of blocks."""
     output = image_of(call)
     if output is None or call.attrs.axis is None or int(call.attrs.axis) % call.ty.ndim != 1:
         return None
@@ -80,7 +85,7 @@ def join(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
 
 
 def cut(value: relax.Expr, part: Cut, graph: BlockedGraph) -> Blocked | None:
-    """A slice of channels, or a part of a split, that begins and ends between blocks."""
+    """Take a slice of channels, or a part of a split, that begins and ends between blocks."""
     data, output = graph.blocked(part.whole), image_of(value)
     if data is None or output is None or part.axis != 1:
         return None
@@ -94,7 +99,7 @@ def cut(value: relax.Expr, part: Cut, graph: BlockedGraph) -> Blocked | None:
 
 
 def reshape(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
-    """A reshape that keeps batch and channels is a view of the blocks."""
+    """Reshape the sizes of an image whose batch and channels stay the same."""
     data, output = graph.blocked(call.args[0]), image_of(call)
     if data is None or output is None or output.channels != data.channels:
         return None
@@ -108,7 +113,7 @@ def reshape(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
 
 
 def _in_blocks(operand: relax.Expr, output: Image, lanes: int, graph: BlockedGraph) -> relax.Expr | None:
-    """An operand in blocks; numbers and constants of one channel stay as they are."""
+    """An operand in blocks; scalars and constants of one channel stay as they are."""
     if not isinstance(operand.ty, relax.TensorType):
         return operand
     value = graph.constant(operand)
@@ -145,7 +150,7 @@ def _constant(values: Array) -> relax.Expr:
 
 
 def pool(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
-    """``nn.max_pool…`` and ``nn.avg_pool…`` of an image in blocks."""
+    """Compute ``nn.max_pool…`` and ``nn.avg_pool…``."""
     data, window = graph.blocked(call.args[0]), pool_window_of(call)
     if data is None or window is None:
         return None
@@ -159,7 +164,7 @@ def pool(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
 
 
 def pool_adaptively(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
-    """``nn.adaptive_avg_pool…`` to a divisor of an image's size."""
+    """Compute ``nn.adaptive_avg_pool…`` to sizes that divide the image's."""
     image, output = image_of(call.args[0]), image_of(call)
     if image is None or output is None or call.attrs.layout != IMAGE_LAYOUTS[len(image.sizes)]:
         return None
@@ -169,7 +174,7 @@ def pool_adaptively(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
 
 
 def average(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
-    """``mean`` over all dimensions of an image, or over some."""
+    """Compute ``mean`` over some or all sizes of an image."""
     image = image_of(call.args[0])
     axes = {int(axis) % call.args[0].ty.ndim for axis in call.attrs.axis or ()}
     if image is None or not axes or not axes.isdisjoint({0, 1}) or not call.attrs.keepdims:

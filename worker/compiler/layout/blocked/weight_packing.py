@@ -1,4 +1,14 @@
-"""Packing of convolution weights: groups merged, vectors filled up, in the order in which kernels read."""
+"""The memory layouts of convolution weights: numpy packs constants, a kernel packs other tensors.
+
+    dense, image in blocks   [K, C / groups, *taps] → [K / lanes, C / groups / lanes, *taps, lanes, lanes]
+    dense, plain image       [K, C / groups, *taps] → [K / lanes, C / groups, *taps, lanes]
+    depthwise                [C, 1, *taps]          → [C / lanes, *taps, lanes]
+    per-channel constant     [N, C, *rows, columns] → [N, C / lanes, rows, columns, lanes]
+
+The last axis runs over output channels; before it, if the image is in blocks, the lanes of the input
+channels. Zeros fill the last block. Merging ``m`` groups widens ``C / groups`` to ``m * C / groups``, with
+zeros between different groups. Transposed convolutions have ``[C, K / groups, *taps]`` and are swapped first.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +27,12 @@ from worker.compiler.schedules.image_rows import Expression
 Array = NDArray[Any]
 
 MAX_MERGED = 4
-"""Groups that are merged into one, at most: merged groups multiply with that many times as many zeros."""
+"""The most groups to merge: merging ``m`` groups multiplies the work by ``m``, the rest being zeros."""
 
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups of a convolution, and how many channels each reads and writes."""
+    """The number of groups of a convolution, and the channels that each reads and writes."""
 
     count: int
     inputs: int
@@ -30,7 +40,7 @@ class Groups:
 
 
 def pack_vector(values: Array, lanes: int) -> Array:
-    """``[N, C, *rows, columns]`` to ``[N, C / lanes, rows, columns, lanes]``, filled up with zeros."""
+    """``[N, C, *rows, columns]`` to ``[N, C / lanes, rows, columns, lanes]``, padded with zeros."""
     batch, channels, *_, columns = values.shape
     blocks = -(-channels // lanes)
     filled = _fill(values, 1, blocks * lanes)
@@ -38,11 +48,11 @@ def pack_vector(values: Array, lanes: int) -> Array:
 
 
 def pack_dense(weights: Array, lanes: int, blocked_input: bool) -> Array:
-    """``[K, C, *taps]`` in the order that ``compute.convolution`` reads.
+    """``[K, C, *taps]`` in the layout that ``compute.convolution`` reads.
 
     Args:
-        weights: C counts the inputs of one group.
-        lanes: elements per vector.
+        weights: C counts the input channels of one group.
+        lanes: channels per block.
         blocked_input: whether the image is in blocks, so that C is split too.
 
     Returns:
@@ -68,16 +78,16 @@ def pack_depthwise(weights: Array, lanes: int) -> Array:
 
 
 def merged_groups(groups: Groups, lanes: int, blocked_input: bool) -> int | None:
-    """How many groups to merge so that each merged one begins at a vector's first lane.
+    """The number of groups to merge so that each merged group begins at a first lane.
 
     Args:
-        groups: their number and channels.
-        lanes: elements per vector.
-        blocked_input: whether input channels lie in vectors too.
+        groups: the groups of the convolution.
+        lanes: channels per block.
+        blocked_input: whether input channels are in blocks too.
 
     Returns:
-        The number, 1 where nothing needs merging; all groups where they are few; None where merging them
-        would multiply mostly with zeros, so that each group is better filled up by itself.
+        1 if groups need no merging; all groups if they are few; None if merging would multiply mostly by
+        zeros, so that each group is padded by itself.
     """
     if groups.count == 1:
         return 1
@@ -90,9 +100,9 @@ def merged_groups(groups: Groups, lanes: int, blocked_input: bool) -> int | None
 
 
 def merge(weights: Array, groups: int, merged: int) -> Array:
-    """``[K, C, *taps]`` with the weights of ``merged`` groups side by side: ``[K, merged * C, *taps]``.
+    """``[K, C, *taps]`` to ``[K, merged * C, *taps]``: weights between different groups are zero.
 
-    Outputs keep their order; weights between different groups are zero.
+    Outputs keep their order.
     """
     outputs, inputs, *taps = weights.shape
     per_group = outputs // groups
@@ -105,7 +115,7 @@ def merge(weights: Array, groups: int, merged: int) -> Array:
 
 
 def fill_groups(weights: Array, groups: int, lanes: int) -> Array:
-    """``[K, C, *taps]`` with each group's outputs filled up to whole vectors."""
+    """``[K, C, *taps]`` with each group's outputs padded to whole blocks."""
     outputs, *rest = weights.shape
     split = weights.reshape(groups, outputs // groups, *rest)
     whole = -(-split.shape[1] // lanes) * lanes
@@ -128,7 +138,7 @@ def _fill(values: Array, axis: int, size: int) -> Array:
 
 
 def pack_depthwise_tensor(lanes: int, dtype: str) -> Callable[[Tensor], Tensor]:
-    """As ``pack_depthwise``."""
+    """A kernel that does what ``pack_depthwise`` does."""
 
     def kernel(weights: Tensor) -> Tensor:
         channels, _, *taps = weights.shape
@@ -146,10 +156,10 @@ def pack_depthwise_tensor(lanes: int, dtype: str) -> Callable[[Tensor], Tensor]:
 
 @dataclass(frozen=True)
 class Packing:
-    """How dense weights are packed.
+    """How to pack dense weights.
 
-    ``merged`` counts the groups that are merged into one; where it is None, each group's outputs are filled
-    up to whole vectors. Weights of transposed convolutions are ``[C, K / groups, *taps]``.
+    ``merged`` is the number of groups in a merged one; if None, each group's outputs are padded to whole
+    blocks. Weights of transposed convolutions are ``[C, K / groups, *taps]``.
     """
 
     groups: Groups
@@ -161,7 +171,7 @@ class Packing:
 
     @property
     def whole_outputs(self) -> int:
-        """Outputs of a group, with those that fill it up."""
+        """Outputs of a group, padding included."""
         outputs = self.groups.outputs
         return outputs if self.merged else -(-outputs // self.lanes) * self.lanes
 
@@ -172,7 +182,7 @@ class Packing:
 
 
 def pack_constant(weights: Array, packing: Packing) -> Array:
-    """Weights in the order that kernels read."""
+    """Weights in the layout that kernels read."""
     values = weights.astype(packing.dtype)
     if packing.is_transposed:
         values = transpose_weights(values, packing.groups.count)
@@ -184,7 +194,7 @@ def pack_constant(weights: Array, packing: Packing) -> Array:
 
 
 def pack_tensor(packing: Packing) -> Callable[[Tensor], Tensor]:
-    """As ``pack_constant``, when the model runs."""
+    """A kernel that does what ``pack_constant`` does."""
     groups, lanes, whole = packing.groups, packing.lanes, packing.whole_outputs
 
     def kernel(weights: Tensor) -> Tensor:

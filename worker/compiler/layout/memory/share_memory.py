@@ -1,10 +1,15 @@
-"""Joins and slices whose tensors can share their memory, so that nobody copies them.
+"""Mark joins and slices whose tensors can share memory, before operators are fused.
 
-A ``concat`` whose parts follow each other in memory — nothing but ones lies before its axis, as with the
-channels of a single image — costs nothing where kernels write the parts where they belong; a slice or a part
-of a split like that is read where it lies. Such calls become functions of their own, which no other is fused
-with: ``share_storage`` drops their calls when memory is planned. Parts that are themselves
-views or cheap chains of elementwise operators are left to fusion, which reads through the join.
+    c = concat((a, b), axis=1)                  →   c = call_tir(join, (a, b))
+    d = strided_slice(a, axes=[1], ...)         →   d = call_tir(cut, (a,))
+
+``join`` and ``cut`` copy, but carry the attribute ``SHARES``: ``share_storage`` drops their calls once memory
+is allocated. A call qualifies if all sizes before the axis are 1, so that parts are contiguous (channels of a
+single image, for example), if a kernel writes the parts, and if ``placement`` finds a place for them. Inputs,
+views, and elementwise chains that no kernel feeds are left to fusion, which reads through the join.
+
+Loops of the copies: the parts; for each its dimensions in order, the outermost that is not 1 in parallel if
+the work is worth it. LLVM copies the last dimension in vectors.
 """
 
 from __future__ import annotations
@@ -34,7 +39,7 @@ _CALL_TIR = tvm.ir.Op.get("relax.call_tir")
 
 @tvm.transform.module_pass(opt_level=0, name="ShareMemory")
 def share_memory(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-    """Replace joins and slices that need no copy by calls of functions that say so."""
+    """Replace joins and slices that need no copy by calls of marked functions."""
     sharer = _Sharer(module, machine_of(tvm.target.Target.current()).threads)
     for variable, function in module.functions_items():
         if isinstance(function, relax.Function):
@@ -102,7 +107,7 @@ class _Sharer(PyExprMutator):
         return relax.call_tir(variable, relax.Tuple(operands), like.ty)
 
     def _is_written(self, value: relax.Expr) -> bool:
-        """Whether a kernel writes a value that nothing but elementwise operators can be fused with."""
+        """Whether a kernel writes a value, elementwise operators behind it included."""
         if isinstance(value, relax.Call) and value.op == _CALL_TIR:
             function = self._module[value.args[0]]
             pattern = function.attrs.get(PATTERN) if function.attrs else None
@@ -117,7 +122,7 @@ class _Sharer(PyExprMutator):
 
 
 def _is_outermost(shape: tuple[int, ...], axis: int) -> bool:
-    """Whether what follows each other along an axis does so in memory."""
+    """Whether parts along an axis follow each other in memory."""
     return prod(shape[:axis]) == 1
 
 
@@ -125,7 +130,7 @@ Shape = tuple[int, ...]
 
 
 def write_join(shapes: Sequence[Shape], axis: int, dtype: str, threads: int) -> tirx.PrimFunc:
-    """A scheduled function from tensors to the one that they are joined to along an axis."""
+    """A scheduled function that joins tensors along an axis."""
     joined = (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])
     inputs = {f"part{number}": (shape, dtype) for number, shape in enumerate(shapes)}
     function = signature(inputs, {"whole": (joined, dtype)})
@@ -138,7 +143,7 @@ def write_join(shapes: Sequence[Shape], axis: int, dtype: str, threads: int) -> 
 
 
 def write_cut(shape: Shape, part: Shape, axis: int, first: int, dtype: str, threads: int) -> tirx.PrimFunc:
-    """A scheduled function from a tensor to the part of it that begins at ``first`` of an axis."""
+    """A scheduled function that copies the part of a tensor that begins at ``first`` along an axis."""
     function = signature({"whole": (shape, dtype)}, {"part": (part, dtype)})
     whole, result = function.params
     copy = _copy(part, threads, _copier(whole, first, result, 0, axis))
@@ -160,7 +165,7 @@ def _moved(place: Sequence[Any], axis: int, by: int) -> list[Any]:
 
 
 def _copy(shape: Shape, threads: int, element: Callable[[Sequence[Any]], tirx.Stmt]) -> tirx.Stmt:
-    """Loops over all places of a part."""
+    """Loops over all elements of a part."""
     outer = next((dimension for dimension, size in enumerate(shape[:-1]) if size > 1), None)
     pays = threads > 1 and prod(shape) >= MIN_PARALLEL_WORK
 
