@@ -4,7 +4,7 @@
 
 ``W`` is ``[depth, columns]`` and constant, or depends on separate parameters alone. Packed it is ``[panels,
 depth, panel columns]``: the columns of one panel lie side by side, so the kernel reads it front to back.
-The planner of products (``plan_matmul``) chooses the width of a panel, which is that of its register tile.
+``plan_matmul`` chooses the panel width: the columns of its register tile.
 
     linear[..., column] = sum over k of x[..., k] * packed[panel, k, column - start]
     panel = column // width, start = min(panel * width, columns - width)

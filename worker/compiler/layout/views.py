@@ -1,4 +1,4 @@
-"""Operators that only move elements: a kernel reads through them, so nobody writes a copy.
+"""Operators that only move elements: a kernel reads through them instead of reading a copy.
 
     y = permute_dims(reshape(x, (1, 4, 2, 8)), (0, 2, 1, 3))
     read_through(y)  →  x, (reshape, transpose)

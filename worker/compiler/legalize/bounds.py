@@ -28,7 +28,7 @@ Bound = Callable[[relax.Call], float | None]
 
 
 def _between(lowest: Bound, highest: Bound) -> Rule:
-    """Numbers, of which those beyond a bound become the bound."""
+    """Clamp numbers between two bounds, each of which may be None."""
 
     def rule(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         data, low, high = call.args[0], lowest(call), highest(call)
@@ -51,7 +51,7 @@ def _between(lowest: Bound, highest: Bound) -> Rule:
 
 
 def _bound(place: int) -> Bound:
-    """A bound that is an argument of the call."""
+    """The bound that is an argument of the call."""
     return lambda call: float(call.args[place].value)
 
 
@@ -60,7 +60,7 @@ def _fixed(bound: float | None) -> Bound:
 
 
 def _larger(compare: Callable[[Any, Any], Any], name: str) -> Rule:
-    """The larger, or the smaller, of two; NaN where one is."""
+    """The larger or smaller of two numbers; NaN if one is NaN."""
 
     def rule(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         left, right = call.args
@@ -75,7 +75,7 @@ def _larger(compare: Callable[[Any, Any], Any], name: str) -> Rule:
 
 
 def _is_constant(operand: relax.Expr) -> bool:
-    """Whether an operand is one number, which is a number."""
+    """Whether an operand is a constant of one element that is not NaN."""
     if not isinstance(operand, GenericConst):
         return False
     value = operand.value.numpy()
@@ -98,7 +98,7 @@ def _compared(compare: Callable[[Any, Any], Any], is_left_sure: bool) -> Callabl
 
 
 def _max_pool(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """Pools of images that are not in blocks, of infinities too."""
+    """Pool plain images."""
     window = pool_window_of(call)
     if window is None or str(call.ty.dtype) not in FLOATS:
         return None
@@ -123,7 +123,7 @@ def _pool(window: Window, dtype: str) -> Callable[[te.Tensor], te.Tensor]:
 
 
 def _with_border(data: te.Tensor, window: Window, nothing: Any) -> te.Tensor:
-    """A copy of images with the window's border around each; the images themselves where it has none."""
+    """Copy images with the window's border around each; return the images if it has none."""
     wide = tuple(size + sum(border) for size, border in zip(window.image, window.border, strict=True))
     if wide == window.image:
         return data
@@ -147,4 +147,4 @@ BOUNDS: dict[str, Rule] = {
     "relax.nn.relu": _between(_fixed(0.0), _fixed(None)),
     **{f"relax.{name}": _max_pool for name in ("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d")},
 }
-"""By the operators' names."""
+"""Rules by operator."""

@@ -36,7 +36,7 @@ def _difference(left: te.Tensor, right: te.Tensor) -> te.Tensor:
 
 
 def _equal(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """Of a float with itself: all but NaN are."""
+    """Compare a float with itself: only NaN differs."""
     left, right = call.args
     if not left.same_as(right) or "float" not in str(left.ty.dtype):
         return None
@@ -48,7 +48,7 @@ def _equal(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
 
 
 def _not_equal(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """Of floats: NaN is, to which TVM's comparison says no."""
+    """Compare floats: NaN differs from everything, which TVM's comparison denies."""
     if "float" not in str(call.args[0].ty.dtype):
         return None
     return bb.call_te(_differing, *call.args, primfunc_name_hint="not_equal")
@@ -65,7 +65,7 @@ def _differing(left: te.Tensor, right: te.Tensor) -> te.Tensor:
 
 
 def _logical_not(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """By bits: to TVM ``not a < b`` is ``b <= a``, which NaN makes neither of."""
+    """Flip the bit, since TVM turns ``not a < b`` into ``b <= a``, which is false for NaN."""
     data = call.args[0]
     if str(data.ty.dtype) != "bool":
         return None
@@ -90,4 +90,4 @@ DIFFERENCES: dict[str, Rule] = {
     "relax.not_equal": _not_equal,
     "relax.subtract": _subtract,
 }
-"""By the operators' names."""
+"""Rules by operator."""

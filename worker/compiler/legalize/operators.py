@@ -1,4 +1,4 @@
-"""Our legalizations, and those that are short: extremes, places of extremes, ``take``, multiply-add.
+"""The table of our legalizations, and the short ones: extremes and their places, ``take``, multiply-add.
 
     argmax(x, axis)   x as [before, k, after]
                       extremes[b, a] = max over k of x[b, k, a]
@@ -34,7 +34,7 @@ from worker.compiler.legalize.sorting import argsort, topk
 
 
 def _extreme(is_largest: bool) -> Rule:
-    """``argmax`` or ``argmin``: the extreme, then the first place where it stands."""
+    """``argmax`` or ``argmin``: the extreme, then the first place of it."""
 
     def rule(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         shape = static_shape(call.args[0])
@@ -54,7 +54,7 @@ def _extreme(is_largest: bool) -> Rule:
 
 
 def _around(shape: tuple[int, ...], axis: Any) -> tuple[int, int, int]:
-    """The elements before, along and after an axis; all lie along None."""
+    """The numbers of elements before, along and after an axis; None is all axes as one."""
     if axis is None:
         return 1, prod(shape), 1
     axis = int(axis) % len(shape)
@@ -83,7 +83,7 @@ def _place_of_extreme(x: te.Tensor, is_largest: bool) -> te.Tensor:
 
 
 def _extremes(is_largest: bool) -> Rule:
-    """``max`` or ``min`` of floats, to which infinities count."""
+    """``max`` or ``min`` of floats, infinities included."""
 
     def rule(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         data, dtype = call.args[0], str(call.ty.dtype)
@@ -110,7 +110,7 @@ def _reduce(reduce: Reduce, axes: frozenset[int], keepdims: bool, x: te.Tensor) 
 
 
 def _running(join: Join) -> Rule:
-    """``cumsum`` or ``cumprod``."""
+    """``cumsum`` or ``cumprod``, by ``write_scan``."""
 
     def rule(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         data = call.args[0]
@@ -128,7 +128,7 @@ def _running(join: Join) -> Rule:
 
 
 def _take(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """``take`` by constant indices, all of which lie within the table: nothing is left to check."""
+    """``take`` by constant indices that are all within the table, without a check at run time."""
     data, indices = call.args
     shape = static_shape(data)
     if shape is None or not isinstance(indices, GenericConst) or call.attrs.axis is None:
@@ -140,7 +140,7 @@ def _take(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
 
 
 def _resize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """``image.resize2d`` of planes, by tables of places and weights."""
+    """``image.resize2d`` of planes, by ``write_resize``."""
     data, size = call.args
     shape, attributes = static_shape(data), call.attrs
     dtype = str(data.ty.dtype)

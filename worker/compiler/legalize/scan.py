@@ -33,7 +33,7 @@ from worker.compiler.schedules.standalone import INDEX, signature
 
 @dataclass(frozen=True)
 class Join:
-    """What a scan does: its name, how it joins two numbers, and its first value."""
+    """A scan: its name, how it joins two numbers, and its first value."""
 
     name: str
     join: Callable[[Any, Any], Any]
@@ -47,7 +47,7 @@ PRODUCT = Join("cumprod", lambda one, other: one * other, 1)
 def write_scan(
     sizes: tuple[int, int, int], dtype: str, result: str, join: Join, target: tvm.target.Target
 ) -> tirx.PrimFunc:
-    """A scheduled function from ``[before, along, after]`` of ``dtype`` to the same of ``result``."""
+    """A scheduled function from ``[before, along, after]`` of ``dtype`` to the same shape of ``result``."""
     before, along, after = sizes
     machine = machine_of(target)
     threads = machine.threads if before * along * after >= MIN_PARALLEL_WORK else 1

@@ -38,7 +38,7 @@ JOINS: dict[str, Join] = {
     "max": lambda old, new: tirx.max(old, new),
     "min": lambda old, new: tirx.min(old, new),
 }
-"""By the reduction's name in Relax: what a place holds after a write."""
+"""The value of a place after a write, by the reduction's name in Relax."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Scatter:
 
 
 def write_scatter(asked: Scatter, join: Join, target: tvm.target.Target) -> tirx.PrimFunc:
-    """A scheduled function from a tensor, indices and values to the tensor with the values in it."""
+    """A scheduled function that copies a tensor and writes values to the indexed places."""
     machine = machine_of(target)
     work = asked.before * (asked.along + asked.written) * asked.after
     threads = machine.threads if work >= MIN_PARALLEL_WORK else 1
@@ -67,7 +67,7 @@ def write_scatter(asked: Scatter, join: Join, target: tvm.target.Target) -> tirx
 
 @dataclass(frozen=True)
 class _Writer:
-    """Writes the loops of a task: a row, and ``chunk`` columns or what is left of them."""
+    """Writes the loops of a task: one row, and at most ``chunk`` columns."""
 
     asked: Scatter
     join: Join
@@ -107,7 +107,7 @@ class _Writer:
 
 
 def _chunk(asked: Scatter, threads: int, lanes: int) -> int:
-    """Columns of a task: all, unless threads would have nothing to do; then whole vectors."""
+    """Columns of a task: all, or whole vectors if threads would be idle otherwise."""
     if asked.before >= threads:
         return asked.after
     parts = ceil(threads / asked.before)
@@ -125,7 +125,7 @@ def _signature(asked: Scatter) -> tirx.PrimFunc:
 
 
 def scatter_elements(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """``scatter_elements`` whose indices are as many as the elements beside the axis."""
+    """Legalize ``scatter_elements`` if indices and tensor have the same sizes beside the axis."""
     data, indices, values = call.args
     shape, written = static_shape(data), static_shape(indices)
     join = JOINS.get(str(call.attrs.reduction))

@@ -27,9 +27,11 @@ from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
 from worker.compiler.schedules.standalone import INDEX, signature
 from worker.compiler.translation.orders import BITS_OF_INFINITY, WIDE, key_of
 
+_TASKS_PER_THREAD = 4
+
 
 def argsort(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """``argsort`` along any axis; others than the last are moved there and back."""
+    """Legalize ``argsort``; an axis other than the last moves there and back."""
     keys = sort_keys(bb, call.args[0])
     if keys is not None:
         return relax.op.argsort(keys, call.attrs.axis, call.attrs.descending, str(call.ty.dtype))
@@ -47,7 +49,7 @@ def argsort(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
 
 
 def topk(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """``topk`` of values and places along any axis."""
+    """Legalize ``topk`` that returns values and places, along any axis."""
     data, shape, attributes = call.args[0], static_shape(call.args[0]), call.attrs
     keys = sort_keys(bb, data) if str(attributes.ret_type) == "both" else None
     if keys is not None:
@@ -68,7 +70,7 @@ def topk(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
 
 
 def _by_keys(bb: relax.BlockBuilder, keys: relax.Expr, call: relax.Call) -> relax.Expr:
-    """The elements whose keys are the largest, and their places."""
+    """The elements with the largest keys, and their places."""
     data, attributes = call.args[0], call.attrs
     axis, dtype = int(attributes.axis), str(attributes.dtype)
     both = bb.emit(relax.op.topk(keys, attributes.k, axis, "both", attributes.largest, dtype))
@@ -77,14 +79,14 @@ def _by_keys(bb: relax.BlockBuilder, keys: relax.Expr, call: relax.Call) -> rela
 
 
 def _strips(bb: relax.BlockBuilder, data: relax.Expr, shape: tuple[int, ...], axis: int) -> relax.Expr:
-    """The tensor as rows along an axis."""
+    """The tensor as rows ``[rows, width]`` along an axis."""
     if axis != len(shape) - 1:
         data = bb.emit(relax.op.permute_dims(data, [*_others(len(shape), axis), axis]))
     return bb.emit(relax.op.reshape(data, (prod(_without(shape, axis)), shape[axis])))
 
 
 def _back(bb: relax.BlockBuilder, rows: relax.Expr, shape: tuple[int, ...], axis: int) -> relax.Expr:
-    """Rows as a tensor that they lie along an axis of."""
+    """The inverse of ``_strips``."""
     moved = relax.op.reshape(rows, (*_without(shape, axis), shape[axis]))
     if axis == len(shape) - 1:
         return bb.emit(moved)
@@ -104,13 +106,10 @@ def _threads() -> int:
     return machine_of(tvm.target.Target.current()).threads
 
 
-_TASKS_PER_THREAD = 4
-
-
 def write_argsort(
     rows: int, width: int, dtypes: tuple[str, str], ascends: bool, threads: int
 ) -> tirx.PrimFunc:
-    """A scheduled function from ``[rows, width]`` to the places of the elements, in order of their values."""
+    """A scheduled function from ``[rows, width]`` to the places of each row's elements in order."""
     shape = (rows, width)
     function = signature({"data": (shape, dtypes[0])}, {"places": (shape, dtypes[1])})
     data, places = function.params
@@ -125,7 +124,7 @@ def write_argsort(
 def write_topk(
     rows: int, width: int, kept: int, dtypes: tuple[str, str], ascends: bool, threads: int
 ) -> tirx.PrimFunc:
-    """A scheduled function from ``[rows, width]`` to the first ``kept`` values in order, and their places."""
+    """A scheduled function from ``[rows, width]`` to each row's first ``kept`` values and their places."""
     results = {"values": ((rows, kept), dtypes[0]), "places": ((rows, kept), dtypes[1])}
     function = signature({"data": ((rows, width), dtypes[0])}, results)
     buffers = function.params
@@ -138,7 +137,7 @@ def write_topk(
 
 
 def _shared(rows: int, width: int, threads: int, order: Callable[[Any, Any], tirx.Stmt]) -> tirx.Stmt:
-    """All rows, in tasks of some of them."""
+    """Order all rows, some per task."""
     work = rows * width * max(1, ceil(log2(width)))
     tasks = min(rows, _TASKS_PER_THREAD * threads) if threads > 1 and work >= MIN_PARALLEL_WORK else 1
     size = ceil(rows / tasks)
@@ -151,7 +150,7 @@ def _shared(rows: int, width: int, threads: int, order: Callable[[Any, Any], tir
 
 
 def _rows(buffer: Any, first: Any, count: Any) -> Any:
-    """``count`` rows as a tensor of the runtime, whose data begin at ``first``: it ignores offsets."""
+    """``count`` rows as a runtime tensor whose data begins at ``first``: the runtime ignores offsets."""
     begin = tirx.address_of(buffer[first, 0])
     shape = tirx.tvm_stack_make_shape(count, buffer.shape[1])
     return tirx.tvm_stack_make_array(
@@ -160,7 +159,7 @@ def _rows(buffer: Any, first: Any, count: Any) -> Any:
 
 
 def sort_keys(bb: relax.BlockBuilder, data: relax.Expr) -> relax.Expr | None:
-    """A tensor of keys, int32 or int64; None where the elements themselves are as good."""
+    """A tensor of int32 or int64 keys; None if the elements can be compared themselves."""
     dtype = str(data.ty.dtype)
     if dtype not in WIDE and dtype not in BITS_OF_INFINITY:
         return None

@@ -38,7 +38,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Layer:
-    """A linear layer of constant weights ``[depth, columns]``, and a bias ``[columns]`` where it has one."""
+    """A linear layer with constant weights ``[depth, columns]`` and, maybe, a bias ``[columns]``."""
 
     data: relax.Var
     result: relax.Var
@@ -61,7 +61,7 @@ def _combine(module: tvm.IRModule) -> tuple[tvm.IRModule, tuple[relax.Var, ...]]
 
 
 def find_projections(graph: Graph) -> list[tuple[Layer, ...]]:
-    """The layers of each attention that read the same tensor, in the order queries, keys, values."""
+    """For each attention, its layers of queries, keys and values, if they read the same tensor."""
     groups = []
     for match in find_attentions(graph):
         operands = (match.query, match.key, match.value)
@@ -84,7 +84,7 @@ def _fit(group: tuple[Layer, ...]) -> bool:
 
 
 def _layer(graph: Graph, result: relax.Expr) -> Layer | None:
-    """The linear layer whose result a tensor is, where only attention's views read it."""
+    """The linear layer that computes a tensor; None if there is none, or if several readers share it."""
     product, bias, inner = graph.lookup(result), None, result
     if operator_of(product) == "add":
         inner, bias = product.args[0], _constant(graph, product.args[1])
@@ -112,7 +112,7 @@ def _constant(graph: Graph, operand: relax.Expr) -> Array | None:
 
 @mutator
 class _Combiner(PyExprMutator):
-    """Binds each layer's result to its part of the joint one, which stands before the first of them."""
+    """Binds each layer's result to its part of the joint result, computed before the first of them."""
 
     def __init__(self, module: tvm.IRModule, groups: list[tuple[Layer, ...]]) -> None:
         super().__init__(module)
@@ -157,7 +157,7 @@ def _fuse(module: tvm.IRModule) -> tuple[tvm.IRModule, tuple[relax.Var, ...]]:
 
 
 def _called(value: relax.Expr) -> str:
-    """The function of TensorIR that an expression calls."""
+    """The function of TensorIR that an expression calls; empty for other expressions."""
     if not isinstance(value, relax.Call) or value.op != tvm.ir.Op.get("relax.call_tir"):
         return ""
     return str(value.args[0].name_hint)

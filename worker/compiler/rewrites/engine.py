@@ -19,10 +19,10 @@ from worker.compiler.rewrites.rewrite import AnyRewrite, GraphRewrite, Match, Re
 
 
 class Application:
-    """One rewrite on its way through one module: a pass, and afterwards where it fired.
+    """One rewrite applied to one module, and the places where it fired.
 
     Args:
-        rewrite: what to apply.
+        rewrite: the rewrite to apply.
         may_group: whether it may make primitive functions.
     """
 
@@ -32,7 +32,7 @@ class Application:
         self._may_group = may_group
 
     def as_pass(self) -> tvm.transform.Pass:
-        """The rewrite under its own name, for the list of passes."""
+        """The rewrite as a pass of its name."""
 
         def apply(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
             module, self.fired = self.apply(module)
@@ -41,7 +41,7 @@ class Application:
         return tvm.transform.module_pass(apply, opt_level=0, name=self.rewrite.name)
 
     def apply(self, module: tvm.IRModule) -> tuple[tvm.IRModule, tuple[relax.Var, ...]]:
-        """The module rewritten, and the variables that were bound to something else, in their order."""
+        """The rewritten module, and the variables with new values, in order."""
         if isinstance(self.rewrite, GraphRewrite):
             return self.rewrite.apply(module)
         fired: list[relax.Var] = []
@@ -57,7 +57,7 @@ class Application:
 
 @mutator
 class _Replacer(PyExprMutator):
-    """Binds the roots of matches to what replaces them."""
+    """Binds the roots of matches to their replacements."""
 
     def __init__(self, module: tvm.IRModule, may_group: bool) -> None:
         super().__init__(module)
@@ -65,7 +65,7 @@ class _Replacer(PyExprMutator):
         self.replacements: dict[relax.Var, relax.Expr] = {}
 
     def plan(self, rewrite: Rewrite, finder: Finder) -> None:
-        """Choose what is replaced: where matches overlap, the one that ends last."""
+        """Choose the matches to replace; of two that overlap, the later one."""
         taken: set[relax.Var] = set()
         for found in finder.find(rewrite.pattern):
             if found.root not in taken:
@@ -73,10 +73,10 @@ class _Replacer(PyExprMutator):
                 replacement = rewrite.rewriter(match)
                 if replacement is not None:
                     self.replacements[found.root] = replacement
-                    taken |= _needless(found, finder)
+                    taken |= _unread(found, finder)
 
     def replaced(self, variable: Any, function: relax.Function) -> tvm.IRModule:
-        """The module with the function rewritten; what nothing reads any more is gone."""
+        """The module with the function rewritten and without unused bindings."""
         rewritten = relax.analysis.remove_all_unused(self.visit_expr(function))
         self.builder_.update_func(variable, rewritten)
         return self.builder_.get()
@@ -95,8 +95,8 @@ class _Replacer(PyExprMutator):
         return relax.Call(self.builder_.add_func(function, name), list(arguments))
 
 
-def _needless(found: Occurrence, finder: Finder) -> set[relax.Var]:
-    """What is inside and disappears."""
+def _unread(found: Occurrence, finder: Finder) -> set[relax.Var]:
+    """The variables inside a match that nothing else reads."""
     own = {found.root, *found.inside}
     return {one for one in found.inside if own.issuperset(finder.graph.readers.get(one, []))}
 
@@ -109,7 +109,7 @@ def report_rewrite(application: Application, places: Mapping[str, SourcePlace]) 
 
     Args:
         application: the rewrite, after its pass.
-        places: where in the user's model a variable comes from, by its name; the others go by that name.
+        places: the place in the user's model by variable; a variable without one is reported by its name.
     """
     name = application.rewrite.name
     return RewriteResult(

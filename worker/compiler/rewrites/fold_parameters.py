@@ -23,11 +23,7 @@ from worker.compiler.rewrites.fold import CHANNEL_AXIS, WEIGHT_CHANNEL_AXIS, rea
 def fold_parameter_batch_norm(
     function: relax.Function, module: tvm.IRModule, _context: tvm.transform.PassContext
 ) -> relax.Function:
-    """Make inference batch norms of separate parameters one multiplication and one addition.
-
-    After a convolution or a matmul that nothing else reads, with or without a bias, the multiplication is one
-    of the weights, and the bias joins the addition.
-    """
+    """Fold inference batch norms whose parameters and statistics are separate parameters."""
     if not parameters_of(function):
         return function
     folded = _Folder(module, function).visit_expr(function)
@@ -88,7 +84,7 @@ class _Folder(PyExprMutator):
         return _Affine(scale, self._emit(shift))
 
     def _without_bias(self, data: relax.Expr) -> tuple[relax.Expr, relax.Expr | None]:
-        """What computes ``data``, and the bias per channel that is added to it, where there is one."""
+        """The operand of the bias that computes ``data``, and the bias; ``data`` itself without one."""
         call = self._binding(data)
         if operator_of(call) != "add" or not self._is_alone(data):
             return data, None
@@ -98,7 +94,7 @@ class _Folder(PyExprMutator):
         return data, None
 
     def _weighted(self, data: relax.Expr, scale: relax.Var) -> relax.Call | None:
-        """The convolution or product that computes ``data``, with scaled weights."""
+        """The convolution or product that computes ``data``, with scaled weights; None for others."""
         call = self._binding(data)
         axis = WEIGHT_CHANNEL_AXIS.get(operator_of(call))
         if axis is None or not self._is_alone(data) or not self._derivation.holds(call.args[1]):

@@ -20,7 +20,7 @@ _MULTIPLY = "relax.multiply"
 
 
 def _product(one: DFPattern, two: DFPattern, three: DFPattern) -> DFPattern:
-    """A product of three, associated in any way."""
+    """A product of three factors in any order."""
     return (
         commuted(_MULTIPLY, commuted(_MULTIPLY, one, two), three)
         | commuted(_MULTIPLY, one, commuted(_MULTIPLY, two, three))

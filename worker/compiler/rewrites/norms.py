@@ -25,7 +25,7 @@ _GAMMA, _BETA, _EPSILON = is_const(), is_const(), is_const()
 _TWO, _EXPONENT = is_const(), is_const()
 _MULTIPLY = "relax.multiply"
 _DTYPES = ("float32", "float16")
-"""Those that TVM's norms know; written out, they know all."""
+"""The dtypes that TVM's norm operators accept."""
 
 
 def _squared(value: DFPattern) -> DFPattern:
@@ -33,7 +33,7 @@ def _squared(value: DFPattern) -> DFPattern:
 
 
 class _Normal(NamedTuple):
-    """A value divided by the root of its variance and epsilon, and that times a factor per column."""
+    """Patterns of a value divided by the root of its variance, and of that times ``gamma``."""
 
     plain: DFPattern
     scaled: DFPattern
@@ -84,7 +84,7 @@ def _rms_norm(match: Match) -> relax.Expr | None:
 
 
 def _is_along_rows(match: Match, reductions: list[DFPattern]) -> bool:
-    """Whether reductions run along the last axis and keep it, and the constants are a norm's."""
+    """Whether reductions run along the last axis and keep it, and exponents are those of a norm."""
     if static_shape(match.root) is None or match.scalar(_EPSILON) is None:
         return False
     if str(match.root.ty.dtype) not in _DTYPES:
@@ -104,7 +104,7 @@ def _keeps_rows(call: relax.Call) -> bool:
 
 
 def _row(match: Match, part: DFPattern, default: int) -> NDArray[np.float32] | None:
-    """A factor or a term per column: the neutral one without a part; None for another shape than a row's."""
+    """One number per column: ``default`` if the part did not match, None if its shape is not a row's."""
     columns = (static_shape(match.root) or (0,))[-1]
     if part not in match:
         return np.full(columns, default, str(match.root.ty.dtype))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 ALIGNMENT_BYTES = 64
-"""The alignment that kernels assume of a tensor's first byte, which is that of all TVM's allocations."""
+"""The alignment that kernels assume of a tensor's first byte: TVM aligns every allocation so."""
 
 
 class Part(NamedTuple):
