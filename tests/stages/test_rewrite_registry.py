@@ -1,4 +1,4 @@
-"""Where rewrites and legalizations come from, and which one counts."""
+"""Built-in and installed rewrites and legalizations: their order, and which one wins."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_a_function_that_is_written_out_is_recognized(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", NOT_QUITE)
-def test_what_is_nearly_such_a_function_is_left_alone(name: str, tmp_path: Path) -> None:
+def test_a_function_that_differs_slightly_is_left_alone(name: str, tmp_path: Path) -> None:
     assert fired(rewritten(tmp_path, Function(NOT_QUITE[name]), X)) == {}
 
 

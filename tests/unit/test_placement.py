@@ -1,4 +1,4 @@
-"""Which tensors may lie in one another."""
+"""Placement decides which tensors lie inside one another."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

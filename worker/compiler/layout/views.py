@@ -116,17 +116,15 @@ def _split(number: Any, sizes: Sequence[Any]) -> list[Any]:
     return [number, *reversed(place)] if sizes else []
 
 
+def element_at(tensor: Tensor, place: Sequence[Any]) -> Any:
+    """The element at a place of the broadcast tensor."""
+    own = place[len(place) - len(tensor.shape) :]
+    return tensor(*(0 if is_one(size) else at for at, size in zip(own, tensor.shape, strict=True)))
+
+
 def _broadcast(call: relax.Call, _lookup: Lookup) -> View:
     shape = shape_of(call) or ()
-
-    def view(tensor: Tensor) -> Tensor:
-        def element(*place: Any) -> Any:
-            own = place[len(place) - len(tensor.shape) :]
-            return tensor(*(0 if is_one(size) else at for at, size in zip(own, tensor.shape, strict=True)))
-
-        return te.compute(shape, element)
-
-    return view
+    return lambda tensor: te.compute(shape, lambda *place: element_at(tensor, place))
 
 
 def _sliced(call: relax.Call, lookup: Lookup) -> View | None:

@@ -139,7 +139,7 @@ class _BatchNormFolder(_Mutator):
             return data, None
         for term, other in (call.args, reversed(call.args)):
             value = self.constant(other)
-            if isinstance(value, np.ndarray) and _is_per_channel(value.shape, data.ty.ndim):
+            if isinstance(value, np.ndarray) and is_per_channel(value.shape, data.ty.ndim):
                 return (term, value.reshape(-1).astype(np.float64)) if self._alone(data) else (data, None)
         return data, None
 
@@ -171,7 +171,8 @@ def _integers(values: Any) -> tuple[int, ...] | None:
     return None if values is None else tuple(int(value) for value in values)
 
 
-def _is_per_channel(shape: tuple[int, ...], rank: int) -> bool:
+def is_per_channel(shape: tuple[int, ...], rank: int) -> bool:
+    """Whether a shape broadcasts along all axes of a tensor but the channels'."""
     padded = (1,) * (rank - len(shape)) + shape
     return all(size == 1 for axis, size in enumerate(padded) if axis != CHANNEL_AXIS)
 

@@ -8,7 +8,7 @@ they depend on parameters alone, they run once, when the parameters are loaded.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tvm
 from tvm import relax
@@ -16,7 +16,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from worker.compiler.layout.relax_graph import operator_of, resolve
 from worker.compiler.layout.separate_parameters import Derivation, parameters_of
-from worker.compiler.rewrites.fold import CHANNEL_AXIS, WEIGHT_CHANNEL_AXIS, reads_by_name
+from worker.compiler.rewrites.fold import CHANNEL_AXIS, WEIGHT_CHANNEL_AXIS, is_per_channel, reads_by_name
 
 
 @relax.transform.function_pass(opt_level=0, name="FoldParameterBatchNorm")
@@ -89,7 +89,8 @@ class _Folder(PyExprMutator):
         if operator_of(call) != "add" or not self._is_alone(data):
             return data, None
         for term, other in (call.args, reversed(call.args)):
-            if self._derivation.holds(other) and _is_per_channel(other, data.ty.ndim):
+            shape = tuple(map(int, other.ty.shape)) if self._derivation.holds(other) else None
+            if shape is not None and is_per_channel(shape, data.ty.ndim):
                 return term, other
         return data, None
 
@@ -115,9 +116,3 @@ class _Folder(PyExprMutator):
 
     def _is_alone(self, variable: relax.Expr) -> bool:
         return isinstance(variable, relax.Var) and self._reads[variable.name] == 1
-
-
-def _is_per_channel(bias: Any, rank: int) -> bool:
-    shape = [int(size) for size in bias.ty.shape]
-    padded = [1] * (rank - len(shape)) + shape
-    return all(size == 1 for axis, size in enumerate(padded) if axis != CHANNEL_AXIS)

@@ -26,11 +26,11 @@ from tvm.s_tir import renew_defs
 from tvm.tirx.analysis import undefined_vars
 
 from worker.compiler.layout.relax_graph import Shape, is_one
+from worker.compiler.layout.views import View, element_at
 from worker.compiler.schedules.annotations import ATTENTION, CAUSAL, OPAQUE, PATTERN, SAFE
 
 Tensor = Any
 Expression = Any
-View = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -112,12 +112,6 @@ def _viewed(operand: Operand, parameters: list[Tensor]) -> Tensor:
     return tensor
 
 
-def _element(tensor: Tensor, place: Sequence[Expression]) -> Expression:
-    """The element at a place of the broadcast tensor."""
-    own = place[len(place) - len(tensor.shape) :]
-    return tensor(*(0 if is_one(size) else index for index, size in zip(own, tensor.shape, strict=True)))
-
-
 def _steps(extent: Any, name: str) -> Any:
     return te.reduce_axis((tirx.IntImm("int64", 0), extent), name)
 
@@ -128,7 +122,9 @@ def _scores(query: Tensor, key: Tensor) -> Tensor:
 
     def score(*place: Any) -> Expression:
         *outer, row, column = place
-        return te.sum(_element(query, (*outer, row, step)) * _element(key, (*outer, step, column)), axis=step)
+        return te.sum(
+            element_at(query, (*outer, row, step)) * element_at(key, (*outer, step, column)), axis=step
+        )
 
     return te.compute([*batch, query.shape[-2], key.shape[-1]], score, "scores")
 
@@ -145,7 +141,7 @@ def _edited(scores: Tensor, attention: Attention, parameters: list[Tensor]) -> T
     def weight(*place: Any) -> Expression:
         value = scores(*place)
         for edit, operand in zip(attention.edits, operands, strict=True):
-            value = edit.apply(value, None if operand is None else _element(operand, place))
+            value = edit.apply(value, None if operand is None else element_at(operand, place))
         if attention.causal is None:
             return value
         return tirx.Select(place[-1] <= place[-2] + attention.causal, value, _infinity(scores.dtype))
@@ -185,7 +181,7 @@ def _result(weights: Tensor, value: Tensor, attention: Attention) -> Tensor:
     def element(*place: Any) -> Expression:
         at = [place[attention.order.index(position)] for position in range(len(place))]
         *outer, row, column = at
-        return te.sum(weights(*outer, row, step) * _element(value, (*outer, step, column)), axis=step)
+        return te.sum(weights(*outer, row, step) * element_at(value, (*outer, step, column)), axis=step)
 
     attributes: dict[str, Any] = {ATTENTION: list(attention.order), SAFE: int(attention.safe)}
     if attention.causal is not None:
