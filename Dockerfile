@@ -1,6 +1,6 @@
-# Two images: `app` (no torch, no TVM) and `worker`. docs/containers.md explains them and how they are built.
+# Two images: `app` (no torch, no TVM) and `worker`. See docs/containers.md.
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
-# An image with wheels in its root, where no index is reached. Default: none.
+# An image with wheels in its root, for builds without an index. Default: none.
 ARG WHEELS_IMAGE=scratch
 
 # hadolint ignore=DL3006
@@ -17,8 +17,7 @@ FROM python AS build
 RUN apt-get update && apt-get install --no-install-recommends --yes binutils && rm -rf /var/lib/apt/lists/*
 COPY ci/containers/dependencies /usr/local/bin/
 
-# What comes from elsewhere is a layer of its own: it stays for as long as these lists do, whatever else changes in
-# pyproject.toml.
+# Dependencies are a separate layer, which stays cached until these lists change, even if pyproject.toml changes otherwise.
 FROM python AS requirements
 COPY ci/containers/requirements /usr/local/bin/
 COPY pyproject.toml ./
@@ -35,7 +34,7 @@ COPY ci/containers/slim /usr/local/bin/
 RUN slim /opt/venv
 
 FROM build AS worker-dependencies
-# Where torch's CPU builds are: the default index would bring gigabytes of CUDA with it.
+# torch's CPU builds: the default index would install CUDA.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 COPY --from=requirements /srv/bessemer/worker.txt /build/
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
@@ -44,7 +43,7 @@ RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     --mount=type=cache,target=/root/.cache/pip \
     dependencies /build/worker.txt
 
-# zig compiles C here and nowhere else, so no image has a cache of its, nor the library that it compiles with.
+# zig compiles C only in this stage, so its cache and C library are in no image.
 FROM worker-dependencies AS kernels
 COPY bessemer bessemer
 COPY worker worker

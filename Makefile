@@ -15,28 +15,28 @@ PARTS ?= e2e integration stages contract unit
 
 .DEFAULT_GOAL := help
 
-help: ## list the targets
+help: ## list targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 21
 
-setup: $(STAMP) ## make the environment in .venv
+setup: $(STAMP) ## create the environment in .venv
 
 $(STAMP): pyproject.toml ci/install $(wildcard worker/compiler/kernels/c/*)
 	@ci/install "$(PYTHON)" "$(VENV)"
 	@touch $@
 
-demo: setup ## compile the MLP and the CNN through a service started for it
+demo: setup ## start a service and compile two trained networks
 	@$(BIN)/python -m examples.demo
 
-serve: setup ## start the app and a worker on bessemer-data, port 8000
+serve: setup ## start the app and a worker on port 8000, with data in bessemer-data
 	@$(BIN)/bessemer serve --data bessemer-data --port 8000
 
-test: setup ## run every test, two files at a time; FILES_AT_ONCE=4 for more
+test: setup ## run every test; FILES_AT_ONCE=2 sets the parallelism
 	@$(BIN)/python -m pytest --numprocesses $(FILES_AT_ONCE) --dist loadfile --no-loadscope-reorder
 
-flakes: setup ## run every test RUNS=20 times, and name what fails in any; PARTS="e2e integration" for some
+flakes: setup ## run every test RUNS=20 times and list failures; PARTS="e2e integration" selects
 	@RUNS="$(RUNS)" PARTS="$(PARTS)" FILES_AT_ONCE="$(FILES_AT_ONCE)" $(BIN)/python -m benchmarks.flakes
 
-test-containers: setup ## build both images, run the compose file, compile, kill a worker; needs a container engine
+test-containers: setup ## test both images and the compose file; needs a container engine
 	@$(BIN)/python -m pytest tests/containers --timeout 3600
 
 lint: setup ## check style, types, container files and shell scripts
@@ -48,32 +48,32 @@ lint: setup ## check style, types, container files and shell scripts
 format: setup ## format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: setup ## measure turnaround, cancelling, idling, tuning, confinement and upload memory
+bench: setup ## benchmark turnaround, cancellation, idling, tuning, confinement and uploads
 	@$(BIN)/python -m benchmarks
 
-bench-models: $(PEERS) ## measure the example models beside other runtimes; MODELS="bert mlp" for some
+bench-models: $(PEERS) ## benchmark the example models against other runtimes; MODELS="bert mlp" selects
 	@$(BIN)/python -m benchmarks.models $(MODELS)
 
 $(PEERS): pyproject.toml $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]' && touch $@ \
-	  || echo "the other runtimes could not be installed; those that are missing are left out"
+	  || echo "some runtimes could not be installed and are skipped"
 
-bench-service: setup ## load one app with 10,000 queued jobs and 100 followers; SIZES="100 1000" for less
+bench-service: setup ## benchmark an app with 10,000 queued jobs; SIZES="100 1000" sets other sizes
 	@$(BIN)/python -m benchmarks.service $(SIZES)
 
-bench-architectures: $(SURVEY) ## take public architectures to verified libraries; NAMES="Bert swin" for some
+bench-architectures: $(SURVEY) ## survey public architectures; NAMES="Bert swin" selects
 	@$(BIN)/python -W ignore -m benchmarks.architectures $(NAMES)
 
 $(SURVEY): pyproject.toml $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[survey]' && touch $@
 
-bench-compile-time: setup ## compile and verify GRAPHS=1000 random graphs and print the slowest; SEED=1
+bench-compile-time: setup ## compile GRAPHS=1000 random graphs and print the slowest; SEED=1
 	@$(BIN)/python -W ignore -m benchmarks.compile_time --graphs $(GRAPHS) --seed $(SEED)
 
-soak: setup ## kill every kind of process while jobs run; KILLS=200 SEED=1 DATABASE=postgresql
+soak: setup ## kill processes while jobs run; KILLS=200 SEED=1 DATABASE=postgresql
 	@KILLS="$(KILLS)" SEED="$(SEED)" DATABASE="$(DATABASE)" $(BIN)/python -m benchmarks.soak
 
-docs: setup ## rewrite the generated parts of docs/ from the code
+docs: setup ## regenerate parts of docs/ from the code
 	@$(BIN)/python -m docs
 
 .PHONY: help setup demo serve test flakes test-containers lint format bench bench-models bench-service bench-architectures bench-compile-time soak docs

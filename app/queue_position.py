@@ -14,10 +14,9 @@ from statistics import median
 
 from bessemer.contract.base import now
 from bessemer.contract.capability import Needs, lacks, needs_of
-from bessemer.contract.fleet import missing, takers_of
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.queue import QUEUES, QueueName, QueuePlace, TaskKind, job_kind
-from bessemer.contract.service import Worker
+from bessemer.contract.service import Worker, missing, takers_of
 from bessemer.store.rows.queued import WaitingGroup
 from bessemer.store.store import Store
 

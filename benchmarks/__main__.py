@@ -1,4 +1,4 @@
-"""Measures the service and writes ``benchmarks/results/<date>-service.json``: ``make bench``."""
+"""Benchmarks the service and writes ``benchmarks/results/<date>-service.json``: ``make bench``."""
 
 import tempfile
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ MEASURES = (
 
 
 class Results(BaseModel):
-    """Everything that one run measured."""
+    """The results of one run."""
 
     machine: Machine
     measured_at: datetime

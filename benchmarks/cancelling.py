@@ -1,4 +1,4 @@
-"""From a cancel until the last process of a running job is gone."""
+"""Time from a cancel to the end of the job's last process."""
 
 import random
 import time
@@ -22,7 +22,7 @@ _STEP_SECONDS = 0.002
 
 
 def measure_cancelling(folder: Path) -> list[Figure]:
-    """Cancel compilations that search, each at another moment of its run."""
+    """Cancel searching compilations at different moments."""
     model, work, dice = folder / "mlp.pt2", folder / "cancelling-work", random.Random(1)
     save(EXAMPLES["mlp"], SavedAs.PT2, model)
     folder.chmod(0o711)
@@ -35,7 +35,7 @@ def measure_cancelling(folder: Path) -> list[Figure]:
             _wait_until_begun(job)
             time.sleep(dice.uniform(0, LONGEST_RUN_SECONDS))
             samples.append(_cancel(job, work))
-    return [summarize("cancel of a running job, until its processes are gone", "s", samples, AIM_SECONDS)]
+    return [summarize("cancel until a running job's processes are gone", "s", samples, AIM_SECONDS)]
 
 
 def _wait_until_begun(job: Job) -> None:
@@ -45,10 +45,10 @@ def _wait_until_begun(job: Job) -> None:
 
 
 def _cancel(job: Job, work: Path) -> float:
-    """Seconds from before the request.
+    """Return the seconds since just before the request.
 
     Raises:
-        RuntimeError: the job had no process, so that nothing could be measured.
+        RuntimeError: the job had no process to measure.
     """
     groups = _groups(work)
     if not _run(groups):
@@ -61,7 +61,7 @@ def _cancel(job: Job, work: Path) -> float:
 
 
 def _groups(work: Path) -> frozenset[int]:
-    """The process groups of jobs, as the supervisors note them."""
+    """The process groups of jobs, from the supervisors' records."""
     lines = (line for file in work.glob("*/groups") for line in file.read_text().splitlines())
     return frozenset(int(line.split()[1]) for line in lines)
 

@@ -1,4 +1,4 @@
-"""How long it takes from the order for a job until its child is confined."""
+"""Time from the order for a job until its child is confined."""
 
 import asyncio
 from pathlib import Path
@@ -17,7 +17,7 @@ AIM_MS = 50.0
 
 
 def measure_confinement(folder: Path) -> list[Figure]:
-    """Have a zygote of its own start children that confine themselves and leave."""
+    """Start children that confine themselves and exit, from a separate zygote."""
     work = folder / "work"
     folder.chmod(0o711)
     samples, sandbox = asyncio.run(_rounds(WorkerSettings(work_dir=work)))

@@ -1,4 +1,4 @@
-"""A figure: many samples of one quantity, and how they are summed up."""
+"""A figure: samples of one quantity and their summary."""
 
 from pydantic import BaseModel
 
@@ -6,7 +6,7 @@ from worker.measure.statistics import percentile
 
 
 class Figure(BaseModel):
-    """One quantity. ``aim`` is the largest value that is good enough, in the same unit."""
+    """One quantity. ``aim`` is the largest acceptable value, in the same unit."""
 
     name: str
     unit: str
@@ -19,7 +19,7 @@ class Figure(BaseModel):
 
 
 def summarize(name: str, unit: str, samples: list[float], aim: float | None = None) -> Figure:
-    """The best, the median, the 10th and the 90th percentile of at least one sample."""
+    """Summarize at least one sample: best, median, 10th and 90th percentile."""
     return Figure(
         name=name,
         unit=unit,

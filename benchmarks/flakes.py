@@ -1,6 +1,6 @@
-"""``python -m benchmarks.flakes``: reads ``RUNS``, ``PARTS`` and ``FILES_AT_ONCE`` of the environment.
+"""``python -m benchmarks.flakes``: reads ``RUNS``, ``PARTS`` and ``FILES_AT_ONCE`` from the environment.
 
-Runs the tests again and again, each time in new processes, and adds every run to
+Runs the tests repeatedly, each time in new processes, and adds every run to
 ``benchmarks/results/<date>-flakes.json``.
 """
 
@@ -25,7 +25,7 @@ PYTEST = (sys.executable, "-m", "pytest", "--dist", "loadfile", "--no-loadscope-
 
 
 class Run(BaseModel):
-    """One run of some parts of the tests."""
+    """One test run."""
 
     began_at: datetime
     commit: str
@@ -45,14 +45,14 @@ class Flakes(BaseModel):
 
 
 def summary(runs: Sequence[Run]) -> str:
-    """Some runs in one line."""
+    """Summarize runs in one line."""
     tests = sum(run.tests for run in runs)
     failed = {name for run in runs for name in run.failed}
-    return f"{len(runs)} runs, {tests} tests run, {len(failed)} failed in any of them"
+    return f"{len(runs)} runs, {tests} tests run, {len(failed)} failed at least once"
 
 
 def run_once(parts: list[str], files_at_once: int) -> Run:
-    """Run these folders of ``tests`` as ``make test`` runs all of them."""
+    """Run these folders of ``tests`` like ``make test``."""
     began_at, began = datetime.now(UTC), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="bessemer-flakes-") as folder:
         report = Path(folder) / "report.xml"
@@ -89,7 +89,7 @@ def _commit() -> str:
 
 
 def main() -> int:
-    """Run, add each run to the day's when it has ended, print a line of all; 1 where a test failed in one."""
+    """Run the tests, save each run, print a summary. Return 1 if a test failed."""
     console = Console()
     parts = os.environ["PARTS"].split()
     files_at_once = int(os.environ["FILES_AT_ONCE"])

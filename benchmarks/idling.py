@@ -1,4 +1,4 @@
-"""What a service costs while it has nothing to do."""
+"""The processor time of an idle service."""
 
 import time
 from pathlib import Path
@@ -15,7 +15,7 @@ WINDOW_SECONDS = 5.0
 
 
 def measure_idling(folder: Path) -> list[Figure]:
-    """Watch an app and a worker, on SQLite and a folder, to whom nobody turns."""
+    """Measure an idle app and an idle worker, on SQLite and a folder."""
     with local_service(folder / "idling"):
         time.sleep(SETTLING_SECONDS)
         found = {name: _program(name) for name in PROGRAMS}
@@ -26,7 +26,7 @@ def measure_idling(folder: Path) -> list[Figure]:
 
 
 def _program(name: str) -> psutil.Process:
-    """The process of this one's that runs a module."""
+    """The child process that runs a module."""
     below = psutil.Process().children(recursive=True)
     (process,) = (each for each in below if each.cmdline()[-2:] == ["-m", name])
     return process

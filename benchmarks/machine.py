@@ -1,4 +1,4 @@
-"""What the figures were measured on, and with which versions."""
+"""The machine and the versions that figures were measured with."""
 
 import os
 import platform
@@ -9,11 +9,11 @@ from pydantic import BaseModel
 from worker.measure.machine import processor, versions
 
 SERVICE_PACKAGES = ("dbos", "fastapi")
-"""Whose versions count for the service's figures."""
+"""Packages whose versions matter for the service's figures."""
 
 
 class Machine(BaseModel):
-    """The machine of one run of the benchmarks."""
+    """The machine of one benchmark run."""
 
     processor: str
     cores: int
@@ -23,10 +23,10 @@ class Machine(BaseModel):
 
 
 def describe(packages: tuple[str, ...]) -> Machine:
-    """The machine that this process runs on.
+    """Describe the machine of this process.
 
     Args:
-        packages: whose versions to name, beside those that every figure depends on.
+        packages: more packages to record the versions of.
     """
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Machine(

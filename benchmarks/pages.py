@@ -1,4 +1,4 @@
-"""``docs/figures.md``, its charts and the README's table, from the newest files of ``benchmarks/results``."""
+"""``docs/figures.md``, its charts and the README's section, from the newest results."""
 
 from __future__ import annotations
 
@@ -27,42 +27,53 @@ CHART = "models.svg"
 LOAD_CHART = "load.svg"
 COMPILING = (Stage.TRANSLATE, Stage.OPTIMIZE, Stage.TUNE, Stage.BUILD)
 SHOWN_SHARE = 0.05
+INTRODUCTION = (
+    "Performance of the service and of compiled models, from the newest benchmark runs.",
+    "",
+)
 
 
 def models_results(folder: Path = RESULTS) -> ModelsResults | None:
-    """The newest results of the suite, if there are any."""
+    """The newest results of the models benchmark, if any."""
     path = newest(folder, "models")
     return None if path is None else ModelsResults.model_validate_json(path.read_text())
 
 
 def figures_page(folder: Path = RESULTS) -> str:
-    """The page with every figure."""
-    lines = ["# Figures", "", *_service(folder), *load.section(folder, LOAD_CHART), *_models(folder)]
+    """The page with all figures."""
+    lines = [
+        "# Benchmarks",
+        "",
+        *INTRODUCTION,
+        *_service(folder),
+        *load.section(folder, LOAD_CHART),
+        *_models(folder),
+    ]
     return "\n".join(lines)
 
 
 def chart_page(folder: Path = RESULTS) -> str | None:
-    """The chart of the models; None where nothing was measured."""
+    """The chart of the models; None without results."""
     results = models_results(folder)
     return None if results is None else models_chart(results.models)
 
 
 def load_chart_page(folder: Path = RESULTS) -> str | None:
-    """The chart of the service under load; None where nothing was measured."""
+    """The chart of the service under load; None without results."""
     return load.chart_page(folder)
 
 
 def readme_section(folder: Path = RESULTS) -> str:
-    """The README's chart and its summary; empty where nothing was measured."""
+    """The README's chart and summary; empty without results."""
     results = models_results(folder)
     if results is None:
         return ""
     lines = [
-        f"![Latency of the example models beside other runtimes](docs/{CHART})",
+        f"![Latency of the example models relative to other runtimes](docs/{CHART})",
         "",
-        f"Without any tuning, {_means(results)} ({describe_machine(results.machine)}, "
+        f"Without tuning, {_means(results)} ({describe_machine(results.machine)}, "
         f"{results.threads} threads, float32, batch 1).",
-        "[Every figure, and how it was measured](docs/figures.md).",
+        "See [all figures and how they were measured](docs/figures.md).",
     ]
     return "\n".join(lines) + "\n"
 
@@ -77,7 +88,7 @@ def _service(folder: Path) -> list[str]:
     return [
         "## The service",
         "",
-        f"`make bench` measures these again. {from_file(path)} {describe_machine(machine)}, on SQLite and a "
+        f"Run `make bench` to repeat this. {from_file(path)} {describe_machine(machine)}, on SQLite and a "
         "folder.",
         "",
         *table(("figure", "unit", "samples", "best", "median", "90th percentile", "aim"), rows),
@@ -100,13 +111,13 @@ def _models(folder: Path) -> list[str]:
     return [
         "## The example models",
         "",
-        f"`make bench-models` measures these again ({results.minutes:g} minutes). {from_file(path)} "
+        f"Run `make bench-models` to repeat this ({results.minutes:g} minutes). {from_file(path)} "
         f"{describe_machine(results.machine)}; load {results.load_before:g} before the run. No trials, "
         f"{results.threads} threads, float32, seeded random weights.",
         "",
         f"![Latency by model and runtime, relative to torch eager]({CHART})",
         "",
-        f"Bessemer is the library of the bundle, loaded by `run.py`. {_capital(_means(results))}.",
+        f"Bessemer is the bundle's library, loaded by `run.py`. {_capital(_means(results))}.",
         "",
         *_latency_tables(results),
         *_operators(results),
@@ -129,13 +140,13 @@ def _latency_tables(results: ModelsResults) -> list[str]:
     mean = ("**geometric mean**", *("" if one is None else f"**{one:.2f}**" for one in means))
     versions = ", ".join(f"{side.name} {side.version}" for side in results.models[0].peers if side.version)
     return [
-        "Median of single runs in milliseconds, and the best in brackets:",
+        "Median of single runs in milliseconds (best in parentheses):",
         "",
         *table(("model", "Bessemer", *names), rows),
         "",
-        "Bessemer's time over the other's, round by round: the median (10th to 90th percentile). Below 1,",
-        "Bessemer is faster. Each runtime has a process of its own; all take turns, and each is stopped",
-        "while another's turn lasts. Stock TVM was run on its own:",
+        "Bessemer's time divided by the other's, per round: median (10th to 90th percentile). Below 1,",
+        "Bessemer is faster. Each runtime has its own process. They take turns, and a process is stopped",
+        "during the others' turns. Stock TVM ran alone:",
         "",
         *table(
             ("model", *names, "best other"), [*ratios, (*mean, "" if best is None else f"**{best:.2f}**")]
@@ -175,19 +186,19 @@ def _operators(results: ModelsResults) -> list[str]:
         "calls",
         "median",
         "best",
-        "share of the model",
+        "share of model",
         "GFLOP/s",
-        "of the ceiling",
+        "of ceiling",
     )
     return [
         "### Where the time goes",
         "",
-        "The ceiling is the fastest product of two float32 matrices in the same run: "
-        f"{results.ceiling_gflops:.0f} GFLOP/s. GFLOP/s are of a function's fastest run.",
+        "The ceiling is the fastest float32 matrix product of the same run: "
+        f"{results.ceiling_gflops:.0f} GFLOP/s. GFLOP/s are for a function's fastest run.",
         "",
-        *table(("rows and columns", "torch, GFLOP/s", "Bessemer, GFLOP/s"), sgemm),
+        *table(("matrix size", "torch, GFLOP/s", "Bessemer, GFLOP/s"), sgemm),
         "",
-        f"Functions that take at least {SHOWN_SHARE:.0%} of their model's time; the results have all.",
+        f"Functions that take at least {SHOWN_SHARE:.0%} of their model's time:",
         "",
         *table(columns, rows),
         "",
@@ -201,11 +212,11 @@ def _compile_times(results: ModelsResults) -> list[str]:
         if model.stages
     ]
     chains = [(_chain(one), *_seconds(one.stages)) for one in results.growth]
-    columns = (*(stage.value for stage in COMPILING), "together")
+    columns = (*(stage.value for stage in COMPILING), "total")
     return [
-        "### How long compiling takes",
+        "### Compile time",
         "",
-        "Seconds by stage in a warm worker, the best of the jobs:",
+        "Seconds per stage in a warm worker, best of several jobs:",
         "",
         *table(("model", *columns), models),
         "",
@@ -240,8 +251,8 @@ def _means(results: ModelsResults) -> str:
     if eager is None or best is None:
         return "nothing was compared"
     return (
-        f"the geometric mean of its latency is {eager:.2f} of torch eager's, and {best:.2f} of the fastest "
-        "other runtime's on each model"
+        f"the geometric mean of Bessemer's latency is {eager:.2f} of torch eager's, and {best:.2f} of the "
+        "fastest other runtime's on each model"
     )
 
 

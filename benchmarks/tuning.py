@@ -1,4 +1,4 @@
-"""What 64 trials on the MLP take, and what they bring: the tuned bundle beside the untuned one."""
+"""Cost and benefit of 64 trials on the MLP."""
 
 import json
 import subprocess
@@ -22,7 +22,7 @@ AIM_RATIO = 1.0
 
 
 def measure_tuning(folder: Path) -> list[Figure]:
-    """Compile the MLP without and with trials on one service; run both bundles in alternation."""
+    """Compile the MLP with and without trials, and run both bundles in alternation."""
     model = folder / "mlp.pt2"
     save(EXAMPLES["mlp"], SavedAs.PT2, model)
     with local_service(folder / "tuning") as url, Client(url) as client:
@@ -43,13 +43,13 @@ def measure_tuning(folder: Path) -> list[Figure]:
 
 
 def _median_ms(bundle: Path) -> float:
-    """The median latency in a fresh process that runs a bundle as its user would, and checks its outputs."""
+    """The median latency of a bundle in a new process, which also checks its outputs."""
     command = [sys.executable, str(bundle / "run.py"), "--json", "--repeat", str(RUNS_PER_ROUND)]
     answer = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(json.loads(answer.stdout)["p50_ms"])
 
 
 def _kept(bundle: Path) -> str:
-    """Which schedules the tuned bundle has, as its report says."""
+    """Which schedules the tuned bundle uses, from its report."""
     report = Report.model_validate_json((bundle / "report.json").read_text())
     return f"kept: {report.tune.kept}"

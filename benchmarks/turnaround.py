@@ -1,4 +1,4 @@
-"""From POST to a downloaded bundle, for the MLP, with the stages' shares."""
+"""Time from POST to a downloaded bundle for the MLP, with each stage's share."""
 
 from pathlib import Path
 from statistics import median
@@ -19,7 +19,7 @@ AIM_SECONDS = 2.0
 
 
 def measure_turnaround(folder: Path) -> list[Figure]:
-    """Compile the MLP again and again on a service that has started."""
+    """Compile the MLP repeatedly on a running service."""
     model = folder / "mlp.pt2"
     save(EXAMPLES["mlp"], SavedAs.PT2, model)
     with local_service(folder / "turnaround") as url, Client(url) as client:

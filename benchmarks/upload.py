@@ -1,4 +1,4 @@
-"""By how much uploading 1 GiB grows the app's memory."""
+"""Growth of the app's memory during an upload of 1 GiB."""
 
 import os
 import re
@@ -17,7 +17,7 @@ AIM_MIB = 64.0
 
 
 def measure_upload(folder: Path) -> list[Figure]:
-    """Upload 1 GiB to an app of its own; compare its peak memory before and after."""
+    """Upload 1 GiB to a separate app and compare its peak memory before and after."""
     with local_app(folder / "upload") as app:
         httpx.post(f"{app.url}/v1/models", content=CHUNK).raise_for_status()
         before = _peak_mib(app.process.pid)

@@ -1,8 +1,8 @@
-"""Bessemer turns a PyTorch model into a library that is ready to ship.
+"""Bessemer compiles a PyTorch model to a library that is ready to ship.
 
 ``bessemer.Client().submit(module, inputs={"x": (1, 784)}, target="host").wait().download("out")``
 
-Names are imported when they are first used, so that the server's processes never load the client.
+Names are imported on first use, so the server processes never load the client.
 """
 
 from importlib import import_module
@@ -54,7 +54,7 @@ __all__ = [
     "__version__",
 ]
 
-_HOMES = {
+_MODULES = {
     "AsyncClient": "bessemer.client",
     "AsyncJob": "bessemer.client",
     "BenchmarkOptions": "bessemer.contract.options",
@@ -86,6 +86,6 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> object:
     if name == "__version__":
         return import_module("importlib.metadata").version("bessemer")
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'bessemer' has no attribute '{name}'")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,22 +1,22 @@
-"""What the client raises.
+"""The exceptions that the client raises.
 
 BessemerError
-├── UnreachableError            no answer from the server
-│   └── AnswerInvalidError      one that no Bessemer server of this version gives
-├── ProblemError                the server said no; ``problem`` says why
+├── UnreachableError            the server did not answer
+│   └── AnswerInvalidError      the response is not one that a Bessemer server of this version sends
+├── ProblemError                the server reported an error; ``problem`` holds it
 │   ├── NotFoundError           404
 │   ├── ConflictError           409
 │   ├── RequestRefusedError     any other 4xx
 │   ├── ServerFailedError       5xx
 │   ├── CompilationFailedError  the compilation ended as ``failed``
 │   ├── InvocationFailedError   the invocation ended as ``failed``
-│   └── ModelRejectedError      the inspection refused the model
+│   └── ModelRejectedError      the inspection rejected the model
 ├── CompilationCancelledError   the compilation ended as ``cancelled``
 ├── InvocationCancelledError    the invocation ended as ``cancelled``
-├── WaitTimeoutError            ``timeout`` ran out (a ``TimeoutError`` too)
-├── NoWorkerError               no live worker takes the compilation
-├── InvalidArgumentError        an argument cannot be used (a ``ValueError`` too)
-├── ExportError                 a module could not be exported or saved, or the function that makes it raised
+├── WaitTimeoutError            ``timeout`` expired (also a ``TimeoutError``)
+├── NoWorkerError               no live worker can run the compilation
+├── InvalidArgumentError        an argument is not valid (also a ``ValueError``)
+├── ExportError                 torch could not export or save a module, or the function that builds it raised
 └── BundleError                 a download is damaged or unsafe
 """
 
@@ -49,19 +49,19 @@ __all__ = [
 
 
 class BessemerError(Exception):
-    """Every error of the client."""
+    """Base class of the client's errors."""
 
 
 class UnreachableError(BessemerError):
-    """There was no answer from the server."""
+    """The server did not answer."""
 
 
 class AnswerInvalidError(UnreachableError):
-    """The answer is none that a Bessemer server of this version gives."""
+    """The response is not one that a Bessemer server of this version sends."""
 
 
 class ProblemError(BessemerError):
-    """The server said no. ``problem`` holds the stable code, the detail and the advice."""
+    """The server reported an error. ``problem`` holds the stable code, the detail and the advice."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(f"{problem.title}: {problem.detail} [{problem.code}]")
@@ -69,19 +69,19 @@ class ProblemError(BessemerError):
 
 
 class NotFoundError(ProblemError):
-    """What was asked for does not exist (404)."""
+    """The resource does not exist (404)."""
 
 
 class ConflictError(ProblemError):
-    """The state of things does not allow it (409)."""
+    """The resource's state does not allow the request (409)."""
 
 
 class RequestRefusedError(ProblemError):
-    """The request cannot be served as it is (any other 4xx)."""
+    """The server refused the request (any other 4xx)."""
 
 
 class ServerFailedError(ProblemError):
-    """The server cannot serve at present (5xx)."""
+    """The server failed (5xx)."""
 
 
 class CompilationFailedError(ProblemError):
@@ -119,7 +119,7 @@ class InvocationCancelledError(BessemerError):
 
 
 class ModelRejectedError(ProblemError):
-    """The inspection refused the model; ``model`` is its document."""
+    """The inspection rejected the model; ``model`` is its document."""
 
     def __init__(self, model: Model) -> None:
         detail = "The server gave no reason."
@@ -128,31 +128,31 @@ class ModelRejectedError(ProblemError):
 
 
 class WaitTimeoutError(BessemerError, TimeoutError):
-    """``timeout`` ran out; what was waited for goes on."""
+    """``timeout`` expired; the job keeps running."""
 
 
 class NoWorkerError(BessemerError):
-    """No live worker takes the compilation; ``missing`` says what one would need."""
+    """No live worker can run the compilation; ``missing`` says what it needs."""
 
     def __init__(self, missing: str) -> None:
-        super().__init__(f"no live worker takes this compilation. It needs {missing}")
+        super().__init__(f"no live worker can run this compilation. It needs {missing}")
         self.missing = missing
 
 
 class InvalidArgumentError(BessemerError, ValueError):
-    """An argument cannot be used; the message says what was expected."""
+    """An argument is not valid; the message says what was expected."""
 
 
 class ExportError(BessemerError):
-    """A module could not be exported or saved, or the function that makes it raised the cause."""
+    """torch could not export or save a module, or the function that builds it raised the cause."""
 
 
 class BundleError(BessemerError):
-    """A download is damaged, or holds what no bundle holds."""
+    """A download is damaged or unsafe."""
 
 
 def problem_error(problem: Problem) -> ProblemError:
-    """The error for a problem that a server answered with."""
+    """The exception for a problem document from the server."""
     by_status = {404: NotFoundError, 409: ConflictError}
     if problem.status in by_status:
         return by_status[problem.status](problem)

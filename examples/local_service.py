@@ -1,4 +1,4 @@
-"""A service on this machine for as long as a ``with`` block lasts, for the demo, tests and benchmarks."""
+"""A temporary local service for the demo, tests and benchmarks."""
 
 import os
 import re
@@ -22,7 +22,7 @@ NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
 class ServiceFailedError(RuntimeError):
-    """The service did not come up; the message ends with what it printed."""
+    """The service did not start; the message ends with its output."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ def local_service(data: Path, settings: Mapping[str, str] = NO_SETTINGS, port: i
     """Run ``bessemer serve`` on a folder and yield its URL once a worker is alive.
 
     Args:
-        data: the folder for the database, the artifacts and ``serve.log``; made if missing.
-        settings: ``BESSEMER_`` variables; of this process's own only those of the machine count.
-        port: the port to listen on; by default any free one.
+        data: the folder for the database, the artifacts and ``serve.log``; created if missing.
+        settings: ``BESSEMER_`` variables; this process's own are ignored, except those of the machine.
+        port: the port to listen on; default: any free port.
 
     Raises:
-        ServiceFailedError: it ended, or no worker was alive after three minutes.
+        ServiceFailedError: the service ended, or no worker was alive after three minutes.
     """
     command = ("bessemer.cli", "serve", "--data", str(data), "--port", str(port))
     with _running(command, data / "serve.log", settings) as (url, _):
@@ -52,7 +52,7 @@ def local_service(data: Path, settings: Mapping[str, str] = NO_SETTINGS, port: i
 
 @contextmanager
 def local_app(data: Path, settings: Mapping[str, str] = NO_SETTINGS) -> Iterator[LocalApp]:
-    """Run the app alone, on a folder and any free port. Arguments and errors as of ``local_service``."""
+    """Run only the app, on any free port. Arguments and errors as in ``local_service``."""
     given = {"BESSEMER_DATA": str(data), "BESSEMER_PORT": "0", **settings}
     with _running(("app",), data / "app.log", given) as (url, process):
         yield LocalApp(url, process)
@@ -79,13 +79,13 @@ def _running(
 
 
 def _ready_url(process: subprocess.Popen[bytes], log: Path) -> str:
-    """What the one line says that it prints when it is ready."""
+    """Wait for the ready line and return its URL."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         if found := READY.search(log.read_text()):
             return found[1]
         time.sleep(0.05)
-    raise ServiceFailedError(f"the service did not start; {log} ends:\n{log.read_text()[-2000:]}")
+    raise ServiceFailedError(f"the service did not start; the end of {log}:\n{log.read_text()[-2000:]}")
 
 
 def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:

@@ -1,17 +1,17 @@
-"""Ports for servers that are told theirs."""
+"""Free ports for servers."""
 
 import random
 import socket
 
 PORTS = range(20_000, 32_000)
-"""Below those that the kernel gives to whoever asks for any: none is taken again before a server starts."""
+"""Below the kernel's ephemeral range, so that no other process takes a port before the server starts."""
 
 
 def free_port() -> int:
-    """A port of this machine on which nobody listens.
+    """Return a free port of this machine.
 
     Raises:
-        OSError: there is none.
+        OSError: no port is free.
     """
     for port in random.SystemRandom().sample(PORTS, len(PORTS)):
         if _is_free(port):

@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.rows.census import Census
 from bessemer.telemetry import metrics
-from bessemer.telemetry.losses import LossMetrics
+from bessemer.telemetry.metrics import LossMetrics
 
 State = TypeVar("State", bound=StrEnum)
 

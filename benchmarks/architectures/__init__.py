@@ -1,6 +1,5 @@
-"""How many public architectures get from export to a verified library.
+"""A survey: which public architectures compile to a verified library.
 
-The packages they come from are no dependency of Bessemer. torchvision, timm and transformers are used where
-they
-are installed, with random weights and small configurations.
+It uses torchvision, timm and transformers if they are installed, with random weights and small
+configurations.
 """

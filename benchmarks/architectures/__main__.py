@@ -1,10 +1,9 @@
 """Surveys architectures: ``python -m benchmarks.architectures [--until translated] [NAME-PART…]``.
 
-Until ``translated`` it takes seconds for each, as a preflight does, and says what lacks rules.
+``--until translated`` takes seconds for each, and lists missing rules.
 
-Each goes through the stages in a process of its own. What is done is kept in ``build/architectures.jsonl``,
-so that an interrupted survey goes on where it was; the whole survey ends with
-``benchmarks/results/<date>-architectures.json``.
+Each architecture runs in its own process. An interrupted survey resumes from ``build/architectures.jsonl``. A
+complete one writes ``benchmarks/results/<date>-architectures.json``.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ SOURCES = {"torch": "plain_models", "torchvision": "torchvision_models", "timm":
 
 
 def main() -> None:
-    """Survey what the command line names; all of what is installed without."""
+    """Survey the named architectures, or all that are installed."""
     options = _options()
     options.progress.parent.mkdir(exist_ok=True)
     tasks = _tasks(options)
@@ -52,7 +51,7 @@ def main() -> None:
 
 
 def write_results(outcomes: Iterable[Outcome]) -> None:
-    """Write what was found, with the machine and the versions."""
+    """Write the outcomes with the machine and the versions."""
     packages = tuple(package for package in SOURCES if importlib.util.find_spec(package) is not None)
     found = sort_outcomes(outcomes)
     run = {one.name for one in found}
@@ -65,19 +64,19 @@ def write_results(outcomes: Iterable[Outcome]) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="parts of names; default: all")
-    parser.add_argument(
-        "--forms", nargs="+", type=Form, default=[], help="in these forms, whoever's they are"
-    )
-    parser.add_argument("--until", type=Reached, default=Reached.VERIFIED, help="the last stage")
-    parser.add_argument("--again", action="store_true", help="those too that are done")
+    parser.add_argument("--forms", nargs="+", type=Form, default=[], help="only these forms")
+    parser.add_argument("--until", type=Reached, default=Reached.VERIFIED, help="the last stage to run")
+    parser.add_argument("--again", action="store_true", help="repeat finished architectures")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
-    parser.add_argument("--write", action="store_true", help="the results, of a part of the survey too")
-    parser.add_argument("--progress", type=Path, default=PROGRESS, help="the file of lines to extend")
+    parser.add_argument(
+        "--write", action="store_true", help="where to write results, even of a partial survey"
+    )
+    parser.add_argument("--progress", type=Path, default=PROGRESS, help="the progress file")
     return parser.parse_args()
 
 
 def _tasks(options: argparse.Namespace) -> list[Task]:
-    """What is left to do; those that were taken a part of the way first, the quickest of them first."""
+    """The remaining tasks: partly finished ones first, and of those the fastest first."""
     found = read_outcomes(options.progress)
     tasks = {
         (architecture.name, form): (architecture, form)

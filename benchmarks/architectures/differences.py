@@ -1,4 +1,4 @@
-"""Differences in units of the output's largest element: a model's scale is its own."""
+"""Differences relative to the output's largest element."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One architecture: how to make it, what to give it, and how it can be saved."""
+"""One architecture: its model, its inputs and its file formats."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Architecture:
 
     Attributes:
         name: ``package/model``.
-        make: makes the model, in evaluation mode, and its inputs.
-        forms: those that the survey takes it through.
+        make: returns the model in evaluation mode and its inputs.
+        forms: the file formats to survey.
     """
 
     name: str
@@ -34,5 +34,5 @@ def image(size: int, channels: int = 3, batch: int = 1) -> Inputs:
 
 
 def tokens(length: int = 16, vocabulary: int = 99) -> Inputs:
-    """One sentence of token numbers, which are not the special ones."""
+    """One sentence of token ids, without special tokens."""
     return (torch.randint(5, vocabulary, (1, length)),)

@@ -1,11 +1,11 @@
-"""Why models are not verified, where that is known."""
+"""Known reasons why models are not verified."""
 
 from __future__ import annotations
 
 from benchmarks.architectures.outcomes import Outcome
 
 NEAR = 3.0
-"""A result that is at most so many times as far from float64's as torch's own is as good as any."""
+"""A result counts as rounded if its distance from float64 is at most this multiple of torch's."""
 
 KNOWN: dict[str, str] = {}
 """By model."""
@@ -14,7 +14,7 @@ UNKNOWN = "not explained yet"
 
 
 def explain(outcome: Outcome) -> str:
-    """Why a model is not verified."""
+    """Explain why a model is not verified."""
     if outcome.name in KNOWN:
         return KNOWN[outcome.name]
     if outcome.own_error is None or outcome.exact_error is None:

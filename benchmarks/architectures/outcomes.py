@@ -1,4 +1,4 @@
-"""How far architectures got: kept line by line while the survey runs, then as one document."""
+"""Outcomes of the survey: one line per architecture while it runs, then one document."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.machine import Machine
 
 
 class Form(StrEnum):
-    """How a model is saved."""
+    """A file format."""
 
     PT2 = "pt2"
     TRACED = "traced"
@@ -24,10 +24,9 @@ EVERY_FORM = tuple(Form)
 
 
 class Reached(StrEnum):
-    """How far a model got, in this order.
+    """The last stage that a model passed, in order.
 
-    ``not_made`` where its package could not make it or torch could not save it so: the survey says nothing
-    about those.
+    ``not_made``: the package could not create the model, or torch could not save it. These are not counted.
     """
 
     NOT_MADE = "not_made"
@@ -42,17 +41,15 @@ ORDER = tuple(Reached)
 
 
 class Outcome(BaseModel):
-    """How far one architecture got in one form.
+    """The outcome of one architecture in one form.
 
     Attributes:
-        error: what stopped it; empty where nothing did.
-        relative_error: the largest difference, as a share of the output's largest element; of the output
-            where that is largest.
-        own_error: where it differs too much, the same of torch's result from that of float64.
-        exact_error: and of ours from that of float64.
-        strict: whether every element lies within the default tolerance, narrower than torch's own rounding or
-            not.
-        operators: calls of the translated model, recurrences written out.
+        error: why it stopped, or empty.
+        relative_error: the largest difference relative to its output's largest element, over all outputs.
+        own_error: if it differs too much, the same for torch's result against float64.
+        exact_error: the same for our result against float64.
+        strict: whether every element is within the default tolerance, without widening for rounding.
+        operators: calls in the translated model, with recurrences unrolled.
         compile_seconds: processor time from the exported program to machine code.
     """
 
@@ -69,21 +66,21 @@ class Outcome(BaseModel):
     compile_seconds: float = 0.0
 
     def got_to(self, stage: Reached) -> bool:
-        """Whether it got at least as far."""
+        """Whether it got at least this far."""
         return ORDER.index(self.reached) >= ORDER.index(stage)
 
     @property
     def may_go_on(self) -> bool:
-        """Whether nothing stopped it, and stages are left that it was not taken through."""
+        """Whether it did not fail and has stages left."""
         return not self.error and self.reached is not Reached.VERIFIED
 
     def is_done(self, until: Reached) -> bool:
-        """Whether there is nothing left to do on the way to a stage."""
+        """Whether nothing is left to do up to a stage."""
         return bool(self.error) or self.got_to(until)
 
 
 class Survey(BaseModel):
-    """All outcomes of one survey, and the architectures that it did not come to."""
+    """The outcomes of one survey, and the architectures that it did not reach."""
 
     machine: Machine
     outcomes: list[Outcome]
@@ -94,7 +91,7 @@ Key = tuple[str, Form]
 
 
 def read_outcomes(path: Path) -> dict[Key, Outcome]:
-    """The outcomes in a file of lines, the last one of each architecture and form."""
+    """Read a progress file: the last outcome of each architecture and form."""
     if not path.exists():
         return {}
     outcomes = map(Outcome.model_validate_json, path.read_text().splitlines())
@@ -102,12 +99,12 @@ def read_outcomes(path: Path) -> dict[Key, Outcome]:
 
 
 def append_outcome(path: Path, outcome: Outcome) -> None:
-    """Append one line; several processes may do so at a time."""
+    """Append one line; safe for several processes at once."""
     with path.open("a") as lines:
         lines.write(outcome.model_dump_json() + "\n")
 
 
 def sort_outcomes(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """By package, name and form."""
+    """Sort by package, name and form."""
     forms = tuple(Form)
     return sorted(outcomes, key=lambda one: (one.name.lower(), forms.index(one.form)))

@@ -13,21 +13,17 @@ STAGES = (Reached.TRANSLATED, Reached.BUILT, Reached.VERIFIED)
 MAX_CHARACTERS = 220
 
 INTRODUCTION = (
-    "How far public architectures get from a saved file to a library whose outputs are those of torch,",
-    "with small configurations, random weights, and no tuning. `make bench-architectures` surveys them",
-    "again.",
+    "This survey shows which public architectures compile to a library with torch's outputs, with small",
+    "configurations, random weights and no tuning. Run `make bench-architectures` to repeat it.",
     "",
-    "The weights are the packages' random ones, but that parameters whose elements are all alike are made",
-    "random, so that no branch is multiplied by nothing, and batch norms have the statistics of a random",
-    "batch. *Verified*: `verify` passes as it does in a compilation, with default tolerances. *Strictly*:",
-    "every element lies within 1e-5 and 1e-4 of its own magnitude (float32; integers and booleans are",
-    "equal), even where torch's own result is further from float64's. *Not taken on*: translated, and what",
-    "follows was not tried.",
+    "Constant parameters are randomized, and batch norms get the statistics of a random batch, so that every",
+    "branch affects the output. *Verified* models pass `verify` with default tolerances. *Strictly* verified",
+    "models pass without widening the tolerance for rounding. *Not continued* models were only translated.",
 )
 
 
 def architectures_page(folder: Path) -> str | None:
-    """The page; None where nothing was surveyed."""
+    """The page; None without results."""
     path = newest(folder, "architectures")
     if path is None:
         return None
@@ -36,7 +32,7 @@ def architectures_page(folder: Path) -> str | None:
 
 
 def readme_line(folder: Path) -> str:
-    """How many exported programs got how far, in one line; empty where nothing was surveyed."""
+    """One line with the counts of exported programs; empty without results."""
     path = newest(folder, "architectures")
     if path is None:
         return ""
@@ -47,27 +43,27 @@ def readme_line(folder: Path) -> str:
     )
     return (
         f"Of {len(exported)} public architectures (torchvision, timm, transformers), {translated} translate "
-        f"and {verified} are verified: [each of them](docs/architectures.md).\n"
+        f"and {verified} are verified: [see the list](docs/architectures.md).\n"
     )
 
 
 def tried(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Those that their package could make and torch could save."""
+    """Outcomes of models that could be created and saved."""
     return [one for one in outcomes if one.reached is not Reached.NOT_MADE]
 
 
 def exceptions(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Those that something stopped before they were verified."""
+    """Outcomes with an error."""
     return [one for one in tried(outcomes) if one.error]
 
 
 def unfinished(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Those that nothing stopped, and that were not taken to the end."""
+    """Outcomes without an error that did not reach the end."""
     return [one for one in tried(outcomes) if one.may_go_on]
 
 
 def count_row(title: str, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
-    """How many of some were tried, got to each stage, agree element by element, and were not taken on."""
+    """A row of counts: tried, each stage, strictly verified, not continued."""
     models = tried(outcomes)
     reached = (sum(one.got_to(stage) for one in models) for stage in STAGES)
     strict = sum(bool(one.strict) for one in models)
@@ -87,7 +83,7 @@ def _head(path: Path, survey: Survey) -> list[str]:
 
 
 def _counts(survey: Survey) -> list[str]:
-    columns = ("", "saved", *STAGES, "strictly", "not taken on")
+    columns = ("", "saved", *STAGES, "strictly", "not continued")
     exported = [one for one in survey.outcomes if one.form is Form.PT2]
     packages = _grouped(exported, lambda one: one.name.partition("/")[0])
     forms = _grouped(survey.outcomes, lambda one: one.form.value)
@@ -114,17 +110,15 @@ def _exceptions(survey: Survey) -> list[str]:
     waiting = unfinished(survey.outcomes)
     if waiting:
         names = ", ".join(f"{one.name} ({one.form.value})" for one in waiting)
-        lines += [f"{len(waiting)} were translated and not taken on to verification: {names}.", ""]
+        lines += [f"{len(waiting)} were translated but not verified: {names}.", ""]
     if survey.not_run:
         lines += [
             f"{len(survey.not_run)} of the survey's architectures were not run: {', '.join(survey.not_run)}.",
             "",
         ]
-    lines += (
-        [*table(("model", "form", "reached", "what stopped it", "why"), rows), ""] if rows else ["None.", ""]
-    )
+    lines += [*table(("model", "form", "reached", "error", "cause"), rows), ""] if rows else ["None.", ""]
     if left_out:
-        lines += ["Not counted, because the package or torch itself could not make or save them so:", ""]
+        lines += ["Not counted, because the package or torch could not create or save them:", ""]
         lines += [f"- {one.name} ({one.form.value}): {_cell(one.error)}" for one in left_out]
         lines.append("")
     return lines
@@ -135,7 +129,7 @@ def _all(survey: Survey) -> list[str]:
         (one.name, one.form.value, one.reached.value, _error(one.relative_error), f"{one.seconds:g}")
         for one in tried(survey.outcomes)
     ]
-    columns = ("model", "form", "reached", "largest difference, of the output's largest element", "seconds")
+    columns = ("model", "form", "reached", "largest relative difference", "seconds")
     return ["## Every model", "", *table(columns, rows)]
 
 
@@ -151,5 +145,5 @@ def _error(value: float | None) -> str:
 
 
 def _cell(text: str) -> str:
-    """One line that a table can hold."""
+    """Fit text into a table cell."""
     return text.replace("|", "\\|").replace("\n", " ")[:MAX_CHARACTERS]

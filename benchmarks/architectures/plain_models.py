@@ -1,6 +1,6 @@
 """Architectures of ``torch.nn`` alone, and scripts whose control flow depends on shapes or on data.
 
-torch.fx writes annotations into its code and knows no postponed ones.
+torch.fx writes annotations into its code and does not support postponed ones.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from benchmarks.architectures.entry import Architecture, Inputs
 from benchmarks.architectures.outcomes import EVERY_FORM, Form
 
 SCRIPTED = (Form.SCRIPTED,)
-"""Neither an export nor a trace keeps a branch on data."""
+"""Exports and traces don't keep data-dependent branches."""
 
 
 class Recurrent(nn.Module):
@@ -30,7 +30,7 @@ class Recurrent(nn.Module):
 
 
 class Encoder(nn.Module):
-    """What a trace records with torch's fused operators."""
+    """An encoder that torch traces with fused operators."""
 
     def __init__(self, norm_first: bool, activation: str) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Decoder(nn.Module):
 
 
 class ByData(nn.Module):
-    """A branch on the data, with weights of its own on either side."""
+    """A data-dependent branch with different weights on each side."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class ByData(nn.Module):
 
 
 class ByNestedData(nn.Module):
-    """A branch within a branch, and one without an alternative."""
+    """A nested branch, and a branch without an else."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = x
@@ -140,7 +140,7 @@ class Containers(nn.Module):
 
 
 class InPlace(nn.Module):
-    """Masks combined, and parts of a tensor written, in place."""
+    """In-place masks and in-place writes to slices."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         mask = x > 1
@@ -168,7 +168,7 @@ class Steps(nn.Module):
 
 
 class SizeFromTensor(nn.Module):
-    """A size that is read from a tensor made of sizes."""
+    """A size that is read from a tensor of sizes."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         count = int(torch.tensor(x.shape[1] * 0.5).item())
@@ -176,7 +176,7 @@ class SizeFromTensor(nn.Module):
 
 
 def architectures() -> list[Architecture]:
-    """All of them."""
+    """All architectures of this module."""
     return [
         _made("lstm", partial(Recurrent, nn.LSTM), (2, 5, 8)),
         _made("gru", partial(Recurrent, nn.GRU), (2, 5, 8)),

@@ -1,4 +1,4 @@
-"""Surveying in processes of their own: a model may crash the compiler, or take forever."""
+"""Runs each architecture in its own process, because a model can crash the compiler or never finish."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Task = tuple[Architecture, Form]
 
 
 def warm_up() -> None:
-    """Do what torch and TVM set up on first use, for the processes that are forked from this one."""
+    """Initialize torch and TVM once for all forked processes."""
     torch.set_num_threads(1)
     os.environ.setdefault("TVM_NUM_THREADS", "1")
     from worker.job.rehearsal import rehearse
@@ -32,14 +32,14 @@ def warm_up() -> None:
 def survey_each(
     tasks: Iterable[Task], until: Reached, progress: Path, jobs: int, limit_seconds: int = LIMIT_SECONDS
 ) -> None:
-    """Survey every task in a process of its own, ``jobs`` at a time.
+    """Survey every task in its own process, ``jobs`` at a time.
 
     Args:
-        tasks: the models and their forms.
-        until: the last stage to take them to.
-        progress: a file of lines; each outcome is appended to it.
+        tasks: models and forms.
+        until: the last stage to run.
+        progress: the file to append outcomes to.
         jobs: processes at a time.
-        limit_seconds: wall clock after which a process is ended.
+        limit_seconds: wall-clock limit of a process.
     """
     running: dict[int, Task] = {}
     for task in tasks:

@@ -1,4 +1,4 @@
-"""One architecture through the stages, from a saved file to a library whose outputs are compared."""
+"""Takes one architecture through the stages, from a saved file to compared outputs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MAX_CHARACTERS = 400
 
 
 def survey(architecture: Architecture, form: Form, until: Reached, seed: int = 0) -> Outcome:
-    """Take an architecture as far as it goes, and no further than ``until``."""
+    """Run the stages until one fails, or up to ``until``."""
     start = time.perf_counter()
     outcome = Outcome(name=architecture.name, form=form, reached=Reached.NOT_MADE)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), torch.no_grad():
@@ -65,7 +65,7 @@ def _make(architecture: Architecture, seed: int) -> tuple[nn.Module, Inputs]:
 
 
 def save(model: nn.Module, inputs: Inputs, form: Form, folder: Path) -> Path:
-    """Save a model in a form."""
+    """Save a model in one format."""
     path = folder / f"model.{'pt2' if form is Form.PT2 else 'pt'}"
     if form is Form.PT2:
         torch.export.save(torch.export.export(model, inputs, strict=False), path)
@@ -125,7 +125,7 @@ def _verify(outcome: Outcome, captured: Captured, found: Arrays) -> None:
 
 
 def _weigh(outcome: Outcome, captured: Captured, found: Arrays) -> None:
-    """How far torch's own result and ours are from float64's."""
+    """The distances of torch's and our result from float64."""
     exact = exact_outputs(captured.program, captured.example)
     if exact is not None:
         outcome.own_error = distance(captured.references, exact)
@@ -142,7 +142,7 @@ def _upload(path: Path, form: Form, inputs: Inputs) -> Upload:
 
 
 def _specs(path: Path, form: Form, inputs: Inputs) -> tuple[TensorSpec, ...]:
-    """Exported programs and traces know their inputs; the others are told."""
+    """Input specs for formats that don't record them."""
     if form in (Form.PT2, Form.TRACED):
         return ()
     if form is Form.SCRIPTED:

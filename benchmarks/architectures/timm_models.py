@@ -1,4 +1,4 @@
-"""Architectures of timm: one or two small ones of nearly every family."""
+"""Architectures of timm: one or two small models from nearly every family."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ FIXED = {
     "efficientformer_l1": 224,
     "efficientformerv2_s0": 224,
 }
-"""Convolutional and hybrid networks with the side of the image to give."""
+"""Convolutional and hybrid networks, with the image size."""
 
 IN_EVERY_FORM = ("mobilevit_xxs",)
 
@@ -127,11 +127,11 @@ SIZED = {
     "xcit_nano_12_p16_224": 64,
     "vit_small_patch14_dinov2": 56,
 }
-"""Transformers, made for the size of their input."""
+"""Transformers, which are built for one image size."""
 
 
 def architectures() -> list[Architecture]:
-    """All of them."""
+    """All architectures of this module."""
     import timm
 
     fixed = [

@@ -1,4 +1,4 @@
-"""Architectures of torchvision, which need none of its compiled operators."""
+"""Architectures of torchvision that don't use its compiled operators."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CLASSIFIERS = {
     "swin_t": 64,
     "swin_v2_t": 64,
 }
-"""With the side of the image to give."""
+"""Models with the image size."""
 
 SEGMENTERS = {"fcn_resnet50": 64, "deeplabv3_mobilenet_v3_large": 64, "lraspp_mobilenet_v3_large": 64}
 VIDEO = {"r3d_18": 32, "mc3_18": 32, "r2plus1d_18": 32, "s3d": 224, "swin3d_t": 32}
@@ -60,13 +60,13 @@ _OPERATORS = (
     "SymInt offset_groups, bool use_mask) -> Tensor",
     "_deform_conv2d_backward(Tensor grad) -> Tensor",
 )
-"""torchvision, built for another torch, needs its operators declared to be imported; nothing calls them."""
+"""Schemas that torchvision needs at import if it was built for another torch; nothing calls them."""
 
 _library: list[torch.library.Library] = []
 
 
 def declare_operators() -> None:
-    """Let torchvision be imported without its compiled part."""
+    """Make torchvision importable without its compiled part."""
     if not _library:
         _library.append(torch.library.Library("torchvision", "DEF"))
         for schema in _OPERATORS:
@@ -74,7 +74,7 @@ def declare_operators() -> None:
 
 
 def architectures() -> list[Architecture]:
-    """All of them."""
+    """All architectures of this module."""
     declare_operators()
     from torchvision import models
 

@@ -255,11 +255,11 @@ AUDIO: dict[str, dict[str, Any]] = {
 
 IN_EVERY_FORM = ("Bert", "GPT2", "OPT", "Llama")
 NOT_EXPORTED = ("Longformer", "Nystromformer")
-"""torch refuses to export them; it traces them."""
+"""Models that torch can trace but not export."""
 
 
 class _First(nn.Module):
-    """Returns the first tensor of what a model returns, and gives it its inputs by name."""
+    """Passes inputs by name and returns the first output tensor."""
 
     def __init__(self, model: nn.Module, names: tuple[str, ...]) -> None:
         super().__init__()
@@ -274,8 +274,8 @@ class _First(nn.Module):
 
 
 def architectures() -> list[Architecture]:
-    """All of them."""
-    # Defines an operator that the translation rules would define in its place, if they were imported first.
+    """All architectures of this module."""
+    # transformers must define its operator before the translation rules do.
     importlib.import_module("transformers.integrations.moe")
     made = [
         Architecture(f"transformers/{name}", partial(_make, name, options, "input_ids"), _forms(name))

@@ -1,8 +1,7 @@
-"""Random weights that let every part of a model count.
+"""Random weights that make every part of a model affect its output.
 
-As packages initialize them, residual branches are often multiplied by 0 or 1e-6, so that an error inside is
-never seen; and norms whose statistics are no statistics let values grow from layer to layer until nothing can
-be compared.
+Default initializations often multiply residual branches by 0 or 1e-6, which hides errors. Batch norms without
+statistics let values grow from layer to layer until outputs cannot be compared.
 """
 
 from __future__ import annotations
@@ -15,14 +14,13 @@ from benchmarks.architectures.entry import Inputs
 
 SMALL = 0.1
 BATCH = 16
-"""Fewer, and the variances of channels that are down to a few pixels are no statistics."""
+"""With fewer, the variance of channels with a few pixels is meaningless."""
 
 
 def enliven(model: nn.Module) -> None:
-    """Make the parameters random whose elements are all the same.
+    """Randomize constant parameters.
 
-    Those of about 0 come to lie around it, those that are tiny around ``SMALL``, the others around what they
-    were.
+    Zeros stay around 0, tiny values around ``SMALL``, other values around their old value.
     """
     for parameter in model.parameters():
         if (
@@ -41,7 +39,7 @@ def _vary(values: torch.Tensor, constant: float) -> None:
 
 
 def calibrate(model: nn.Module, inputs: Inputs) -> None:
-    """Give batch norms the statistics of a random batch, in place."""
+    """Set the statistics of batch norms from a random batch, in place."""
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     if not norms:
         return

@@ -1,1 +1,1 @@
-"""How long models take to compile: random graphs, each verified, none slower than its size allows."""
+"""Compile time of random graphs, each verified and bounded by its size."""

@@ -1,9 +1,8 @@
 """Compiles random graphs: ``python -m benchmarks.compile_time [--graphs 1000] [--seed 1] [--jobs 2]``.
 
-Each graph is verified in a process of its own, and may take ``SECONDS_PER_OPERATOR`` of processor time for
-each operator of the translated model, beside what any model takes. The ten slowest are printed, and kept with
-every failure in ``benchmarks/results/<date>-compile-time.json``. The command ends with 1 where a graph fails
-or is slower than its size allows.
+Each graph is verified in its own process. It may use a fixed processor time plus ``SECONDS_PER_OPERATOR`` for
+each operator of the translated model. The ten slowest graphs are printed, and saved with all failures in
+``benchmarks/results/<date>-compile-time.json``. The command exits with 1 if a graph fails or is too slow.
 """
 
 from __future__ import annotations
@@ -34,29 +33,29 @@ LIMIT_SECONDS = 120
 
 
 class Compiled(BaseModel):
-    """A graph, and how its compilation went."""
+    """A graph and the outcome of its compilation."""
 
     graph: str
     outcome: Outcome
 
     @property
     def allowed_seconds(self) -> float:
-        """The processor time that a graph of this size may take."""
+        """The processor time allowed for a graph of this size."""
         return SECONDS_FOR_ANY + SECONDS_PER_OPERATOR * self.outcome.operators
 
     @property
     def is_slow(self) -> bool:
-        """Whether it took longer than that."""
+        """Whether it exceeded ``allowed_seconds``."""
         return self.outcome.compile_seconds > self.allowed_seconds
 
     @property
     def has_failed(self) -> bool:
-        """Whether it ended before it was verified."""
+        """Whether it was not verified."""
         return self.outcome.reached is not Reached.VERIFIED
 
 
 class Run(BaseModel):
-    """One run of the benchmark."""
+    """One benchmark run."""
 
     machine: Machine
     seed: int
@@ -69,7 +68,7 @@ class Run(BaseModel):
 
 
 def main() -> int:
-    """Compile what the command line asks for; 1 where a graph fails or is too slow."""
+    """Compile random graphs. Return 1 if one fails or is too slow."""
     options = _options()
     drawn = draw_graphs(options.graphs, options.seed)
     warm_up()
@@ -92,7 +91,7 @@ def main() -> int:
 
 
 def draw_graphs(count: int, start: int) -> list[Graph]:
-    """Random graphs, the same for the same seed."""
+    """Draw random graphs from a seed."""
     drawn: list[Graph] = []
 
     @seed(start)
@@ -112,12 +111,12 @@ def draw_graphs(count: int, start: int) -> list[Graph]:
 
 
 def make(graph: Graph) -> tuple[nn.Module, Inputs]:
-    """The model of a graph, and its input."""
+    """Build a graph's model and its input."""
     return GraphModel(graph).eval(), (torch.randn(graph.shape),)
 
 
 def summarize(compiled: list[Compiled], start: int) -> Run:
-    """What one run found."""
+    """Summarize one run."""
     slowest = sorted(compiled, key=lambda one: one.outcome.compile_seconds, reverse=True)
     return Run(
         machine=describe(("hypothesis",)),
@@ -137,7 +136,7 @@ def _name(index: int) -> str:
 
 def _print(run: Run) -> None:
     print(f"{run.graphs} graphs, {run.operators} operators, {run.compile_seconds} s of processor time")
-    print(f"{len(run.failed)} failed, {len(run.too_slow)} slower than their size allows; the slowest:")
+    print(f"{len(run.failed)} failed, {len(run.too_slow)} too slow; the slowest:")
     for one in run.slowest:
         outcome = one.outcome
         print(

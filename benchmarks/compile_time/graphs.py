@@ -1,8 +1,7 @@
-"""Random models of a few operators each, for Hypothesis to draw.
+"""Hypothesis strategies for random models of a few operators.
 
-A graph is a list of nodes, each of which reads earlier values; the values that no node reads are its outputs.
-Operators are smooth, or change little where rounding moves their argument, so that a right library agrees
-with torch. Shapes are found by running the graph on torch's meta device, which computes nothing.
+A graph is a list of nodes that read earlier values. Values that no node reads are the outputs. Operators are
+smooth, so a correct library agrees with torch up to rounding. torch's meta device infers the shapes.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ _RECURRENT = MappingProxyType({"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN})
 
 @dataclass(frozen=True)
 class Node:
-    """One operator: the values that it reads, by number, and its constants."""
+    """One operator: the indices of the values it reads, and its constants."""
 
     operator: str
     reads: tuple[int, ...]
@@ -103,14 +102,14 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """A model: value 0 is the input, value ``i + 1`` is what node ``i`` computes."""
+    """A model: value 0 is the input, value ``i + 1`` is the result of node ``i``."""
 
     shape: Shape
     nodes: tuple[Node, ...]
 
 
 class GraphModel(nn.Module):
-    """The model of a graph, its weights drawn from torch's generator."""
+    """A graph as a module, with weights from torch's generator."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()
@@ -134,7 +133,7 @@ class GraphModel(nn.Module):
 
 @st.composite
 def graphs(draw: Draw) -> Graph:
-    """Graphs of ``FEWEST_NODES`` to ``MOST_NODES`` nodes over one float32 input of rank 2 to 4."""
+    """Draw graphs of ``FEWEST_NODES`` to ``MOST_NODES`` nodes with one float32 input of rank 2 to 4."""
     shape = tuple(draw(st.lists(_SIZES, min_size=2, max_size=_HIGHEST_RANK)))
     count = draw(st.integers(FEWEST_NODES, MOST_NODES))
     nodes: list[Node] = []
@@ -151,7 +150,7 @@ def graphs(draw: Draw) -> Graph:
 
 
 def _shaped(node: Node, values: list[torch.Tensor]) -> torch.Tensor | None:
-    """What a node computes, on the meta device; None where torch refuses it or it is too large."""
+    """A node's result on the meta device; None if torch rejects it or it is too large."""
     layer = _layer(node)
     try:
         value = _computed(node, layer.to("meta") if layer else None, [values[read] for read in node.reads])
@@ -185,7 +184,7 @@ def _bodies() -> Mapping[str, Body]:
 
 
 def _steps(x: torch.Tensor, axis: int) -> torch.Tensor:
-    """A recurrence written out by hand: each step reads the state of the one before."""
+    """An unrolled recurrence."""
     state, states = x.select(axis, 0), []
     for index in range(x.shape[axis]):
         state = torch.tanh(state * 0.5 + x.select(axis, index))
@@ -275,7 +274,7 @@ _KINDS = (_unary, _binary, _over_one_axis, _plain, _join, _slice, _permute, _vie
 
 
 def _read(draw: Draw, values: list[torch.Tensor]) -> int:
-    """Mostly one of the latest values, so that long chains come about."""
+    """Draw a value to read, mostly a recent one, to get long chains."""
     back = draw(st.sampled_from((1, 1, 1, 2, 3, len(values))))
     return max(0, len(values) - back)
 

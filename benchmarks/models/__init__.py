@@ -1,1 +1,1 @@
-"""How fast the example models are, beside the other ways to run them."""
+"""Latency of the example models against other runtimes."""

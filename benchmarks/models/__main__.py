@@ -1,4 +1,4 @@
-"""Measures the example models beside their peers: ``make bench-models``, ``… MODELS="bert resnet18"``."""
+"""Benchmarks the models against other runtimes: ``make bench-models``, ``… MODELS="bert resnet18"``."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class Plan:
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """The columns of the table."""
+        """The table's columns."""
         return (*(peer.name for peer in PEERS), *((STOCK,) if self.stock else ()))
 
     @property
     def steps(self) -> int:
-        """How often the progress bar moves."""
+        """The number of progress steps."""
         per_model = 3 + self.rounds + 1 + len(PEERS) + self.stock
         per_sgemm = 2 + self.rounds + 2
         chains = len(CHAINS) * len(CHAIN_LAYERS) if self.growth else 0
@@ -73,7 +73,7 @@ class Plan:
 
 
 class Suite:
-    """One run: first everything is compiled, then the service is stopped and everything is measured."""
+    """One run: compile everything, stop the service, then measure."""
 
     def __init__(self, plan: Plan, folder: Path, display: Display) -> None:
         self._plan = plan
@@ -84,7 +84,7 @@ class Suite:
         self._compiled: dict[str, Compiled | BessemerError] = {}
 
     def run(self) -> tuple[list[SgemmResult], list[ModelResult], list[GrowthResult]]:
-        """Everything of the plan."""
+        """Run the whole plan."""
         products = [self._subject(sgemm(size)) for size in SGEMM_SIZES]
         subjects = [self._subject(example) for example in self._plan.examples]
         for subject in (*products, *subjects):
@@ -167,12 +167,12 @@ class Suite:
 
 
 def main() -> None:
-    """Read the command line, run the suite, write the results."""
+    """Run the suite and write the results."""
     arguments = _arguments()
     names = arguments.models or list(EXAMPLES)
     unknown = [name for name in names if name not in EXAMPLES]
     if unknown:
-        raise SystemExit(f"there is no example model {', '.join(unknown)}: choose of {', '.join(EXAMPLES)}")
+        raise SystemExit(f"unknown model {', '.join(unknown)}: choose from {', '.join(EXAMPLES)}")
     plan = Plan(
         examples=tuple(EXAMPLES[name] for name in names),
         rounds=arguments.rounds,
@@ -183,7 +183,7 @@ def main() -> None:
     )
     console = Console()
     load_before, start = os.getloadavg()[0], time.monotonic()
-    console.print(f"{plan.threads} threads, float32, no trials; the machine's load is {load_before:.2f}")
+    console.print(f"{plan.threads} threads, float32, no trials; load average {load_before:.2f}")
     with (
         tempfile.TemporaryDirectory(prefix="bessemer-bench-") as folder,
         Display(console, plan.peers, plan.steps) as display,
@@ -206,18 +206,16 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench-models", description=__doc__)
-    parser.add_argument(
-        "models", nargs="*", metavar="MODEL", help=f"of {', '.join(EXAMPLES)}; by default all of them"
-    )
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="turns of each side")
-    parser.add_argument("--without-stock", action="store_true", help="leave out stock TVM")
-    parser.add_argument("--stock-trials", type=int, default=0, help="let stock TVM search so many candidates")
-    parser.add_argument("--output", type=Path, help="the file to write")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(EXAMPLES)}; default: all")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds")
+    parser.add_argument("--without-stock", action="store_true", help="skip stock TVM")
+    parser.add_argument("--stock-trials", type=int, default=0, help="trials of stock TVM's search")
+    parser.add_argument("--output", type=Path, help="the results file")
     return parser.parse_args()
 
 
 def _results_path(results: ModelsResults, whole: bool) -> Path:
-    """Only a run of the whole suite is kept among the results."""
+    """The default path, only for a run of the whole suite."""
     return RESULTS / f"{results.measured_at:%Y-%m-%d}-models.json" if whole else Path("bench-models.json")
 
 

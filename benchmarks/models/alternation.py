@@ -1,4 +1,4 @@
-"""All sides of a model in turns, their outputs compared before."""
+"""Measures all sides of a model in alternation, after comparing their outputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from worker.measure.statistics import latency, round_ratios
 
 TURN_SECONDS = 0.1
 TOLERATED_ERROR = 1e-4
-"""The largest difference from torch eager, as a share of its largest value: float32 in another order."""
+"""Allowed difference from torch eager, relative to its largest value: float32 rounding."""
 
 _SLOW_SECONDS = 2.0
 _MAX_SLOW_RUNS = 3
@@ -34,18 +34,18 @@ def measure_sides(
     log: Path,
     advance: Advance,
 ) -> list[SideResult]:
-    """Start every side, compare its outputs, and let those that are right take turns: A B C A B C ….
+    """Start every side, compare its outputs, and measure the correct ones in turn: A B C A B C ….
 
     Args:
         subject: the model.
-        runtimes: ours first; the others' ratios are to it.
-        references: what torch eager computes.
-        rounds: how many turns each side gets.
-        log: takes what the sides print.
-        advance: is called after each start and each round.
+        runtimes: ours first; ratios are relative to it.
+        references: torch eager's outputs.
+        rounds: turns per side.
+        log: the file for the sides' output.
+        advance: called after each start and each round.
 
     Returns:
-        A result for each runtime, in their order.
+        One result per runtime, in order.
     """
     results = {runtime.name: SideResult(name=runtime.name, version=runtime.version) for runtime in runtimes}
     with _processes() as running:
@@ -61,7 +61,7 @@ def measure_sides(
 def measure_slow(
     subject: Subject, runtime: Runtime, references: Arrays, ours: SideResult, log: Path
 ) -> SideResult:
-    """Time what takes seconds a few times on its own; its ratio is that of the best runs."""
+    """Time a slow side a few times, alone; its ratio is that of the best runs."""
     result = SideResult(name=runtime.name, version=runtime.version)
     with _processes() as running:
         _start(running, runtime, subject, references, log, result)
@@ -75,7 +75,7 @@ def measure_slow(
 
 
 def largest_error(outputs: Arrays, references: Arrays) -> float:
-    """The largest difference of any output, as a share of its reference's largest value."""
+    """The largest difference of any output, relative to its reference's largest value."""
     if [output.shape for output in outputs] != [reference.shape for reference in references]:
         return float("inf")
     return max(
@@ -114,7 +114,7 @@ def _start(
     if not result.error <= TOLERATED_ERROR:
         result.state, result.note = (
             State.DIFFERS,
-            f"its outputs differ from torch eager's by {result.error:.1e}",
+            f"outputs differ from torch eager's by {result.error:.1e}",
         )
         running.pop(runtime.name).close()
         return

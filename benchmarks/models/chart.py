@@ -1,7 +1,7 @@
-"""A chart of the models as one SVG: the latency of every runtime, relative to torch eager's.
+"""An SVG chart of every runtime's latency relative to torch eager's.
 
-One row for each model on a logarithmic axis, so that half and double are equally far from 1. It follows the
-reader's light or dark scheme and needs nothing from outside, so that a README can show it.
+It has one row per model on a logarithmic axis, follows the reader's light or dark scheme, and has no external
+references, so a README can show it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _STYLE = """
 
 
 class Mark(NamedTuple):
-    """A runtime's place in a row, as a multiple of torch eager's latency."""
+    """A runtime's mark in a row, as a multiple of torch eager's latency."""
 
     runtime: str
     value: float
@@ -44,7 +44,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """A model with the marks of those that ran it; ``note`` stands at the right."""
+    """A model with its runtimes' marks; ``note`` is shown at the right."""
 
     name: str
     marks: tuple[Mark, ...]
@@ -52,7 +52,7 @@ class Row:
 
 
 def models_chart(models: Sequence[ModelResult]) -> str:
-    """The SVG; models without our figure or without torch eager's are left out."""
+    """The SVG; models without our figure or torch eager's are left out."""
     rows = tuple(row for row in map(_row, models) if row is not None)
     means = _mean_row(models)
     every = (*rows, means) if means is not None else rows
@@ -68,7 +68,7 @@ def models_chart(models: Sequence[ModelResult]) -> str:
         *_grid(place, height - BOTTOM),
         *(part for index, row in enumerate(every) for part in _draw(row, TOP + ROW * index, place)),
         f'<text class="quiet" x="{(LEFT + RIGHT) / 2}" y="{height - 14}" text-anchor="middle">'
-        "latency, as a multiple of torch eager's: left is faster</text>",
+        "latency relative to torch eager: left is faster</text>",
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -97,7 +97,7 @@ def _mean_row(models: Sequence[ModelResult]) -> Row | None:
 
 
 def _mean_to_eager(models: Sequence[ModelResult], name: str) -> float:
-    """A peer's latency over torch eager's, over the models that both ran."""
+    """Geometric mean of a peer's latency over torch eager's, for models that both ran."""
     both = [model for model in models if {name, EAGER} <= model.measured_peers.keys()]
     eager, peer = mean_ratio(both, EAGER), mean_ratio(both, name)
     assert eager is not None and peer is not None
@@ -106,14 +106,14 @@ def _mean_to_eager(models: Sequence[ModelResult], name: str) -> float:
 
 @dataclass(frozen=True)
 class Axis:
-    """A logarithmic axis: its ends and its marks."""
+    """A logarithmic axis with its ends and ticks."""
 
     low: float
     high: float
     ticks: tuple[float, ...]
 
     def __call__(self, value: float) -> float:
-        """The horizontal place of a value."""
+        """The x coordinate of a value."""
         share = math.log(value / self.low) / math.log(self.high / self.low)
         return round(LEFT + 12 + share * (RIGHT - LEFT - 24), 1)
 
@@ -141,9 +141,9 @@ def _grid(axis: Axis, bottom: float) -> list[str]:
 def _draw(row: Row, top: float, axis: Axis) -> list[str]:
     middle = top + ROW / 2
     places = [axis(mark.value) for mark in row.marks]
-    told = "; ".join(f"{mark.runtime} {mark.value:.2f}{TIMES}" for mark in row.marks)
+    summary = "; ".join(f"{mark.runtime} {mark.value:.2f}{TIMES}" for mark in row.marks)
     return [
-        f"<g><title>{escape(f'{row.name}: {told}')}</title>",
+        f"<g><title>{escape(f'{row.name}: {summary}')}</title>",
         f'<text class="name" x="16" y="{middle + 5}">{escape(row.name)}</text>',
         f'<line class="range" x1="{min(places)}" x2="{max(places)}" y1="{middle}" y2="{middle}"/>',
         *(_shape(mark.runtime, place, middle) for mark, place in zip(row.marks, places, strict=True)),
@@ -155,7 +155,7 @@ def _legend(rows: Sequence[Row]) -> list[str]:
     names = list(dict.fromkeys(mark.runtime for row in rows for mark in row.marks))
     parts, x = [], 24.0
     for name in names:
-        label = f"{name}, median at the right" if name == OURS else name
+        label = f"{name}, median at right" if name == OURS else name
         parts.append(_shape(name, x, 26))
         parts.append(f'<text x="{x + 12}" y="31">{escape(label)}</text>')
         x += 40 + 8.2 * len(label)

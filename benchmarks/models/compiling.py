@@ -1,4 +1,4 @@
-"""Compiles models through a service, as a user would; the seconds of every stage are in its answer."""
+"""Compiles models through a service and reads each stage's time."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from examples.models.save import SavedAs, save
 from examples.models.weights import randomize_batch_norms
 
 QUICK = BenchmarkOptions(seconds=0.05, baselines=())
-"""The job's own benchmark is not what is wanted here."""
+"""Keep the job's own benchmark short."""
 
 CHAIN_LAYERS = (10, 50, 100)
 
 
 class Compiled(NamedTuple):
-    """The report of a bundle, and the seconds of each stage, job by job."""
+    """A bundle's report, and each stage's seconds per job."""
 
     report: Report
     stages: dict[Stage, list[float]]
 
 
 def compile_bundle(client: Client, subject: Subject, rounds: int) -> Compiled:
-    """Compile a model ``rounds`` times; the last bundle is kept.
+    """Compile a model ``rounds`` times and keep the last bundle.
 
     Raises:
-        CompilationFailedError: the service refused the model.
+        CompilationFailedError: the compilation failed.
     """
     jobs = [
         client.submit(subject.exported, target="host", benchmark=QUICK).wait() for _ in range(max(rounds, 1))
@@ -53,7 +53,7 @@ def compile_bundle(client: Client, subject: Subject, rounds: int) -> Compiled:
 
 
 def measure_growth(client: Client, folder: Path, advance: Callable[[], None]) -> list[GrowthResult]:
-    """Compile chains of layers of every kind and length."""
+    """Compile chains of every kind and length."""
     results = []
     for kind, make in CHAINS.items():
         for layers in CHAIN_LAYERS:
@@ -67,13 +67,13 @@ def measure_growth(client: Client, folder: Path, advance: Callable[[], None]) ->
 
 
 def linear_chain(layers: int) -> Example:
-    """Linear layers of one width, with ReLUs: few functions, called often."""
+    """Linear layers of one width with ReLUs: few functions, called often."""
     parts = [part for _ in range(layers) for part in (nn.Linear(256, 256), nn.ReLU())]
     return _example(nn.Sequential(*parts), (32, 256))
 
 
 def widening_chain(layers: int) -> Example:
-    """Linear layers, each of another width, with ReLUs: every layer is a function of its own."""
+    """Linear layers of different widths with ReLUs: one function per layer."""
     widths = [64 + 4 * layer for layer in range(layers + 1)]
     parts = [part for before, after in pairwise(widths) for part in (nn.Linear(before, after), nn.ReLU())]
     return _example(nn.Sequential(*parts), (32, widths[0]))
@@ -97,7 +97,7 @@ CHAINS = {
 
 
 def sgemm(size: int) -> Example:
-    """A product of two matrices of ``size`` rows and columns; the second is a weight, as in a model."""
+    """A product of two square matrices; the second is a weight."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(size)
         module = nn.Linear(size, size, bias=False).eval()

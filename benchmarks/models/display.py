@@ -1,4 +1,4 @@
-"""The table that grows while the suite runs, above a progress bar."""
+"""A live table of results above a progress bar."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from worker.report.words import duration
 
 
 class Display:
-    """Shows what is being done, and every model as soon as it was measured."""
+    """Shows the current step, and each model once it is measured."""
 
     def __init__(self, console: Console, peers: tuple[str, ...], steps: int) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -24,7 +24,7 @@ class Display:
         self._models: list[ModelResult] = []
         self._progress = Progress(*columns, console=console, auto_refresh=False)
         self._task = self._progress.add_task("", total=steps)
-        # No thread of its own refreshes it: this process forks.
+        # No refresh thread, because this process forks.
         self._live = Live(self._view(), console=console, auto_refresh=False)
 
     def __enter__(self) -> Self:
@@ -39,14 +39,14 @@ class Display:
         self._console.print()
 
     def doing(self, what: str) -> None:
-        """Say what is being done, line by line where there is no terminal."""
+        """Show the current step, as lines without a terminal."""
         if not self._console.is_terminal:
             self._console.print(what)
         self._progress.update(self._task, description=what)
         self._live.update(self._view(), refresh=True)
 
     def advance(self) -> None:
-        """One step is done."""
+        """Advance by one step."""
         self._progress.advance(self._task)
         self._live.update(self._view(), refresh=True)
 
@@ -60,7 +60,7 @@ class Display:
 
 
 def model_table(models: list[ModelResult], peers: tuple[str, ...]) -> Table:
-    """A row for each model: our median and best; the peers' medians, our ratios to them, p10 to p90."""
+    """One row per model: our median and best; the peers' medians and our ratios to them, p10 to p90."""
     table = Table("model", "ours", *peers)
     for model in models:
         sides = {side.name: side for side in model.peers}

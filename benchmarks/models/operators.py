@@ -1,4 +1,4 @@
-"""How fast the functions of a library multiply, as a share of the machine's fastest product of matrices."""
+"""Speed of a library's functions relative to the machine's fastest matrix product."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RUNS = (5, 200)
 
 
 def profile(subject: Subject, log: Path) -> tuple[FunctionTime, ...]:
-    """The time of each function of a bundle's library, in a process of its own.
+    """Time each function of a bundle's library, in a separate process.
 
     Raises:
         SideFailedError: the process ended.
@@ -44,12 +44,12 @@ def profile(subject: Subject, log: Path) -> tuple[FunctionTime, ...]:
 def rate_operators(
     times: tuple[FunctionTime, ...], counted: tuple[FunctionTime, ...], ceiling_gflops: float
 ) -> list[OperatorResult]:
-    """The functions, longest first; those that multiply with their speed.
+    """Rate the functions, slowest first; those with products get a speed.
 
     Args:
-        times: how long each function takes.
-        counted: the same functions with their floating-point operations, as the job's report has them.
-        ceiling_gflops: what the shares are of.
+        times: the time of each function.
+        counted: each function's floating-point operations, from the job's report.
+        ceiling_gflops: the speed that shares are relative to.
     """
     products = {function.name: function for function in counted if function.flops}
     return [_rate(time, products.get(time.name), ceiling_gflops) for time in times]

@@ -1,4 +1,4 @@
-"""Writes a model to every form that a side reads, in a process of its own: torch runs in parallel there."""
+"""Writes a model in every format that a side reads, in a separate process for torch."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _GIGA = 1e9
 
 @dataclass(frozen=True)
 class Prepared:
-    """What torch eager computes, and how many floating-point operations its products take."""
+    """Torch eager's outputs, and the floating-point operations of its products."""
 
     references: Arrays
     gflop: float
 
 
 def prepare(subject: Subject, log: Path, with_onnx: bool) -> Prepared:
-    """Export a model, and run it once.
+    """Export a model and run it once.
 
     Args:
-        subject: the model; its folder is made.
-        log: takes what torch prints.
-        with_onnx: whether to export to ONNX too, where that can be done.
+        subject: the model; its folder is created.
+        log: the file for torch's output.
+        with_onnx: whether to export to ONNX too, if possible.
 
     Raises:
-        SideFailedError: the model itself failed.
+        SideFailedError: the model failed.
     """
     subject.folder.mkdir(parents=True)
 
@@ -62,14 +62,14 @@ def _run(subject: Subject) -> Prepared:
     model, inputs = subject.example.build(), subject.inputs()
     with torch.inference_mode():
         references = tensors_to_arrays(model(*inputs))
-    # The fused attention has no count of its own.
+    # FlopCounterMode does not count fused attention.
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         model(*inputs)
     return Prepared(references, counter.get_total_flops() / _GIGA)
 
 
 def _export_onnx(subject: Subject) -> None:
-    """By tracing: what torch's newer exporter writes, ONNX Runtime runs three times slower on BERT."""
+    """Export by tracing: ONNX Runtime runs BERT three times slower from torch's newer exporter."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

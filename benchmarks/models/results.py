@@ -1,4 +1,4 @@
-"""What a run of the suite found out: the content of ``benchmarks/results/<date>-models.json``."""
+"""The content of ``benchmarks/results/<date>-models.json``."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -12,7 +12,7 @@ from bessemer.contract.stage import Stage
 
 
 class State(StrEnum):
-    """What became of a side."""
+    """The outcome of a side."""
 
     MEASURED = "measured"
     MISSING = "missing"
@@ -21,7 +21,7 @@ class State(StrEnum):
 
 
 class Ratio(BaseModel):
-    """Our median over the peer's, round by round: below 1, ours is faster."""
+    """Our median divided by the peer's, per round; below 1, ours is faster."""
 
     p10: float
     median: float
@@ -29,10 +29,10 @@ class Ratio(BaseModel):
 
 
 class SideResult(BaseModel):
-    """One way to run a model. ``note`` says why there is no latency, where there is none.
+    """One way to run a model. ``note`` says why the latency is missing.
 
-    ``ready_seconds`` is from the model to the first result; ``busy_threads`` counts the threads that burned
-    processor time; ``error`` is the largest difference from torch eager, as a share of its largest value.
+    ``ready_seconds`` is the time from the model to the first result. ``busy_threads`` counts threads that
+    used the processor. ``error`` is the largest difference from torch eager, relative to its largest value.
     """
 
     name: str
@@ -48,9 +48,9 @@ class SideResult(BaseModel):
 
 
 class OperatorResult(BaseModel):
-    """A function of the library over one run of the model; its speed where it multiplies or convolves.
+    """A function of the library in one run of the model, with its speed if it has products.
 
-    The speed is that of its fastest run, as the ceiling is that of the fastest product.
+    The speed is that of its fastest run.
     """
 
     function: str
@@ -64,7 +64,7 @@ class OperatorResult(BaseModel):
 
 
 class ModelResult(BaseModel):
-    """A model: our library, its peers, its functions, and what compiling it took."""
+    """A model: our library, its peers, its functions, and its compile times."""
 
     name: str
     inputs: list[str]
@@ -78,7 +78,7 @@ class ModelResult(BaseModel):
 
     @property
     def measured_peers(self) -> dict[str, SideResult]:
-        """The peers that have a latency, without stock TVM, which nobody would deploy untuned."""
+        """The peers with a latency, except untuned stock TVM."""
         return {peer.name: peer for peer in self.peers if peer.latency is not None and peer.rounds > 1}
 
     @property
@@ -88,7 +88,7 @@ class ModelResult(BaseModel):
 
 
 class SgemmResult(BaseModel):
-    """A product of two float32 matrices of ``size`` rows and columns, the best of all runs."""
+    """A product of two square float32 matrices, best of all runs."""
 
     size: int
     torch_gflops: float
@@ -96,7 +96,7 @@ class SgemmResult(BaseModel):
 
 
 class GrowthResult(BaseModel):
-    """Seconds by stage for a chain of layers."""
+    """Seconds per stage for a chain of layers."""
 
     kind: str
     layers: int
@@ -104,7 +104,7 @@ class GrowthResult(BaseModel):
 
 
 class ModelsResults(BaseModel):
-    """Everything of one run."""
+    """The results of one run."""
 
     machine: Machine
     measured_at: datetime
@@ -117,17 +117,17 @@ class ModelsResults(BaseModel):
 
     @property
     def ceiling_gflops(self) -> float:
-        """The fastest product of matrices of this run, torch's or ours."""
+        """The fastest matrix product of this run, torch's or ours."""
         return ceiling_of(self.sgemm)
 
 
 def ceiling_of(sgemm: list[SgemmResult]) -> float:
-    """The fastest product of matrices, torch's or ours; infinite where none was measured."""
+    """The fastest matrix product, torch's or ours; infinite if none was measured."""
     return max((max(one.torch_gflops, one.ours_gflops) for one in sgemm), default=float("inf"))
 
 
 def mean_ratio(models: list[ModelResult], peer: str) -> float | None:
-    """The geometric mean of our ratios to a peer over the models that it ran; None where it ran none."""
+    """The geometric mean of our ratios to a peer, over the models that it ran; None if it ran none."""
     sides = [model.measured_peers.get(peer) for model in models]
     ratios = [side.ratio.median for side in sides if side is not None and side.ratio is not None]
     return geometric_mean(ratios) if ratios else None

@@ -1,4 +1,4 @@
-"""The ways to run a model: our bundle, and what a user would run instead, each in a process of its own."""
+"""The runtimes: our bundle and its alternatives, each in its own process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STOCK = "stock TVM"
 
 @dataclass(frozen=True)
 class Subject:
-    """A model, the folder with everything that was made of it, and with how many threads it runs."""
+    """A model, its folder and its number of threads."""
 
     example: Example
     folder: Path
@@ -38,16 +38,16 @@ class Subject:
 
     @property
     def onnx(self) -> Path:
-        """The model as ONNX, where it could be exported."""
+        """The model as ONNX, if it could be exported."""
         return self.folder / "model.onnx"
 
     @property
     def bundle(self) -> Path:
-        """What the service made of it."""
+        """The service's bundle."""
         return self.folder / "bundle"
 
     def inputs(self) -> tuple[torch.Tensor, ...]:
-        """What every side gets."""
+        """The inputs of every side."""
         return self.example.example_inputs()
 
     def arrays(self) -> Arrays:
@@ -57,7 +57,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Runtime:
-    """A way to run a model; ``package`` is whose version counts."""
+    """A runtime; ``package`` provides its version."""
 
     name: str
     package: str
@@ -65,7 +65,7 @@ class Runtime:
 
     @property
     def version(self) -> str | None:
-        """The installed version; None where it is not installed."""
+        """The installed version, or None."""
         try:
             return version(self.package)
         except PackageNotFoundError:
@@ -73,7 +73,7 @@ class Runtime:
 
 
 def load_bundle(subject: Subject) -> Loaded:
-    """Our library, loaded from its bundle as a user loads it."""
+    """Our library, loaded from its bundle."""
     os.environ["TVM_NUM_THREADS"] = str(subject.threads)
     from bessemer.bundle.run import load
 
@@ -88,17 +88,17 @@ def load_bundle(subject: Subject) -> Loaded:
 
 
 def load_eager(subject: Subject) -> Loaded:
-    """The model itself, under ``inference_mode``."""
+    """The model, under ``inference_mode``."""
     torch.set_num_threads(subject.threads)
     call = partial(subject.example.build(), *subject.inputs())
     return Loaded(call, tensors_to_arrays, torch.inference_mode)
 
 
 def load_compiled(subject: Subject) -> Loaded:
-    """``torch.compile`` with its defaults; a run of the suite has a cache of its own."""
+    """``torch.compile`` with defaults; each run of the suite has its own cache."""
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
-        raise MissingError(f"torch.compile needs a C++ compiler; there is no {compiler}")
+        raise MissingError(f"torch.compile needs a C++ compiler: {compiler} not found")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(subject.folder.parent / "inductor")
     torch.set_num_threads(subject.threads)
     call = partial(torch.compile(subject.example.build(), dynamic=False), *subject.inputs())
@@ -106,7 +106,7 @@ def load_compiled(subject: Subject) -> Loaded:
 
 
 def load_onnxruntime(subject: Subject) -> Loaded:
-    """ONNX Runtime's own kernels, all optimizations."""
+    """ONNX Runtime with its own kernels and all optimizations."""
     try:
         import onnxruntime
     except ImportError as error:
@@ -145,11 +145,11 @@ def load_openvino(subject: Subject) -> Loaded:
 
 
 def load_stock(subject: Subject, trials: int = 0) -> Loaded:
-    """TVM as it comes: its importer and its own pipeline, without our passes and schedules.
+    """Stock TVM: its importer and pipeline, without our passes and schedules.
 
     Args:
         subject: the model.
-        trials: candidates for its own search, with its own builder and runner; 0 searches nothing.
+        trials: candidates of its own search; 0 disables the search.
     """
     os.environ["TVM_NUM_THREADS"] = str(subject.threads)
     import tvm
@@ -173,13 +173,13 @@ def load_stock(subject: Subject, trials: int = 0) -> Loaded:
 
 
 def require_onnx(subject: Subject) -> None:
-    """Raises ``MissingError`` where the model was not exported to ONNX."""
+    """Raise ``MissingError`` if the model was not exported to ONNX."""
     if not subject.onnx.is_file():
         raise MissingError("the model was not exported to ONNX; the package onnx may be missing")
 
 
 def tensors_to_arrays(result: object) -> Arrays:
-    """What a model of torch returned, flat."""
+    """Flatten a torch model's outputs to arrays."""
     return tuple(tensor.numpy() for tensor in pytree.tree_leaves(result))
 
 
@@ -200,5 +200,5 @@ PEERS = (
 
 
 def stock_tvm(trials: int) -> Runtime:
-    """TVM as it comes, after so many trials of its own search."""
+    """Stock TVM after its own search."""
     return Runtime(STOCK, "apache-tvm", partial(load_stock, trials=trials))

@@ -1,6 +1,6 @@
-"""A process of its own for each way to run a model: it loads, answers with its outputs, and takes its turns.
+"""A process per runtime: it loads the model, returns its outputs and takes turns.
 
-It is stopped between two commands, so that no thread of its pool looks for work in another side's turn.
+It is stopped between commands, so that its threads don't spin during another side's turn.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ BUSY_SHARE = 0.1
 
 
 class MissingError(Exception):
-    """This way to run a model is not installed here."""
+    """The runtime is not installed."""
 
 
 class SideFailedError(Exception):
-    """A side is missing or failed; ``missing`` tells which."""
+    """A side is missing (``missing``) or failed."""
 
     def __init__(self, message: str, missing: bool = False) -> None:
         super().__init__(message)
@@ -42,9 +42,9 @@ class SideFailedError(Exception):
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model that is ready to run: ``call`` runs it, ``read`` makes arrays of what ``call`` returned.
+    """A model that is ready to run: ``call`` runs it, ``read`` converts the result to arrays.
 
-    ``mode`` is entered around everything.
+    ``mode`` is a context around everything.
     """
 
     call: Callable[[], object]
@@ -70,7 +70,7 @@ class Unready:
 
 @dataclass(frozen=True)
 class TimeRuns:
-    """Answer with the seconds of each of ``runs`` runs; without ``warm`` of the very next ones."""
+    """Return the seconds of each of ``runs`` runs, after a warm-up if ``warm``."""
 
     runs: int
     warm: bool = True
@@ -78,12 +78,12 @@ class TimeRuns:
 
 @dataclass(frozen=True)
 class CountThreads:
-    """Answer with the number of threads that burn processor time while the model runs."""
+    """Return the number of threads that use the processor while the model runs."""
 
 
 @dataclass
 class SideProcess:
-    """The other end: one side of the alternation."""
+    """One side of the alternation, in the parent."""
 
     process: ForkedProcess
     ready: Ready
@@ -94,11 +94,11 @@ class SideProcess:
         """Fork a process that loads a model and runs it once.
 
         Args:
-            load: called in the process.
-            log: takes what it prints.
+            load: called in the new process.
+            log: the file for its output.
 
         Raises:
-            SideFailedError: it is missing, raised, died or took too long.
+            SideFailedError: it is missing, raised, died or timed out.
         """
         process = fork_process(side_work(load, log))
         try:
@@ -117,15 +117,15 @@ class SideProcess:
         return self._ask(TimeRuns(runs))
 
     def time_cold(self) -> float:
-        """Seconds of a single run without warm-up, for what takes seconds."""
+        """Seconds of one run without warm-up, for slow models."""
         return self._ask(TimeRuns(1, warm=False))[0]
 
     def busy_threads(self) -> int:
-        """How many threads burn processor time while the model runs."""
+        """Number of threads that use the processor while the model runs."""
         return self._ask(CountThreads())
 
     def rest(self) -> None:
-        """See ``worker.measure.rounds.Side.rest``: it is stopped already."""
+        """See ``worker.measure.rounds.Side.rest``: it is already stopped."""
 
     def close(self) -> None:
         """End the process."""
@@ -142,16 +142,16 @@ class SideProcess:
 
 
 def stop(process: ForkedProcess) -> None:
-    """Stop a process; returns when all of its threads stand still."""
+    """Stop a process; returns when all of its threads have stopped."""
     process.pause()
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 def receive(process: ForkedProcess, seconds: float) -> Any:
-    """What a process sends next.
+    """Return the next message of a process.
 
     Raises:
-        SideFailedError: it ended, or sent nothing in time.
+        SideFailedError: it ended or timed out.
     """
     if not process.wait_readable(seconds):
         raise SideFailedError(f"no answer within {seconds:g} s")
@@ -162,7 +162,7 @@ def receive(process: ForkedProcess, seconds: float) -> Any:
 
 
 def side_work(load: Callable[[], Loaded], log: Path) -> Work:
-    """The work of a side's process."""
+    """The main function of a side's process."""
 
     def work(reader: int, writer: int) -> None:
         print_to(log)
@@ -185,16 +185,16 @@ def side_work(load: Callable[[], Loaded], log: Path) -> Work:
 
 
 def print_to(log: Path) -> None:
-    """Send what this process and its children print to the end of a file."""
+    """Append the output of this process and its children to a file."""
     with log.open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
 
 
 def busy_threads(call: Callable[[], object]) -> int:
-    """Threads of this process that take a tenth of the busiest one's time while ``call`` is repeated.
+    """Count threads that use at least a tenth of the busiest thread's time while ``call`` repeats.
 
-    Compared with each other, not with the clock: a loaded machine gives all of them less.
+    Threads are compared with each other, not with the clock, because the machine may be loaded.
     """
     before, start = _thread_nanoseconds(), time.perf_counter()
     while time.perf_counter() - start < BUSY_SECONDS:
@@ -216,7 +216,7 @@ def _answer(loaded: Loaded, command: TimeRuns | CountThreads) -> object:
 
 
 def _thread_nanoseconds() -> dict[str, int]:
-    """Time on a processor by thread; a thread that ends meanwhile is left out."""
+    """Processor time per thread; threads that end are left out."""
     found: dict[str, int] = {}
     for folder in Path("/proc/self/task").iterdir():
         try:

@@ -1,1 +1,1 @@
-"""How one app process bears thousands of queued jobs: ``make bench-service``."""
+"""One app process with thousands of queued jobs: ``make bench-service``."""

@@ -1,4 +1,4 @@
-"""Measures one app process under load and writes ``benchmarks/results/<date>-load.json``."""
+"""Benchmarks one app process under load and writes ``benchmarks/results/<date>-load.json``."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def _measured(bench: Bench, sizes: list[int], console: Console) -> Backend
 
 
 async def _load(bench: Bench, clients: Clients, followed_jobs: FollowedJobs, queued: int) -> Load:
-    """The followers are there from before the first submission until after the last event."""
+    """Measure one load, with followers connected throughout."""
     pid = bench.app.process.pid
     each, together = await _fill(bench.filler, clients, queued)
     await asyncio.sleep(SETTLE_SECONDS)
@@ -128,7 +128,7 @@ async def _load(bench: Bench, clients: Clients, followed_jobs: FollowedJobs, que
 
 
 async def _fill(filler: Filler, clients: Clients, queued: int) -> tuple[list[float], float]:
-    """Lengthen the queue; the seconds of each of the last submissions, and of these together."""
+    """Fill the queue; return the seconds of each of the last submissions and their total."""
     untimed = queued - len(clients.jobs) - SUBMISSIONS
     if untimed > 0:
         clients.jobs |= await asyncio.to_thread(filler.fill, clients.model, untimed)

@@ -1,7 +1,7 @@
-"""A chart of one app process under load as one SVG: how its figures grow with the queue, on each database.
+"""An SVG chart of one app process under load: its figures by queue length, per database.
 
-A panel for each figure, its axis from zero, jobs in the queue on a logarithmic one. It follows the reader's
-light or dark scheme and needs nothing from outside.
+It has a panel per figure, with a logarithmic axis for the queue. It follows the reader's light or dark scheme
+and has no external references.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SERIES = ("one", "other")
 
 @dataclass(frozen=True)
 class Panel:
-    """A figure and how it is told."""
+    """A figure and its title."""
 
     title: str
     unit: str
@@ -49,15 +49,15 @@ PANELS = (
     Panel("Submitted per second", "", lambda load: load.submit_per_second),
     Panel("Reading a job, 99th percentile", "ms", lambda load: load.get_one.p99_ms),
     Panel("Memory of the app", "MiB", lambda load: load.memory_mib),
-    Panel("From submission to a worker's hand, median", "ms", lambda load: load.dispatch.p50_ms),
-    Panel("From an event to its follower, median", "ms", lambda load: load.event_at_work.p50_ms),
+    Panel("Dispatch to an idle worker, median", "ms", lambda load: load.dispatch.p50_ms),
+    Panel("Event delivery, median", "ms", lambda load: load.event_at_work.p50_ms),
     Panel("Reading /metrics, median", "ms", lambda load: load.scrape.p50_ms),
 )
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Where a panel's values go: its corner, and what its axes reach."""
+    """A panel's position and the ranges of its axes."""
 
     x: float
     y: float
@@ -66,19 +66,19 @@ class Frame:
     highest: float
 
     def across(self, queued: int) -> float:
-        """The horizontal place of a length of the queue."""
+        """The x coordinate of a queue length."""
         first, last = math.log(self.sizes[0]), math.log(self.sizes[-1])
         share = (math.log(queued) - first) / (last - first) if last > first else 0.5
         return round(self.x + LEFT + share * (PANEL_WIDTH - LEFT - RIGHT), 1)
 
     def down(self, value: float) -> float:
-        """The vertical place of a value."""
+        """The y coordinate of a value."""
         share = value / self.highest
         return round(self.y + PANEL_HEIGHT - BELOW - share * (PANEL_HEIGHT - ABOVE - BELOW), 1)
 
 
 def load_chart(backends: Sequence[Backend]) -> str:
-    """The SVG of at least one backend with at least one load."""
+    """The SVG for at least one backend with at least one load."""
     height = TOP + PANEL_HEIGHT * math.ceil(len(PANELS) / 2)
     names = " and ".join(backend.name for backend in backends)
     parts = [
@@ -95,7 +95,7 @@ def load_chart(backends: Sequence[Backend]) -> str:
 
 
 def axis_step(highest: float, most: int = 4) -> float:
-    """The distance of the marks on an axis from zero, a round number, so that few reach the highest value."""
+    """A round tick distance that needs few ticks to reach the highest value."""
     if highest <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(highest / most))
@@ -103,7 +103,7 @@ def axis_step(highest: float, most: int = 4) -> float:
 
 
 def apart(places: Sequence[float], distance: float) -> list[float]:
-    """The places of labels that would cover each other: as near to where they belong as can be."""
+    """Move overlapping labels apart, as little as possible."""
     order = sorted(range(len(places)), key=lambda index: places[index])
     moved = list(places)
     for upper, lower in pairwise(order):
@@ -118,10 +118,10 @@ def _draw(panel: Panel, index: int, backends: Sequence[Backend]) -> list[str]:
     frame = _frame(panel, index, backends)
     lines = [(backend, kind) for backend, kind in zip(backends, _SERIES, strict=False) if backend.loads]
     ends = apart([frame.down(panel.quantity(backend.loads[-1])) for backend, _ in lines], LABEL_HEIGHT)
-    told = "; ".join(f"{backend.name} {_told(panel, backend)}" for backend, _ in lines)
+    summary = "; ".join(f"{backend.name} {_summary(panel, backend)}" for backend, _ in lines)
     unit = f'<tspan class="quiet">, {panel.unit}</tspan>' if panel.unit else ""
     return [
-        f"<g><title>{escape(f'{panel.title}: {told}')}</title>",
+        f"<g><title>{escape(f'{panel.title}: {summary}')}</title>",
         f'<text class="name" x="{frame.x + 16}" y="{frame.y + 14}">{escape(panel.title)}{unit}</text>',
         *_grid(frame),
         *(part for backend, kind in lines for part in _line(frame, panel, backend, kind)),
@@ -180,7 +180,7 @@ def _legend(backends: Sequence[Backend]) -> list[str]:
     return parts
 
 
-def _told(panel: Panel, backend: Backend) -> str:
+def _summary(panel: Panel, backend: Backend) -> str:
     unit = f" {panel.unit}" if panel.unit else ""
     return ", ".join(
         f"{_short(panel.quantity(load))}{unit} at {load.queued:,} queued" for load in backend.loads

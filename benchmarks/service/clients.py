@@ -1,4 +1,4 @@
-"""What clients do to the app, and how long each of their requests takes."""
+"""Client operations and the time of each request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FOLLOWERS = re.compile(rf"^{metrics.EVENT_FOLLOWERS.name} (\S+)$", re.MULTILINE
 
 @dataclass(frozen=True)
 class Scrapes:
-    """Readings of ``/metrics``, one after the other: the seconds of each, and what the last one gave."""
+    """Successive scrapes of ``/metrics``: the seconds of each, and the last text."""
 
     seconds: list[float]
     page_bytes: int
@@ -37,8 +37,8 @@ class Clients:
     """Many clients of one app.
 
     Attributes:
-        model: the digest of a model that they may compile.
-        jobs: the ids of those that wait at the usual priority.
+        model: the digest of a model to compile.
+        jobs: ids of queued jobs with default priority.
     """
 
     def __init__(self, http: httpx.AsyncClient, model: str) -> None:
@@ -54,7 +54,7 @@ class Clients:
         return str(response.json()["id"])
 
     async def submit_many(self, count: int) -> tuple[list[float], float]:
-        """Submit so many more jobs; the seconds of each request, and of all together."""
+        """Submit more jobs; return the seconds of each request and their total."""
         missing = iter(range(count))
         seconds: list[float] = []
 
@@ -69,16 +69,16 @@ class Clients:
         return seconds, time.perf_counter() - start
 
     async def read_jobs(self, count: int) -> list[float]:
-        """Read queued jobs at random; the seconds of each request."""
+        """Read random queued jobs; return the seconds of each request."""
         ids = random.Random(0).choices(sorted(self.jobs), k=count)
         return await self._read([f"/v1/compilations/{job_id}" for job_id in ids])
 
     async def read_pages(self, count: int) -> list[float]:
-        """Read the newest page of the list; the seconds of each request."""
+        """Read the first page of the list; return the seconds of each request."""
         return await self._read([f"/v1/compilations?limit={PAGE}"] * count)
 
     async def scrape(self, count: int) -> Scrapes:
-        """Read the metrics as Prometheus does: one reading at a time."""
+        """Scrape the metrics like Prometheus, one request at a time."""
         seconds = []
         for _ in range(count):
             start = time.perf_counter()
@@ -103,7 +103,7 @@ class Clients:
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Clients]:
-    """Clients of an app, with a model that they may compile."""
+    """Clients of an app, with an uploaded model."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
     async with httpx.AsyncClient(base_url=url, limits=limits, timeout=REQUEST_SECONDS) as http:
         response = await http.post("/v1/models", content=b"a model, as far as the app can tell")

@@ -1,7 +1,7 @@
-"""A worker's side of the queue that handles a job by ending it: ``consumer SETTINGS``.
+"""A queue consumer that ends each job at once: ``consumer SETTINGS``.
 
-It is the real consumer and the real rows; only what a job would do is left out. One line per job: its id and
-the moment at which its handling began.
+It uses the real consumer and the real rows, but does no work. It prints one line per job: its id and the time
+at which handling began.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""How long a job is under way from its client to the hand of a worker that is idle."""
+"""Time from a job's submission until an idle worker takes it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LOOK_SECONDS = 0.002
 
 
 async def dispatch(clients: Clients, settings: StoreSettings, count: int) -> list[float]:
-    """Seconds from before each of so many requests until a worker began to handle its job.
+    """Measure the seconds from each request until a worker starts its job.
 
-    The jobs come one by one, at random moments between two looks of the worker at its queue, before all that
-    wait. What it handles of the others is submitted anew before the next.
+    Jobs are submitted one by one at random moments, with the highest priority. Other jobs that the worker
+    takes are submitted again.
     """
     queued = len(clients.jobs)
     moments = random.Random(0)
@@ -48,7 +48,7 @@ async def _dispatch(clients: Clients, handled: dict[str, float]) -> float:
 
 @asynccontextmanager
 async def _consuming(settings: StoreSettings) -> AsyncIterator[dict[str, float]]:
-    """A worker's process; the moments at which it began to handle jobs, by id."""
+    """Run a consumer process; yields the start times of jobs by id."""
     command = (sys.executable, "-m", "benchmarks.service.consumer", settings.model_dump_json())
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     handled: dict[str, float] = {}

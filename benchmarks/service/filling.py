@@ -1,4 +1,4 @@
-"""Makes a queue long sooner than clients would: rows and tasks as the app writes them, without asking it."""
+"""Fills a queue directly, with the rows and tasks that the app would write."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ WRITERS = 4
 
 
 class Filler:
-    """Writes to the store and to the queue of a running app. Its methods block."""
+    """Writes to the store and the queue of a running app. Its methods block."""
 
     def __init__(self, store: Store, queue: Queue) -> None:
         self.store = store
         self._queue = queue
 
     def fill(self, model: Digest, count: int) -> set[JobId]:
-        """Put so many more jobs into the queue; their ids."""
+        """Enqueue more jobs and return their ids."""
         request = CompilationRequest(model=model, target="host")
         with ThreadPoolExecutor(WRITERS) as writers:
             return set(writers.map(lambda _: self._put(request), range(count)))
@@ -40,7 +40,7 @@ class Filler:
 
 @contextmanager
 def filling(settings: StoreSettings) -> Iterator[Filler]:
-    """A filler with its own connections."""
+    """Yield a filler with its own connections."""
     store, queue = open_store(settings), open_queue(settings)
     try:
         yield Filler(store, queue)

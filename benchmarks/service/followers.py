@@ -1,7 +1,7 @@
-"""Clients that follow jobs, and how late what happens to a job reaches them.
+"""Clients that follow jobs, and the delay of events.
 
-The jobs are held as a worker holds them, so that their events are real ones, and stay held: nothing but what
-is measured happens to them. Their tasks stay at the queue's very end.
+The jobs are claimed like a worker claims them, so that their events are real, and never finish. Their tasks
+stay at the end of the queue.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import httpx
+from httpx_sse import EventSource
 
 from benchmarks.service.clients import Clients
-from bessemer.client.events import EventReader
 from bessemer.contract.base import now
-from bessemer.contract.job import Progress
+from bessemer.contract.job import Event, Progress
 from bessemer.contract.request import MAX_PRIORITY
 from bessemer.contract.stage import Stage
 from bessemer.store.rows.jobs import Jobs
@@ -25,14 +25,14 @@ from worker.supervisor.journal import PROGRESS_SECONDS
 
 WORKER = "benchmark"
 SILENCE_SECONDS = 25.0
-"""After such a silence the app looks at a job as seldom as it ever does."""
+"""After this silence the app polls a job at its lowest rate."""
 LIVELY_JOBS, LIVELY_EVENTS = 8, 32
 SPREAD_SECONDS = 2.0
 PATIENCE_SECONDS = 60.0
 
 
 class Followers:
-    """The streams of several clients, and how late each event reached its client."""
+    """Event streams of several clients, and the delay of each event."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
@@ -40,31 +40,30 @@ class Followers:
 
     async def follow(self, job_id: str) -> None:
         """Follow a job until it ends."""
-        reader = EventReader()
         async with self._http.stream("GET", f"/v1/compilations/{job_id}/events", timeout=None) as stream:
             stream.raise_for_status()
-            async for chunk in stream.aiter_bytes():
-                moment = now()
-                for event in reader.feed(chunk):
-                    self._late.put_nowait((moment - event.at).total_seconds())
+            async for message in EventSource(stream).aiter_sse():
+                if message.data:
+                    event = Event.read_json(message.data)
+                    self._late.put_nowait((now() - event.at).total_seconds())
 
     async def late_seconds(self, count: int) -> list[float]:
-        """Seconds from when each of the next so many events was recorded until its follower had it.
+        """Return the delays of the next events, in seconds.
 
         Raises:
-            TimeoutError: they do not come: a stream has ended.
+            TimeoutError: events are missing because a stream has ended.
         """
         async with asyncio.timeout(PATIENCE_SECONDS):
             return [await self._late.get() for _ in range(count)]
 
 
 class FollowedJobs:
-    """Jobs in hand, each with a follower.
+    """Claimed jobs, each with a follower.
 
     Args:
-        jobs: the table, to which their events are written as a worker does.
-        attempts: of each job, the attempt that has it in hand.
-        followers: of all of them.
+        jobs: the table to write events to.
+        attempts: the current attempt of each job.
+        followers: the followers of all jobs.
     """
 
     def __init__(self, jobs: Jobs, attempts: Mapping[str, int], followers: Followers) -> None:
@@ -79,13 +78,13 @@ class FollowedJobs:
         await asyncio.sleep(self._heard_at + SILENCE_SECONDS - time.monotonic())
 
     async def break_silence(self) -> list[float]:
-        """One event of each silent job, at random moments; how late each is, in seconds."""
+        """Write one event per silent job at random moments; return the delays in seconds."""
         await self.fall_silent()
         await asyncio.gather(*(self._tell(job_id, 1, SPREAD_SECONDS / 2) for job_id in self._attempts))
         return await self._heard(len(self._attempts))
 
     async def work(self) -> list[float]:
-        """Events of a few jobs, as often as a worker lets a job tell of its progress; how late each is."""
+        """Write events of a few jobs at the maximum progress rate; return the delays."""
         lively = list(self._attempts)[:LIVELY_JOBS]
         await asyncio.gather(*(self._tell(job_id, LIVELY_EVENTS, PROGRESS_SECONDS) for job_id in lively))
         return await self._heard(len(lively) * LIVELY_EVENTS)
@@ -104,13 +103,13 @@ class FollowedJobs:
 
 @asynccontextmanager
 async def followed(clients: Clients, jobs: Jobs, count: int) -> AsyncIterator[FollowedJobs]:
-    """Follow as many new jobs, each on a connection of its own, and take them in hand."""
+    """Submit, follow and claim new jobs, each follower on its own connection."""
     followers = Followers(clients.http)
     ids = [await clients.submit(-MAX_PRIORITY) for _ in range(count)]
     streams = [asyncio.create_task(followers.follow(job_id)) for job_id in ids]
     try:
         attempts = {job_id: await asyncio.to_thread(_taken, jobs, job_id) for job_id in ids}
-        await followers.late_seconds(2 * count)  # that it was queued, and started
+        await followers.late_seconds(2 * count)  # queued and started
         yield FollowedJobs(jobs, attempts, followers)
     finally:
         for stream in streams:

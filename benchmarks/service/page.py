@@ -1,4 +1,4 @@
-"""The tables, the chart and the words of ``make bench-service``."""
+"""The tables, the chart and the text of ``make bench-service``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOPIC = "load"
 
 @dataclass(frozen=True)
 class Quantity:
-    """A row of the table; ``samples`` is 0 where a figure is no statistic."""
+    """A row of the table; ``samples`` is 0 for single values."""
 
     name: str
     value: Callable[[Load], float]
@@ -47,21 +47,21 @@ QUANTITIES = (
     *_spread(f"reading a page of {PAGE}", lambda load: load.list_page),
     *_spread("reading `/metrics`", lambda load: load.scrape),
     Quantity("size of `/metrics`, KiB", lambda load: round(load.metrics_bytes / 1024, 1)),
-    *_spread("from submission to a worker's hand", lambda load: load.dispatch),
-    *_spread("from an event to its follower, job at work", lambda load: load.event_at_work),
-    *_spread("from an event to its follower, job long silent", lambda load: load.event_after_silence),
+    *_spread("dispatch to an idle worker", lambda load: load.dispatch),
+    *_spread("event delivery, active job", lambda load: load.event_at_work),
+    *_spread("event delivery, silent job", lambda load: load.event_after_silence),
     Quantity("open event streams", lambda load: load.followers),
     Quantity("memory of the app, MiB", lambda load: load.memory_mib),
-    Quantity("cores used while nothing happens", lambda load: load.idle_cores),
+    Quantity("cores used while idle", lambda load: load.idle_cores),
 )
 
 
 def section(folder: Path, chart: str) -> list[str]:
-    """The part of the page of figures; empty where nothing was measured.
+    """This section of the figures page; empty without results.
 
     Args:
-        folder: of the results.
-        chart: the file of ``chart_page``, as the page refers to it.
+        folder: the results folder.
+        chart: the path of the chart, relative to the page.
     """
     path = newest(folder, TOPIC)
     if path is None:
@@ -70,30 +70,27 @@ def section(folder: Path, chart: str) -> list[str]:
     return [
         "## The service under load",
         "",
-        f"`make bench-service` measures these again ({results.minutes:g} minutes). {from_file(path)} "
+        f"Run `make bench-service` to repeat this ({results.minutes:g} minutes). {from_file(path)} "
         f"{describe_machine(results.machine)}; load {results.load_before:.3g} before the run.",
         "",
-        "One app process, its clients and one consumer share the machine. The event streams are open from "
-        "before the first submission until after the last measurement, each of a job of its own besides "
-        f"those queued. The last {results.submissions:,} jobs of a size, where there are so many, come "
-        f"through the app from {SUBMITTERS} clients at once; the rest are written to the database before. "
-        f"{READERS} clients read jobs and pages at once, one reads `/metrics`. Jobs for the consumer come "
-        "one by one, at random moments and with the highest priority; it takes jobs as a worker does, and "
-        "ends them at once.",
+        "One app process, its clients and one consumer share the machine. Event streams of other jobs are "
+        f"open throughout. Up to {results.submissions:,} jobs per size are submitted through the app by "
+        f"{SUBMITTERS} concurrent clients; the rest are written to the database directly. {READERS} clients "
+        "read jobs and pages, and one reads `/metrics`. Dispatch is measured with jobs of the highest "
+        "priority, submitted one by one at random moments to a consumer that ends each job at once.",
         "",
-        "An event is under way from its own `at` until its follower has it. A job at work tells of its "
-        f"progress every {PROGRESS_SECONDS:g} s on average, {LIVELY_JOBS} jobs at once; one long silent has "
-        f"told nothing for {SILENCE_SECONDS:g} s, and the app looks for its events once a second. Of 100 "
-        "samples, the 99th percentile is next to the largest.",
+        "Event delivery is the time from an event's `at` until its follower has it. "
+        f"{LIVELY_JOBS} active jobs report progress every {PROGRESS_SECONDS:g} s on average. A silent job "
+        f"has reported nothing for {SILENCE_SECONDS:g} s, so the app polls it once a second.",
         "",
-        f"![How one app process bears a growing queue, on SQLite and PostgreSQL]({chart})",
+        f"![One app process with a growing queue, on SQLite and PostgreSQL]({chart})",
         "",
         *table_lines(results),
     ]
 
 
 def chart_page(folder: Path) -> str | None:
-    """The chart of the newest results; None where nothing was measured."""
+    """The chart of the newest results; None without results."""
     path = newest(folder, TOPIC)
     return None if path is None else load_chart(_read(path).backends)
 
@@ -103,15 +100,15 @@ def _read(path: Path) -> ServiceResults:
 
 
 def table_lines(results: ServiceResults) -> list[str]:
-    """One table for each backend: a row for each quantity, a column for each size, and the growth."""
+    """One table per backend, with a row per quantity and a column per size."""
     return [line for backend in results.backends for line in _backend(backend)]
 
 
 def _backend(backend: Backend) -> list[str]:
     sizes = [f"{load.queued:,} queued" for load in backend.loads]
     return [
-        f"{backend.name}; into an empty queue, without event streams, {_words(backend.dispatch_empty)} from "
-        "submission to a worker's hand:",
+        f"{backend.name}; with an empty queue and without event streams, {_words(backend.dispatch_empty)} "
+        "from submission to an idle worker:",
         "",
         *table(("", "samples", *sizes, "growth"), (_row(quantity, backend.loads) for quantity in QUANTITIES)),
         "",

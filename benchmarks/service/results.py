@@ -1,4 +1,4 @@
-"""What one run of ``make bench-service`` found."""
+"""The results of ``make bench-service``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from worker.measure.statistics import percentile
 
 
 class Spread(BaseModel):
-    """Milliseconds of many requests or events."""
+    """Milliseconds of requests or events."""
 
     samples: int
     p50_ms: float
@@ -20,23 +20,21 @@ class Spread(BaseModel):
 
 
 class Load(BaseModel):
-    """One backend with so many queued jobs, all followers connected throughout.
+    """One backend with a queue of one length.
 
     Attributes:
-        queued: jobs in the queue; those that are followed come on top.
-        followers: open event streams, as the app counts them at the end.
-        submit_per_second: of the jobs that were submitted last, by ``SUBMITTERS`` clients at once.
+        queued: jobs in the queue, without the followed ones.
+        followers: open event streams at the end, as the app counts them.
+        submit_per_second: rate of the last submissions, by ``SUBMITTERS`` concurrent clients.
         get_one: reading a queued job.
         list_page: reading a page of 50 jobs.
         scrape: reading ``/metrics``.
-        metrics_bytes: what such a reading gives.
+        metrics_bytes: the size of ``/metrics``.
         memory_mib: resident memory of the app, at the end.
-        idle_cores: processor time that the app uses while nothing happens.
-        dispatch: from before the request to the handling by a worker that is idle; of a job of the highest
-            priority, all others waiting behind it.
-        event_at_work: from when an event was recorded until its follower had it; of jobs that tell of their
-            progress as often as they may.
-        event_after_silence: the same, of the first event of a job that was silent for long.
+        idle_cores: processor time of the idle app.
+        dispatch: from the request until an idle worker starts the job, for a job of the highest priority.
+        event_at_work: delay of events of jobs with the maximum progress rate.
+        event_after_silence: delay of the first event of a long silent job.
     """
 
     queued: int
@@ -55,7 +53,7 @@ class Load(BaseModel):
 
 
 class Backend(BaseModel):
-    """One database. ``dispatch_empty`` is into an empty queue, before anybody follows."""
+    """One database. ``dispatch_empty`` is measured with an empty queue, without followers."""
 
     name: str
     dispatch_empty: Spread
@@ -63,11 +61,11 @@ class Backend(BaseModel):
 
 
 class ServiceResults(BaseModel):
-    """Everything that one run measured.
+    """The results of one run.
 
     Attributes:
         load_before: the machine's load average.
-        submissions: of how many jobs at most, the last for each size, the submission was timed.
+        submissions: how many submissions per size were timed, at most.
     """
 
     machine: Machine
@@ -79,7 +77,7 @@ class ServiceResults(BaseModel):
 
 
 def spread(seconds: list[float]) -> Spread:
-    """The median and the 99th percentile of at least one sample."""
+    """Summarize at least one sample."""
     return Spread(
         samples=len(seconds),
         p50_ms=round(1000 * median(seconds), 2),

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.soak``: reads ``KILLS``, ``SEED`` and ``DATABASE`` of the environment."""
+"""``python -m benchmarks.soak``: reads ``KILLS``, ``SEED`` and ``DATABASE`` from the environment."""
 
 import os
 import random
@@ -32,7 +32,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 
 class Quantiles(BaseModel):
-    """How long something took, in seconds."""
+    """Quantiles of a duration, in seconds."""
 
     count: int
     median: float
@@ -40,7 +40,7 @@ class Quantiles(BaseModel):
 
 
 class Summary(BaseModel):
-    """What one soak has seen."""
+    """The results of one soak."""
 
     machine: Machine
     ended_at: datetime
@@ -65,7 +65,7 @@ class Summary(BaseModel):
 
 
 class Soak:
-    """One run: kills while users work, then the audit."""
+    """One run: kill processes while users work, then audit."""
 
     def __init__(self, kills: int, seed: int, database: str, console: Console) -> None:
         self._kills = kills
@@ -90,9 +90,9 @@ class Soak:
                 try:
                     self._kill(Killer(site, store, random.Random(self._seed)), site, users)
                 finally:
-                    self._console.print("following the last jobs to their ends …")
+                    self._console.print("waiting for the last jobs to end …")
                     users.stop()
-                self._console.print("looking for what was lost or is left …")
+                self._console.print("auditing …")
                 lost = [*lost_jobs(store, users.harvest.followed), *users.harvest.troubles]
                 lost += lost_invocations(store, users.harvest.invoked)
                 lost += [f"a model was rejected: {code}" for code in users.harvest.rejected]
@@ -145,7 +145,7 @@ class Soak:
 
 
 def _quantiles(followed: Sequence[Followed]) -> Quantiles | None:
-    """Of the cancels of running jobs, while processes were killed; None where there was none."""
+    """Quantiles of the cancels of running jobs; None if there were none."""
     seconds = [one.cancel_seconds for one in followed if one.cancel_seconds is not None]
     if not seconds:
         return None
@@ -162,11 +162,9 @@ def _ends(rows: Sequence[sa.Row[tuple[str, int, int]]]) -> dict[str, int]:
 
 
 def main() -> int:
-    """Soak, write the summary, print its line; 1 where anything was lost or is left."""
+    """Run the soak and write the summary. Return 1 if anything was lost or left behind."""
     if os.geteuid() != 0:
-        sys.exit(
-            "the soak is to be run as root: what jobs have left is told by their users, whom only root has"
-        )
+        sys.exit("run the soak as root: it identifies leftovers by job users, which only root can assign")
     forget_settings()
     kills, seed = int(os.environ.get("KILLS", "200")), int(os.environ.get("SEED", "1"))
     database = os.environ.get("DATABASE", "sqlite")
@@ -182,7 +180,7 @@ def main() -> int:
     if sound:
         shutil.rmtree(folder)
     else:
-        console.print(f"the logs are kept in {folder}/data")
+        console.print(f"logs are in {folder}/data")
     console.print(summary.line, highlight=False)
     return 0 if sound else 1
 

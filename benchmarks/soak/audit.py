@@ -1,4 +1,4 @@
-"""What was lost, and what is left: read from the rows, the artifact store and ``/proc``, not from the API."""
+"""Finds lost jobs and leftovers from the rows, the artifact store and ``/proc``, not through the API."""
 
 import hashlib
 import time
@@ -21,7 +21,7 @@ from worker.supervisor.work_dir import USERS_PER_WORKER
 
 SETTLE_SECONDS = 60.0
 MOST_WORKERS = 16
-"""On this machine, those of other services included."""
+"""Processes of all services on this machine."""
 
 _STEP_SECONDS = 0.5
 
@@ -32,11 +32,11 @@ ENDS = {
     Wish.CANCEL: {JobState.CANCELLED, JobState.SUCCEEDED},
     Wish.INVOKE: {JobState.SUCCEEDED},
 }
-"""A cancel may come after the end. What nobody followed (its submission's answer was lost) is to succeed."""
+"""A cancel may come too late. A job whose submission's answer was lost has no follower and must succeed."""
 
 
 def lost_jobs(store: Store, followed: Sequence[Followed]) -> list[str]:
-    """Every job that did not end as it should, whose events have gaps, or whose artifacts are wrong."""
+    """Find jobs with a wrong end, with gaps in their events, or with wrong artifacts."""
     seen = {one.job_id: one for one in followed}
     with store.database.read() as connection:
         ids = list(connection.execute(sa.select(JOBS.c.id)).scalars())
@@ -45,7 +45,7 @@ def lost_jobs(store: Store, followed: Sequence[Followed]) -> list[str]:
 
 
 def lost_invocations(store: Store, seen: Sequence[str]) -> list[str]:
-    """Every invocation that did not end well, or whose outputs are wrong; those too that nobody followed."""
+    """Find invocations that failed or have wrong outputs, including those without a follower."""
     with store.database.read() as connection:
         ids = list(connection.execute(sa.select(INVOCATIONS.c.id)).scalars())
     faults = [fault for invocation_id in ids for fault in _invocation_faults(store, invocation_id)]
@@ -62,7 +62,7 @@ def _invocation_faults(store: Store, invocation_id: str) -> list[str]:
 
 
 def invocation_faults(invocation: Invocation) -> list[str]:
-    """Whether an invocation ended as its user may expect."""
+    """List what is wrong with an invocation's end."""
     if invocation.state is not JobState.SUCCEEDED:
         return [
             f"ended {invocation.state}: {invocation.problem.code if invocation.problem else 'no problem'}"
@@ -82,21 +82,21 @@ def _faults(store: Store, job_id: str, seen: Followed | None) -> list[str]:
 
 
 def end_faults(job: Compilation, wish: Wish) -> list[str]:
-    """Whether a job ended as its user may expect."""
+    """List what is wrong with a job's end."""
     if job.state in ENDS[wish]:
         return []
     return [f"{wish} ended {job.state}: {job.problem.code if job.problem else 'no problem'}"]
 
 
 def event_faults(events: Sequence[Event], state: JobState) -> list[str]:
-    """Gaps and repeats in a job's events, by number and by meaning."""
+    """Find gaps and repeats in a job's events."""
     found = []
     if [event.seq for event in events] != list(range(1, len(events) + 1)):
         found.append("its events have gaps or repeats")
     if [event.type for event in events if event.type.final] != [EventType(state)] or not events[
         -1
     ].type.final:
-        found.append(f"its last event does not say {state}")
+        found.append(f"its last event is not {state}")
     attempts = [event.data["attempt"] for event in events if event.type is EventType.STARTED]
     if attempts != list(range(1, len(attempts) + 1)):
         found.append(f"its attempts are {attempts}")
@@ -111,21 +111,21 @@ def _by_attempt(events: Sequence[Event]) -> list[list[Event]]:
 
 
 def _stage_faults(attempt: Sequence[Event]) -> list[str]:
-    """Within one attempt each stage begins once, and ends at most once, before the next begins."""
-    told = [
+    """Check that within an attempt each stage starts once, and ends before the next starts."""
+    stages = [
         (event.type, event.data["stage"])
         for event in attempt
         if event.type in (EventType.STAGE_STARTED, EventType.STAGE_FINISHED)
     ]
-    begun = [stage for kind, stage in told if kind is EventType.STAGE_STARTED]
+    begun = [stage for kind, stage in stages if kind is EventType.STAGE_STARTED]
     expected = [
         move
         for stage in begun
         for move in ((EventType.STAGE_STARTED, stage), (EventType.STAGE_FINISHED, stage))
     ]
-    if len(begun) == len(set(begun)) and told in (expected, expected[:-1]):
+    if len(begun) == len(set(begun)) and stages in (expected, expected[:-1]):
         return []
-    return [f"the stages of an attempt do not follow one another: {[stage for _, stage in told]}"]
+    return [f"the stages of an attempt are out of order: {[stage for _, stage in stages]}"]
 
 
 def _blob_fault(store: Store, digest: str) -> str | None:
@@ -138,14 +138,14 @@ def _blob_fault(store: Store, digest: str) -> str | None:
 
 
 def left_while_running(site: Site) -> list[str]:
-    """What idle workers still have: processes and folders of jobs, uploads, half-written artifacts."""
+    """Find leftovers beside idle workers: processes and folders of jobs, uploads, partial artifacts."""
     return _once_settled(lambda: _job_processes() + _job_folders(site.work), SETTLE_SECONDS) + _once_settled(
         lambda: _half_written(site.settings.folder / "artifacts"), 3 * ABANDONED_UPLOAD_SECONDS
     )
 
 
 def left_after(site: Site, zygotes: Sequence[tuple[int, int]]) -> list[str]:
-    """What outlives the service: its jobs', and zygotes, given by process id and start."""
+    """Find processes of jobs and zygotes that outlive the service."""
     return _once_settled(
         lambda: _job_processes() + _job_folders(site.work) + _still_running(zygotes), SETTLE_SECONDS
     )
@@ -159,7 +159,7 @@ def _once_settled(look: Callable[[], list[str]], seconds: float) -> list[str]:
 
 
 def _job_processes() -> list[str]:
-    """Processes of the users that jobs of this machine's workers have."""
+    """Processes of the users that workers assign to jobs."""
     base = WorkerSettings().slot_uid_base
     users = range(base, base + MOST_WORKERS * USERS_PER_WORKER)
     return [
@@ -174,7 +174,7 @@ def _job_folders(work: Path) -> list[str]:
 
 
 def _half_written(artifacts: Path) -> list[str]:
-    """Leftovers of uploads, and blobs that are not what their names say."""
+    """Find partial uploads, and blobs that don't match their digests."""
     incoming = [f"upload {path}" for path in (artifacts / INCOMING).glob("*")]
     blobs = (path for path in artifacts.rglob("*") if path.is_file() and path.parent.name != INCOMING)
     return incoming + [f"artifact {path}" for path in blobs if _sha256(path) != path.name]

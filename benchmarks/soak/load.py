@@ -1,4 +1,4 @@
-"""A stream of small jobs by users who do not give up, and what became of each."""
+"""A stream of small jobs from persistent users, and the outcome of each."""
 
 import contextlib
 import io
@@ -46,7 +46,7 @@ WEIGHTS = {Wish.COMPILE: 3, Wish.TUNE: 3, Wish.PREFLIGHT: 2, Wish.CANCEL: 2, Wis
 
 @dataclass
 class Harvest:
-    """What all users together have seen."""
+    """The observations of all users."""
 
     followed: list[Followed] = field(default_factory=list)
     invoked: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Harvest:
 
 
 class Users:
-    """Several users, each of whom submits the next job when the last has ended."""
+    """Users who each submit a job when the previous one has ended."""
 
     def __init__(self, url: str, seed: int) -> None:
         self.harvest = Harvest()
@@ -70,12 +70,12 @@ class Users:
         self._models = Models(seed)
 
     def start(self) -> None:
-        """Begin to submit."""
+        """Start submitting."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Submit nothing more, and follow what was submitted to its end."""
+        """Stop submitting, and follow submitted jobs to their end."""
         self._stopping.set()
         for thread in self._threads:
             thread.join()
@@ -106,7 +106,7 @@ class Users:
 
 
 class Models:
-    """Multi-layer perceptrons; a new one, which is to be uploaded and inspected, now and then."""
+    """Multi-layer perceptrons, sometimes a new one that must be uploaded and inspected."""
 
     def __init__(self, seed: int) -> None:
         self._generator = torch.Generator().manual_seed(seed)
@@ -115,7 +115,7 @@ class Models:
         self._known = [self._save()]
 
     def one(self, dice: random.Random) -> bytes:
-        """The bytes of a model."""
+        """Return a model's bytes."""
         with self._lock:
             if dice.random() < NEW_MODEL:
                 self._known.append(self._save())
@@ -130,10 +130,10 @@ class Models:
 
 
 def outlasting(action: Callable[[], Result]) -> Result:
-    """Do something, again where the server was away for longer than the client itself waits.
+    """Call an operation, and retry if the server was away for longer than the client waits.
 
     Raises:
-        UnreachableError, ServerFailedError: it stayed away.
+        UnreachableError, ServerFailedError: the server stayed away.
     """
     deadline = time.monotonic() + OUTAGE_SECONDS
     while True:
@@ -156,17 +156,17 @@ def _post(client: Client, model: bytes, wish: Wish) -> Job:
 
 
 def _invoke(job: Job) -> str:
-    """Run what was compiled, as often as can be asked for; the id of what went well.
+    """Run a compiled library the maximum number of times; return the invocation's id.
 
     Raises:
-        InvocationFailedError, InvocationCancelledError: it did not.
+        InvocationFailedError, InvocationCancelledError: the invocation did not succeed.
     """
     asked = outlasting(lambda: job.submit_invocation({"x": IMAGE}, MAX_RUNS))
     return outlasting(lambda: job.wait_for_invocation(asked)).id
 
 
 def _cancel(job: Job, dice: random.Random) -> bool:
-    """Cancel a job, half of the time in one of its stages; whether it ran then."""
+    """Cancel a job, half of the time during a stage; return whether it was running."""
     if dice.random() < 0.5:
         outlasting(lambda: _wait_for_stage(job))
         time.sleep(dice.uniform(0, LONGEST_STAGE_SECONDS))

@@ -1,4 +1,4 @@
-"""An app and two workers on one store, each restarted the moment it ends, as an orchestrator would."""
+"""An app and two workers on one store, each restarted whenever it ends."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ _STEP_SECONDS = 0.1
 
 
 class Kept:
-    """A program that is started again whenever it ends, until it is to stop."""
+    """A program that is restarted whenever it ends, until it is stopped."""
 
     def __init__(self, name: str, module: str, environment: dict[str, str], log: Path) -> None:
         self.name = name
@@ -39,21 +39,21 @@ class Kept:
         self._keeper = threading.Thread(target=self._keep, name=name)
 
     def start(self) -> None:
-        """Start it, and watch over it."""
+        """Start the program and a thread that restarts it."""
         self._keeper.start()
 
     @property
     def pid(self) -> int | None:
-        """Its process; None where none runs just now."""
+        """The id of its process, or None."""
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
     def said(self, text: str) -> bool:
-        """Whether something is in its log."""
+        """Whether its log contains a text."""
         return text in self._log.read_text(errors="replace")
 
     def stop(self) -> None:
-        """End it as its operator would."""
+        """Stop it with SIGTERM."""
         self._stopping.set()
         pid = self.pid
         if pid is not None:
@@ -74,7 +74,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Site:
-    """Everything that runs, and where it keeps its things."""
+    """All programs and their settings."""
 
     settings: StoreSettings
     work: Path
@@ -86,7 +86,7 @@ class Site:
         """Return once the app answers and both workers are alive.
 
         Raises:
-            TimeoutError: they did not come up.
+            TimeoutError: they did not start.
         """
         deadline = time.monotonic() + START_SECONDS
         while len(self._alive()) < len(self.workers):
@@ -103,13 +103,13 @@ class Site:
 
 @contextmanager
 def running_site(folder: Path, database: str) -> Iterator[Site]:
-    """Run the service in a folder, on ``sqlite`` or ``postgresql``; stop it at the end.
+    """Run the service in a folder, on ``sqlite`` or ``postgresql``.
 
     Raises:
         ValueError: ``database`` is neither.
     """
     if database not in ("sqlite", "postgresql"):
-        raise ValueError(f"DATABASE is sqlite or postgresql, not {database!r}")
+        raise ValueError(f"DATABASE must be sqlite or postgresql, not {database!r}")
     with ExitStack() as stack:
         url = stack.enter_context(local_postgresql()) if database == "postgresql" else None
         site = _make_site(folder, url)

@@ -1,4 +1,4 @@
-"""Whom to kill next, and where they are."""
+"""Chooses, finds and kills processes."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ _STEP_SECONDS = 0.02
 
 
 class Kind(StrEnum):
-    """The processes of the service."""
+    """Kinds of processes of the service."""
 
     SUPERVISOR = "supervisor"
     ZYGOTE = "zygote"
@@ -42,15 +42,15 @@ WEIGHTS = {
     Kind.CANDIDATE: 2,
     Kind.APP: 2,
 }
-"""Children are killed more often: they are back in milliseconds, a zygote after seconds."""
+"""Children are killed more often: they restart in milliseconds, a zygote in seconds."""
 
 SLOW = frozenset({Kind.SUPERVISOR, Kind.ZYGOTE})
-"""These take a worker out of service for as long as torch and TVM are imported; another is to be there."""
+"""Killing these stops a worker until torch and TVM are imported, so another worker must be ready."""
 
 
 @dataclass(frozen=True)
 class Kill:
-    """One kill: of what kind, whose, and in which stages its worker's jobs were."""
+    """One kill: its kind, its owner, and the stages of the worker's jobs."""
 
     kind: Kind
     of: str
@@ -58,7 +58,7 @@ class Kill:
 
 
 class Killer:
-    """Kills one process after the other, at random moments."""
+    """Kills processes at random moments."""
 
     def __init__(self, site: Site, store: Store, dice: random.Random) -> None:
         self._site = site
@@ -66,7 +66,7 @@ class Killer:
         self._dice = dice
 
     def kill(self) -> Kill:
-        """Wait for a random while, then for a process of a random kind, and kill it."""
+        """Wait for a random time, then for a process of a random kind, and kill it."""
         while True:
             (kind,) = self._dice.choices(tuple(WEIGHTS), tuple(WEIGHTS.values()))
             time.sleep(self._dice.uniform(0, LONGEST_PAUSE_SECONDS))
@@ -103,7 +103,7 @@ class Killer:
         return any(other.said(f"zygote {zygote} ready") for other in others for zygote in zygotes(other))
 
     def _at_their_last_attempt(self) -> set[str]:
-        """Workers with a task that would rightly be given up if it were lost once more."""
+        """Workers with a task that would fail if it lost one more attempt."""
         last = MAX_LOST_ATTEMPTS - 1
         jobs = sa.select(JOBS.c.worker).where(
             JOBS.c.state == JobState.RUNNING.value, JOBS.c.lost_attempts >= last
@@ -122,7 +122,7 @@ class Killer:
             }
 
     def _stages(self, worker: str) -> tuple[str, ...]:
-        """Of its compilations, and ``invoke`` for each of its invocations."""
+        """The stages of its compilations, and ``invoke`` for each invocation."""
         jobs = sa.select(JOBS.c.stage).where(JOBS.c.state == JobState.RUNNING.value, JOBS.c.worker == worker)
         invocations = sa.select(sa.literal("invoke")).where(
             INVOCATIONS.c.state == JobState.RUNNING.value, INVOCATIONS.c.worker == worker
@@ -133,7 +133,7 @@ class Killer:
 
 
 def _of_kind(worker: Kept, kind: Kind) -> list[int]:
-    """A candidate's process builds it, measures it, or runs a whole library."""
+    """Children of a candidate server, which build, measure or run a library."""
     match kind:
         case Kind.SUPERVISOR:
             return _own(worker)
@@ -158,12 +158,12 @@ def _own(kept: Kept) -> list[int]:
 
 
 def zygotes(worker: Kept) -> list[int]:
-    """The zygote of a worker, which the worker's threads may have started."""
+    """The zygotes of a worker, started by any of its threads."""
     return _below(_own(worker))
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process, of whichever of its threads."""
+    """The children of all threads of a process."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():

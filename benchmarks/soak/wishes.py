@@ -1,4 +1,4 @@
-"""What users of a soak ask for, and what they see."""
+"""Requests of the soak's users, and what they observe."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,7 @@ from bessemer.contract.problem import ErrorCode
 
 
 class Wish(StrEnum):
-    """What a user asks for."""
+    """A kind of request."""
 
     COMPILE = "compile"
     TUNE = "tune"
@@ -19,10 +19,10 @@ class Wish(StrEnum):
 
 @dataclass(frozen=True)
 class Followed:
-    """A job that a user has followed to its end: every event, as it came.
+    """A job that a user followed to its end, with its events.
 
     Attributes:
-        cancel_seconds: from the answer to a cancel until the job's processes were gone, where it ran then.
+        cancel_seconds: from a cancel's answer until the job's processes were gone, if it was running.
     """
 
     job_id: str

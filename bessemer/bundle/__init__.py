@@ -1,1 +1,1 @@
-"""The bundle: what a compilation hands out, and how it is run."""
+"""The bundle that a compilation produces, and its runner."""

@@ -1,6 +1,6 @@
-"""The manifest of a bundle: what ``manifest.json`` says, and where the files of a bundle lie.
+"""The manifest of a bundle (``manifest.json``), and the paths of its files.
 
-A bundle is a folder, or the same files as ``bundle.tar.zst`` without a leading folder.
+A bundle is a directory, or the same files in ``bundle.tar.zst`` without a leading directory.
 """
 
 from datetime import datetime
@@ -36,7 +36,7 @@ LICENSES_FOLDER = "LICENSES"
 BundlePath = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$")
 ]
-"""A path inside the bundle: relative, with forward slashes, no part of which starts with a dot."""
+"""A relative path in the bundle, with forward slashes and no part that starts with a dot."""
 
 
 class BundleFile(Document):
@@ -48,7 +48,7 @@ class BundleFile(Document):
 
 
 class Reference(Document):
-    """The inputs that the library was verified with, and what the original model made of them.
+    """The inputs of the verification, and the original model's outputs for them.
 
     Both are NumPy ``.npz`` files with one array for each name; bfloat16 is stored as its bits in uint16.
     """
@@ -58,7 +58,7 @@ class Reference(Document):
 
 
 class OutputTolerance(Document):
-    """How far an output may lie from its reference: ``|x - r| <= absolute + relative * |r|``."""
+    """How far an output may differ from its reference: ``|x - r| <= absolute + relative * |r|``."""
 
     name: TensorName
     relative: float = Field(ge=0)
@@ -74,46 +74,53 @@ class ParameterSpec(Document):
 
 
 class SeparateParameters(Document):
-    """Parameters that the library does not contain.
+    """Parameters stored beside the library.
 
-    ``prepare`` takes all of them as one tuple and returns those that the entry point takes after its inputs:
-    packed and folded as the library's code wants them, once when the library is loaded.
+    When the library is loaded, ``prepare`` takes all of them as one tuple. It returns the packed and folded
+    parameters that the entry point takes after its inputs.
     """
 
     file: BundlePath = PARAMETERS
     prepare: str = Field(description="The function of the library that prepares them.")
-    tensors: tuple[ParameterSpec, ...] = Field(description="In the order of the function's tuple.")
+    tensors: tuple[ParameterSpec, ...] = Field(
+        description="The parameters, in the order of the function's tuple."
+    )
 
 
 class Manifest(Document):
-    """What a bundle holds. ``run.py`` needs nothing else to run the library."""
+    """The contents of a bundle. ``run.py`` needs nothing else to run the library."""
 
     schema_version: Literal[1] = 1
-    model: Digest = Field(description="The SHA-256 of the model that was compiled.")
-    target: ResolvedTarget = Field(description="What the library runs on; `cores` is its number of threads.")
+    model: Digest = Field(description="The SHA-256 of the compiled model.")
+    target: ResolvedTarget = Field(description="The target of the library; `cores` is its number of threads.")
     entry_point: str = Field(default="main", description="The function of the library that runs the model.")
-    inputs: tuple[TensorSpec, ...] = Field(description="In the order of the entry point's arguments.")
-    outputs: tuple[TensorSpec, ...] = Field(description="In the order of the flattened result.")
+    inputs: tuple[TensorSpec, ...] = Field(
+        description="The inputs, in the order of the entry point's arguments."
+    )
+    outputs: tuple[TensorSpec, ...] = Field(description="The outputs, in the order of the flattened result.")
     dynamic: DynamicShapes = Field(
         default=DynamicShapes(),
-        description="Sizes that each run chooses; `inputs` and `outputs` have those of the reference.",
+        description="Dynamic sizes, which each run chooses; `inputs` and `outputs` show those of the "
+        "reference.",
     )
     library: BundlePath = LIBRARY
     runtime_libraries: tuple[BundlePath, ...] = Field(
         default=(RUNTIME_LIBRARY,),
-        description="Loaded in this order before the library; `libtvm_ffi.so` is not among them, since in "
-        "Python the package apache-tvm-ffi brings its own.",
+        description="Libraries to load before the library, in this order. Without `libtvm_ffi.so`, because "
+        "the Python package apache-tvm-ffi contains it.",
     )
     parameters: SeparateParameters | None = Field(
-        default=None, description="Absent where the library contains them."
+        default=None, description="Parameters stored beside the library; null if the library contains them."
     )
     reference: Reference = Reference()
     tolerances: tuple[OutputTolerance, ...] = Field(
         default=(),
-        description="What held when the library was verified; outputs that are left out are equal.",
+        description="The tolerances of the verification; other outputs must be equal.",
     )
-    versions: dict[str, str] = Field(description="Of the packages that made the library, by package name.")
+    versions: dict[str, str] = Field(
+        description="Versions of the packages that built the library, by package name."
+    )
     files: tuple[BundleFile, ...] = Field(
-        description="Every file of the bundle but `manifest.json` and `SHA256SUMS`."
+        description="All files of the bundle except `manifest.json` and `SHA256SUMS`."
     )
     created_at: datetime

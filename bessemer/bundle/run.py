@@ -1,9 +1,9 @@
-"""Runs a compiled model: ``python run.py --input x=x.npy --output result.npz``.
+"""Run a compiled model: ``python run.py --input x=x.npy --output result.npz``.
 
-This one file is shipped in every bundle. It needs Python 3.9 or later, NumPy and apache-tvm-ffi, nothing
-else; everything about the model is in ``manifest.json`` beside it. As a module it offers ``load``,
-``Model.run`` and ``Model.time``. A loaded model takes calls from any number of threads at once. Arrays of
-bfloat16, which NumPy lacks, are their bits in uint16.
+Every bundle contains this file. It needs only Python 3.9 or later, NumPy and apache-tvm-ffi; everything about
+the model is in ``manifest.json`` beside it. As a module, it offers ``load``, ``Model.run`` and
+``Model.time``. You can call a loaded model from any number of threads at once. NumPy lacks
+bfloat16, so such arrays hold the bits as uint16.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 REQUIREMENTS = "numpy apache-tvm-ffi==0.1.14.post1"
 
 if __name__ == "__main__":
-    # apache-tvm-ffi imports torch wherever it is installed: seconds, for nothing that is used here.
+    # apache-tvm-ffi imports torch if it is installed, which takes seconds and is not needed here
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
 
 try:
@@ -37,7 +37,7 @@ try:
 except ModuleNotFoundError as missing:
     if __name__ != "__main__":
         raise
-    sys.exit(f"{missing}. Install what a bundle needs: pip install {REQUIREMENTS}")
+    sys.exit(f"{missing}. Install the requirements: pip install {REQUIREMENTS}")
 
 __all__ = [
     "BundleError",
@@ -91,7 +91,7 @@ class BundleError(Exception):
 
 
 class InputError(ValueError):
-    """The inputs are not those that the model takes."""
+    """The inputs do not match the model."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Spec:
 
 
 class Sizes:
-    """Which sizes a run may choose, as ``dynamic`` in the manifest says it; none where all are fixed."""
+    """The dynamic sizes of a model, from ``dynamic`` in the manifest."""
 
     def __init__(self, dynamic: Mapping[str, Any]) -> None:
         self._dimensions = {entry["name"]: entry for entry in dynamic.get("dimensions", ())}
@@ -121,10 +121,10 @@ class Sizes:
         self._outputs = _by_place(dynamic.get("outputs", ()))
 
     def choose(self, shapes: Sequence[tuple[Spec, tuple[int, ...]]]) -> dict[str, int]:
-        """The dimensions' sizes that the inputs' shapes mean.
+        """The sizes of the dimensions, computed from the inputs' shapes.
 
         Raises:
-            InputError: a shape is not one that the model takes; the message says which are.
+            InputError: a shape does not match the model; the message says which shapes do.
         """
         chosen: dict[str, int] = {}
         for spec, shape in shapes:
@@ -145,7 +145,7 @@ class Sizes:
         return chosen
 
     def suits(self, spec: Spec, shape: tuple[int, ...], chosen: Mapping[str, int]) -> bool:
-        """Whether an output has the shape that the inputs' sizes mean."""
+        """Whether an output has the shape that follows from the inputs' sizes."""
         if len(shape) != len(spec.shape):
             return False
         for axis, (size, fixed) in enumerate(zip(shape, spec.shape)):  # noqa: B905
@@ -161,7 +161,7 @@ class Sizes:
         return True
 
     def takes(self, spec: Spec) -> str:
-        """An input with its open sizes as formulas, and their ranges."""
+        """An input with formulas for its dynamic sizes, and their ranges."""
         entries = {axis: entry for (name, axis), entry in self._inputs.items() if name == spec.name}
         if not entries:
             return str(spec)
@@ -198,7 +198,7 @@ def _formula(entry: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Latency:
-    """The distribution of single runs, in milliseconds."""
+    """The latency distribution of single runs, in milliseconds."""
 
     runs: int
     min_ms: float
@@ -210,7 +210,7 @@ class Latency:
 
     @classmethod
     def of(cls, times_ms: Sequence[float]) -> Latency:
-        """The distribution of at least one time; p90 takes 20 runs, p99 takes 200."""
+        """The distribution of at least one time; p90 needs 20 runs, p99 needs 200."""
         p50, p90, p99 = (float(value) for value in np.percentile(times_ms, [50, 90, 99]))
         return cls(
             runs=len(times_ms),
@@ -240,7 +240,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What ``execute`` found out; ``comparisons`` is None where the inputs were not the reference inputs."""
+    """The result of ``execute``; ``comparisons`` is None unless the inputs were the reference inputs."""
 
     specs: tuple[Spec, ...]
     outputs: Arrays
@@ -250,16 +250,16 @@ class Outcome:
 
     @property
     def matches_reference(self) -> bool | None:
-        """Whether every output matches its reference; None where nothing was compared."""
+        """Whether every output matches its reference; None if nothing was compared."""
         return None if self.comparisons is None else all(entry.matches for entry in self.comparisons)
 
     @property
     def exit_status(self) -> int:
-        """1 where an output differs from its reference."""
+        """1 if an output differs from its reference, else 0."""
         return 1 if self.matches_reference is False else 0
 
     def document(self) -> dict[str, Any]:
-        """As JSON: outputs, threads, the comparison, and the fields of ``Latency`` where it was timed."""
+        """The JSON document: outputs, threads, the comparison, and the fields of ``Latency`` if timed."""
         compared = self.comparisons
         return {
             "outputs": [asdict(spec) for spec in self.specs],
@@ -270,7 +270,7 @@ class Outcome:
         }
 
     def lines(self) -> Iterator[str]:
-        """As text, line by line."""
+        """The lines of text."""
         for spec in self.specs:
             yield _summary(spec, self.outputs[spec.name])
         for entry in self.comparisons or ():
@@ -281,7 +281,7 @@ class Outcome:
 
 
 class ParameterReader:
-    """The weights that a library takes from a file, as ``parameters`` in the manifest says it."""
+    """Reads a library's parameters from a file, as ``parameters`` in the manifest describes."""
 
     def __init__(self, entry: Mapping[str, Any]) -> None:
         self.file: str = entry["file"]
@@ -309,7 +309,7 @@ class ParameterReader:
             content = np.memmap(path, np.uint8, "r")
             header, data = split_safetensors(content)
         except (OSError, ValueError, RecursionError) as error:
-            raise BundleError(f"{path} is no .safetensors file that can be read: {error}") from error
+            raise BundleError(f"{path} cannot be read as a .safetensors file: {error}") from error
         self._check_names(path, header)
         return [self._tensor(path, spec, header[spec.name], data) for spec in self.specs]
 
@@ -341,26 +341,26 @@ class ParameterReader:
 
 
 def split_safetensors(content: np.ndarray[Any, Any]) -> tuple[dict[str, Any], np.ndarray[Any, Any]]:
-    """The header of a ``.safetensors`` file without its comments, and the bytes behind it.
+    """The header of a ``.safetensors`` file without its metadata, and the data after it.
 
     Raises:
-        ValueError: there is no header that can be read.
+        ValueError: the header cannot be read.
     """
     length = int.from_bytes(content[:8].tobytes(), "little")
     if content.size < 8 or length > min(MAX_HEADER_BYTES, content.size - 8):
-        raise ValueError("its header is cut off")
+        raise ValueError("the header is truncated")
     header = json.loads(content[8 : 8 + length].tobytes())
     if not isinstance(header, dict):
-        raise ValueError("its header is no JSON object")
+        raise ValueError("the header is not a JSON object")
     header.pop("__metadata__", None)
     return header, content[8 + length :]
 
 
 class Sessions:
-    """The library's virtual machines: each runs one call at a time, so every call takes one of its own.
+    """A pool of the library's virtual machines, because each can run only one call at a time.
 
-    Sessions share the library's code and parameters. A new one takes a few kilobytes and microseconds, and
-    there are never more of them than calls have run at once.
+    Sessions share the library's code and parameters. A new session costs a few kilobytes and microseconds.
+    The pool has as many sessions as calls have run at once.
     """
 
     def __init__(self, start: Callable[[], Callable[..., Any]]) -> None:
@@ -368,19 +368,19 @@ class Sessions:
         self._idle: deque[Callable[..., Any]] = deque([start()])
 
     def call(self, *arguments: Any) -> Any:
-        """Run the entry point in a session that no other call holds."""
+        """Run the entry point in a free session."""
         try:
             session = self._idle.pop()
         except IndexError:
             session = self._start()
         result = session(*arguments)
-        # A session whose call failed does not come back.
+        # after a failed call, the session is dropped
         self._idle.append(session)
         return result
 
 
 class Model:
-    """A loaded library. Any number of threads may call it; keep it as long as you use what it returned."""
+    """A loaded library, callable from any number of threads. Keep it alive while you use its results."""
 
     def __init__(
         self, folder: Path, manifest: Mapping[str, Any], function: Callable[..., Any], threads: int
@@ -397,15 +397,15 @@ class Model:
         """Run once.
 
         Args:
-            inputs: one array for each name of ``self.inputs``, of its dtype, and of its shape where the
-                manifest leaves no size open.
+            inputs: one array for each of ``self.inputs``, with its dtype and shape; the shape may differ in
+                dynamic sizes.
 
         Returns:
-            One array for each name of ``self.outputs``.
+            One array for each of ``self.outputs``.
 
         Raises:
-            InputError: a name, a shape or a dtype is not the model's.
-            BundleError: the library failed, or returned what the manifest does not say.
+            InputError: a name, shape or dtype does not match the model.
+            BundleError: the library failed, or its outputs do not match the manifest.
         """
         given, chosen = self._tensors(inputs)
         tensors = list(_flatten(self._guarded(partial(self._function, *given))))
@@ -419,7 +419,7 @@ class Model:
         return {spec.name: _to_array(tensor, spec) for spec, tensor in zip(self.outputs, tensors)}  # noqa: B905
 
     def time(self, inputs: Arrays, repeat: int) -> Latency:
-        """Time ``repeat`` runs one by one, after a few to warm up. Raises as ``run``."""
+        """Time ``repeat`` runs one by one after a warm-up. Raises the same errors as ``run``."""
         call = self.bind(inputs)
         for _ in range(min(repeat, WARM_UP_RUNS)):
             self._guarded(call)
@@ -431,23 +431,21 @@ class Model:
         return Latency.of(times_ms)
 
     def bind(self, inputs: Arrays) -> Callable[[], Any]:
-        """A run on these inputs that copies nothing and returns the library's own tensors, for timing.
-
-        Any thread may call it.
+        """A function that runs on these inputs without copies, for timing. Any thread may call it.
 
         Raises:
-            InputError: as ``run``.
+            InputError: see ``run``.
         """
         tensors, _ = self._tensors(inputs)
         return partial(self._function, *tensors)
 
     def reference_inputs(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The inputs that the library was verified with."""
+        """The inputs of the verification."""
         with _using(self.folder):
             return load_arrays(_inside(self.folder, self.manifest["reference"]["inputs"]))
 
     def compare(self, outputs: Arrays) -> tuple[Comparison, ...]:
-        """Compare outputs for the reference inputs with the outputs of the original model."""
+        """Compare outputs for the reference inputs with the original model's outputs."""
         with _using(self.folder):
             references = load_arrays(_inside(self.folder, self.manifest["reference"]["outputs"]))
             tolerances = {entry["name"]: entry for entry in self.manifest.get("tolerances", ())}
@@ -458,7 +456,7 @@ class Model:
             )
 
     def _tensors(self, inputs: Arrays) -> tuple[list[Any], dict[str, int]]:
-        """The inputs as the runtime's tensors, and the sizes that they choose."""
+        """The inputs as runtime tensors, and their dynamic sizes."""
         _check_names(self.inputs, inputs, self.sizes)
         arrays = [np.asarray(inputs[spec.name]) for spec in self.inputs]
         chosen = self.sizes.choose([(spec, array.shape) for spec, array in zip(self.inputs, arrays)])  # noqa: B905
@@ -474,13 +472,12 @@ class Model:
 def load(bundle: str | os.PathLike[str], parameters: str | os.PathLike[str] | None = None) -> Model:
     """Load the library of an unpacked bundle.
 
-    ``TVM_NUM_THREADS`` is set to the target's cores unless it is set. The first run in a process fixes it.
-    The library's files are checked against their sizes and SHA-256 digests before they are mapped.
+    ``TVM_NUM_THREADS`` defaults to the target's cores; the first run in a process fixes it. The library's
+    files are checked against their sizes and SHA-256 digests before they are loaded.
 
     Args:
-        bundle: the folder that holds ``manifest.json``.
-        parameters: the ``.safetensors`` file of other weights than the bundle's, for a library that contains
-            none.
+        bundle: the directory with ``manifest.json``.
+        parameters: a ``.safetensors`` file that replaces the bundle's weights, if these are separate.
 
     Raises:
         BundleError: a file is missing, damaged, or cannot be loaded here.
@@ -513,7 +510,7 @@ def _entry_point(
     entry = manifest.get("parameters")
     if entry is None:
         if other is not None:
-            raise BundleError("the library contains its parameters: it takes no others")
+            raise BundleError("the library contains its parameters, so it cannot use others")
         return call
     wanted = ParameterReader(entry)
     prepare = _start_machine(library)[wanted.prepare]
@@ -527,11 +524,11 @@ def _start_machine(library: Any) -> Any:
 
 
 def _check_file(folder: Path, manifest: Mapping[str, Any], name: str) -> None:
-    """Compare a file with the manifest: a process that maps a truncated library dies of a bus error."""
+    """Compare a file with the manifest, because loading a truncated library crashes with a bus error."""
     path = _inside(folder, name)
     expected = next((entry for entry in manifest["files"] if entry["path"] == name), None)
     if expected is None:
-        raise BundleError(f"{path} is not among the files of manifest.json")
+        raise BundleError(f"manifest.json does not list {path}")
     remedy = "unpack the bundle again"
     try:
         size = path.stat().st_size
@@ -552,9 +549,9 @@ def _digest(path: Path) -> str:
 
 
 def _release_blob(path: Path) -> None:
-    """Unload the pages of the library that hold its parameters, which TVM has copied to its own memory.
+    """Unload the pages of the library that contain its parameters, which TVM has copied.
 
-    Without this a process holds every parameter twice. A page that is read again comes back from the file.
+    Otherwise a process would hold every parameter twice. A page that is read again is reloaded from the file.
     """
     system = ctypes.CDLL(None)
     library = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD)
@@ -575,25 +572,25 @@ def load_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     """Read every array of an ``.npz`` file, by name.
 
     Raises:
-        InputError: the file cannot be read, or holds pickled objects.
+        InputError: the file cannot be read, or contains pickled objects.
     """
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             names = archive.files
             arrays = {name: archive[name] for name in names}
     except (OSError, OverflowError, ValueError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} is no .npz file that can be read: {error}") from error
+        raise InputError(f"{path} cannot be read as an .npz file: {error}") from error
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
-        raise InputError(f"{path} is no .npz file that can be read: it has {repeated[0]!r} twice")
+        raise InputError(f"{path} cannot be read as an .npz file: it contains {repeated[0]!r} twice")
     strange = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
     if strange:
-        raise InputError(f"{path} is no .npz file that can be read: {strange[0]!r} is no array")
+        raise InputError(f"{path} cannot be read as an .npz file: {strange[0]!r} is not an array")
     return arrays
 
 
 def save_arrays(path: Path, arrays: Arrays) -> None:
-    """Write an ``.npz`` file. Unlike ``numpy.savez``, an array may have any name, ``file`` too.
+    """Write an ``.npz`` file. Unlike with ``numpy.savez``, an array may have any name, even ``file``.
 
     Raises:
         OSError: the file cannot be written.
@@ -608,17 +605,17 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, RecursionError, ValueError) as error:
-        raise BundleError(f"{folder} is no bundle: {error}") from error
+        raise BundleError(f"{folder} is not a bundle: {error}") from error
     with _using(folder):
         version = manifest.get("schema_version")
     if version != 1:
-        raise BundleError(f"{folder} has a manifest of another version: {version}")
+        raise BundleError(f"{folder} has a manifest of the unsupported version {version}")
     return manifest
 
 
 @contextmanager
 def _using(folder: Path) -> Iterator[None]:
-    """Take what a damaged manifest lacks, or has in another form, for damage."""
+    """Report missing or malformed parts of the manifest as damage."""
     try:
         yield
     except InputError:
@@ -630,23 +627,23 @@ def _using(folder: Path) -> Iterator[None]:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """A file of the bundle; a manifest may not name any other."""
+    """The path of a file, which must be inside the bundle."""
     path = Path(name)
     if path.is_absolute() or ".." in path.parts:
-        raise BundleError(f"manifest.json names {name!r}, which lies outside the bundle {folder}")
+        raise BundleError(f"manifest.json names {name!r}, which is outside the bundle {folder}")
     return folder / path
 
 
 def _threads(cores: int) -> int:
     text = os.environ.setdefault("TVM_NUM_THREADS", str(cores))
     if not text.isdigit() or int(text) < 1:
-        raise InputError(f"TVM_NUM_THREADS is '{text}', which is no number of threads")
+        raise InputError(f"TVM_NUM_THREADS is '{text}'; expected a number of threads")
     return int(text)
 
 
 def _load_runtime(folder: Path, manifest: Mapping[str, Any], name: str) -> None:
     path = folder / name
-    # A process must hold one copy only: where TVM itself is imported, its own is taken.
+    # A process can contain only one copy: if TVM itself is imported, use its copy.
     try:
         ctypes.CDLL(path.name, mode=os.RTLD_NOLOAD | ctypes.RTLD_GLOBAL)
     except OSError:
@@ -665,10 +662,10 @@ def _check_names(specs: Sequence[Spec], inputs: Arrays, sizes: Sizes) -> None:
     takes = f"the model takes {', '.join(map(sizes.takes, specs)) or 'no inputs'}"
     for name in inputs:
         if name not in names:
-            raise InputError(f"there is no input '{name}': {takes}")
+            raise InputError(f"unknown input '{name}': {takes}")
     absent = [name for name in names if name not in inputs]
     if absent:
-        raise InputError(f"no array for {', '.join(absent)}: {takes}")
+        raise InputError(f"missing input {', '.join(absent)}: {takes}")
 
 
 def _checked(spec: Spec, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -680,7 +677,7 @@ def _checked(spec: Spec, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _to_tensor(spec: Spec, value: np.ndarray[Any, Any]) -> Any:
-    """Copy an array into a tensor of the runtime, which is aligned as generated code expects."""
+    """Copy an array into a runtime tensor, with the alignment that generated code expects."""
     array = np.ascontiguousarray(value).reshape(value.shape)
     allocate = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
     tensor = allocate(tvm_ffi.Shape(array.shape), tvm_ffi.dtype(spec.dtype), tvm_ffi.device("cpu", 0), None)
@@ -716,7 +713,7 @@ def _compare(
         errors = np.abs(actual - expected)
         allowed = tolerance["absolute"] + tolerance["relative"] * np.abs(expected)
     same = (actual == expected) | ((actual != actual) & (expected != expected))
-    # Beside an infinite reference every error would be allowed.
+    # an infinite reference would otherwise allow every error
     far = ~same & ~((errors <= allowed) & np.isfinite(expected))
     return Comparison(
         name=spec.name,
@@ -733,7 +730,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _count(text: str) -> int:
     if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"'{text}' is no number of runs")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of runs")
     return int(text)
 
 
@@ -744,25 +741,27 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=FILE.npy",
-        help="once for each input, or one FILE.npz that holds them all; without any, the reference inputs "
-        "are run and compared",
+        help="one input's array; repeat for each input; or one FILE.npz with all inputs; by default, run the "
+        "reference inputs and compare the outputs",
     )
     parser.add_argument(
         "--parameters",
         metavar="FILE.safetensors",
-        help="other weights than the bundle's, where these lie beside the library; nothing is compared then",
+        help="use these weights instead, if the bundle's are beside the library; disables the comparison",
     )
-    parser.add_argument("--output", type=Path, metavar="FILE.npz", help="where to write the outputs, by name")
-    parser.add_argument("--repeat", type=_count, default=0, metavar="N", help="time so many runs")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE.npz", help="write the outputs to this file, by name"
+    )
+    parser.add_argument("--repeat", type=_count, default=0, metavar="N", help="number of runs to time")
+    parser.add_argument("--json", action="store_true", help="print exactly one JSON document")
     return parser
 
 
 def read_inputs(arguments: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
-    """Read ``NAME=FILE.npy`` arguments, or the one ``.npz`` file that holds all inputs.
+    """Read ``NAME=FILE.npy`` arguments, or the one ``.npz`` file with all inputs.
 
     Raises:
-        InputError: an argument is not of that form, comes twice, or its file cannot be read.
+        InputError: an argument has another form or is repeated, or its file cannot be read.
     """
     if len(arguments) == 1 and "=" not in arguments[0] and arguments[0].endswith(".npz"):
         return load_arrays(Path(arguments[0]))
@@ -784,7 +783,7 @@ def _read_array(path: str) -> np.ndarray[Any, Any]:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"cannot read {path} as a .npy file: {reason}") from error
     if not isinstance(array, np.ndarray):
-        raise InputError(f"{path} holds several arrays: give one .npy file for each input")
+        raise InputError(f"{path} contains several arrays; pass one .npy file for each input")
     return array
 
 
@@ -796,9 +795,9 @@ def _summary(spec: Spec, array: np.ndarray[Any, Any]) -> str:
 
 
 def execute(model: Model, inputs: Arrays, repeat: int, compares: bool = True) -> Outcome:
-    """Run once, compare where ``inputs`` is empty, and time ``repeat`` runs. Raises as ``Model.run``.
+    """Run once, compare if ``inputs`` is empty, and time ``repeat`` runs. Raises as ``Model.run`` does.
 
-    ``compares`` is False where the parameters are others than the references were made with.
+    ``compares`` is False if the parameters differ from those of the references.
     """
     given = inputs or model.reference_inputs()
     outputs = model.run(given)
@@ -812,7 +811,7 @@ def execute(model: Model, inputs: Arrays, repeat: int, compares: bool = True) ->
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the bundle that this file lies in; returns the exit status."""
+    """Run the bundle that contains this file; return the exit status."""
     options = _parser().parse_args(arguments)
     try:
         inputs = read_inputs(options.input)

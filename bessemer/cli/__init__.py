@@ -1,10 +1,10 @@
-"""The command line. ``main`` is the entry point of the script ``bessemer``."""
+"""The command line. ``main`` is the entry point of the ``bessemer`` script."""
 
 __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line; ends the process with the command's exit status."""
+    """Run the command line, and exit with the command's status."""
     from bessemer.cli.application import application
 
     application(prog_name="bessemer")

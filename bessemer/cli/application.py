@@ -1,4 +1,4 @@
-"""The commands, put together."""
+"""The application with all commands."""
 
 from typing import Annotated, Any
 
@@ -18,17 +18,17 @@ from bessemer.cli import (
     snapshots,
     workers,
 )
+from bessemer.cli.arguments import RequestCommand
 from bessemer.cli.gate_files import GateCommand
-from bessemer.cli.request_command import RequestCommand
 
 __all__ = ["application"]
 
 
 class Commands(TyperGroup):
-    """Says of a value that is not valid what is wrong with it, without the words of what checked it."""
+    """Strips pydantic's prefix from error messages."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was given.
+        """Run the command.
 
         Raises:
             typer.BadParameter: a value is not valid.
@@ -44,7 +44,8 @@ application = typer.Typer(
     cls=Commands,
     name="bessemer",
     help="Compile PyTorch models to verified, benchmarked libraries.",
-    epilog="Status: 0 succeeded; 1 failed; 2 usage; 3 no server; 4 to 7 of `gate`; 130, 143 interrupted.",
+    epilog="Exit status: 0 success; 1 failure; 2 usage; 3 no server; 4 to 7 see `gate`; 130, 143 "
+    "interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -60,7 +61,8 @@ def _show_version(wanted: bool) -> None:
 @application.callback()
 def _common(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
     """Compile PyTorch models to verified, benchmarked libraries."""

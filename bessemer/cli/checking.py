@@ -1,9 +1,10 @@
-"""``bessemer check``: what would not compile, in seconds."""
+"""``bessemer check``: find out in seconds whether a model would compile."""
+
+from collections.abc import Iterator
 
 import typer
 
-from bessemer.cli.compiling import follow
-from bessemer.cli.options import (
+from bessemer.cli.arguments import (
     DimensionsOption,
     FieldsOption,
     InputsOption,
@@ -18,20 +19,28 @@ from bessemer.cli.output import (
     ExitStatus,
     JsonOption,
     UrlOption,
+    aligned,
     connected,
     errors,
     print_json,
+    print_lines,
     problem_lines,
     results,
     show_lines,
+    shown_bytes,
 )
-from bessemer.cli.preflight import show_preflight
 from bessemer.cli.submitting import submitted
+from bessemer.cli.views import other_method_lines
+from bessemer.cli.waiting import follow
 from bessemer.client import Job
 from bessemer.contract.job import JobState
+from bessemer.contract.preflight import OperatorUse, Preflight
+from bessemer.contract.report import Report
 from bessemer.contract.stage import Stage
 
-__all__ = ["check"]
+__all__ = ["check", "preflight_lines", "show_preflight"]
+
+SHOWN_OPERATORS = 30
 
 
 def check(
@@ -46,9 +55,9 @@ def check(
     no_wait: NoWaitOption = False,
     url: UrlOption = None,
 ) -> None:
-    """Say in seconds whether a model would compile, and what it consists of; status 1 where it would not.
+    """Check in seconds whether a model would compile, and list its operators; exit with 1 if it would not.
 
-    With --json it prints the report, whose `preflight` has the findings.
+    With --json, print the report, whose `preflight` holds the result.
     """
     console = errors if json else results
     with connected(url) as client:
@@ -71,3 +80,37 @@ def _finish(job: Job, json: bool) -> None:
     if json:
         print_json(report)
     show_preflight(report, quiet=json)
+
+
+def show_preflight(report: Report, quiet: bool) -> None:
+    """Print the result of a preflight; if ``quiet``, print only its problems, on standard error.
+
+    Raises:
+        typer.Exit: with status 1, if the model would not compile.
+    """
+    found = report.preflight
+    if found is None:
+        return
+    if not quiet:
+        print_lines(results, *preflight_lines(found), *other_method_lines(report.other_methods))
+    for problem in found.problems:
+        show_lines(errors, problem_lines(problem))
+    if not found.compiles:
+        raise typer.Exit(ExitStatus.FAILED)
+
+
+def preflight_lines(found: Preflight) -> Iterator[str]:
+    """The lines of a preflight, without its problems."""
+    yield f"translates  {'yes' if found.compiles else 'no'}"
+    yield f"parameters  {found.parameters:,} ({shown_bytes(found.parameter_bytes)})"
+    yield f"work        {found.flops:,} floating-point operations in products and convolutions"
+    yield f"activations {shown_bytes(found.peak_activation_bytes)} at most, before fusion"
+    shown = sorted(found.operators, key=lambda use: use.supported)[:SHOWN_OPERATORS]
+    yield from aligned([("operator", "calls", "flops", ""), *map(_row, shown)])
+    if len(found.operators) > SHOWN_OPERATORS:
+        yield f"and {len(found.operators) - SHOWN_OPERATORS} more operators; --json lists all"
+
+
+def _row(use: OperatorUse) -> tuple[str, ...]:
+    flops = f"{use.flops:,}" if use.flops else ""
+    return use.name, str(use.calls), flops, "" if use.supported else "UNSUPPORTED"

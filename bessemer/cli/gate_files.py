@@ -1,4 +1,4 @@
-"""What ``bessemer gate`` leaves for the pipeline's page: a report, a summary, a JUnit report."""
+"""The files that ``bessemer gate`` writes: a report, a Markdown summary and a JUnit report."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bessemer.cli.arguments import RequestCommand
 from bessemer.cli.output import (
     ExitStatus,
     error_lines,
     errors,
     exit_status,
     interruption_status,
+    print_lines,
     results,
-    tell,
 )
-from bessemer.cli.request_command import RequestCommand
 from bessemer.errors import BessemerError
 from bessemer.gate.policy import Outcome
 from bessemer.gate.summary import annotation, junit, junit_refusal, markdown, markdown_refusal
@@ -30,27 +30,27 @@ REASONS = {
     ExitStatus.TERMINATED: "interrupted",
 }
 NO_VERDICT = "no verdict"
-HELP = "  → `bessemer gate --help` says what each option takes."
+HELP = "  → See `bessemer gate --help`."
 UNNAMED = "the model"
 
 
 @dataclass(frozen=True)
 class GateFiles:
-    """Where each is to be written; None: nowhere. Summaries are appended, others replaced."""
+    """The paths to write; None for none. A summary is appended, the other files are replaced."""
 
     report: Path | None = None
     summary: Path | None = None
     junit: Path | None = None
 
     def write(self, outcome: Outcome) -> None:
-        """Write what a gate found."""
+        """Write the outcome of a gate."""
         if self.report is not None and outcome.report is not None:
             _prepared(self.report).write_text(outcome.report.model_dump_json(indent=2) + "\n")
         self._write(markdown(outcome), junit(outcome))
 
     @contextmanager
-    def telling_errors(self, model: str) -> Iterator[None]:
-        """Write what kept a gate from a verdict, and raise it."""
+    def reporting_errors(self, model: str) -> Iterator[None]:
+        """Report an error that prevents a verdict in the files, and raise it again."""
         try:
             yield
         except BessemerError as error:
@@ -60,19 +60,19 @@ class GateFiles:
             self.refuse(model, ExitStatus.FAILED, (f"error: {error}",))
             raise
         except KeyboardInterrupt as interruption:
-            said = ("interrupted before there was a verdict", *getattr(interruption, "__notes__", ()))
+            said = ("interrupted before a verdict", *getattr(interruption, "__notes__", ()))
             self.refuse(model, interruption_status(interruption), said)
             raise
 
     def refuse(self, model: str, status: ExitStatus, lines: Iterable[str]) -> None:
-        """Write why there is no verdict; where even that fails, say so on standard error."""
+        """Write why there is no verdict. If that fails, print the error."""
         reason = REASONS.get(status, NO_VERDICT)
         said = (*lines, *((HELP,) if status is ExitStatus.USAGE else ()))
         annotate("error", model, (f"{reason}: {' '.join(said)}",))
         try:
             self._write(markdown_refusal(model, reason, said), junit_refusal(model, reason, said))
         except OSError as error:
-            tell(errors, f"error: {error}")
+            print_lines(errors, f"error: {error}")
 
     def _write(self, section: str, suite: str) -> None:
         if self.summary is not None:
@@ -83,30 +83,30 @@ class GateFiles:
 
 
 def annotate(level: str, model: str, texts: Iterable[str]) -> None:
-    """On a GitHub runner, print lines that GitHub shows beside the run and on its pull request."""
+    """On a GitHub runner, print annotations for the run and its pull request."""
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        tell(results, *(annotation(level, model, text) for text in texts))
+        print_lines(results, *(annotation(level, model, text) for text in texts))
 
 
 class GateCommand(RequestCommand):
-    """Tells of options that cannot be used in the pipeline's files too."""
+    """Reports usage errors in the pipeline's files, too."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Read the command line.
+        """Parse the command line.
 
         Raises:
-            Exception: what cannot be used, as it comes.
+            Exception: a usage error.
         """
         given = list(args)
         try:
             return super().make_context(info_name, args, parent, **extra)
-        except Exception as error:  # a usage error, for which Typer has no name of its own
-            if callable(said := getattr(error, "format_message", None)):
-                self._refuse(given, said())
+        except Exception as error:  # Typer does not export the class of usage errors
+            if callable(message := getattr(error, "format_message", None)):
+                self._refuse(given, message())
             raise
 
     def _refuse(self, given: Sequence[str], said: str) -> None:
-        """Look for the files in what can be read of the command line and of the variables."""
+        """Find the files by parsing the command line and the environment leniently."""
         lenient = {"resilient_parsing": True, "ignore_unknown_options": True}
         context = super().make_context(self.name, list(given), None, **lenient)
         read = context.params
@@ -115,7 +115,7 @@ class GateCommand(RequestCommand):
 
 
 def _named(model: str | None) -> str:
-    """The model, unless it is an option that there is none of, which was read in its place."""
+    """The model, unless an unknown option was parsed in its place."""
     return UNNAMED if model is None or model.startswith("-") else model
 
 

@@ -1,11 +1,11 @@
-"""Runs the inputs of a base, or of a golden file, through a new library."""
+"""Run the inputs of a base or golden file through a new library, and compare the outputs."""
 
 import tempfile
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
-from bessemer.cli.cancelling import cancelled_if_interrupted
+from bessemer.cli.waiting import cancel_on_interrupt
 from bessemer.client import Job
 from bessemer.contract.job import REFERENCE
 from bessemer.errors import InvalidArgumentError, InvocationFailedError, RequestRefusedError
@@ -17,21 +17,21 @@ __all__ = ["Expected", "keep_reference", "reference_of"]
 
 @dataclass(frozen=True)
 class Expected:
-    """A file of inputs and of the outputs that they are expected to give.
+    """A file of inputs and expected outputs.
 
     Attributes:
         path: a ``reference.npz``.
-        is_golden: whether the user named it: then outputs that cannot be compared are wrong.
+        is_golden: whether the user passed --golden. Then outputs that cannot be compared count as wrong.
     """
 
     path: Path
     is_golden: bool
 
     def check(self) -> None:
-        """See that a golden file can be used, before anything is compiled.
+        """Check a golden file before compiling.
 
         Raises:
-            InvalidArgumentError: it cannot.
+            InvalidArgumentError: the file is not valid.
         """
         if not self.is_golden:
             return
@@ -47,10 +47,10 @@ class Expected:
             raise InvalidArgumentError(str(error)) from error
 
     def compare(self, job: Job) -> tuple[OutputChange | None, tuple[str, ...]]:
-        """Run the library of a job on the inputs, and compare its outputs.
+        """Run a job's library on the inputs, and compare the outputs.
 
         Returns:
-            The change, if the outputs were compared; and what the summary must say of the comparison.
+            The change, if the outputs were compared; and notes for the summary.
         """
         try:
             change = self._compare(job)
@@ -68,19 +68,19 @@ class Expected:
             inputs, outputs = Path(name) / "inputs.npz", Path(name) / "outputs.npz"
             copy_arrays(self.path, INPUTS, inputs)
             invocation = job.submit_invocation(inputs, runs=0)
-            with cancelled_if_interrupted(invocation.id, lambda: job.cancel_invocation(invocation.id)):
+            with cancel_on_interrupt(invocation.id, lambda: job.cancel_invocation(invocation.id)):
                 ended = job.wait_for_invocation(invocation)
             job.download_outputs(ended, outputs)
             return compare_outputs(self.path, outputs, by_position=not self.is_golden)
 
 
 def reference_of(report: Path) -> Path:
-    """The file of inputs and outputs that a gate leaves beside a report."""
+    """The file of inputs and outputs beside a report."""
     return report.with_suffix(".npz")
 
 
 def keep_reference(job: Job, report: Path) -> None:
-    """Leave a job's reference beside its report; none of an earlier job stays there."""
+    """Download a job's reference beside its report, and remove an earlier job's."""
     path = reference_of(report)
     path.unlink(missing_ok=True)
     if any(artifact.name == REFERENCE for artifact in job.document.artifacts):

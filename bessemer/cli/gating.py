@@ -1,4 +1,4 @@
-"""``bessemer gate``: a pipeline's step that fails where a model gets slower, larger or wrong."""
+"""``bessemer gate``: a pipeline step that fails if a model gets slower, larger or wrong."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,23 +7,21 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from bessemer.cli.cancelling import ask_to_cancel, cancelled_if_interrupted
-from bessemer.cli.compiling import watch
+from bessemer.cli.arguments import MODEL_HELP, read_bytes, read_draft
 from bessemer.cli.gate_files import GateFiles, annotate
 from bessemer.cli.gate_outputs import Expected, keep_reference, reference_of
-from bessemer.cli.options import MODEL_HELP, read_bytes, read_draft
 from bessemer.cli.output import (
     ExitStatus,
     UrlOption,
     errors,
+    print_lines,
     problem_lines,
     reporting,
     results,
     show_lines,
-    tell,
 )
 from bessemer.cli.submitting import submitted
-from bessemer.cli.waiting import NotTakenError, QueueLimit
+from bessemer.cli.waiting import NotTakenError, QueueLimit, ask_to_cancel, cancel_on_interrupt, watch
 from bessemer.client import Client, Job
 from bessemer.contract.job import JobState
 from bessemer.contract.options import Baseline
@@ -57,7 +55,9 @@ def gate(
     ],
     target: Annotated[
         str | None,
-        typer.Option(metavar="NAME", envvar=f"{PREFIX}_TARGET", help="By default the worker's own."),
+        typer.Option(
+            metavar="NAME", envvar=f"{PREFIX}_TARGET", help="Target to compile for; see `bessemer compile`."
+        ),
     ] = None,
     inputs: Annotated[
         list[str] | None,
@@ -65,7 +65,7 @@ def gate(
             "--input",
             metavar="NAME=1x3x224x224:float32",
             envvar=f"{PREFIX}_INPUTS",
-            help="Once for each input; a .pt2 has its own.",
+            help="One input's shape and dtype; repeat for each input. A .pt2 needs none.",
         ),
     ] = None,
     dimensions: Annotated[
@@ -74,20 +74,30 @@ def gate(
             "--dimension",
             metavar="NAME=1..64",
             envvar=f"{PREFIX}_DIMENSIONS",
-            help="The range of a size that an input names.",
+            help="Range of a size that an --input names.",
         ),
     ] = None,
     options: Annotated[
         list[str] | None,
-        typer.Option("--option", metavar="KEY=VALUE", envvar=f"{PREFIX}_OPTIONS", help="As for compile."),
+        typer.Option(
+            "--option",
+            metavar="KEY=VALUE",
+            envvar=f"{PREFIX}_OPTIONS",
+            help="See `bessemer compile`.",
+        ),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", metavar="NAME", envvar=f"{PREFIX}_NAME", help="As for compile."),
+        typer.Option("--name", metavar="NAME", envvar=f"{PREFIX}_NAME", help="See `bessemer compile`."),
     ] = None,
     labels: Annotated[
         list[str] | None,
-        typer.Option("--label", metavar="KEY=VALUE", envvar=f"{PREFIX}_LABELS", help="As for compile."),
+        typer.Option(
+            "--label",
+            metavar="KEY=VALUE",
+            envvar=f"{PREFIX}_LABELS",
+            help="See `bessemer compile`.",
+        ),
     ] = None,
     max_latency_ratio: Annotated[
         float | None,
@@ -100,7 +110,7 @@ def gate(
     max_latency_ms: Annotated[
         float | None,
         typer.Option(
-            min=0, envvar=f"{PREFIX}_MAX_LATENCY_MS", help="Maximum latency: the median, in milliseconds."
+            min=0, envvar=f"{PREFIX}_MAX_LATENCY_MS", help="Maximum median latency in milliseconds."
         ),
     ] = None,
     max_memory: Annotated[
@@ -109,7 +119,7 @@ def gate(
             parser=read_bytes,
             metavar="SIZE",
             envvar=f"{PREFIX}_MAX_MEMORY",
-            help="Maximum memory that loading and running the library takes: 64MiB, or bytes.",
+            help="Maximum memory for loading and running the library, such as 64MiB; or bytes.",
         ),
     ] = None,
     max_size: Annotated[
@@ -120,7 +130,7 @@ def gate(
             parser=read_bytes,
             metavar="SIZE",
             envvar=[f"{PREFIX}_MAX_SIZE", f"{PREFIX}_MAX_LIBRARY_BYTES"],
-            help="Maximum size of model.so: 2MiB, or bytes.",
+            help="Maximum size of model.so, such as 2MiB; or bytes.",
         ),
     ] = None,
     max_regress_percent: Annotated[
@@ -128,7 +138,7 @@ def gate(
         typer.Option(
             min=0,
             envvar=f"{PREFIX}_MAX_REGRESS_PERCENT",
-            help="How much latency (ratio and milliseconds), memory and size may grow from --compare.",
+            help="Maximum growth of latency (ratio and milliseconds), memory and size over --compare.",
         ),
     ] = None,
     max_output_change: Annotated[
@@ -137,8 +147,8 @@ def gate(
             min=0,
             metavar="PERCENT",
             envvar=f"{PREFIX}_MAX_OUTPUT_CHANGE",
-            help="How much the outputs may change on the inputs of --compare, or of --golden "
-            f"(there {WARN_OUTPUT_PERCENT:g} by default).",
+            help="Maximum change of the outputs on the inputs of --compare, or of --golden "
+            f"(where it defaults to {WARN_OUTPUT_PERCENT:g}).",
         ),
     ] = None,
     golden: Annotated[
@@ -146,7 +156,7 @@ def gate(
         typer.Option(
             metavar="FILE.npz",
             envvar=f"{PREFIX}_GOLDEN",
-            help="Compare outputs with this file's: arrays inputs/NAME and outputs/NAME.",
+            help="Run the arrays inputs/NAME of this file, and compare with its outputs/NAME.",
         ),
     ] = None,
     compare: Annotated[
@@ -154,8 +164,8 @@ def gate(
         typer.Option(
             metavar="REPORT.json",
             envvar=f"{PREFIX}_COMPARE",
-            help="The base: an earlier --report, with the .npz beside it. Where there is none, nothing is "
-            "compared, and the summary warns of that.",
+            help="Base to compare with: an earlier --report, with the .npz beside it. If the file does not "
+            "exist, the gate compares nothing and warns.",
         ),
     ] = None,
     report: Annotated[
@@ -163,7 +173,7 @@ def gate(
         typer.Option(
             metavar="REPORT.json",
             envvar=f"{PREFIX}_REPORT",
-            help="Write this run's report there, and its inputs and outputs beside it as .npz.",
+            help="Write this run's report, with its inputs and outputs beside it as .npz.",
         ),
     ] = None,
     summary: Annotated[
@@ -171,7 +181,7 @@ def gate(
         typer.Option(
             metavar="FILE.md",
             envvar=[f"{PREFIX}_SUMMARY", "GITHUB_STEP_SUMMARY"],
-            help="Append a summary in Markdown.",
+            help="Append a Markdown summary.",
         ),
     ] = None,
     junit_file: Annotated[
@@ -190,20 +200,20 @@ def gate(
             min=1,
             metavar="SECONDS",
             envvar=f"{PREFIX}_QUEUE_TIMEOUT",
-            help="Fail unless a worker takes the compilation within this time. By default the gate waits for "
-            "busy workers, and fails at once where no live worker can take it.",
+            help="Fail unless a worker starts the compilation within this time. By default, the gate waits "
+            "for busy workers, but fails at once if no live worker can run it.",
         ),
     ] = None,
     url: UrlOption = None,
 ) -> None:
-    """Compile a model; the status: wrong (4), slower (5), larger (6), too unsteady to say (7)."""
+    """Compile a model and judge it. Exit status: wrong (4), slower (5), larger (6), inconclusive (7)."""
     if max_output_change is None and golden is not None:
         max_output_change = WARN_OUTPUT_PERCENT
     bounds = Bounds(
         max_latency_ratio, max_latency_ms, max_size, max_memory, max_regress_percent, max_output_change
     )
     files = GateFiles(report, summary, junit_file)
-    with reporting(), files.telling_errors(model), Client(url) as client:
+    with reporting(), files.reporting_errors(model), Client(url) as client:
         draft = read_draft(target, inputs, options, labels, dimensions, name)
         _require_figures(draft.request, bounds)
         base = _read_base(compare, golden)
@@ -211,24 +221,24 @@ def gate(
         _wait(job, queue_timeout)
         outcome = _judged(model, job, base, bounds)
         if _would_spoil_base(outcome, report, compare):
-            tell(errors, f"{report} was left as it was: only a gate that passes replaces its own base")
+            print_lines(errors, f"{report} was not replaced: only a gate that passes replaces its own base")
             files = replace(files, report=None)
         if files.report is not None and job.state is JobState.SUCCEEDED:
             keep_reference(job, files.report)
         files.write(outcome)
         if output is not None and job.state is JobState.SUCCEEDED:
             job.download(output)
-        _tell(outcome)
+        _print_outcome(outcome)
     raise typer.Exit(STATUSES[outcome.verdict])
 
 
 @dataclass(frozen=True)
 class Base:
-    """What a model is compared with.
+    """The base of the comparison.
 
     Attributes:
-        report: of the base; None without one.
-        expected: inputs and outputs; None without any.
+        report: the base's report, if any.
+        expected: inputs and expected outputs, if any.
         notes: why either is missing.
     """
 
@@ -238,14 +248,14 @@ class Base:
 
 
 def _wait(job: Job, queue_timeout: float | None) -> None:
-    """Wait until a job ends, and cancel it if no worker takes it.
+    """Wait until a job ends, and cancel it if no worker starts it.
 
     Raises:
-        NotTakenError: no worker took it.
-        KeyboardInterrupt: the gate was interrupted; its notes name the stage that ran.
+        NotTakenError: no worker started it.
+        KeyboardInterrupt: the gate was interrupted; the notes name the running stage.
     """
     try:
-        with cancelled_if_interrupted(job.id, job.cancel):
+        with cancel_on_interrupt(job.id, job.cancel):
             watch(job, results, QueueLimit(queue_timeout).check)
     except NotTakenError:
         ask_to_cancel(job.id, job.cancel)
@@ -265,30 +275,32 @@ def _judged(model: str, job: Job, base: Base, bounds: Bounds) -> Outcome:
 
 
 def _would_spoil_base(outcome: Outcome, report: Path | None, compare: Path | None) -> bool:
-    """Whether the report would replace the base that the model has failed against."""
+    """Whether the report would replace the base that the model failed against."""
     if report is None or compare is None or outcome.verdict is Verdict.PASSED:
         return False
     return report.resolve() == compare.resolve()
 
 
 def _require_figures(request: CompilationRequest, bounds: Bounds) -> None:
-    """Refuse a request that would measure nothing of what is bounded.
+    """Check that the request measures what the bounds limit.
 
     Raises:
-        InvalidArgumentError: it stops early, or leaves torch eager out.
+        InvalidArgumentError: the request stops early, or omits torch eager.
     """
     if not request.makes_bundle:
-        raise InvalidArgumentError("a gate needs a whole compilation: leave stop_after out")
+        raise InvalidArgumentError("a gate needs a complete compilation; remove stop_after")
     by_latency = bounds.latency_ratio is not None or bounds.regress_percent is not None
     if by_latency and Baseline.TORCH_EAGER not in request.benchmark.baselines:
-        raise InvalidArgumentError(f"latency is judged by {Baseline.TORCH_EAGER}: name it in the baselines")
+        raise InvalidArgumentError(
+            f"the latency bounds need {Baseline.TORCH_EAGER}; add it to benchmark.baselines"
+        )
 
 
 def _read_base(compare: Path | None, golden: Path | None) -> Base:
-    """Read what the model is compared with. A branch's first run has no base.
+    """Read the base. A branch's first run has none.
 
     Raises:
-        InvalidArgumentError: the golden file cannot be used.
+        InvalidArgumentError: the golden file is not valid.
     """
     report, notes = _read_report(compare)
     if golden is not None:
@@ -299,16 +311,16 @@ def _read_base(compare: Path | None, golden: Path | None) -> Base:
         return Base(report, None, notes)
     path = reference_of(compare)
     if not path.exists():
-        return Base(report, None, (f"there is no {path} beside the base: the outputs were not compared",))
+        return Base(report, None, (f"{path} not found beside the base: the outputs were not compared",))
     return Base(report, Expected(path, is_golden=False), notes)
 
 
 def _read_report(path: Path | None) -> tuple[Report | None, tuple[str, ...]]:
-    """The base's report; without one, why. A new release may be unable to read an old one."""
+    """The base's report, or why it is missing. A new release may be unable to read an old report."""
     if path is None:
         return None, ()
     if not path.exists():
-        return None, (f"there is no base at {path}: nothing was compared",)
+        return None, (f"base {path} not found: nothing was compared",)
     try:
         return Report.read_json(path.read_bytes()), ()
     except ValidationError as error:
@@ -317,18 +329,18 @@ def _read_report(path: Path | None) -> tuple[Report | None, tuple[str, ...]]:
         )
 
 
-def _tell(outcome: Outcome) -> None:
-    tell(results, *filter(None, map(_line, outcome.measures)))
+def _print_outcome(outcome: Outcome) -> None:
+    print_lines(results, *filter(None, map(_line, outcome.measures)))
     if outcome.document.problem is not None:
         show_lines(errors, problem_lines(outcome.document.problem))
     else:
-        tell(errors, *(f"warning: {text}" for text in outcome.warnings), *complaints(outcome))
+        print_lines(errors, *(f"warning: {text}" for text in outcome.warnings), *complaints(outcome))
     annotate("warning", outcome.model, outcome.warnings)
     annotate("error", outcome.model, complaints(outcome))
 
 
 def _line(measure: Measure) -> str | None:
-    """What is said of a measure; nothing where it has neither a figure nor a change."""
+    """The line for a measure; None if it has neither a figure nor a change."""
     change = None if measure.change_percent is None else shown_change(measure)
     if measure.now is None:
         return None if change is None else f"change of {measure.name}: {change}"

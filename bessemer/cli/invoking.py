@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from bessemer.cli.cancelling import cancelled_if_interrupted
 from bessemer.cli.jobs import IdArgument
-from bessemer.cli.output import JsonOption, UrlOption, connected, errors, print_json, results, tell
+from bessemer.cli.output import JsonOption, UrlOption, connected, errors, print_json, print_lines, results
 from bessemer.cli.views import shown_latency
-from bessemer.cli.waiting import tell_missing_worker
+from bessemer.cli.waiting import cancel_on_interrupt, print_missing_worker
 from bessemer.client import Job
 from bessemer.client.invoking import Arrays
 from bessemer.contract.invocation import DEFAULT_RUNS, MAX_RUNS, Invocation
@@ -30,35 +29,37 @@ def invoke(
         typer.Option(
             "--input",
             metavar="NAME=FILE.npy",
-            help="Once for each input; or one FILE.npz or FILE.safetensors that holds them all.",
+            help="One input's array; repeat for each input. Or one FILE.npz or FILE.safetensors with all "
+            "inputs.",
         ),
     ],
     runs: Annotated[
-        int, typer.Option("--runs", "--repeat", min=0, max=MAX_RUNS, metavar="N", help="Time so many runs.")
+        int,
+        typer.Option("--runs", "--repeat", min=0, max=MAX_RUNS, metavar="N", help="Number of runs to time."),
     ] = (DEFAULT_RUNS),
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE.npz", help="Write the outputs there, by name.")
+        Path | None, typer.Option(metavar="FILE.npz", help="Write the outputs to this file, by name.")
     ] = None,
     json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:
-    """Run a compilation's library on a worker, on inputs from here; Ctrl-C cancels it."""
+    """Run a compilation's library on a worker with your inputs. Ctrl-C cancels the run."""
     console = errors if json else results
     with connected(url) as client:
         arrays = read_arguments(inputs)
         job = client.job(job_id)
         invocation = job.submit_invocation(arrays, runs)
         cancel = partial(job.cancel_invocation, invocation.id)
-        with cancelled_if_interrupted(invocation.id, cancel):
-            tell(console, f"invocation  {invocation.id}")
-            tell_missing_worker(client, console)
+        with cancel_on_interrupt(invocation.id, cancel):
+            print_lines(console, f"invocation  {invocation.id}")
+            print_missing_worker(client, console)
             invocation = _ended(job, invocation, json)
         if output is not None:
             job.download_outputs(invocation, output)
         if json:
             print_json(invocation)
             return
-        tell(results, *_lines(invocation, output))
+        print_lines(results, *_lines(invocation, output))
 
 
 def _ended(job: Job, invocation: Invocation, json: bool) -> Invocation:
@@ -71,10 +72,10 @@ def _ended(job: Job, invocation: Invocation, json: bool) -> Invocation:
 
 
 def read_arguments(arguments: Sequence[str]) -> Arrays:
-    """``NAME=FILE.npy`` arguments as a mapping, or the one file that holds all inputs.
+    """Parse ``NAME=FILE.npy`` arguments to a mapping, or return the one file with all inputs.
 
     Raises:
-        InvalidArgumentError: an argument is not of that form, or comes twice.
+        InvalidArgumentError: an argument has another form, or is repeated.
     """
     if len(arguments) == 1 and Path(arguments[0]).suffix in WHOLE_FILES and "=" not in arguments[0]:
         return Path(arguments[0])

@@ -7,9 +7,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from bessemer.cli.compiling import follow
-from bessemer.cli.listing import AfterOption, BeforeOption, LimitOption, aware
-from bessemer.cli.options import read_labels
+from bessemer.cli.arguments import AfterOption, BeforeOption, LimitOption, aware, read_labels
 from bessemer.cli.output import (
     ExitStatus,
     JsonOption,
@@ -18,17 +16,18 @@ from bessemer.cli.output import (
     connected,
     errors,
     print_json,
+    print_lines,
     problem_lines,
     results,
     show_lines,
-    tell,
 )
 from bessemer.cli.views import compilation_lines
+from bessemer.cli.waiting import follow
 from bessemer.client import Client, Job
 from bessemer.contract.base import is_digest, is_digest_prefix
 from bessemer.contract.job import Compilation, CompilationPage, JobState
-from bessemer.contract.labels import shown_labels
 from bessemer.contract.model import Model
+from bessemer.contract.names import shown_labels
 from bessemer.contract.target import PresetTarget
 from bessemer.errors import InvalidArgumentError, NotFoundError
 
@@ -39,19 +38,20 @@ Found = TypeVar("Found")
 HEADINGS = ("id", "name", "state", "stage", "target", "p50", "created", "labels")
 
 IdArgument = Annotated[
-    str, typer.Argument(metavar="ID", help="A compilation's id, or enough of its first characters.")
+    str, typer.Argument(metavar="ID", help="Id of a compilation, or a unique prefix of it.")
 ]
 
 
 def show(
     job_id: IdArgument,
     until_ended: Annotated[
-        bool, typer.Option("--follow", "-f", help="Show its stages until it has ended; status 1 if not well.")
+        bool,
+        typer.Option("--follow", "-f", help="Show its stages until it ends; exit with 1 unless it succeeds."),
     ] = False,
     json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:
-    """Show a compilation as it stands, or as it goes on."""
+    """Show a compilation, or follow it."""
     with connected(url) as client:
         job = client.job(job_id)
         if until_ended and not job.state.final:
@@ -62,20 +62,24 @@ def show(
 
 
 def list_jobs(
-    state: Annotated[JobState | None, typer.Option(help="Only those in this state.")] = None,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this name.")] = None,
+    state: Annotated[JobState | None, typer.Option(help="Only compilations in this state.")] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only compilations with this name.")
+    ] = None,
     labels: Annotated[
         list[str] | None,
         typer.Option(
-            "--label", metavar="KEY=VALUE", help="Only those with this label; KEY alone takes any value."
+            "--label",
+            metavar="KEY=VALUE",
+            help="Only compilations with this label; KEY alone matches any value.",
         ),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(metavar="DIGEST", help="Only those of this model."),
+        typer.Option(metavar="DIGEST", help="Only compilations of this model."),
     ] = None,
     target: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only those for this preset or mcpu.")
+        str | None, typer.Option(metavar="NAME", help="Only compilations for this preset or mcpu.")
     ] = None,
     after: AfterOption = None,
     before: BeforeOption = None,
@@ -99,18 +103,19 @@ def list_jobs(
             print_json(CompilationPage(items=documents))
             return
         rows = [HEADINGS, *map(_row, documents)]
-        tell(results, *(aligned(rows) if documents else ("no compilations",)))
+        print_lines(results, *(aligned(rows) if documents else ("no compilations",)))
 
 
 def cancel(
     job_id: IdArgument,
     invocation_id: Annotated[
-        str | None, typer.Argument(metavar="INVOCATION", help="One of its invocations, not itself.")
+        str | None,
+        typer.Argument(metavar="INVOCATION", help="Cancel this invocation instead of the compilation."),
     ] = None,
     json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:
-    """Cancel a compilation, or an invocation of one; a running one ends within seconds."""
+    """Cancel a compilation or one of its invocations. A running one ends within seconds."""
     with connected(url) as client:
         job = client.job(job_id)
         document = job.cancel_invocation(invocation_id) if invocation_id else job.cancel().document
@@ -118,50 +123,48 @@ def cancel(
             print_json(document)
             return
         done = document.state is JobState.CANCELLED
-        tell(results, f"{document.id}: {'cancelled' if done else 'asked to cancel'}")
+        print_lines(results, f"{document.id}: {'cancelled' if done else 'asked to cancel'}")
 
 
 def logs(
     job_id: IdArgument,
     until_ended: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what it prints, until it ends.")
+        bool, typer.Option("--follow", "-f", help="Print new output until the compilation ends.")
     ] = False,
     url: UrlOption = None,
 ) -> None:
-    """Show what a compilation printed: the end of it while it runs, all once it has ended."""
+    """Print a compilation's output: the last part while it runs, all of it once it has ended."""
     with connected(url) as client:
         job = client.job(job_id)
         for line in _lines(job.follow_logs() if until_ended else (job.logs(),)):
-            tell(results, line)
+            print_lines(results, line)
 
 
 def delete(
     names: Annotated[
         list[str],
-        typer.Argument(
-            metavar="ID|DIGEST...", help="Compilations that have ended, or models; ids may be shortened."
-        ),
+        typer.Argument(metavar="ID|DIGEST...", help="Finished compilations, or models; prefixes work."),
     ],
     url: UrlOption = None,
 ) -> None:
-    """Delete compilations with all that they made, or uploaded models."""
+    """Delete compilations with their files, or uploaded models."""
     with connected(url) as client:
         for name in names:
             found = _named(client, name)
             if isinstance(found, Model):
                 client.delete_model(found.digest)
-                tell(results, f"{found.digest}: deleted")
+                print_lines(results, f"{found.digest}: deleted")
             else:
                 found.delete()
-                tell(results, f"{found.id}: deleted")
+                print_lines(results, f"{found.id}: deleted")
 
 
 def _named(client: Client, name: str) -> Job | Model:
-    """The compilation or model to delete. A shortened id must match only one of them.
+    """The compilation or model to delete. A prefix must match only one of them.
 
     Raises:
-        InvalidArgumentError: it matches a compilation and a model.
-        ProblemError: it matches none, or several of a kind.
+        InvalidArgumentError: the prefix matches a compilation and a model.
+        ProblemError: the prefix matches none, or several of a kind.
     """
     if is_digest(name):
         return client.model(name)
@@ -174,7 +177,7 @@ def _named(client: Client, name: str) -> Job | Model:
     if job.id == name:
         return job
     both = f"compilation {job.id} and model {model.digest}"
-    raise InvalidArgumentError(f"'{name}' is the start of {both}: give more characters")
+    raise InvalidArgumentError(f"'{name}' matches {both}; give more characters")
 
 
 def _unless_missing(find: Callable[[str], Found], name: str) -> Found | None:
@@ -190,11 +193,13 @@ def download(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="The bundle's folder, by default NAME-TARGET-ID. An artifact's file, or an existing folder.",
+            help="Directory for the bundle, by default NAME-TARGET-ID; or file or existing directory for an "
+            "artifact.",
         ),
     ] = None,
     artifact: Annotated[
-        str | None, typer.Option(metavar="NAME", help="One artifact, as it is, instead of the bundle.")
+        str | None,
+        typer.Option(metavar="NAME", help="Download this artifact unchanged instead of the bundle."),
     ] = None,
     json: JsonOption = False,
     url: UrlOption = None,
@@ -208,13 +213,13 @@ def download(
             path = job.download_artifact(artifact, _file_of(artifact, output or Path()))
         if json:
             print_json(job.document)
-            tell(errors, str(path))
+            print_lines(errors, str(path))
             return
-        tell(results, str(path))
+        print_lines(results, str(path))
 
 
 def _folder(document: Compilation) -> Path:
-    """A folder of this compilation's own: its name tells people, its id keeps it apart from others."""
+    """The default directory: the name for people, and part of the id to make it unique."""
     stem = document.file_stem
     return Path(document.id if stem is None else f"{stem}-{document.id[:8]}")
 
@@ -224,7 +229,7 @@ def _file_of(artifact: str, output: Path) -> Path:
 
 
 def _lines(pieces: Iterable[str]) -> Iterator[str]:
-    """Each line of a text as soon as it is whole, and the rest at last."""
+    """Each line as soon as it is complete, then the rest."""
     rest = ""
     for piece in pieces:
         *whole, rest = (rest + piece).split("\n")
@@ -237,13 +242,13 @@ def _show(document: Compilation, json: bool) -> None:
     if json:
         print_json(document)
         return
-    tell(results, *compilation_lines(document))
+    print_lines(results, *compilation_lines(document))
     if document.problem:
         show_lines(results, problem_lines(document.problem))
 
 
-def _standing(document: Compilation) -> str:
-    """How far a compilation is that has not ended; why one failed; where one was to stop early."""
+def _stage(document: Compilation) -> str:
+    """The queue position, the stage, or the error code; for an early stop, the last stage."""
     if document.problem:
         return document.problem.code.value
     if document.queue:
@@ -253,7 +258,7 @@ def _standing(document: Compilation) -> str:
 
 
 def _target(document: Compilation) -> str:
-    """What it is compiled for; as asked, until a worker has settled it."""
+    """The resolved target, or else the requested one."""
     if document.target:
         return document.target.name
     asked = document.request.target
@@ -266,7 +271,7 @@ def _row(document: Compilation) -> tuple[str, ...]:
         document.id,
         document.name or f"({document.request.model[:12]})",
         document.state.value,
-        _standing(document),
+        _stage(document),
         _target(document),
         latency,
         f"{document.created_at.astimezone():%Y-%m-%d %H:%M:%S}",

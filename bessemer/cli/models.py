@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from bessemer.cli.entries import Made, model_at_hand
-from bessemer.cli.listing import AfterOption, BeforeOption, LimitOption, aware
-from bessemer.cli.options import ModelArgument, NameOption
+from bessemer.cli.arguments import AfterOption, BeforeOption, LimitOption, ModelArgument, NameOption, aware
+from bessemer.cli.model_argument import ResolvedModel, resolved_model
 from bessemer.cli.output import (
     JsonOption,
     UrlOption,
@@ -18,21 +17,20 @@ from bessemer.cli.output import (
     connected,
     errors,
     print_json,
+    print_lines,
     results,
     shown_bytes,
-    tell,
 )
 from bessemer.cli.submitting import uploaded_model
 from bessemer.cli.views import other_method_lines, upload_view
-from bessemer.cli.waiting import tell_missing_worker
+from bessemer.cli.waiting import print_missing_worker
 from bessemer.client import Client
 from bessemer.client.sources import Progress
 from bessemer.contract.capability import needs_of
 from bessemer.contract.dynamic import shown_shape
-from bessemer.contract.fleet import takers_of
 from bessemer.contract.model import Model, ModelFormat, ModelPage, ModelState
 from bessemer.contract.queue import QueueName
-from bessemer.contract.service import TargetList, WorkerList
+from bessemer.contract.service import TargetList, WorkerList, takers_of
 from bessemer.contract.target import PresetTarget
 from bessemer.contract.target_names import PLANNED
 from bessemer.errors import ModelRejectedError
@@ -44,10 +42,10 @@ HEADINGS = ("digest", "name", "state", "format", "parameters", "size", "created"
 
 
 def list_models(
-    state: Annotated[ModelState | None, typer.Option(help="Only those in this state.")] = None,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this name.")] = None,
+    state: Annotated[ModelState | None, typer.Option(help="Only models in this state.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Only models with this name.")] = None,
     model_format: Annotated[
-        ModelFormat | None, typer.Option("--format", help="Only those of this format.")
+        ModelFormat | None, typer.Option("--format", help="Only models of this format.")
     ] = None,
     after: AfterOption = None,
     before: BeforeOption = None,
@@ -68,17 +66,17 @@ def list_models(
         if json:
             print_json(ModelPage(items=models))
             return
-        tell(results, *(aligned([HEADINGS, *map(_row, models)]) if models else ("no models",)))
+        print_lines(results, *(aligned([HEADINGS, *map(_row, models)]) if models else ("no models",)))
 
 
 def targets(json: JsonOption = False, url: UrlOption = None) -> None:
-    """List the targets that a compilation may name."""
+    """List the targets for compilations."""
     with connected(url) as client:
         found = client.targets()
         if json:
             print_json(found)
             return
-        tell(results, *_target_lines(found, client.workers()))
+        print_lines(results, *_target_lines(found, client.workers()))
 
 
 def _target_lines(targets: TargetList, workers: WorkerList) -> Iterator[str]:
@@ -89,7 +87,7 @@ def _target_lines(targets: TargetList, workers: WorkerList) -> Iterator[str]:
     yield from aligned([("target", "live workers", "description"), *rows])
     if not targets.processors:
         return
-    yield from ("", "Any of LLVM's names of x86-64 processors is a target, too:")
+    yield from ("", "Every LLVM name of an x86-64 processor is also a target:")
     for level, names in targets.processors.items():
         shown = ", ".join(name for name in names if "_" not in name)
         yield from textwrap.wrap(
@@ -103,7 +101,7 @@ def _target_lines(targets: TargetList, workers: WorkerList) -> Iterator[str]:
 
 
 def _takers(target: PresetTarget, workers: WorkerList) -> str:
-    """How many live workers run a target's code."""
+    """The number of live workers that can run a target's code."""
     try:
         needs = needs_of(target)
     except KeyError:  # a preset of a later release
@@ -117,27 +115,27 @@ def inspect(
     json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:
-    """Upload a model if need be, and show its format and signature."""
+    """Upload a model if necessary, and show its format and signature."""
     console = errors if json else results
     with connected(url) as client:
-        with model_at_hand(model) as made, upload_view(console, Path(model).name) as progress:
-            found = _at_server(client, made, name, progress)
+        with resolved_model(model) as resolved, upload_view(console, Path(model).name) as progress:
+            found = _upload(client, resolved, name, progress)
         if found.state is ModelState.INSPECTING:
-            tell_missing_worker(client, console)
-        found = _inspected(client, found, json)
+            print_missing_worker(client, console)
+        found = _inspect(client, found, json)
         if json:
             print_json(found)
             return
-        tell(results, *_model_lines(found))
+        print_lines(results, *_model_lines(found))
 
 
-def _at_server(client: Client, made: Made, name: str | None, progress: Progress) -> Model:
-    if isinstance(made.source, str):
-        return uploaded_model(client, made.source)
-    return client.upload(made.source, progress, name=name or made.name)
+def _upload(client: Client, model: ResolvedModel, name: str | None, progress: Progress) -> Model:
+    if isinstance(model.source, str):
+        return uploaded_model(client, model.source)
+    return client.upload(model.source, progress, name=name or model.name)
 
 
-def _inspected(client: Client, model: Model, json: bool) -> Model:
+def _inspect(client: Client, model: Model, json: bool) -> Model:
     try:
         return client.inspect(model.digest)
     except ModelRejectedError as error:
@@ -171,7 +169,7 @@ def _model_lines(model: Model) -> Iterator[str]:
     yield f"format      {model.inspection.format}"
     yield f"parameters  {signature.parameters}"
     for name in signature.input_names:
-        yield f"input       {known.get(name, f'{name}=(shape unknown: give --input)')}"
+        yield f"input       {known.get(name, f'{name}=(shape unknown: pass --input)')}"
     yield from other_method_lines(model.inspection.other_methods)
     for dimension in signature.dynamic.dimensions:
         yield f"dynamic     {dimension}"

@@ -1,9 +1,11 @@
-"""What commands print, and the statuses they end with."""
+"""Output, errors and exit statuses of commands."""
 
+import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -11,7 +13,6 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.text import Text
 
-from bessemer.cli.interrupts import TerminatedError, interruptible
 from bessemer.client import Client
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.errors import (
@@ -26,6 +27,7 @@ from bessemer.errors import (
 __all__ = [
     "ExitStatus",
     "JsonOption",
+    "TerminatedError",
     "UrlOption",
     "aligned",
     "clean",
@@ -40,7 +42,7 @@ __all__ = [
     "results",
     "show_lines",
     "shown_bytes",
-    "tell",
+    "print_lines",
 ]
 
 results = Console(highlight=False, soft_wrap=True)
@@ -48,13 +50,17 @@ errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 UrlOption = Annotated[
     str | None,
-    typer.Option("--url", metavar="URL", help="The server; by default BESSEMER_URL, else port 8000 here."),
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="Server URL; defaults to BESSEMER_URL, or else port 8000 on this machine.",
+    ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document.")]
 
 
 class ExitStatus(IntEnum):
-    """How a command ended."""
+    """The exit status of a command."""
 
     SUCCEEDED = 0
     FAILED = 1
@@ -68,8 +74,12 @@ class ExitStatus(IntEnum):
     TERMINATED = 143
 
 
+class TerminatedError(KeyboardInterrupt):
+    """SIGTERM: an interruption like Ctrl-C, but without a person to ask."""
+
+
 def exit_status(error: BessemerError) -> ExitStatus:
-    """The status for an error."""
+    """The exit status for an error."""
     if isinstance(error, UnreachableError):
         return ExitStatus.UNREACHABLE
     refused = isinstance(error, ProblemError) and error.problem.code is ErrorCode.REQUEST_INVALID
@@ -77,40 +87,40 @@ def exit_status(error: BessemerError) -> ExitStatus:
 
 
 def interruption_status(error: KeyboardInterrupt) -> ExitStatus:
-    """The status after Ctrl-C or SIGTERM, as a shell gives it."""
+    """The exit status after Ctrl-C or SIGTERM, as in a shell."""
     return ExitStatus.TERMINATED if isinstance(error, TerminatedError) else ExitStatus.INTERRUPTED
 
 
 @contextmanager
 def reporting() -> Iterator[None]:
-    """Turn errors into lines for a person and an exit status: never a traceback.
+    """Print errors without a traceback, and turn them into exit statuses.
 
     Raises:
-        typer.Exit: the block raised.
+        typer.Exit: the block raised an error.
     """
     try:
-        with interruptible():
+        with _interruptible():
             yield
     except BessemerError as error:
         show_lines(errors, error_lines(error))
         raise typer.Exit(exit_status(error)) from error
     except KeyboardInterrupt as error:
-        tell(errors, "interrupted")
+        print_lines(errors, "interrupted")
         raise typer.Exit(interruption_status(error)) from error
     except OSError as error:
-        tell(errors, f"error: {error}")
+        print_lines(errors, f"error: {error}")
         raise typer.Exit(ExitStatus.FAILED) from error
 
 
 @contextmanager
 def connected(url: str | None) -> Iterator[Client]:
-    """A client, with errors reported as ``reporting`` does."""
+    """A client, with error handling as in ``reporting``."""
     with reporting(), Client(url) as client:
         yield client
 
 
 def error_lines(error: BessemerError) -> Iterator[str]:
-    """An error for a person."""
+    """The lines that describe an error."""
     if isinstance(error, ProblemError):
         yield from problem_lines(error.problem)
         return
@@ -118,58 +128,76 @@ def error_lines(error: BessemerError) -> Iterator[str]:
     yield f"error: {first}"
     yield from (f"  {line}" for line in others)
     if isinstance(error, NoWorkerError):
-        yield ("  → Start such a worker, ask for another --target, or leave out --no-wait to wait for one.")
+        yield "  → Start such a worker, choose another --target, or drop --no-wait to wait for one."
     elif isinstance(error, AnswerInvalidError):
-        yield "  → See that --url or BESSEMER_URL is a Bessemer server's, of this client's version."
+        yield "  → Check that --url or BESSEMER_URL is a Bessemer server of this client's version."
     elif isinstance(error, UnreachableError):
-        yield "  → Start one with `bessemer serve --data DIR`, or name one with --url or BESSEMER_URL."
+        yield "  → Start a server with `bessemer serve --data DIR`, or set --url or BESSEMER_URL."
 
 
 def problem_lines(problem: Problem) -> Iterator[str]:
-    """A problem for a person: title, detail, fields, places in the model, advice."""
+    """The lines that describe a problem: title, detail, fields, places in the model, advice."""
     where = f" (stage {problem.stage})" if problem.stage else ""
     yield f"error: {problem.title}{where} [{problem.code}]"
     yield from (f"  {line}" for line in problem.detail.splitlines())
     yield from (f"  • {entry.field}: {entry.message}" for entry in problem.errors)
     yield from (f"  • {place}" for place in problem.places)
-    again = " Trying again can help." if problem.retryable else ""
+    again = " A retry can help." if problem.retryable else ""
     yield f"  → {problem.advice}{again}"
 
 
-def tell(console: Console, *lines: str) -> None:
-    """Print lines as they are, without markup and without control characters, whoever sent them."""
+def print_lines(console: Console, *lines: str) -> None:
+    """Print lines without markup or control characters."""
     for line in lines:
         console.print(Text(clean(line)))
 
 
 def show_lines(console: Console, lines: Iterable[str]) -> None:
-    """Print lines as ``tell`` does, the first of them emphasized."""
+    """Print lines as ``print_lines`` does, with emphasis on the first."""
     for index, line in enumerate(lines):
         console.print(Text(clean(line), style="bold red" if index == 0 else ""))
 
 
 def print_json(document: BaseModel) -> None:
-    """Print a document of the contract on standard output."""
+    """Print a document on standard output."""
     sys.stdout.write(document.model_dump_json(indent=2) + "\n")
 
 
 def clean(text: str) -> str:
-    """Text without control characters, which could steer a terminal."""
+    """Text without control characters, which could control the terminal."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows as lines, each column as wide as its widest cell. Nothing is cut to a terminal's width."""
+    """Rows as lines, each column as wide as its widest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def shown_bytes(count: int) -> str:
-    """A size as a person reads it: ``1.4 MiB``. The report has the same units."""
+    """A size in the report's units, such as ``1.4 MiB``."""
     size, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if size < 1024:
             break
         size, unit = size / 1024, larger
     return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGTERM interrupt the block as Ctrl-C does, so it can clean up.
+
+    Raises:
+        TerminatedError: the process received SIGTERM.
+    """
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise TerminatedError

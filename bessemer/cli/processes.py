@@ -1,4 +1,4 @@
-"""Child processes that live and die together."""
+"""Child processes that start and stop together."""
 
 import ctypes
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-__all__ = ["Family"]
+__all__ = ["ChildProcesses"]
 
 PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 0.05
@@ -20,17 +20,16 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass
-class Family:
-    """Processes of which none outlives another: used as ``with Family() as family``.
+class ChildProcesses:
+    """Child processes that stop together: ``with ChildProcesses() as children``.
 
-    The first SIGINT, SIGTERM or SIGHUP sets ``stopping``; a second one kills instead of asking. Each child
-    has a session of its own, so that a terminal's Ctrl-C reaches it only through here, and is told to end
-    when this process dies in any way.
+    The first SIGINT, SIGTERM or SIGHUP sets ``stopping``; a second one kills the children. Each child has its
+    own session, so a terminal's Ctrl-C does not reach it directly. If this process dies, so do the children.
     """
 
     stop_seconds: float = 30.0
     stopping: bool = False
-    _impatient: bool = False
+    _killing: bool = False
     _children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _handlers: dict[signal.Signals, Any] = field(default_factory=dict)
 
@@ -55,11 +54,11 @@ class Family:
         """Start a child.
 
         Args:
-            name: what ``ended`` calls it.
+            name: its name in ``ended``.
             command: the program and its arguments.
-            folder: where it runs.
-            environment: its variables.
-            output: the descriptor that it prints to; by default this process's standard error.
+            folder: its working directory.
+            environment: its environment variables.
+            output: the descriptor of its standard output; by default, this process's standard error.
         """
         self._children[name] = subprocess.Popen(
             command,
@@ -72,7 +71,7 @@ class Family:
         )
 
     def ended(self) -> tuple[str, int] | None:
-        """The name and the status of a child that has ended, if any."""
+        """The name and exit status of a child that has ended, if any."""
         for name, child in self._children.items():
             status = child.poll()
             if status is not None:
@@ -80,7 +79,7 @@ class Family:
         return None
 
     def wait_until(self, condition: Callable[[], bool]) -> bool:
-        """Wait until a condition holds; False where a child ended or a signal came first."""
+        """Wait for a condition; False if a child ended or a signal arrived first."""
         while not self.stopping and self.ended() is None:
             if condition():
                 return True
@@ -88,7 +87,7 @@ class Family:
         return False
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self._impatient = self.stopping
+        self._killing = self.stopping
         self.stopping = True
 
     def _stop(self) -> None:
@@ -97,7 +96,7 @@ class Family:
                 child.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + self.stop_seconds
         while any(child.poll() is None for child in self._children.values()):
-            if self._impatient or time.monotonic() > deadline:
+            if self._killing or time.monotonic() > deadline:
                 self._kill()
             time.sleep(POLL_SECONDS)
 

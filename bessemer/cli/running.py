@@ -1,4 +1,4 @@
-"""``bessemer run``: runs a bundle on this machine."""
+"""``bessemer run``: run a bundle on this machine."""
 
 import importlib.util
 import json as json_module
@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from bessemer.cli.output import ExitStatus, JsonOption, errors, reporting, tell
+from bessemer.cli.output import ExitStatus, JsonOption, errors, print_lines, reporting
 from bessemer.client.unpacking import unpack
 from bessemer.errors import InvalidArgumentError
 
@@ -22,36 +22,36 @@ RUN_MODULES = ("numpy", "tvm_ffi")
 
 def run(
     bundle: Annotated[
-        Path, typer.Argument(metavar="BUNDLE", exists=True, help="A folder, or its bundle.tar.zst.")
+        Path, typer.Argument(metavar="BUNDLE", exists=True, help="A bundle's directory, or a bundle.tar.zst.")
     ],
     inputs: Annotated[
         list[str] | None,
         typer.Option(
             "--input",
             metavar="NAME=FILE.npy",
-            help="Once for each input, or one FILE.npz that holds them all; without any, the reference "
-            "inputs are run and compared.",
+            help="One input's array; repeat for each input. Or one FILE.npz with all inputs. By default, run "
+            "the reference inputs and compare the outputs.",
         ),
     ] = None,
     parameters: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.safetensors",
-            help="Other weights than the bundle's, where these lie beside the library; "
-            "nothing is compared then.",
+            help="Use these weights instead, if the bundle stores its weights beside the library; disables "
+            "the comparison.",
         ),
     ] = None,
     repeat: Annotated[
-        int, typer.Option("--repeat", "--runs", min=0, metavar="N", help="Time so many runs.")
+        int, typer.Option("--repeat", "--runs", min=0, metavar="N", help="Number of runs to time.")
     ] = 0,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE.npz", help="Write the outputs there, by name.")
+        Path | None, typer.Option(metavar="FILE.npz", help="Write the outputs to this file, by name.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Run a compiled model, without any server."""
+    """Run a bundle on this machine, without a server."""
     _require_run_extra()
-    # apache-tvm-ffi imports torch wherever it is installed: seconds, for nothing that is used here.
+    # apache-tvm-ffi imports torch if it is installed, which takes seconds and is not needed here
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     from bessemer.bundle import run as runner
 
@@ -61,7 +61,7 @@ def run(
             model = runner.load(folder, parameters)
             outcome = runner.execute(model, given, repeat, compares=parameters is None)
         except (runner.InputError, runner.BundleError) as error:
-            tell(errors, f"error: {error}")
+            print_lines(errors, f"error: {error}")
             usage = isinstance(error, runner.InputError)
             raise typer.Exit(ExitStatus.USAGE if usage else ExitStatus.FAILED) from error
         if output is not None:
@@ -75,7 +75,7 @@ def run(
 def _require_run_extra() -> None:
     missing = [name for name in RUN_MODULES if importlib.util.find_spec(name) is None]
     if missing:
-        tell(errors, f"running a bundle needs {' and '.join(missing)}: pip install 'bessemer[run]'")
+        print_lines(errors, f"to run a bundle, install {' and '.join(missing)}: pip install 'bessemer[run]'")
         raise typer.Exit(ExitStatus.FAILED)
 
 
@@ -85,6 +85,6 @@ def _unpacked(bundle: Path) -> Iterator[Path]:
         yield bundle
         return
     if not bundle.name.endswith(".tar.zst"):
-        raise InvalidArgumentError(f"{bundle} is neither a folder nor a bundle.tar.zst")
+        raise InvalidArgumentError(f"{bundle} is neither a directory nor a bundle.tar.zst")
     with tempfile.TemporaryDirectory(prefix="bessemer-run-") as folder:
         yield unpack(bundle, Path(folder) / "bundle")

@@ -1,4 +1,4 @@
-"""``bessemer serve``: an app and a worker on this machine."""
+"""``bessemer serve``: run an app and a worker on this machine."""
 
 import errno
 import importlib.util
@@ -16,8 +16,8 @@ from typing import Annotated, Self
 import typer
 
 import bessemer
-from bessemer.cli.output import ExitStatus, errors, reporting, tell
-from bessemer.cli.processes import Family
+from bessemer.cli.output import ExitStatus, errors, print_lines, reporting
+from bessemer.cli.processes import ChildProcesses
 from bessemer.client import Client
 from bessemer.contract.base import now
 from bessemer.errors import UnreachableError
@@ -34,12 +34,19 @@ READ_BYTES = 4096
 
 def serve(
     data: Annotated[
-        Path, typer.Option(metavar="DIR", file_okay=False, help="Database and artifacts; made where missing.")
+        Path,
+        typer.Option(
+            metavar="DIR",
+            file_okay=False,
+            help="Directory for the database and artifacts; created if missing.",
+        ),
     ] = Path("bessemer-data"),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 8000,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")
+    ] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
 ) -> None:
-    """Run the server and a worker here until Ctrl-C."""
+    """Run the server and a worker on this machine until Ctrl-C."""
     with reporting():
         root = _checkout()
         _refuse_taken(host, port)
@@ -54,7 +61,7 @@ def serve(
 
 
 class _Announcement:
-    """The one line that the app prints, once it listens: it alone knows the port that it was given."""
+    """A pipe for the line that the app prints when it listens, which contains the port."""
 
     def __init__(self) -> None:
         self._reader, self.writer = os.pipe()
@@ -71,7 +78,7 @@ class _Announcement:
         os.close(self.writer)
 
     def port(self) -> int | None:
-        """The port that the app listens on; None where it does not yet."""
+        """The port that the app listens on; None until it does."""
         with suppress(BlockingIOError):
             self._text += os.read(self._reader, READ_BYTES)
         found = READY.search(self._text)
@@ -80,29 +87,29 @@ class _Announcement:
 
 def _serve(root: Path, environment: Mapping[str, str], host: str) -> ExitStatus:
     started_at = now()
-    with Family() as family, _Announcement() as announcement:
+    with ChildProcesses() as children, _Announcement() as announcement:
         for program in PROGRAMS:
             output = announcement.writer if program == "app" else None
-            family.start(program, (sys.executable, "-m", program), root, environment, output)
-        if family.wait_until(lambda: announcement.port() is not None):
-            _wait_for_worker(family, _url(host, announcement.port() or 0), started_at)
-        ended = None if family.stopping else family.ended()
+            children.start(program, (sys.executable, "-m", program), root, environment, output)
+        if children.wait_until(lambda: announcement.port() is not None):
+            _wait_for_worker(children, _url(host, announcement.port() or 0), started_at)
+        ended = None if children.stopping else children.ended()
     if ended is None:
         return ExitStatus.SUCCEEDED
-    tell(errors, f"error: the {ended[0]} ended with status {ended[1]}; everything was stopped")
+    print_lines(errors, f"error: the {ended[0]} ended with status {ended[1]}; everything was stopped")
     return ExitStatus.FAILED
 
 
-def _wait_for_worker(family: Family, url: str, started_at: datetime) -> None:
+def _wait_for_worker(children: ChildProcesses, url: str, started_at: datetime) -> None:
     with Client(url, PROBE_TIMEOUT_SECONDS) as client:
-        if not family.wait_until(lambda: _has_worker(client, started_at)):
+        if not children.wait_until(lambda: _has_worker(client, started_at)):
             return
     typer.echo(f"Bessemer is ready at {url} (Ctrl-C stops it)")
-    family.wait_until(lambda: False)
+    children.wait_until(lambda: False)
 
 
 def _has_worker(client: Client, started_at: datetime) -> bool:
-    """Whether a worker that started with us lives; one of an earlier run may linger in the list."""
+    """Whether the new worker is live; the list may still contain one of an earlier run."""
     try:
         readiness = client.readiness()
     except UnreachableError:
@@ -111,32 +118,32 @@ def _has_worker(client: Client, started_at: datetime) -> bool:
 
 
 def _checkout() -> Path:
-    """The folder that holds Bessemer's own ``app`` and ``worker``, which no wheel has."""
+    """The root of the checkout; a wheel does not contain ``app`` and ``worker``."""
     root = Path(bessemer.__file__).parents[1]
     absent = [name for name in PROGRAMS if not (root / name / "__main__.py").is_file()]
     if absent:
-        where = f"{' and '.join(absent)} do not lie beside the package bessemer in {root}"
-        _refuse(f"{where}: the server runs from a checkout or from the images, not from the wheel")
+        where = f"{' and '.join(absent)} not found beside the package bessemer in {root}"
+        _refuse(f"{where}: run the server from a checkout or an image, not from a wheel")
     missing = [name for name in NEEDED_MODULES if importlib.util.find_spec(name) is None]
     if missing:
-        _refuse(f"the server needs {', '.join(missing)}: run `make setup`, or pip install '.[server,worker]'")
+        _refuse(f"the server needs {', '.join(missing)}: run `make setup` or pip install '.[server,worker]'")
     return root
 
 
 def _refuse_taken(host: str, port: int) -> None:
-    """Find out before anything starts; other trouble with the address is the app's to tell."""
+    """Fail early if the port is in use; the app reports any other trouble with the address."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the app listens
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the same option as the app's socket
             probe.bind(address)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            _refuse(f"port {port} is taken: --port chooses another")
+            _refuse(f"port {port} is in use; choose another with --port")
 
 
 def _refuse(reason: str) -> None:
-    tell(errors, f"error: {reason}")
+    print_lines(errors, f"error: {reason}")
     raise typer.Exit(ExitStatus.FAILED)
 
 

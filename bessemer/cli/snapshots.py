@@ -1,4 +1,4 @@
-"""``bessemer ir``."""
+"""``bessemer ir``: list and print snapshots of the module."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from bessemer.cli.jobs import IdArgument
-from bessemer.cli.output import JsonOption, UrlOption, aligned, connected, print_json, results, tell
+from bessemer.cli.output import JsonOption, UrlOption, aligned, connected, print_json, print_lines, results
 from bessemer.contract.ir import IrListing, IrStep
 from bessemer.errors import InvalidArgumentError
 
@@ -18,15 +18,17 @@ HEADINGS = ("step", "stage", "phase", "pass", "ms", "functions", "kernels", "ope
 def ir(
     job_id: IdArgument,
     step: Annotated[
-        str | None, typer.Argument(metavar="STEP", help="A step's number or name, from the list.")
+        str | None, typer.Argument(metavar="STEP", help="Number or name of a step in the list.")
     ] = None,
-    diff: Annotated[bool, typer.Option("--diff", help="What the step changed, not all of it.")] = False,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Print the step's changes instead of the whole module.")
+    ] = False,
     json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:
-    """List the snapshots that a compilation took of its module, or print one of them.
+    """List a compilation's snapshots of the module, or print one of them.
 
-    They are taken where the compilation was asked for with --option inspect.ir=true.
+    Compile with --option inspect.ir=true to take snapshots.
     """
     with connected(url) as client:
         if step is None:
@@ -35,21 +37,21 @@ def ir(
             _list(client.job(job_id).ir(), json)
             return
         if json:
-            raise InvalidArgumentError("--json is of the list: leave the step out")
+            raise InvalidArgumentError("--json works only for the list; remove the step")
         job = client.job(job_id)
         _show(job.ir_diff(step) if diff else job.ir_text(step))
 
 
 def _show(text: str) -> None:
-    """A module as it is; on a terminal without what could steer it."""
+    """Print a module unchanged; on a terminal, without control characters."""
     if results.is_terminal:
-        tell(results, *text.splitlines())
+        print_lines(results, *text.splitlines())
     else:
         typer.echo(text, nl=False)
 
 
 def step_lines(listing: IrListing) -> Iterator[str]:
-    """The snapshots for a person."""
+    """The table of snapshots."""
     return aligned([HEADINGS, *map(_row, listing.items)])
 
 
@@ -57,7 +59,7 @@ def _list(listing: IrListing, json: bool) -> None:
     if json:
         print_json(listing)
         return
-    tell(results, *step_lines(listing))
+    print_lines(results, *step_lines(listing))
 
 
 def _row(step: IrStep) -> tuple[str, ...]:

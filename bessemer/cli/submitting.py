@@ -1,11 +1,11 @@
-"""Brings a command's model to the server, and asks for its compilation."""
+"""Upload a command's model, and submit its compilation."""
 
 from pathlib import Path
 
 from rich.console import Console
 
-from bessemer.cli.entries import Made, model_at_hand
-from bessemer.cli.options import Draft
+from bessemer.cli.arguments import Draft
+from bessemer.cli.model_argument import ResolvedModel, resolved_model
 from bessemer.cli.views import upload_view
 from bessemer.client import Client, Job
 from bessemer.contract.base import is_digest
@@ -16,45 +16,44 @@ __all__ = ["submitted", "uploaded_model"]
 
 
 def submitted(client: Client, model: str, draft: Draft, console: Console) -> Job:
-    """Ask for a compilation of a model, which is made and uploaded if need be.
+    """Submit a compilation, after building and uploading its model if necessary.
 
     Args:
-        client: of the server.
-        model: a file, the digest of an uploaded model or the start of it, or ``file.py:function``.
-        draft: what the command line says of the request.
-        console: shows the upload.
+        client: a client of the server.
+        model: a file, the digest of an uploaded model or its first characters, or ``file.py:function``.
+        draft: the request of the command line.
+        console: where to show the upload.
 
     Raises:
-        InvalidArgumentError: the model cannot be had, or the request with its inputs is not valid; nothing
-            was uploaded.
-        ExportError: its function raised an error, or torch could not export what it returned.
+        InvalidArgumentError: the model or the request is not valid; nothing was uploaded.
+        ExportError: the function raised an error, or torch could not export its result.
     """
     inputs = {spec.name: spec for spec in draft.request.inputs}
-    with model_at_hand(model, inputs, draft.dimensions) as made:
-        request = draft.with_inputs(made.inputs, made.dimensions)
-        if request.name is None and made.name is not None:
-            request = request.model_copy(update={"name": made.name})
-        digest = _uploaded(client, made, model, request.name, console)
+    with resolved_model(model, inputs, draft.dimensions) as resolved:
+        request = draft.with_inputs(resolved.inputs, resolved.dimensions)
+        if request.name is None and resolved.name is not None:
+            request = request.model_copy(update={"name": resolved.name})
+        digest = _uploaded(client, resolved, model, request.name, console)
     return client.post(request.model_copy(update={"model": digest}))
 
 
-def _uploaded(client: Client, made: Made, model: str, name: str | None, console: Console) -> str:
-    if isinstance(made.source, str):
-        return uploaded_model(client, made.source).digest
+def _uploaded(client: Client, resolved: ResolvedModel, model: str, name: str | None, console: Console) -> str:
+    if isinstance(resolved.source, str):
+        return uploaded_model(client, resolved.source).digest
     with upload_view(console, Path(model).name) as progress:
-        return client.upload(made.source, progress, name=made.name or name).digest
+        return client.upload(resolved.source, progress, name=resolved.name or name).digest
 
 
 def uploaded_model(client: Client, digest: str) -> Model:
-    """An uploaded model, by its digest or the start of it.
+    """Find an uploaded model by its digest or its first characters.
 
     Raises:
-        InvalidArgumentError: no model has this digest, and the text may be the name of a missing file.
+        InvalidArgumentError: no model matches, and the text may be the name of a missing file.
     """
     try:
         return client.model(digest)
     except NotFoundError as error:
         if is_digest(digest):
             raise
-        detail = f"there is no file '{digest}', and no uploaded model has a digest that starts with it"
+        detail = f"'{digest}' is neither a file nor the start of an uploaded model's digest"
         raise InvalidArgumentError(detail) from error

@@ -1,4 +1,4 @@
-"""How far a compilation is, made from its events."""
+"""The progress of a compilation, computed from its events."""
 
 import time
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ LONGEST_NAME = 48
 
 @dataclass(frozen=True)
 class Timeline:
-    """The stages that are done, the one that runs since a moment of ``time.monotonic``, and how far it is."""
+    """The finished stages, and the running stage with its start (``time.monotonic``) and progress."""
 
     attempt: int = 0
     worker: str = ""
@@ -27,7 +27,7 @@ class Timeline:
     progress: Progress | None = None
 
     def after(self, event: Event) -> "Timeline":
-        """The timeline once an event has happened; events of unknown form change nothing."""
+        """The timeline after an event; ignores malformed events."""
         try:
             return self._after(event)
         except (ValidationError, KeyError, ValueError):
@@ -50,7 +50,7 @@ class Timeline:
 
 
 def place_line(place: QueuePlace) -> str:
-    """Where a queued compilation stands, in one line."""
+    """The position of a queued compilation in one line."""
     if place.waiting_for is not None:
         return f"queued, waiting for {place.waiting_for}"
     ahead = "next" if place.ahead == 0 else f"{place.ahead} ahead"
@@ -68,12 +68,12 @@ def shown_duration(seconds: float) -> str:
 
 
 def shown_progress(progress: Progress) -> str:
-    """How far a stage is: ``12 of 32``, and what it did last; ``12`` where no total is known."""
+    """The progress of a stage: ``12 of 32`` and its detail; ``12`` if the total is unknown."""
     return shown_count(progress.done, progress.total, progress.detail)
 
 
 def shown_count(done: object, total: object, detail: object) -> str:
-    """The same of an event's data. Fused functions have names of hundreds of characters: those are cut."""
+    """Format a count from an event's data. Long names of fused functions are shortened."""
     count = f"{done} of {total}" if total else f"{done}"
     words = " ".join(_shortened(word) for word in str(detail or "").split(" "))
     return f"{count} {words}" if words else count
@@ -84,7 +84,7 @@ def _shortened(word: str) -> str:
 
 
 def event_line(event: Event) -> str | None:
-    """An event in one line, or None where it is not worth one."""
+    """An event in one line; None for events without a line."""
     data = event.data
     match event.type:
         case EventType.QUEUED:

@@ -1,4 +1,4 @@
-"""Shows uploads, running compilations and finished ones: alive on a terminal, as plain lines elsewhere."""
+"""Show uploads and compilations: live on a terminal, as plain lines elsewhere."""
 
 import time
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from bessemer.cli.output import clean, shown_bytes, tell
+from bessemer.cli.output import clean, print_lines, shown_bytes
 from bessemer.cli.timeline import Timeline, event_line, place_line, shown_progress
 from bessemer.client.sources import Progress as UploadProgress
 from bessemer.contract.job import Compilation, Event, EventType, Figures, JobState
-from bessemer.contract.labels import shown_labels
+from bessemer.contract.names import shown_labels
 from bessemer.contract.options import TuneOptions
 from bessemer.contract.queue import QueuePlace
 from bessemer.contract.report import BaselineResult, Latency, Schedules, TuneVerdict
@@ -39,7 +39,7 @@ LONG_STAGE_SECONDS = 2.0
 
 
 class _SpeedColumn(ProgressColumn):
-    """Bytes per second, in the units of every other size."""
+    """Bytes per second, in the units of other sizes."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
@@ -48,7 +48,7 @@ class _SpeedColumn(ProgressColumn):
 
 @contextmanager
 def upload_view(console: Console, name: str) -> Iterator[UploadProgress]:
-    """A progress bar that appears with the first byte sent; nothing where the server has the model."""
+    """A progress bar that appears with the first byte; none if the server has the model."""
     bar = Progress(
         TextColumn("uploading {task.description}"),
         BarColumn(BAR_WIDTH),
@@ -65,25 +65,25 @@ def upload_view(console: Console, name: str) -> Iterator[UploadProgress]:
 class StageView(Protocol):
     """Shows a compilation while it waits and runs."""
 
-    def wait(self, place: QueuePlace) -> None:
-        """Show where it stands in its queue."""
+    def show_place(self, place: QueuePlace) -> None:
+        """Show its position in the queue."""
         ...
 
-    def tell(self, event: Event) -> None:
+    def show_event(self, event: Event) -> None:
         """Show an event."""
         ...
 
 
 @contextmanager
-def stage_view(console: Console, told_missing: str | None = None) -> Iterator[StageView]:
-    """What to tell of a compilation, as it happens.
+def stage_view(console: Console, shown_missing: str | None = None) -> Iterator[StageView]:
+    """A view of a compilation's progress.
 
     Args:
-        console: where to.
-        told_missing: what the compilation waits for, where that has been printed.
+        console: where to show it.
+        shown_missing: what the compilation waits for, if that was already printed.
     """
     if not console.is_terminal:
-        yield PlainStages(console, told_missing)
+        yield PlainStages(console, shown_missing)
         return
     view = _LiveStages()
     with Live(view, console=console, refresh_per_second=10):
@@ -91,17 +91,17 @@ def stage_view(console: Console, told_missing: str | None = None) -> Iterator[St
 
 
 class _LiveStages:
-    """The stages with their times; drawn anew whenever rich asks."""
+    """The stages with their times, redrawn by rich."""
 
     def __init__(self) -> None:
         self._timeline = Timeline()
         self._spinner = Spinner("dots")
         self._place = "queued"
 
-    def wait(self, place: QueuePlace) -> None:
+    def show_place(self, place: QueuePlace) -> None:
         self._place = place_line(place)
 
-    def tell(self, event: Event) -> None:
+    def show_event(self, event: Event) -> None:
         self._timeline = self._timeline.after(event)
 
     def __rich__(self) -> RenderableType:
@@ -136,29 +136,29 @@ def _bar(timeline: Timeline) -> RenderableType:
 
 
 class PlainStages:
-    """The stages line by line. Progress is told only of what takes long: most stages are over at once."""
+    """The stages line by line, with progress only for slow stages."""
 
-    def __init__(self, console: Console, told_missing: str | None = None) -> None:
+    def __init__(self, console: Console, shown_missing: str | None = None) -> None:
         self._console = console
         self._stage_began_at: datetime | None = None
-        self._told = told_missing
+        self._shown = shown_missing
 
-    def wait(self, place: QueuePlace) -> None:
-        """Print where it stands, whenever that changes."""
-        standing = place.waiting_for or str(place.position)
-        if self._told != standing:
-            self._told = standing
-            tell(self._console, place_line(place))
+    def show_place(self, place: QueuePlace) -> None:
+        """Print its position in the queue when it changes."""
+        position = place.waiting_for or str(place.position)
+        if self._shown != position:
+            self._shown = position
+            print_lines(self._console, place_line(place))
 
-    def tell(self, event: Event) -> None:
-        """Print an event, if it is worth a line."""
+    def show_event(self, event: Event) -> None:
+        """Print an event if it has a line."""
         if event.type is EventType.STAGE_STARTED:
             self._stage_began_at = event.at
-        if event.type is EventType.QUEUED and self._told is not None:
+        if event.type is EventType.QUEUED and self._shown is not None:
             return
         line = event_line(event)
         if line is not None and (event.type is not EventType.PROGRESS or self._takes_long(event)):
-            tell(self._console, line)
+            print_lines(self._console, line)
 
     def _takes_long(self, event: Event) -> bool:
         if event.data.get("stage") == Stage.TUNE:
@@ -168,16 +168,16 @@ class PlainStages:
 
 
 def other_method_lines(methods: tuple[str, ...]) -> Iterator[str]:
-    """A note on the methods of a script module that are not compiled by themselves."""
+    """A note on the methods of a script module that are not compiled."""
     if methods:
         yield (
-            f"methods     {', '.join(methods)}: only forward is compiled; for another, script a module whose "
-            "forward calls it"
+            f"methods     {', '.join(methods)}: only forward is compiled; to compile another, script a "
+            "module whose forward calls it"
         )
 
 
 def compilation_lines(compilation: Compilation) -> Iterator[str]:
-    """A compilation for a person; its problem, if any, is left out."""
+    """The lines that describe a compilation, without its problem."""
     target = compilation.target
     yield f"compilation {compilation.id}: {compilation.state}"
     if compilation.name:
@@ -210,7 +210,7 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
 
 
 def _stage_lines(compilation: Compilation) -> Iterator[str]:
-    """Where it is, or where it stopped; a failed one's problem says that."""
+    """The current or last stage; for a failed compilation, its problem has the stage."""
     if compilation.stage is None:
         return
     match compilation.state:
@@ -221,7 +221,7 @@ def _stage_lines(compilation: Compilation) -> Iterator[str]:
         case JobState.CANCELLED:
             yield f"stopped     in {compilation.stage}, cancelled"
         case JobState.SUCCEEDED if not compilation.request.makes_bundle:
-            yield f"stopped     after {compilation.stage}, as asked"
+            yield f"stopped     after {compilation.stage}, as requested"
 
 
 def _tuning_lines(verdict: TuneVerdict | None, options: TuneOptions) -> Iterator[str]:
@@ -234,11 +234,11 @@ def _tuning_lines(verdict: TuneVerdict | None, options: TuneOptions) -> Iterator
     end = f", {options.limit_reached(verdict.ended_by)}" if verdict.ended_by else ""
     yield f"tuning      {trials}{end}; the library has {kept}{_grounds(verdict)}"
     if verdict.unsearched:
-        yield f"            left out of the search, as their sizes are open: {verdict.unsearched} functions"
+        yield f"            not searched, because their sizes are dynamic: {verdict.unsearched} functions"
 
 
 def _grounds(verdict: TuneVerdict) -> str:
-    """Why these schedules were kept, as far as the verdict says it."""
+    """Why these schedules were kept, as far as known."""
     search, default = verdict.search_ms, verdict.default_ms
     if search is not None and default is not None:
         return f": {search:.4g} ms with the search's, {default:.4g} ms with the default ones"
@@ -247,11 +247,11 @@ def _grounds(verdict: TuneVerdict) -> str:
         return f": with the {crashed}, it crashed"
     if verdict.kept is Schedules.SEARCH or verdict.trials == 0:
         return ""
-    return ": no function was clearly faster with another"
+    return ": no other schedule was clearly faster"
 
 
 def shown_latency(latency: Latency, threads: int | None = None) -> str:
-    """The median and the farthest percentile that the number of runs allows."""
+    """The median and the highest percentile that the number of runs supports."""
     tails = (("p99", latency.p99_ms), ("p90", latency.p90_ms))
     tail = next((f", {name} {value:.4g} ms" for name, value in tails if value is not None), "")
     runs = "1 run" if latency.runs == 1 else f"{latency.runs} runs"
@@ -259,13 +259,13 @@ def shown_latency(latency: Latency, threads: int | None = None) -> str:
     return f"p50 {latency.p50_ms:.4g} ms{tail} ({runs}{with_threads})"
 
 
-def _verdict(baseline: BaselineResult, told: str) -> str:
-    """The library beside a baseline; no ratio where that would not hold.
+def _verdict(baseline: BaselineResult, shown: str) -> str:
+    """The comparison with a baseline; without a ratio if that is unreliable.
 
-    ``told`` is the reason that the line of the library gives already.
+    ``shown`` is the reason that the library's line already gives.
     """
     if baseline.doubt:
-        reason = "" if baseline.doubt == told else f": {baseline.doubt}"
+        reason = "" if baseline.doubt == shown else f": {baseline.doubt}"
         return f"unsteady, so no comparison{reason}; measure again when the worker is idle"
     spread = f"{baseline.ratio_p10:.2g} to {baseline.ratio_p90:.2g}"
     return f"library / {baseline.name}: {baseline.ratio:.2g} (p10 to p90 of the rounds: {spread})"

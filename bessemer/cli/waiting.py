@@ -1,59 +1,190 @@
-"""Reports what a job waits for, and limits how long it may wait for a worker."""
+"""Wait for jobs: show their progress, limit their time in the queue, and cancel them on Ctrl-C."""
 
+import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+import typer
 from rich.console import Console
 
-from bessemer.cli.output import tell
-from bessemer.client import Client
+from bessemer.cli.output import TerminatedError, error_lines, errors, interruption_status, print_lines
+from bessemer.cli.timeline import place_line
+from bessemer.cli.views import StageView, stage_view
+from bessemer.client import Client, Job
+from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.queue import QueuePlace
-from bessemer.errors import BessemerError
+from bessemer.errors import (
+    BessemerError,
+    CompilationCancelledError,
+    CompilationFailedError,
+    ConflictError,
+)
 
-__all__ = ["NotTakenError", "QueueLimit", "tell_missing_worker"]
+__all__ = [
+    "NotTakenError",
+    "QueueLimit",
+    "ask_to_cancel",
+    "cancel_on_interrupt",
+    "first_line",
+    "follow",
+    "missing_worker",
+    "print_missing_worker",
+    "watch",
+]
+
+FIRST_PAUSE_SECONDS = 0.05
+SOON_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 1.0
+
+
+def follow(job: Job, console: Console) -> None:
+    """Show a job's stages until it ends. After Ctrl-C, it keeps running unless the user cancels it."""
+    try:
+        watch(job, console)
+    except KeyboardInterrupt as interruption:
+        _interrupted(job, interruption)
+        raise typer.Exit(interruption_status(interruption)) from None
+
+
+def watch(job: Job, console: Console, while_queued: Callable[[QueuePlace], object] | None = None) -> None:
+    """Show a job's stages until it succeeds, fails or is cancelled.
+
+    Args:
+        job: the job.
+        console: where to show the stages.
+        while_queued: called repeatedly with the job's place in the queue; an exception ends the wait.
+    """
+    print_lines(console, first_line(job.document))
+    missing = missing_worker(job.document)
+    with suppress(CompilationFailedError, CompilationCancelledError), stage_view(console, missing) as view:
+        _wait_in_queue(job, view, while_queued)
+        job.wait(on_event=view.show_event)
+
+
+def first_line(compilation: Compilation) -> str:
+    """The compilation's id, and what it waits for if no live worker can run it."""
+    queue = compilation.queue
+    waits = f": {place_line(queue)}" if queue and queue.waiting_for else ""
+    return f"compilation {compilation.id}{waits}"
+
+
+def missing_worker(compilation: Compilation) -> str | None:
+    """What a queued compilation needs that no live worker has."""
+    return compilation.queue.waiting_for if compilation.queue else None
+
+
+def _wait_in_queue(job: Job, view: StageView, while_queued: Callable[[QueuePlace], object] | None) -> None:
+    """Show a job's position until it leaves the queue; a job that starts at once shows none."""
+    pause_seconds = FIRST_PAUSE_SECONDS
+    while job.state is JobState.QUEUED:
+        time.sleep(pause_seconds)
+        place = job.refresh().document.queue
+        if place is not None and while_queued is not None:
+            while_queued(place)
+        if place is not None and pause_seconds > SOON_SECONDS:
+            view.show_place(place)
+        pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
+
+
+def _interrupted(job: Job, interruption: KeyboardInterrupt) -> None:
+    """On a terminal, offer to cancel; a second Ctrl-C lets the job run."""
+    if not isinstance(interruption, TerminatedError) and _wants_cancel():
+        ask_to_cancel(job.id, job.cancel)
+        return
+    print_lines(
+        errors, f"{job.id} is still running: `bessemer show --follow {job.id}`, `bessemer cancel {job.id}`"
+    )
+
+
+def _wants_cancel() -> bool:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    try:
+        answer = errors.input("\nCancel the compilation? [y/N] ", markup=False)
+    except (KeyboardInterrupt, EOFError):
+        errors.print()
+        return False
+    return answer.strip().lower() in ("y", "yes")
+
+
+@contextmanager
+def cancel_on_interrupt(name: str, cancel: Callable[[], object]) -> Iterator[None]:
+    """Cancel a job if the block is interrupted, because only the block needs its result.
+
+    Raises:
+        KeyboardInterrupt: the block was interrupted; the notes say whether the job was cancelled.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as interruption:
+        for line in ask_to_cancel(name, cancel):
+            interruption.add_note(line)
+        raise
+
+
+def ask_to_cancel(name: str, cancel: Callable[[], object]) -> tuple[str, ...]:
+    """Cancel a job and print the result; print nothing if it had already ended.
+
+    Returns:
+        The printed lines.
+    """
+    try:
+        cancel()
+    except ConflictError:
+        return ()
+    except BessemerError as error:
+        lines: tuple[str, ...] = (f"{name} was not cancelled:", *error_lines(error))
+    else:
+        lines = (f"asked to cancel {name}",)
+    print_lines(errors, *lines)
+    return lines
 
 
 class NotTakenError(BessemerError):
-    """No worker took the compilation, or can take it."""
+    """No worker started the compilation, or no live worker can run it."""
 
 
 @dataclass(frozen=True)
 class QueueLimit:
-    """How long a compilation may wait for a worker.
+    """The time limit of a compilation in the queue.
 
     Attributes:
-        seconds: how long any worker may take to accept it. With None it waits for a busy worker without
-            limit, and fails at once if no live worker can take it.
-        began: by the monotonic clock.
+        seconds: the limit. With None, the compilation waits for busy workers without limit, but fails at
+            once if no live worker can run it.
+        began: the start by the monotonic clock.
     """
 
     seconds: float | None
     began: float = field(default_factory=time.monotonic)
 
     def check(self, place: QueuePlace) -> None:
-        """Look at the compilation's place in the queue.
+        """Check the compilation's place in the queue.
 
         Raises:
-            NotTakenError: it has waited long enough, or no live worker can take it.
+            NotTakenError: the limit is over, or no live worker can run it.
         """
         if self.seconds is None:
             if place.waiting_for is not None:
                 raise NotTakenError(
-                    f"no live worker can take this compilation: it waits for {place.waiting_for}\n"
-                    "→ Start such a worker or ask for another --target; `bessemer workers` lists those that "
-                    "are alive. Where workers start on demand, wait for one with --queue-timeout."
+                    f"no live worker can run this compilation: it waits for {place.waiting_for}\n→ Start "
+                    "such a worker or choose another --target; `bessemer workers` lists live workers. If "
+                    "workers start on demand, wait for one with --queue-timeout."
                 )
             return
         if time.monotonic() - self.began >= self.seconds:
-            turn = f"it is number {place.position} in the queue; workers that can take it: {place.workers}"
+            turn = (
+                f"it is number {place.position} in the queue; live workers that can run it: {place.workers}"
+            )
             missing = f"it waits for {place.waiting_for}" if place.waiting_for else turn
             raise NotTakenError(
-                f"no worker took this compilation within {self.seconds:g} s: {missing}\n"
-                "→ Give it a longer --queue-timeout, or start more workers."
+                f"no worker started this compilation within {self.seconds:g} s: {missing}\n"
+                "→ Raise --queue-timeout, or start more workers."
             )
 
 
-def tell_missing_worker(client: Client, console: Console) -> None:
-    """Say so where no worker lives: what was asked for waits until one comes."""
+def print_missing_worker(client: Client, console: Console) -> None:
+    """Print a note if there is no live worker, because the job waits until one starts."""
     if not client.workers().items:
-        tell(console, "queued, waiting for a live worker")
+        print_lines(console, "queued, waiting for a live worker")

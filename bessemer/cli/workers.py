@@ -1,9 +1,9 @@
-"""``bessemer workers``."""
+"""``bessemer workers``: list live workers and their tasks."""
 
 from collections.abc import Iterator
 from datetime import datetime
 
-from bessemer.cli.output import JsonOption, UrlOption, aligned, connected, print_json, results, tell
+from bessemer.cli.output import JsonOption, UrlOption, aligned, connected, print_json, print_lines, results
 from bessemer.cli.timeline import shown_duration
 from bessemer.contract.base import now
 from bessemer.contract.service import RunningTask, Worker, WorkerList
@@ -15,18 +15,18 @@ SHOWN_VERSIONS = {"bessemer": "bessemer", "torch": "torch", "apache-tvm": "tvm"}
 
 
 def workers(json: JsonOption = False, url: UrlOption = None) -> None:
-    """List the live workers and what each of them runs."""
+    """List live workers and their tasks."""
     with connected(url) as client:
         found = client.workers()
         if json:
             print_json(found)
             return
         lines = aligned(list(worker_rows(found, now()))) if found.items else ["no workers"]
-        tell(results, *lines)
+        print_lines(results, *lines)
 
 
 def worker_rows(found: WorkerList, at: datetime) -> Iterator[tuple[str, ...]]:
-    """The table, with its headings; a worker that runs two tasks has two rows."""
+    """The table with its headings; a worker with two running tasks has two rows."""
     yield HEADINGS
     for worker in found.items:
         first, *others = worker.running or (None,)

@@ -1,7 +1,7 @@
-"""The Python client. ``Client`` blocks, ``AsyncClient`` does not; both share every piece of logic.
+"""The Python client: ``Client`` blocks, ``AsyncClient`` does not, and both share all logic.
 
-Seams: the clients name what there is to do; ``operations`` holds each as a generator of steps, without input
-or output; ``transport`` performs the steps over HTTP; the documents are those of ``bessemer.contract``.
+Each operation is a generator of steps that does no I/O (``operations``, ``submission``, ``invoking``), and
+``transport`` performs the steps over HTTP. The documents are those of ``bessemer.contract``.
 """
 
 from bessemer.client.async_client import AsyncClient

@@ -1,4 +1,4 @@
-"""The client for event loops: the names of ``Client``, each to be awaited."""
+"""The asynchronous client, with the methods of ``Client``."""
 
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -33,9 +33,9 @@ __all__ = ["AsyncClient"]
 
 
 class AsyncClient:
-    """A connection to a Bessemer server, for event loops. Takes and raises what ``Client`` does.
+    """A connection to a Bessemer server for asyncio, with the arguments and errors of ``Client``.
 
-    Disk, hashing and export run in threads.
+    File access, hashing and export run in threads.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """As ``Client.close``."""
+        """See ``Client.close``."""
         await self._transport.close()
 
     async def upload(
@@ -68,7 +68,7 @@ class AsyncClient:
         *,
         name: str | None = None,
     ) -> Model:
-        """As ``Client.upload``."""
+        """See ``Client.upload``."""
         return await self._transport.run(submission.upload(model, progress, name))
 
     async def inspect(
@@ -78,11 +78,11 @@ class AsyncClient:
         *,
         name: str | None = None,
     ) -> Model:
-        """As ``Client.inspect``."""
+        """See ``Client.inspect``."""
         return await self._transport.run(submission.inspect(model, progress, name))
 
     async def model(self, digest: str) -> Model:
-        """As ``Client.model``."""
+        """See ``Client.model``."""
         return await self._transport.run(submission.get_model(digest))
 
     async def models(
@@ -94,7 +94,7 @@ class AsyncClient:
         created_after: datetime | None = None,
         created_before: datetime | None = None,
     ) -> AsyncIterator[Model]:
-        """As ``Client.models``."""
+        """See ``Client.models``."""
         query = operations.make_model_query(state, name, format, created_after, created_before)
         while True:
             page = await self._transport.run(operations.model_page(query))
@@ -105,7 +105,7 @@ class AsyncClient:
             query = query.model_copy(update={"cursor": page.next})
 
     async def delete_model(self, digest: str) -> None:
-        """As ``Client.delete_model``."""
+        """See ``Client.delete_model``."""
         await self._transport.run(operations.delete_model(digest))
 
     async def submit(
@@ -130,8 +130,8 @@ class AsyncClient:
         timeout_seconds: float | None = None,
         progress: Progress | None = None,
     ) -> AsyncJob:
-        """As ``Client.submit``."""
-        wanted = submission.Submission(
+        """See ``Client.submit``."""
+        given = submission.Submission(
             model=model,
             inputs=inputs,
             dimensions=dimensions,
@@ -150,14 +150,14 @@ class AsyncClient:
             priority=priority,
             timeout_seconds=timeout_seconds,
         )
-        return AsyncJob(self._transport, await self._transport.run(submission.submit(wanted, progress)))
+        return AsyncJob(self._transport, await self._transport.run(submission.submit(given, progress)))
 
     async def post(self, request: CompilationRequest) -> AsyncJob:
-        """As ``Client.post``."""
+        """See ``Client.post``."""
         return AsyncJob(self._transport, await self._transport.run(submission.post(request)))
 
     async def job(self, job_id: str) -> AsyncJob:
-        """As ``Client.job``."""
+        """See ``Client.job``."""
         return AsyncJob(self._transport, await self._transport.run(operations.get_compilation(job_id)))
 
     async def jobs(
@@ -171,7 +171,7 @@ class AsyncClient:
         created_after: datetime | None = None,
         created_before: datetime | None = None,
     ) -> AsyncIterator[AsyncJob]:
-        """As ``Client.jobs``."""
+        """See ``Client.jobs``."""
         query = operations.make_query(state, name, labels, model, target, created_after, created_before)
         while True:
             page = await self._transport.run(operations.page(query))
@@ -182,17 +182,17 @@ class AsyncClient:
             query = query.model_copy(update={"cursor": page.next})
 
     async def targets(self) -> TargetList:
-        """As ``Client.targets``."""
+        """See ``Client.targets``."""
         return await self._transport.run(operations.get_targets())
 
     async def workers(self) -> WorkerList:
-        """As ``Client.workers``."""
+        """See ``Client.workers``."""
         return await self._transport.run(operations.get_workers())
 
     async def require_worker(self, request: CompilationRequest) -> None:
-        """As ``Client.require_worker``."""
+        """See ``Client.require_worker``."""
         await self._transport.run(operations.require_worker(request))
 
     async def readiness(self) -> Readiness:
-        """As ``Client.readiness``."""
+        """See ``Client.readiness``."""
         return await self._transport.run(operations.get_readiness())

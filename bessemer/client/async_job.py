@@ -1,4 +1,4 @@
-"""A job for event loops: the names of ``Job``, each to be awaited."""
+"""The asynchronous job, with the methods of ``Job``."""
 
 import os
 import time
@@ -12,10 +12,10 @@ import httpx
 from bessemer.client import invoking, operations
 from bessemer.client.events import Follower
 from bessemer.client.invoking import Arrays
-from bessemer.client.logs import LogFollower
+from bessemer.client.job import JobView
+from bessemer.client.job_logs import LogFollower
 from bessemer.client.steps import Flow
 from bessemer.client.transport import AsyncTransport
-from bessemer.client.view import JobView
 from bessemer.contract.invocation import DEFAULT_RUNS, Invocation
 from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Compilation, Event
@@ -25,36 +25,36 @@ __all__ = ["AsyncJob"]
 
 
 class AsyncJob(JobView):
-    """A compilation on the server. ``document`` is what was last heard of it."""
+    """A compilation on the server. ``document`` is its latest known state."""
 
     def __init__(self, transport: AsyncTransport, document: Compilation) -> None:
         super().__init__(document)
         self._transport = transport
 
     async def refresh(self) -> Self:
-        """As ``Job.refresh``."""
+        """See ``Job.refresh``."""
         self.document = await self._transport.run(operations.get_compilation(self.id))
         return self
 
     async def cancel(self) -> Self:
-        """As ``Job.cancel``."""
+        """See ``Job.cancel``."""
         self.document = await self._transport.run(operations.cancel(self.id))
         return self
 
     async def delete(self) -> None:
-        """As ``Job.delete``."""
+        """See ``Job.delete``."""
         await self._transport.run(operations.delete(self.id))
 
     def events(self, after: int = 0) -> AsyncIterator[Event]:
-        """As ``Job.events``."""
+        """See ``Job.events``."""
         return self._follow(Follower(self.id, after))
 
     async def wait(
         self,
-        timeout: float | None = None,  # noqa: ASYNC109 - the names are those of `Job.wait`
+        timeout: float | None = None,  # noqa: ASYNC109 - the same signature as `Job.wait`
         on_event: Callable[[Event], object] | None = None,
     ) -> Self:
-        """As ``Job.wait``."""
+        """See ``Job.wait``."""
         deadline = None if timeout is None else time.monotonic() + timeout
         async for event in self._follow(Follower(self.id, deadline=deadline)):
             if on_event:
@@ -64,59 +64,59 @@ class AsyncJob(JobView):
         return self
 
     async def report(self) -> Report:
-        """As ``Job.report``."""
+        """See ``Job.report``."""
         return await self._transport.run(operations.get_report(self.id))
 
     async def logs(self) -> str:
-        """As ``Job.logs``."""
+        """See ``Job.logs``."""
         return await self._transport.run(operations.get_logs(self.id))
 
     async def follow_logs(self) -> AsyncIterator[str]:
-        """As ``Job.follow_logs``."""
+        """See ``Job.follow_logs``."""
         follower = LogFollower(self.id)
         while not follower.done:
-            if news := await self._transport.run(follower.look()):
-                yield news
+            if text := await self._transport.run(follower.look()):
+                yield text
             await self._transport.run(follower.pause())
 
     async def ir(self) -> IrListing:
-        """As ``Job.ir``."""
+        """See ``Job.ir``."""
         return await self._transport.run(operations.get_ir(self.id))
 
     async def ir_text(self, step: int | str) -> str:
-        """As ``Job.ir_text``."""
+        """See ``Job.ir_text``."""
         return await self._transport.run(operations.get_ir_text(self.id, step, diff=False))
 
     async def ir_diff(self, step: int | str) -> str:
-        """As ``Job.ir_diff``."""
+        """See ``Job.ir_diff``."""
         return await self._transport.run(operations.get_ir_text(self.id, step, diff=True))
 
     async def download(self, directory: str | os.PathLike[str]) -> Path:
-        """As ``Job.download``."""
+        """See ``Job.download``."""
         return await self._run_finished(lambda: operations.download(self.document, Path(directory)))
 
     async def download_artifact(self, name: str, path: str | os.PathLike[str]) -> Path:
-        """As ``Job.download_artifact``."""
+        """See ``Job.download_artifact``."""
         return await self._run_finished(lambda: operations.download_artifact(self.document, name, Path(path)))
 
     async def invoke(self, inputs: Arrays, runs: int = DEFAULT_RUNS) -> Invocation:
-        """As ``Job.invoke``."""
+        """See ``Job.invoke``."""
         return await self.wait_for_invocation(await self.submit_invocation(inputs, runs))
 
     async def submit_invocation(self, inputs: Arrays, runs: int = DEFAULT_RUNS) -> Invocation:
-        """As ``Job.submit_invocation``."""
+        """See ``Job.submit_invocation``."""
         return await self._transport.run(invoking.submit(self.id, inputs, runs))
 
     async def wait_for_invocation(self, invocation: Invocation) -> Invocation:
-        """As ``Job.wait_for_invocation``."""
+        """See ``Job.wait_for_invocation``."""
         return await self._transport.run(invoking.wait(invocation))
 
     async def invocation(self, invocation_id: str) -> Invocation:
-        """As ``Job.invocation``."""
+        """See ``Job.invocation``."""
         return await self._transport.run(invoking.get(self.id, invocation_id))
 
     async def invocations(self) -> AsyncIterator[Invocation]:
-        """As ``Job.invocations``."""
+        """See ``Job.invocations``."""
         cursor: str | None = None
         while True:
             page = await self._transport.run(invoking.page(self.id, cursor))
@@ -127,11 +127,11 @@ class AsyncJob(JobView):
                 return
 
     async def cancel_invocation(self, invocation_id: str) -> Invocation:
-        """As ``Job.cancel_invocation``."""
+        """See ``Job.cancel_invocation``."""
         return await self._transport.run(invoking.cancel(self.id, invocation_id))
 
     async def download_outputs(self, invocation: Invocation, path: str | os.PathLike[str]) -> Path:
-        """As ``Job.download_outputs``."""
+        """See ``Job.download_outputs``."""
         return await self._transport.run(invoking.download_outputs(invocation, Path(path)))
 
     async def _run_finished(self, flow: Callable[[], Flow[Path]]) -> Path:
@@ -141,11 +141,11 @@ class AsyncJob(JobView):
 
     async def _follow(self, follower: Follower) -> AsyncIterator[Event]:
         while not follower.done:
-            with suppress(httpx.RequestError):  # the follower asks again, from the last event on
+            with suppress(httpx.RequestError):  # reconnect after the last event
                 async with self._transport.stream(follower.call()) as (status, chunks):
                     if status != httpx.codes.OK:
                         follower.refuse(status, b"".join([chunk async for chunk in chunks]))
-                    async for chunk in chunks:
-                        for event in follower.feed(chunk):
+                    async for message in follower.read(chunks).aiter_sse():
+                        for event in follower.take(message):
                             yield event
             await self._transport.run(follower.pause())

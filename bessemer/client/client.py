@@ -1,4 +1,4 @@
-"""The client that blocks."""
+"""The synchronous client."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -33,15 +33,15 @@ __all__ = ["Client"]
 
 
 class Client:
-    """A connection to a Bessemer server. Every method raises ``UnreachableError`` where there is no answer.
+    """A connection to a Bessemer server. Every method raises ``UnreachableError`` if the server is silent.
 
     Args:
-        url: of the server; by default that of BESSEMER_URL, else http://127.0.0.1:8000.
-        timeout: seconds to wait for each part of an answer.
-        transport: how httpx reaches the server, for tests.
+        url: the server; defaults to BESSEMER_URL, or else http://127.0.0.1:8000.
+        timeout: seconds to wait for each part of a response.
+        transport: an httpx transport, for tests.
 
     Raises:
-        InvalidArgumentError: the URL is none.
+        InvalidArgumentError: the URL is not valid.
     """
 
     def __init__(
@@ -74,16 +74,16 @@ class Client:
         *,
         name: str | None = None,
     ) -> Model:
-        """Upload a model unless the server has it.
+        """Upload a model, unless the server already has it.
 
         Args:
             model: a path, or the bytes of a file. A file is hashed first and streamed from disk.
-            progress: told the bytes sent and the bytes in all.
-            name: what people call it; by default the file's name. A model keeps its first name.
+            progress: called with the bytes sent and the total bytes.
+            name: a name for people; defaults to the file's name. A model keeps its first name.
 
         Raises:
             InvalidArgumentError: the file cannot be read, or the name is not valid.
-            ProblemError: the server refused it.
+            ProblemError: the server refused the model.
         """
         return self._transport.run(submission.upload(model, progress, name))
 
@@ -94,20 +94,22 @@ class Client:
         *,
         name: str | None = None,
     ) -> Model:
-        """Upload a model unless the server has it (or name it by its digest), and wait for its inspection.
+        """Upload a model, unless the server already has it, and wait for its inspection.
+
+        ``model`` may also be the digest of an uploaded model.
 
         Raises:
-            ModelRejectedError: the inspection refused it.
+            ModelRejectedError: the inspection rejected the model.
             ProblemError: the server refused the upload, or does not know the digest.
         """
         return self._transport.run(submission.inspect(model, progress, name))
 
     def model(self, digest: str) -> Model:
-        """An uploaded model, by its digest or the first characters of it.
+        """Get an uploaded model by its digest, or by the first characters of its digest.
 
         Raises:
-            NotFoundError: there is none.
-            ConflictError: there are several.
+            NotFoundError: no model matches.
+            ConflictError: several models match.
         """
         return self._transport.run(submission.get_model(digest))
 
@@ -120,14 +122,14 @@ class Client:
         created_after: datetime | None = None,
         created_before: datetime | None = None,
     ) -> Iterator[Model]:
-        """The models that are all that is given, newest first, fetched page by page.
+        """List the models that match all given filters, newest first, page by page.
 
         Args:
-            state: where they are.
-            name: what they are called.
-            format: what an inspection found them to be.
-            created_after: uploaded after this moment, which knows its time zone.
-            created_before: uploaded before this moment.
+            state: the models' state.
+            name: the models' name.
+            format: the format that the inspection found.
+            created_after: a timezone-aware time; only models uploaded after it.
+            created_before: a timezone-aware time; only models uploaded before it.
 
         Raises:
             InvalidArgumentError: a value is not valid.
@@ -141,7 +143,7 @@ class Client:
             query = query.model_copy(update={"cursor": page.next})
 
     def delete_model(self, digest: str) -> None:
-        """Delete a model. Raises ``NotFoundError``; ``ConflictError`` where a job that goes on needs it."""
+        """Delete a model. Raises ``ConflictError`` if an unfinished job needs it, or ``NotFoundError``."""
         self._transport.run(operations.delete_model(digest))
 
     def submit(
@@ -166,38 +168,38 @@ class Client:
         timeout_seconds: float | None = None,
         progress: Progress | None = None,
     ) -> Job:
-        """Ask for a compilation; uploads what the server lacks.
+        """Submit a compilation, and upload the model if the server lacks it.
 
         Args:
-            model: a path, the bytes of a file, the digest of an uploaded model, or an object of torch: an
+            model: a path, the bytes of a file, the digest of an uploaded model, or a torch object. An
                 ``nn.Module`` is exported with ``torch.export`` in evaluation mode.
-            inputs: by name in the order of the model's arguments: a shape (of float32), ``"1x784:float32"``,
-                a ``TensorSpec``, or an array or tensor. A `.pt2` needs none. An ``nn.Module`` takes a tuple
-                of example tensors as well; with shapes it is exported with seeded random tensors. A size may
-                be a name, ``("batch", 784)``: the library then takes any in the name's range.
-            dimensions: these ranges, ``{"batch": (1, 64)}``.
-            target: the name of a preset or of an LLVM processor, or a target in the compiler's own terms.
-            translate: what an operator becomes.
-            optimize: how the graph is rewritten and fused.
-            parameters: ``separate`` keeps the weights out of the library, in a file of the bundle.
-            kernels: by operator, a kernel library, ``auto`` to measure, or ``none``.
-            tune: how much to search; nothing by default.
-            verify: how close to the original the library must be.
-            benchmark: how long to measure, and against what.
-            inspect: what of the work in between is kept.
-            stop_after: the last stage to run; ``Stage.TRANSLATE`` says what would not compile.
-            name: what people call the compilation; by default the file's name, or the module's class.
-            labels: what the job is found by in a list.
-            priority: of two queued jobs the one of higher priority is taken first; 0 by default.
-            timeout_seconds: of the job.
-            progress: told the bytes sent and the bytes in all.
+            inputs: for each name, a shape (of float32), ``"1x784:float32"``, a ``TensorSpec``, or an array
+                or tensor, in the order of the model's arguments. A `.pt2` needs none. An ``nn.Module`` also
+                accepts a tuple of example tensors; given shapes, it is exported with seeded random tensors.
+                A size can be a name, ``("batch", 784)``: the library accepts every size in its range.
+            dimensions: the ranges of named sizes, ``{"batch": (1, 64)}``.
+            target: the name of a preset or LLVM processor, or a full LLVM target.
+            translate: how to translate the model to Relax.
+            optimize: how to rewrite and fuse the graph.
+            parameters: ``separate`` stores the weights in a file beside the library.
+            kernels: for each operator, a kernel library, ``auto`` to measure, or ``none``.
+            tune: how much to search; by default, not at all.
+            verify: how close the library's outputs must be to the model's.
+            benchmark: how long to measure, and which baselines.
+            inspect: which intermediate results to keep.
+            stop_after: the last stage to run; ``Stage.TRANSLATE`` makes it a preflight.
+            name: a name for people; defaults to the file's name or the module's class.
+            labels: labels to filter lists by.
+            priority: workers take queued jobs with a higher priority first; 0 by default.
+            timeout_seconds: time limit of the job.
+            progress: called with the bytes sent and the total bytes.
 
         Raises:
-            InvalidArgumentError: an argument cannot be used; nothing was uploaded.
+            InvalidArgumentError: an argument is not valid; nothing was uploaded.
             ExportError: torch could not export the module.
             ProblemError: the server refused the model or the request.
         """
-        wanted = submission.Submission(
+        given = submission.Submission(
             model=model,
             inputs=inputs,
             dimensions=dimensions,
@@ -216,18 +218,18 @@ class Client:
             priority=priority,
             timeout_seconds=timeout_seconds,
         )
-        return Job(self._transport, self._transport.run(submission.submit(wanted, progress)))
+        return Job(self._transport, self._transport.run(submission.submit(given, progress)))
 
     def post(self, request: CompilationRequest) -> Job:
-        """Ask for a compilation of an uploaded model, in the contract's own terms."""
+        """Submit a complete request for an uploaded model."""
         return Job(self._transport, self._transport.run(submission.post(request)))
 
     def job(self, job_id: str) -> Job:
-        """A job by its id or the first characters of it.
+        """Get a job by its id, or by the first characters of its id.
 
         Raises:
-            NotFoundError: there is none.
-            ConflictError: there are several.
+            NotFoundError: no job matches.
+            ConflictError: several jobs match.
         """
         return Job(self._transport, self._transport.run(operations.get_compilation(job_id)))
 
@@ -242,16 +244,16 @@ class Client:
         created_after: datetime | None = None,
         created_before: datetime | None = None,
     ) -> Iterator[Job]:
-        """The jobs that are all that is given, newest first, fetched page by page.
+        """List the jobs that match all given filters, newest first, page by page.
 
         Args:
-            state: where they are.
-            name: what they are called.
-            labels: which they have; None stands for any value.
-            model: the digest of their model, or the first characters of it.
-            target: a preset's name, or an mcpu.
-            created_after: submitted after this moment, which knows its time zone.
-            created_before: submitted before this moment.
+            state: the jobs' state.
+            name: the jobs' name.
+            labels: labels that the jobs have; None matches any value.
+            model: the digest of the jobs' model, or its first characters.
+            target: the name of a preset, or an mcpu.
+            created_after: a timezone-aware time; only jobs submitted after it.
+            created_before: a timezone-aware time; only jobs submitted before it.
 
         Raises:
             InvalidArgumentError: a value is not valid.
@@ -265,17 +267,17 @@ class Client:
             query = query.model_copy(update={"cursor": page.next})
 
     def targets(self) -> TargetList:
-        """The presets that a request may name."""
+        """List the targets that a request can name."""
         return self._transport.run(operations.get_targets())
 
     def workers(self) -> WorkerList:
-        """The live workers, and what each of them runs."""
+        """List the live workers and their tasks."""
         return self._transport.run(operations.get_workers())
 
     def require_worker(self, request: CompilationRequest) -> None:
-        """Return where a live worker takes a compilation, busy or not. Raises ``NoWorkerError``."""
+        """Raise ``NoWorkerError`` unless a live worker, busy or not, can run the compilation."""
         self._transport.run(operations.require_worker(request))
 
     def readiness(self) -> Readiness:
-        """Whether the server takes requests, which of its stores it reaches, and which workers live."""
+        """Get the server's readiness, its stores' reachability and its live workers."""
         return self._transport.run(operations.get_readiness())

@@ -1,110 +1,100 @@
-"""Follows a job's events: a reader of server-sent events, and the policy of coming back after a loss."""
+"""Follow the events of a job, and reconnect when the stream breaks off."""
 
-import codecs
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 
+import httpx
+from httpx_sse import EventSource, ServerSentEvent
+
 from bessemer.client.operations import compilation_path
-from bessemer.client.replies import check, parse
-from bessemer.client.steps import Call, Flow, Sleep, exchange
+from bessemer.client.steps import Call, Flow, Sleep, check, exchange, parse
 from bessemer.contract.job import Compilation, Event
 from bessemer.errors import AnswerInvalidError, ServerFailedError, UnreachableError, WaitTimeoutError
 
-__all__ = ["EventReader", "Follower", "reconnect_delay_seconds"]
+__all__ = ["Follower", "reconnect_delay_seconds"]
 
-SILENCE_SECONDS = 45.0
-PATIENCE_SECONDS = 60.0
-MAX_LINE_CHARACTERS = 1 << 22
-
-
-class EventReader:
-    """Decodes a stream of server-sent events, whose data are ``Event`` documents, from pieces of any size."""
-
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._rest = ""
-        self._data: list[str] = []
-
-    def feed(self, chunk: bytes) -> Iterator[Event]:
-        """The events that a piece completes.
-
-        Raises:
-            AnswerInvalidError: the stream is none of Bessemer's.
-        """
-        *lines, self._rest = (self._rest + self._decoder.decode(chunk)).replace("\r\n", "\n").split("\n")
-        if len(self._rest) > MAX_LINE_CHARACTERS:
-            raise AnswerInvalidError("the stream of events has a line without end")
-        for line in lines:
-            yield from self._line(line)
-
-    def _line(self, line: str) -> Iterator[Event]:
-        if line.startswith("data:"):
-            self._data.append(line.removeprefix("data:").removeprefix(" "))
-        elif not line and self._data:
-            text, self._data = "\n".join(self._data), []
-            yield parse(Event, text.encode())
+READ_TIMEOUT_SECONDS = 45.0
+GIVE_UP_SECONDS = 60.0
+MAX_LINE_BYTES = 1 << 22
+"""httpx-sse collects a line of any length."""
 
 
 def reconnect_delay_seconds(losses: int) -> float:
-    """How long to wait after so many losses in a row (from 1): 0.1 s, doubled up to 5 s."""
+    """The delay after a number of consecutive losses (from 1): 0.1 s, doubled up to 5 s."""
     return float(min(5.0, 0.1 * 2 ** min(losses - 1, 10)))
 
 
 @dataclass
 class Follower:
-    """Where one listener stands in a job's events.
+    """A reader's position in the events of a job.
 
-    The driver opens ``call()``, feeds what comes, and performs ``pause()`` whenever the stream ends, until
-    ``done``. Polling is part of the pause: a stream that a proxy swallows still ends with the job.
+    Until ``done``, the driver opens ``call()``, passes each message of ``read()`` to ``take()``, and performs
+    ``pause()`` when the stream ends. The pause polls the job, so following ends even if a proxy swallows the
+    stream.
     """
 
     job_id: str
     after_seq: int = 0
     deadline: float | None = None
     done: bool = False
-    _reader: EventReader = field(default_factory=EventReader)
+    _line_bytes: int = 0
     _losses: int = 0
     _final_document: bool = False
     _last_contact: float = field(default_factory=time.monotonic)
 
     def call(self) -> Call:
-        """The request that goes on after the last event seen."""
-        self._reader = EventReader()
+        """The request for the events after the last one seen."""
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
         if self.after_seq:
             headers["Last-Event-ID"] = str(self.after_seq)
         path = f"{compilation_path(self.job_id)}/events"
-        return Call("GET", path, headers=headers, read_timeout_seconds=self._silence_seconds())
+        return Call("GET", path, headers=headers, read_timeout_seconds=self._read_timeout_seconds())
 
     def refuse(self, status: int, body: bytes) -> None:
-        """Take an answer that is no stream: nothing where it will pass.
+        """Handle an error response to ``call()``; ignore a temporary one.
 
         Raises:
-            ProblemError: the server refused for good.
+            ProblemError: the error is permanent.
         """
         if status < 500:
             check(status, body)
 
-    def feed(self, chunk: bytes) -> Iterator[Event]:
-        """The new events that a piece of the stream completes.
+    def read(self, chunks: Iterator[bytes] | AsyncIterator[bytes]) -> EventSource:
+        """The stream's server-sent events, for ``take``, read from its chunks.
+
+        Raises, while it is read:
+            AnswerInvalidError: a line is longer than ``MAX_LINE_BYTES``.
+            WaitTimeoutError: the deadline has passed; a keep-alive comment is enough to notice.
+        """
+        self._line_bytes = 0
+        content = (
+            map(self._checked, chunks)
+            if isinstance(chunks, Iterator)
+            else (self._checked(chunk) async for chunk in chunks)
+        )
+        headers = {"Content-Type": "text/event-stream"}
+        return EventSource(httpx.Response(httpx.codes.OK, headers=headers, content=content))
+
+    def take(self, message: ServerSentEvent) -> Iterator[Event]:
+        """The event in a message, unless it was already seen.
 
         Raises:
-            WaitTimeoutError: the deadline has passed.
+            AnswerInvalidError: the message is not an event of a compilation.
         """
-        self._check_deadline()
-        for event in self._reader.feed(chunk):
-            if event.seq <= self.after_seq:
-                continue
+        if not message.data:
+            return
+        event = parse(Event, message.data.encode())
+        if event.seq > self.after_seq:
             self.after_seq, self._losses, self._last_contact = event.seq, 0, time.monotonic()
             self.done = self.done or event.type.final
             yield event
 
     def pause(self) -> Flow[None]:
-        """Between two streams: ask for the job itself, and wait a little.
+        """Poll the job between two streams, then wait a little.
 
         Raises:
-            ProblemError, UnreachableError: for longer than ``PATIENCE_SECONDS``, or for good.
+            ProblemError, UnreachableError: the error is permanent, or lasted for ``GIVE_UP_SECONDS``.
             WaitTimeoutError: the deadline has passed.
         """
         if self.done:
@@ -114,20 +104,28 @@ class Follower:
         try:
             reply = yield from exchange(Call("GET", compilation_path(self.job_id)))
             final = parse(Compilation, reply.body).state.final
-            # A final job whose stream still gave no final event is asked once more, then taken at its word.
+            # If the job has ended without its final event, try the stream once more.
             self.done, self._final_document = final and self._final_document, final
             self._last_contact = time.monotonic()
         except (ServerFailedError, UnreachableError):
-            if time.monotonic() - self._last_contact > PATIENCE_SECONDS:
+            if time.monotonic() - self._last_contact > GIVE_UP_SECONDS:
                 raise
         if not self.done:
             yield Sleep(reconnect_delay_seconds(self._losses))
 
-    def _silence_seconds(self) -> float:
+    def _read_timeout_seconds(self) -> float:
         if self.deadline is None:
-            return SILENCE_SECONDS
-        return max(0.05, min(SILENCE_SECONDS, self.deadline - time.monotonic()))
+            return READ_TIMEOUT_SECONDS
+        return max(0.05, min(READ_TIMEOUT_SECONDS, self.deadline - time.monotonic()))
 
     def _check_deadline(self) -> None:
         if self.deadline is not None and time.monotonic() >= self.deadline:
-            raise WaitTimeoutError(f"compilation {self.job_id} is not finished; it goes on")
+            raise WaitTimeoutError(f"timed out; compilation {self.job_id} is still running on the server")
+
+    def _checked(self, chunk: bytes) -> bytes:
+        self._check_deadline()
+        line_start = chunk.rfind(b"\n") + 1
+        self._line_bytes = len(chunk) - line_start + (0 if line_start else self._line_bytes)
+        if self._line_bytes > MAX_LINE_BYTES:
+            raise AnswerInvalidError(f"the event stream has a line of more than {MAX_LINE_BYTES} bytes")
+        return chunk

@@ -1,6 +1,6 @@
-"""Saves objects of torch as files that the server reads.
+"""Save torch objects as model files.
 
-torch is never imported for its own sake: an object of torch proves that the user has it.
+This module never imports torch: a torch object proves that the user's program has imported it.
 """
 
 import inspect
@@ -13,8 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bessemer.client.export_advice import advice_on_export, methods_but_forward
-from bessemer.client.export_failures import said_by_torch, torch_kept_quiet
+from bessemer.client.export_errors import (
+    advice_on_export,
+    methods_but_forward,
+    quiet_torch,
+    torch_message,
+)
 from bessemer.client.inputs import (
     NO_DIMENSIONS,
     Dimensions,
@@ -42,24 +46,24 @@ POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 SEED = 0
 LEAST_OPEN = 2
-"""``torch.export`` takes 0 and 1 for sizes that cannot be open."""
+"""``torch.export`` treats the example sizes 0 and 1 as fixed."""
 
-WRAP = "Bessemer compiles `forward`, so give it a module whose `forward` calls the method that you want"
+WRAP = "Bessemer compiles `forward`, so pass a module whose `forward` calls the method that you want"
 
 TORCH = threading.Lock()
-"""torch keeps the state of an export in globals: one at a time in a process."""
+"""torch keeps the state of an export in globals, so a process can run only one at a time."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A saved module, and the inputs that the request must name: none where the file says all of them."""
+    """A saved module, and the inputs that the request must name; empty if the file contains them."""
 
     path: Path
     inputs: tuple[InputSpec, ...]
 
 
 def torch_kind(model: object) -> str | None:
-    """``program``, ``script``, ``graph`` or ``module``; None for what is no object of torch."""
+    """``program``, ``script``, ``graph`` or ``module``; None if the object is not from torch."""
     for kind in type(model).__mro__:
         known = Modules.get(f"{kind.__module__}.{kind.__qualname__}")
         if known:
@@ -70,29 +74,29 @@ def torch_kind(model: object) -> str | None:
 def save_module(
     module: Module, inputs: Inputs, folder: Path, dimensions: Dimensions = NO_DIMENSIONS
 ) -> Exported:
-    """Save an object of torch in a folder.
+    """Save a torch object in a folder.
 
     An ``nn.Module`` is exported in evaluation mode, with ``inputs`` as example tensors or with seeded random
-    ones of their shapes; its own mode is restored. Sizes that have a name stay open in its ``.pt2``.
+    tensors of their shapes; afterward it is back in its own mode. Named sizes stay dynamic in the ``.pt2``.
 
     Raises:
         ExportError: torch failed.
-        InvalidArgumentError: the inputs do not fit the module, or a dimension.
+        InvalidArgumentError: the inputs do not match the module or the dimensions.
     """
     save = {"program": _save_program, "script": _save_script, "graph": _save_graph}.get(
         torch_kind(module) or ""
     )
     try:
-        with TORCH, torch_kept_quiet():
+        with TORCH, quiet_torch():
             if save is not None:
                 return save(module, inputs, folder)
             return _export(module, inputs, ranges_of(dimensions), folder)
     except InvalidArgumentError:
         raise
     except Exception as error:
-        said = said_by_torch(error, Path(_torch().__file__).parent)
+        message = torch_message(error, Path(_torch().__file__).parent)
         advice = advice_on_export(module, error)
-        why = f"{advice}.\ntorch's own message: {said}" if advice else said
+        why = f"{advice}.\ntorch's own message: {message}" if advice else message
         raise ExportError(f"torch could not export {type(module).__name__}: {why}") from error
 
 
@@ -125,11 +129,11 @@ def _save_graph(module: Module, inputs: Inputs, folder: Path) -> Exported:
 
 def _export(module: Module, inputs: Inputs, ranges: Ranges, folder: Path) -> Exported:
     if not inputs:
-        raise InvalidArgumentError("an nn.Module needs inputs to be exported: inputs={'x': (1, 784)}")
+        raise InvalidArgumentError("to export an nn.Module, pass its inputs, such as inputs={'x': (1, 784)}")
     if getattr(module.forward, "__name__", "") == "_forward_unimplemented":
         raise InvalidArgumentError(f"{type(module).__name__} has no method 'forward': {WRAP}")
     path = folder / "model.pt2"
-    positional, named = _arranged(module, inputs, _arguments(inputs, ranges))
+    positional, named = _arrange(module, inputs, _arguments(inputs, ranges))
     export = _torch().export
     with _evaluating(module):
         program = export.export(
@@ -149,7 +153,7 @@ def _export(module: Module, inputs: Inputs, ranges: Ranges, folder: Path) -> Exp
 
 
 def _save_exported(program: Any, path: Path) -> None:
-    """Save a program. torch refuses named tuples that are not registered: register them, and try again."""
+    """Save a program. If torch refuses because named tuples are not registered, register them and retry."""
     try:
         _torch().export.save(program, str(path))
     except NotImplementedError:
@@ -159,7 +163,7 @@ def _save_exported(program: Any, path: Path) -> None:
 
 
 def _register_named_tuples(program: Any) -> bool:
-    """Register the named tuples that a program takes or returns; false if all of them were."""
+    """Register the named tuples of a program's inputs and outputs; False if all were registered."""
     pytree, call = _torch().utils._pytree, program.call_spec
     kinds = {*_named_tuples(call.in_spec), *_named_tuples(call.out_spec)}
     missing = kinds - set(pytree.SUPPORTED_SERIALIZED_TYPES)
@@ -182,7 +186,7 @@ class _Argument:
 
 
 def _arguments(inputs: Inputs, ranges: Ranges) -> dict[str, _Argument]:
-    """Each input by its name, or by its place, with an example tensor."""
+    """Each input by name or position, with an example tensor."""
     specs = named_specs(inputs, [f"input{index}" for index in range(len(inputs))])
     try:
         check_names(specs, ranges)
@@ -199,10 +203,10 @@ def _arguments(inputs: Inputs, ranges: Ranges) -> dict[str, _Argument]:
     }
 
 
-def _arranged(
+def _arrange(
     module: Module, inputs: Inputs, arguments: dict[str, _Argument]
 ) -> tuple[tuple[_Argument, ...], dict[str, _Argument]]:
-    """Arguments as ``forward`` takes them: by position where that is possible."""
+    """The positional and the keyword arguments of ``forward``; positional if possible."""
     parameters = inspect.signature(module.forward).parameters
     variadic = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters.values())
     if variadic:
@@ -220,7 +224,7 @@ def _arranged(
 def _dynamic_shapes(
     module: Module, positional: tuple[_Argument, ...], named: dict[str, _Argument], ranges: Ranges
 ) -> dict[str, Any]:
-    """What ``torch.export.export`` takes: the open axes of each parameter of ``forward``."""
+    """The dynamic axes of each parameter of ``forward``, for ``torch.export.export``."""
     dims = {
         name: _torch().export.Dim(name, min=limits.minimum, max=limits.maximum)
         for name, limits in ranges.items()
@@ -238,7 +242,7 @@ def _check_names(names: Mapping[str, Any], parameters: Mapping[str, inspect.Para
     unknown = [name for name in names if name not in parameters]
     if unknown and not open_ended:
         takes = ", ".join(parameters) or "nothing"
-        raise InvalidArgumentError(f"forward takes no '{unknown[0]}'; it takes {takes}")
+        raise InvalidArgumentError(f"forward has no argument '{unknown[0]}'; it takes {takes}")
     _check_complete(names, parameters)
 
 
@@ -246,7 +250,7 @@ def _check_count(count: int, parameters: Mapping[str, inspect.Parameter]) -> Non
     positional = [name for name, entry in parameters.items() if entry.kind in POSITIONAL]
     if count > len(positional):
         takes = ", ".join(parameters) or "nothing"
-        raise InvalidArgumentError(f"forward takes {len(positional)} inputs ({takes}), but {count} are given")
+        raise InvalidArgumentError(f"forward takes {len(positional)} inputs ({takes}), but got {count}")
     _check_complete(positional[:count], parameters)
 
 
@@ -273,7 +277,7 @@ def _example(spec: TensorSpec, value: InputValue) -> Any:
     generator = torch.Generator().manual_seed(SEED)
     if spec.dtype.is_float:
         return torch.randn(spec.shape, generator=generator).to(dtype)
-    # 0 and 1 lie within every embedding.
+    # 0 and 1 are valid indices into every embedding
     return torch.randint(0, 2, spec.shape, generator=generator).to(dtype)
 
 

@@ -1,4 +1,4 @@
-"""Reads the many ways to say what a model takes."""
+"""Parse the accepted forms of inputs and dimensions."""
 
 import operator
 import reprlib
@@ -27,15 +27,14 @@ __all__ = [
 ]
 
 InputValue = Any
-"""A spec, ``"1x784:float32"``, a shape (of float32) such as ``("batch", 784)``, or an array or tensor, for
-its shape and dtype."""
+"""A spec, ``"1x784:float32"``, a shape (of float32) such as ``("batch", 784)``, or an array or tensor with
+that shape and dtype."""
 
 Inputs = Mapping[str, InputValue] | Sequence[Any]
 """Inputs by name; or in order: ``TensorSpec``, ``"x=1x784:float32"``, or example tensors."""
 
-
 Dimensions = Mapping[str, DimensionRange | tuple[int, int | None] | str]
-"""Ranges by name: ``(1, 64)``, ``(1, None)`` without a bound, ``"1..64@8"``, or a ``DimensionRange``."""
+"""Ranges by name: ``(1, 64)``, ``(1, None)`` (unbounded), ``"1..64@8"``, or a ``DimensionRange``."""
 
 FORMS = "('batch', 784) of float32, 'batchx784:int64', an array or a tensor"
 
@@ -46,7 +45,7 @@ def ranges_of(dimensions: Dimensions) -> dict[str, DimensionRange]:
     """The ranges of dimensions, by name.
 
     Raises:
-        InvalidArgumentError: a range cannot be read, or holds no two sizes.
+        InvalidArgumentError: a range is malformed or has fewer than two sizes.
     """
     return {name: _range_of(name, value) for name, value in dimensions.items()}
 
@@ -68,7 +67,7 @@ def _range_of(name: str, value: DimensionRange | tuple[int, int | None] | str) -
 
 
 def _integer(size: Any) -> Any:
-    """Integers of other libraries, such as NumPy's, as Python's; names are not touched."""
+    """Convert integers of other libraries, such as NumPy; leave names alone."""
     return size if isinstance(size, str | int) else operator.index(size)
 
 
@@ -76,7 +75,7 @@ def spec_of(name: str, value: InputValue) -> InputSpec:
     """The spec of one input.
 
     Raises:
-        InvalidArgumentError: the value says no shape, or a shape or dtype that no model can have.
+        InvalidArgumentError: the value has no valid shape and dtype.
     """
     try:
         if isinstance(value, InputSpec):
@@ -90,7 +89,7 @@ def spec_of(name: str, value: InputValue) -> InputSpec:
     except ValidationError as error:
         raise InvalidArgumentError(f"input '{name}': {validation_message(error)}") from error
     except TypeError as error:
-        raise InvalidArgumentError(f"input '{name}' is {reprlib.repr(value)}: give {FORMS}") from error
+        raise InvalidArgumentError(f"input '{name}' is {reprlib.repr(value)}; expected {FORMS}") from error
     except ValueError as error:
         raise InvalidArgumentError(f"input '{name}': {error}") from error
 
@@ -100,10 +99,10 @@ def named_specs(inputs: Inputs, names: Sequence[str] = ()) -> tuple[InputSpec, .
 
     Args:
         inputs: by name, or in order.
-        names: of inputs that are given in order without names.
+        names: names for inputs that are given in order.
 
     Raises:
-        InvalidArgumentError: an input has no name, or cannot be read.
+        InvalidArgumentError: an input has no name, or is malformed.
     """
     if isinstance(inputs, Mapping):
         return tuple(spec_of(name, value) for name, value in inputs.items())
@@ -116,7 +115,7 @@ def is_array(value: InputValue) -> bool:
 
 
 def validation_message(error: ValidationError) -> str:
-    """What is wrong, field by field, in one line."""
+    """The errors of all fields in one line."""
     text = "; ".join(_field_message(entry["loc"], entry["msg"]) for entry in error.errors())
     is_unsupported = any(entry["type"] == UNSUPPORTED for entry in error.errors())
     return f"{text} [{ErrorCode.TARGET_UNSUPPORTED}]" if is_unsupported else text
@@ -135,4 +134,4 @@ def _unnamed(index: int, value: InputValue, names: Sequence[str]) -> InputSpec:
         return spec_of(name, text)
     if index < len(names):
         return spec_of(names[index], value)
-    raise InvalidArgumentError(f"input {index} has no name: give a mapping such as {{'x': (1, 784)}}")
+    raise InvalidArgumentError(f"input {index} has no name; pass a mapping such as {{'x': (1, 784)}}")

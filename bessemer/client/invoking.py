@@ -1,4 +1,4 @@
-"""Running a compiled library on the server: inputs up, outputs down."""
+"""Invocations: run a compiled library on the server."""
 
 import os
 import shutil
@@ -11,9 +11,8 @@ from typing import IO, Any
 from urllib.parse import quote
 
 from bessemer.client.operations import compilation_path, download_checked
-from bessemer.client.replies import parse
 from bessemer.client.sources import Source, file_source, memory_source
-from bessemer.client.steps import Call, Flow, Sleep, Work, exchange
+from bessemer.client.steps import Call, Flow, Sleep, Work, exchange, parse
 from bessemer.contract.invocation import Invocation, InvocationPage
 from bessemer.contract.job import JobState
 from bessemer.errors import InvalidArgumentError, InvocationCancelledError, InvocationFailedError
@@ -21,7 +20,7 @@ from bessemer.errors import InvalidArgumentError, InvocationCancelledError, Invo
 __all__ = ["Arrays", "cancel", "download_outputs", "get", "page", "submit", "wait", "write_inputs"]
 
 Arrays = Mapping[str, Any] | str | os.PathLike[str] | bytes
-"""Arrays by name, or paths of ``.npy`` files; or one ``.npz`` or ``.safetensors`` file, or its bytes."""
+"""An array or ``.npy`` path for each name; or the path or bytes of one ``.npz`` or ``.safetensors`` file."""
 
 FIRST_POLL_SECONDS = 0.02
 LONGEST_POLL_SECONDS = 1.0
@@ -30,7 +29,7 @@ NPY_MAGIC = b"\x93NUMPY"
 
 
 def submit(job_id: str, inputs: Arrays, runs: int) -> Flow[Invocation]:
-    """Ask for a run of the library.
+    """Submit an invocation.
 
     Raises:
         InvalidArgumentError: the inputs cannot be read.
@@ -41,13 +40,13 @@ def submit(job_id: str, inputs: Arrays, runs: int) -> Flow[Invocation]:
 
 
 def get(job_id: str, invocation_id: str) -> Flow[Invocation]:
-    """An invocation as it stands."""
+    """Get an invocation."""
     reply = yield from exchange(Call("GET", _path(job_id, invocation_id)))
     return parse(Invocation, reply.body)
 
 
 def wait(invocation: Invocation) -> Flow[Invocation]:
-    """Wait for an invocation's end.
+    """Wait until an invocation ends.
 
     Raises:
         InvocationFailedError: it failed; the error holds the problem.
@@ -66,24 +65,24 @@ def wait(invocation: Invocation) -> Flow[Invocation]:
 
 
 def cancel(job_id: str, invocation_id: str) -> Flow[Invocation]:
-    """Ask for the end of an invocation."""
+    """Cancel an invocation."""
     reply = yield from exchange(Call("POST", f"{_path(job_id, invocation_id)}/cancel"))
     return parse(Invocation, reply.body)
 
 
 def page(job_id: str, cursor: str | None) -> Flow[InvocationPage]:
-    """A page of a compilation's invocations, newest first."""
+    """Get a page of a compilation's invocations, newest first."""
     params = {"limit": str(PAGE_SIZE)} | ({"cursor": cursor} if cursor else {})
     reply = yield from exchange(Call("GET", f"{compilation_path(job_id)}/invocations", params=params))
     return parse(InvocationPage, reply.body)
 
 
 def download_outputs(invocation: Invocation, path: Path) -> Flow[Path]:
-    """Fetch the outputs as ``.npz`` and check their digest.
+    """Download the outputs as ``.npz`` and check their digest.
 
     Raises:
-        InvalidArgumentError: the invocation has none.
-        BundleError: the bytes differ from the digest.
+        InvalidArgumentError: the invocation has no outputs.
+        BundleError: the file does not match its digest.
     """
     if invocation.artifact is None:
         raise InvalidArgumentError(f"invocation {invocation.id} ({invocation.state}) has no outputs")
@@ -92,10 +91,10 @@ def download_outputs(invocation: Invocation, path: Path) -> Flow[Path]:
 
 
 def write_inputs(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write arrays, or ``.npy`` files that lie at paths, as one ``.npz``.
+    """Write arrays, or ``.npy`` files given by their paths, as one ``.npz``.
 
     Raises:
-        InvalidArgumentError: a file is no ``.npy`` file, or a value is no array.
+        InvalidArgumentError: a file is not a ``.npy`` file, or a value is not an array.
     """
     with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
         for name, value in arrays.items():
@@ -138,7 +137,7 @@ def _copy_array(path: Path, member: IO[bytes]) -> None:
         with path.open("rb") as file:
             magic = file.read(len(NPY_MAGIC))
             if magic != NPY_MAGIC:
-                raise InvalidArgumentError(f"{path} is no .npy file")
+                raise InvalidArgumentError(f"{path} is not a .npy file")
             member.write(magic)
             shutil.copyfileobj(file, member)
     except OSError as error:
@@ -151,9 +150,9 @@ def _write_array(name: str, value: Any, member: IO[bytes]) -> None:
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
-        raise InvalidArgumentError(f"input '{name}' is no array: {error}") from error
+        raise InvalidArgumentError(f"input '{name}' is not an array: {error}") from error
     if array.dtype.hasobject:
-        raise InvalidArgumentError(f"input '{name}' is no array of numbers")
+        raise InvalidArgumentError(f"input '{name}' is not an array of numbers")
     np.lib.format.write_array(member, array, allow_pickle=False)
 
 

@@ -1,4 +1,4 @@
-"""A job for programs that block."""
+"""The synchronous job."""
 
 import os
 import time
@@ -12,57 +12,82 @@ import httpx
 from bessemer.client import invoking, operations
 from bessemer.client.events import Follower
 from bessemer.client.invoking import Arrays
-from bessemer.client.logs import LogFollower
+from bessemer.client.job_logs import LogFollower
 from bessemer.client.steps import Flow
 from bessemer.client.transport import Transport
-from bessemer.client.view import JobView
 from bessemer.contract.invocation import DEFAULT_RUNS, Invocation
 from bessemer.contract.ir import IrListing
-from bessemer.contract.job import Compilation, Event
+from bessemer.contract.job import Compilation, Event, JobState
 from bessemer.contract.report import Report
 
-__all__ = ["Job"]
+__all__ = ["Job", "JobView"]
+
+
+class JobView:
+    """The latest known state of a job."""
+
+    def __init__(self, document: Compilation) -> None:
+        self.document = document
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} {self.state}>"
+
+    @property
+    def id(self) -> str:
+        """The id of the job."""
+        return self.document.id
+
+    @property
+    def state(self) -> JobState:
+        """The state of the job."""
+        return self.document.state
+
+    @property
+    def verified(self) -> bool:
+        """Whether the library's outputs match the model's."""
+        return bool(self.document.verified)
 
 
 class Job(JobView):
-    """A compilation on the server. ``document`` is what was last heard of it."""
+    """A compilation on the server. ``document`` is its latest known state."""
 
     def __init__(self, transport: Transport, document: Compilation) -> None:
         super().__init__(document)
         self._transport = transport
 
     def refresh(self) -> Self:
-        """Ask the server how the job stands."""
+        """Update ``document`` from the server."""
         self.document = self._transport.run(operations.get_compilation(self.id))
         return self
 
     def cancel(self) -> Self:
-        """Ask for the job's end; a running job ends a little later."""
+        """Cancel the job; a running job ends a little later."""
         self.document = self._transport.run(operations.cancel(self.id))
         return self
 
     def delete(self) -> None:
-        """Delete the job with all that it made. Raises ``ConflictError`` where it has not ended."""
+        """Delete the job and its files. Raises ``ConflictError`` if it has not ended."""
         self._transport.run(operations.delete(self.id))
 
     def events(self, after: int = 0) -> Iterator[Event]:
-        """The job's events from its start, or those after a number, as they happen, until it ends.
+        """Iterate over the job's events as they happen, until the job ends. Reconnects as needed.
 
-        A lost connection is made again where it broke off.
+        Args:
+            after: skip events up to this ``seq``.
         """
         return self._follow(Follower(self.id, after))
 
     def wait(self, timeout: float | None = None, on_event: Callable[[Event], object] | None = None) -> Self:
-        """Wait for the end of the job.
+        """Wait until the job ends.
 
         Args:
-            timeout: seconds; the job goes on where they run out.
-            on_event: told every event, from the job's start.
+            timeout: seconds to wait; the job keeps running afterward.
+            on_event: called with every event of the job.
 
         Raises:
-            CompilationFailedError: it failed; the error holds the problem.
-            CompilationCancelledError: it was cancelled.
-            WaitTimeoutError: ``timeout`` ran out.
+            CompilationFailedError: the job failed; the error holds the problem.
+            CompilationCancelledError: the job was cancelled.
+            WaitTimeoutError: ``timeout`` expired.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         for event in self._follow(Follower(self.id, deadline=deadline)):
@@ -73,105 +98,105 @@ class Job(JobView):
         return self
 
     def report(self) -> Report:
-        """What the compilation found out. Raises ``NotFoundError`` while it runs, or where it failed."""
+        """Get the report. Raises ``NotFoundError`` unless the job has succeeded."""
         return self._transport.run(operations.get_report(self.id))
 
     def logs(self) -> str:
-        """What the job printed: the end of it while it runs, all once it has ended."""
+        """Get the job's output: the last part while it runs, all of it once it has ended."""
         return self._transport.run(operations.get_logs(self.id))
 
     def follow_logs(self) -> Iterator[str]:
-        """What the job printed, and what it prints until it ends, in pieces of any size.
+        """Iterate over the job's output in pieces of any size, until the job ends.
 
-        Of what was printed before, and of much that comes at once, only the last 16 KiB come while it runs.
+        While the job runs, only the last 16 KiB are available, so older or fast output can be missing.
         """
         follower = LogFollower(self.id)
         while not follower.done:
-            if news := self._transport.run(follower.look()):
-                yield news
+            if text := self._transport.run(follower.look()):
+                yield text
             self._transport.run(follower.pause())
 
     def ir(self) -> IrListing:
-        """The snapshots of the module, where the request asked for them with ``inspect.ir``.
+        """List the snapshots of the module that the request asked for with ``inspect.ir``.
 
-        Raises ``NotFoundError`` while the job runs, or where none was taken.
+        Raises ``NotFoundError`` while the job runs, and if there are none.
         """
         return self._transport.run(operations.get_ir(self.id))
 
     def ir_text(self, step: int | str) -> str:
-        """The module after a step, as TVMScript. Raises as ``ir``.
+        """Get the module after a step as TVMScript. Raises the same errors as ``ir``.
 
         Args:
-            step: its number, or its name where only one step has that name.
+            step: the number of the step, or its name if the name is unique.
         """
         return self._transport.run(operations.get_ir_text(self.id, step, diff=False))
 
     def ir_diff(self, step: int | str) -> str:
-        """What a step changed, as a unified diff. Raises as ``ir``.
+        """Get the changes of a step as a unified diff. Raises the same errors as ``ir``.
 
         Args:
-            step: its number, or its name where only one step has that name.
+            step: the number of the step, or its name if the name is unique.
         """
         return self._transport.run(operations.get_ir_text(self.id, step, diff=True))
 
     def download(self, directory: str | os.PathLike[str]) -> Path:
-        """Fetch the bundle, check every file of it against its digest, and unpack it.
+        """Download the bundle, check each file against its digest, and unpack it.
 
         Args:
-            directory: made where missing; files of an earlier bundle are replaced.
+            directory: created if missing; existing files of the same names are replaced.
 
         Returns:
             The directory.
 
         Raises:
             InvalidArgumentError: the job has no bundle.
-            BundleError: the bundle is damaged, or holds what no bundle holds.
+            BundleError: the bundle is damaged or unsafe.
         """
         return self._run_finished(lambda: operations.download(self.document, Path(directory)))
 
     def download_artifact(self, name: str, path: str | os.PathLike[str]) -> Path:
-        """Fetch one artifact into a file and check its digest. Raises as ``download``."""
+        """Download one artifact and check its digest. Raises the same errors as ``download``."""
         return self._run_finished(lambda: operations.download_artifact(self.document, name, Path(path)))
 
     def invoke(self, inputs: Arrays, runs: int = DEFAULT_RUNS) -> Invocation:
-        """Run the compiled library on a worker, confined as a job is, and wait for its end.
+        """Run the library in a job's sandbox on a worker, and wait for the outputs.
 
         Args:
-            inputs: arrays by name, or paths of ``.npy`` files; or the path or the bytes of one ``.npz`` or
-                ``.safetensors`` file.
-            runs: how often to time it; 0 for the outputs alone.
+            inputs: for each name, an array or the path of a ``.npy`` file; or the path or bytes of one
+                ``.npz`` or ``.safetensors`` file.
+            runs: number of timed runs; 0 to get only the outputs.
 
         Raises:
             InvalidArgumentError: the inputs cannot be read.
-            ConflictError: the job has no bundle (yet).
-            InvocationFailedError: the inputs are not the library's, or it failed on them.
-            InvocationCancelledError: it was cancelled.
+            ConflictError: the job has no bundle, or not yet.
+            InvocationFailedError: the inputs do not match the library, or the library failed on them.
+            InvocationCancelledError: the invocation was cancelled.
         """
         return self.wait_for_invocation(self.submit_invocation(inputs, runs))
 
     def submit_invocation(self, inputs: Arrays, runs: int = DEFAULT_RUNS) -> Invocation:
-        """Ask for a run as ``invoke`` does, and do not wait for it.
+        """Submit an invocation without waiting for it; see ``invoke``.
 
         Raises:
             InvalidArgumentError: the inputs cannot be read.
-            ConflictError: the job has no bundle (yet).
+            ConflictError: the job has no bundle, or not yet.
         """
         return self._transport.run(invoking.submit(self.id, inputs, runs))
 
     def wait_for_invocation(self, invocation: Invocation) -> Invocation:
-        """Wait for the end of an invocation.
+        """Wait until an invocation ends.
 
         Raises:
-            InvocationFailedError, InvocationCancelledError: as ``invoke``.
+            InvocationFailedError, InvocationCancelledError: see ``invoke``.
         """
         return self._transport.run(invoking.wait(invocation))
 
     def invocation(self, invocation_id: str) -> Invocation:
-        """An invocation as it stands. Raises ``NotFoundError``."""
+        """Get an invocation. Raises ``NotFoundError``."""
         return self._transport.run(invoking.get(self.id, invocation_id))
 
     def invocations(self) -> Iterator[Invocation]:
-        """Every invocation, newest first, fetched page by page."""
+        """List all invocations, newest first, page by page."""
         cursor: str | None = None
         while True:
             page = self._transport.run(invoking.page(self.id, cursor))
@@ -181,18 +206,18 @@ class Job(JobView):
                 return
 
     def cancel_invocation(self, invocation_id: str) -> Invocation:
-        """Ask for an invocation's end; a running one ends a little later.
+        """Cancel an invocation; a running one ends a little later.
 
         Raises:
-            ConflictError: it has succeeded or failed.
+            ConflictError: it has already succeeded or failed.
         """
         return self._transport.run(invoking.cancel(self.id, invocation_id))
 
     def download_outputs(self, invocation: Invocation, path: str | os.PathLike[str]) -> Path:
-        """Fetch an invocation's outputs as ``.npz`` and check their digest.
+        """Download an invocation's outputs as ``.npz`` and check their digest.
 
         Raises:
-            InvalidArgumentError: it has none.
+            InvalidArgumentError: it has no outputs.
         """
         return self._transport.run(invoking.download_outputs(invocation, Path(path)))
 
@@ -204,11 +229,11 @@ class Job(JobView):
     def _follow(self, follower: Follower) -> Iterator[Event]:
         while not follower.done:
             with (
-                suppress(httpx.RequestError),  # the follower asks again, from the last event on
+                suppress(httpx.RequestError),  # reconnect after the last event
                 self._transport.stream(follower.call()) as (status, chunks),
             ):
                 if status != httpx.codes.OK:
                     follower.refuse(status, b"".join(chunks))
-                for chunk in chunks:
-                    yield from follower.feed(chunk)
+                for message in follower.read(chunks).iter_sse():
+                    yield from follower.take(message)
             self._transport.run(follower.pause())

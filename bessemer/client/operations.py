@@ -1,4 +1,4 @@
-"""What the client asks of compilations and of the server, each as one operation."""
+"""Operations on compilations and on the server."""
 
 import hashlib
 import tempfile
@@ -13,11 +13,9 @@ from pydantic import ValidationError
 
 from bessemer.bundle.manifest import ARCHIVE
 from bessemer.client.inputs import validation_message
-from bessemer.client.replies import parse
-from bessemer.client.steps import Call, Flow, Work, exchange
+from bessemer.client.steps import Call, Flow, Work, exchange, parse
 from bessemer.client.unpacking import unpack
 from bessemer.contract.capability import needs_of
-from bessemer.contract.fleet import missing
 from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
 from bessemer.contract.listing import CompilationQuery, ModelQuery
@@ -25,7 +23,7 @@ from bessemer.contract.model import ModelFormat, ModelPage, ModelState
 from bessemer.contract.queue import QUEUES, job_kind
 from bessemer.contract.report import Report
 from bessemer.contract.request import CompilationRequest
-from bessemer.contract.service import Readiness, TargetList, WorkerList
+from bessemer.contract.service import Readiness, TargetList, WorkerList, missing
 from bessemer.errors import (
     BundleError,
     CompilationCancelledError,
@@ -65,13 +63,13 @@ NO_LABELS: Mapping[str, str | None] = MappingProxyType({})
 
 
 def get_compilation(job_id: str) -> Flow[Compilation]:
-    """A compilation as it stands."""
+    """Get a compilation."""
     reply = yield from exchange(Call("GET", compilation_path(job_id)))
     return parse(Compilation, reply.body)
 
 
 def page(query: CompilationQuery) -> Flow[CompilationPage]:
-    """A page of compilations, newest first."""
+    """Get a page of compilations, newest first."""
     reply = yield from exchange(Call("GET", "/v1/compilations", params=query.parameters()))
     return parse(CompilationPage, reply.body)
 
@@ -85,7 +83,7 @@ def make_query(
     created_after: datetime | None,
     created_before: datetime | None,
 ) -> CompilationQuery:
-    """The first page of a list.
+    """The query for the first page of a list.
 
     Raises:
         InvalidArgumentError: a value is not valid.
@@ -103,23 +101,23 @@ def make_query(
 
 
 def cancel(job_id: str) -> Flow[Compilation]:
-    """Ask for the end of a compilation."""
+    """Cancel a compilation."""
     reply = yield from exchange(Call("POST", f"{compilation_path(job_id)}/cancel"))
     return parse(Compilation, reply.body)
 
 
 def delete(job_id: str) -> Flow[None]:
-    """Delete a compilation that has ended."""
+    """Delete a finished compilation."""
     yield from exchange(Call("DELETE", compilation_path(job_id)))
 
 
 def delete_model(digest: str) -> Flow[None]:
-    """Delete a model that no compilation needs any more."""
+    """Delete a model that no unfinished compilation needs."""
     yield from exchange(Call("DELETE", f"/v1/models/{quote(digest, safe='')}"))
 
 
 def model_page(query: ModelQuery) -> Flow[ModelPage]:
-    """A page of models, newest first."""
+    """Get a page of models, newest first."""
     reply = yield from exchange(Call("GET", "/v1/models", params=query.parameters()))
     return parse(ModelPage, reply.body)
 
@@ -131,7 +129,7 @@ def make_model_query(
     created_after: datetime | None,
     created_before: datetime | None,
 ) -> ModelQuery:
-    """The first page of a list of models.
+    """The query for the first page of a list of models.
 
     Raises:
         InvalidArgumentError: a value is not valid.
@@ -154,22 +152,22 @@ def _checked(kind: type[Query], given: Mapping[str, object]) -> Query:
 
 
 def get_targets() -> Flow[TargetList]:
-    """The presets."""
+    """List the targets."""
     reply = yield from exchange(Call("GET", "/v1/targets"))
     return parse(TargetList, reply.body)
 
 
 def get_workers() -> Flow[WorkerList]:
-    """The workers that live."""
+    """List the live workers."""
     reply = yield from exchange(Call("GET", "/v1/workers"))
     return parse(WorkerList, reply.body)
 
 
 def require_worker(request: CompilationRequest) -> Flow[None]:
-    """Return where a live worker takes a compilation; it may be busy.
+    """Check that a live worker, busy or not, can run a compilation.
 
     Raises:
-        NoWorkerError: none does.
+        NoWorkerError: none can.
     """
     workers = yield from get_workers()
     lacking = missing(needs_of(request.target), QUEUES[job_kind(request)], workers.items)
@@ -178,13 +176,13 @@ def require_worker(request: CompilationRequest) -> Flow[None]:
 
 
 def get_readiness() -> Flow[Readiness]:
-    """Whether the server takes requests, and which workers live."""
+    """Get the server's readiness and its live workers."""
     reply = yield from exchange(Call("GET", "/readyz"), accept=frozenset({503}))
     return parse(Readiness, reply.body)
 
 
 def download(compilation: Compilation, directory: Path) -> Flow[Path]:
-    """Fetch the bundle, check it and unpack it."""
+    """Download the bundle, check it and unpack it."""
     with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
         archive = yield from download_artifact(compilation, ARCHIVE, Path(folder) / ARCHIVE)
         unpacked: Path = yield Work(lambda: unpack(archive, directory))
@@ -192,11 +190,11 @@ def download(compilation: Compilation, directory: Path) -> Flow[Path]:
 
 
 def download_artifact(compilation: Compilation, name: str, path: Path) -> Flow[Path]:
-    """Fetch one artifact into a file and check its digest.
+    """Download one artifact and check its digest.
 
     Raises:
         InvalidArgumentError: the compilation has no such artifact.
-        BundleError: the bytes differ from the digest.
+        BundleError: the file does not match its digest.
     """
     artifact = _artifact(compilation, name)
     url = f"{compilation_path(compilation.id)}/artifacts/{quote(name)}"
@@ -204,10 +202,10 @@ def download_artifact(compilation: Compilation, name: str, path: Path) -> Flow[P
 
 
 def download_checked(url: str, artifact: Artifact, path: Path) -> Flow[Path]:
-    """Fetch a file and check its digest.
+    """Download a file and check its digest.
 
     Raises:
-        BundleError: the bytes differ from the digest.
+        BundleError: the file does not match its digest.
     """
     partial = path.with_name(f"{path.name}.partial")
     yield Work(lambda: partial.parent.mkdir(parents=True, exist_ok=True))
@@ -216,7 +214,10 @@ def download_checked(url: str, artifact: Artifact, path: Path) -> Flow[Path]:
             sink = _Sink(file)
             yield from exchange(Call("GET", url, sink=sink.write, started=sink.restart))
         if sink.digest() != artifact.digest:
-            raise BundleError(f"{artifact.name} was damaged on its way: its digest is not {artifact.digest}")
+            raise BundleError(
+                f"{artifact.name} was damaged in transit: its digest is not {artifact.digest}; download it "
+                "again"
+            )
         yield Work(lambda: partial.replace(path))
     finally:
         partial.unlink(missing_ok=True)
@@ -224,36 +225,36 @@ def download_checked(url: str, artifact: Artifact, path: Path) -> Flow[Path]:
 
 
 def get_ir(job_id: str) -> Flow[IrListing]:
-    """The list of a compilation's snapshots."""
+    """List a compilation's snapshots."""
     reply = yield from exchange(Call("GET", f"{compilation_path(job_id)}/ir"))
     return parse(IrListing, reply.body)
 
 
 def get_ir_text(job_id: str, step: int | str, diff: bool) -> Flow[str]:
-    """The module after a step, or what the step changed."""
+    """Get the module after a step, or the changes of the step."""
     path = f"{compilation_path(job_id)}/ir/{quote(str(step), safe='')}" + ("/diff" if diff else "")
     reply = yield from exchange(Call("GET", path))
     return reply.body.decode(errors="replace")
 
 
 def get_logs(job_id: str) -> Flow[str]:
-    """What a compilation printed."""
+    """Get a compilation's output."""
     reply = yield from exchange(Call("GET", f"{compilation_path(job_id)}/logs"))
     return reply.body.decode(errors="replace")
 
 
 def get_report(job_id: str) -> Flow[Report]:
-    """The report of a compilation."""
+    """Get the report of a compilation."""
     headers = {"Accept": "application/json"}
     reply = yield from exchange(Call("GET", f"{compilation_path(job_id)}/report", headers=headers))
     return parse(Report, reply.body)
 
 
 def finished(compilation: Compilation) -> Compilation:
-    """The compilation, where it succeeded.
+    """Return a compilation that succeeded.
 
     Raises:
-        CompilationFailedError, CompilationCancelledError: it did not.
+        CompilationFailedError, CompilationCancelledError: it did not succeed.
     """
     if compilation.state is JobState.FAILED:
         raise CompilationFailedError(compilation)
@@ -263,7 +264,7 @@ def finished(compilation: Compilation) -> Compilation:
 
 
 class _Sink:
-    """A file that is hashed as it is written, from the start again where an attempt broke off."""
+    """A file that hashes what it writes, and starts again for each attempt."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -288,11 +289,11 @@ def _artifact(compilation: Compilation, name: str) -> Artifact:
             return artifact
     where = f"compilation {compilation.id} ({compilation.state}) has no artifact '{name}'"
     if not compilation.state.final:
-        raise InvalidArgumentError(f"{where} yet: wait for its end")
+        raise InvalidArgumentError(f"{where} yet: wait until it ends")
     names = ", ".join(artifact.name for artifact in compilation.artifacts) or "none"
     raise InvalidArgumentError(f"{where}; it has {names}")
 
 
 def compilation_path(job_id: str) -> str:
-    """The address of a compilation."""
+    """The path of a compilation's URL."""
     return f"/v1/compilations/{quote(job_id, safe='')}"

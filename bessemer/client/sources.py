@@ -1,4 +1,4 @@
-"""Models as a user holds them: a path, bytes, a digest, or an object of torch."""
+"""Sources of models: a path, bytes, a digest, or a torch object."""
 
 import hashlib
 import os
@@ -12,29 +12,29 @@ from bessemer.errors import InvalidArgumentError
 __all__ = ["ModelSource", "Progress", "Source", "file_source", "is_shortened_digest", "memory_source"]
 
 ModelSource = str | os.PathLike[str] | bytes | object
-"""A path, the bytes of a file, a digest, or an object of torch.
+"""A path, the bytes of a file, a digest, or a torch object.
 
-A ``str`` of 64 hexadecimal digits is a digest, any other a path; if there is no such file, the first
-characters of a digest (at least 4) are a digest too. Of torch: an ``nn.Module``, an
-``ExportedProgram``, a ``ScriptModule`` or an FX ``GraphModule``.
+A ``str`` of 64 hexadecimal digits is a digest; any other ``str`` is a path, or else the first 4 or more
+characters of a digest if no such file exists. A torch object is an ``nn.Module``, ``ExportedProgram``,
+``ScriptModule`` or FX ``GraphModule``.
 """
 
 Progress = Callable[[int, int], None]
-"""Told while a model is uploaded: bytes sent, bytes in all."""
+"""Called during an upload with the bytes sent and the total bytes."""
 
 CHUNK_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
 class Source:
-    """The bytes of a model, on disk or in memory."""
+    """The bytes to upload, on disk or in memory."""
 
     digest: Digest
     size_bytes: int
     content: Path | bytes
 
     def chunks(self, progress: Progress | None) -> Iterator[bytes]:
-        """The bytes from the start, piece by piece."""
+        """Read the bytes in chunks."""
         sent = 0
         for chunk in _read(self.content):
             yield chunk
@@ -44,7 +44,7 @@ class Source:
 
 
 def is_shortened_digest(model: ModelSource) -> bool:
-    """Whether it is the start of a digest rather than a path: there is no such file."""
+    """Whether the text is the start of a digest and not the path of a file."""
     return is_digest_prefix(model) and not is_digest(model) and not Path(model).exists()
 
 
@@ -52,7 +52,7 @@ def file_source(path: str | os.PathLike[str]) -> Source:
     """Hash a file.
 
     Raises:
-        InvalidArgumentError: there is no such file, or it cannot be read.
+        InvalidArgumentError: the file cannot be read.
     """
     return _hashed(Path(path))
 

@@ -1,7 +1,7 @@
-"""The steps that an operation is made of. It is a generator that does no input or output itself.
+"""The steps of operations. An operation is a generator that yields steps and does no I/O itself.
 
-It yields steps and is sent their outcomes; a driver (``bessemer.client.transport``) performs them, blocking
-or not. So the logic of the client exists once, for ``Client`` and ``AsyncClient``.
+A driver in ``bessemer.client.transport`` performs the steps, blocking or not, and sends back the outcomes. So
+``Client`` and ``AsyncClient`` share one implementation.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -9,14 +9,29 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import httpx
+from pydantic import ValidationError
 
-from bessemer.client.replies import check
-from bessemer.errors import UnreachableError
+from bessemer.contract.base import Document
+from bessemer.contract.problem import Problem
+from bessemer.errors import AnswerInvalidError, UnreachableError, problem_error
 
-__all__ = ["Call", "Flow", "Reply", "Sleep", "Step", "Work", "exchange", "retry_delay_seconds"]
+__all__ = [
+    "Call",
+    "Flow",
+    "Reply",
+    "Sleep",
+    "Step",
+    "Work",
+    "check",
+    "exchange",
+    "parse",
+    "retry_delay_seconds",
+]
 
 T = TypeVar("T")
+D = TypeVar("D", bound=Document)
 
+SHOWN_BYTES = 200
 RETRY_DELAYS_SECONDS = (0.1, 0.4)
 RETRYABLE_STATUSES = frozenset({502, 503, 504})
 
@@ -25,8 +40,8 @@ RETRYABLE_STATUSES = frozenset({502, 503, 504})
 class Call:
     """One HTTP request. ``path`` is relative to the server's URL.
 
-    ``chunks`` makes the body anew for each attempt; ``sink`` takes the body of a good answer piece by piece,
-    after ``started`` was called.
+    ``chunks`` creates the body for each attempt. If the status is 2xx, ``started`` is called, and ``sink``
+    receives the chunks of the response body.
     """
 
     method: str
@@ -41,7 +56,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer; ``body`` is empty where a sink took it."""
+    """A response; ``body`` is empty if a sink received it."""
 
     status: int
     body: bytes
@@ -56,7 +71,7 @@ class Sleep:
 
 @dataclass(frozen=True)
 class Work:
-    """Something that blocks: disk, hashing, export. Its outcome is what ``do`` returns."""
+    """A blocking call, such as file access, hashing or export. Its outcome is the return value of ``do``."""
 
     do: Callable[[], Any]
 
@@ -67,11 +82,11 @@ Flow = Generator[Step, Any, T]
 
 
 def retry_delay_seconds(attempt: int, status: int | None) -> float | None:
-    """How long to wait before another attempt, or None to leave it.
+    """The delay before another attempt; None for no further attempt.
 
     Args:
-        attempt: attempts made so far, from 1.
-        status: of the answer, or None where there was none.
+        attempt: number of attempts so far, from 1.
+        status: the status of the response; None if there was none.
     """
     if status is not None and status not in RETRYABLE_STATUSES:
         return None
@@ -79,15 +94,15 @@ def retry_delay_seconds(attempt: int, status: int | None) -> float | None:
 
 
 def exchange(call: Call, accept: frozenset[int] = frozenset()) -> Flow[Reply]:
-    """Perform a call, again where it can help.
+    """Perform a call, and retry it if that can help.
 
     Args:
-        call: must be safe to repeat.
-        accept: statuses besides 2xx that are answers, not errors.
+        call: a request that is safe to repeat.
+        accept: statuses other than 2xx that are not errors.
 
     Raises:
-        UnreachableError: no answer came.
-        ProblemError: the server said no.
+        UnreachableError: the server did not answer.
+        ProblemError: the server reported an error.
     """
     attempt = 0
     while True:
@@ -103,3 +118,38 @@ def exchange(call: Call, accept: frozenset[int] = frozenset()) -> Flow[Reply]:
     if outcome.status not in accept:
         check(outcome.status, outcome.body)
     return outcome
+
+
+def check(status: int, body: bytes) -> None:
+    """Check that the status is 2xx.
+
+    Raises:
+        ProblemError: the body is a problem document.
+        AnswerInvalidError: the body is something else.
+    """
+    if 200 <= status < 300:
+        return
+    try:
+        problem = Problem.read_json(body)
+    except ValidationError:
+        shown = " ".join(body[:SHOWN_BYTES].decode(errors="replace").split())
+        raise AnswerInvalidError(
+            f"unexpected response with status {status}; is this a Bessemer server? {shown}"
+        ) from None
+    raise problem_error(problem)
+
+
+def parse(document: type[D], body: bytes) -> D:
+    """Parse a document.
+
+    Raises:
+        AnswerInvalidError: the body is not such a document; client and server versions may differ.
+    """
+    try:
+        return document.read_json(body)
+    except ValidationError as error:
+        name = document.__name__
+        hint = "client and server versions may differ"
+        raise AnswerInvalidError(
+            f"the response does not match the schema of {name}; {hint}: {error}"
+        ) from error

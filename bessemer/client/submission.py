@@ -1,4 +1,4 @@
-"""What goes up to the server: models, and what to make of them."""
+"""Upload models and submit compilations."""
 
 import os
 import tempfile
@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from bessemer.client.exporting import Exported, save_module, torch_kind
 from bessemer.client.inputs import Dimensions, Inputs, named_specs, ranges_of, validation_message
-from bessemer.client.naming import checked_name, name_of_model
-from bessemer.client.replies import parse
 from bessemer.client.sources import (
     ModelSource,
     Progress,
@@ -22,10 +20,11 @@ from bessemer.client.sources import (
     is_shortened_digest,
     memory_source,
 )
-from bessemer.client.steps import Call, Flow, Sleep, Work, exchange
+from bessemer.client.steps import Call, Flow, Sleep, Work, exchange, parse
 from bessemer.contract.base import Digest, is_digest
 from bessemer.contract.job import Compilation
 from bessemer.contract.model import Model, ModelState
+from bessemer.contract.names import Name, as_name, name_of_file
 from bessemer.contract.options import (
     BenchmarkOptions,
     InspectOptions,
@@ -40,17 +39,18 @@ from bessemer.contract.target import Target
 from bessemer.contract.tensor import InputSpec
 from bessemer.errors import InvalidArgumentError, ModelRejectedError
 
-__all__ = ["Submission", "get_model", "inspect", "post", "submit", "upload"]
+__all__ = ["Submission", "get_model", "inspect", "name_of_model", "post", "submit", "upload"]
 
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
 NOT_FOUND = frozenset({404})
 INSPECTION_POLL_SECONDS = 0.05
 UPLOAD_ANSWER_SECONDS = 600.0
-"""A large upload is moved into the store after its last byte; the answer comes after that."""
+"""The server responds only after it has moved a large upload into the store."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """What to compile, and how."""
+    """The arguments of ``Client.submit``."""
 
     model: ModelSource
     inputs: Inputs
@@ -71,7 +71,7 @@ class Submission:
     timeout_seconds: float | None = None
 
     def request(self, digest: Digest, inputs: tuple[InputSpec, ...]) -> CompilationRequest:
-        """The request, with the fields that were given and no other.
+        """The request, with only the given fields.
 
         Raises:
             InvalidArgumentError: a field is not valid.
@@ -102,7 +102,7 @@ class Submission:
 
 
 def submit(submission: Submission, progress: Progress | None = None) -> Flow[Compilation]:
-    """Upload what the server lacks, and ask for the compilation."""
+    """Upload the model if the server lacks it, and submit the compilation."""
     if is_shortened_digest(submission.model):
         found = yield from get_model(str(submission.model))
         submission = replace(submission, model=found.digest)
@@ -115,7 +115,7 @@ def submit(submission: Submission, progress: Progress | None = None) -> Flow[Com
 
 
 def post(request: CompilationRequest) -> Flow[Compilation]:
-    """Ask for a compilation of an uploaded model. A lost answer does not make a second job."""
+    """Submit a compilation of an uploaded model. Retries do not create a second job."""
     body = request.model_dump_json(exclude_unset=True).encode()
     headers = {"Content-Type": "application/json", "Idempotency-Key": uuid.uuid4().hex}
     call = Call("POST", "/v1/compilations", headers=headers, chunks=lambda: iter((body,)))
@@ -126,8 +126,8 @@ def post(request: CompilationRequest) -> Flow[Compilation]:
 def upload(
     model: str | os.PathLike[str] | bytes, progress: Progress | None = None, name: str | None = None
 ) -> Flow[Model]:
-    """Upload a model unless the server has it; one that was rejected by bad luck is inspected again."""
-    name = checked_name(name) or name_of_model(model)
+    """Upload a model unless the server has it. Repeat an inspection that failed for an outside reason."""
+    name = _checked_name(name) or name_of_model(model)
     source: Source = yield Work(lambda: _source(model))
     if (yield from _has(source.digest)):
         found = yield from get_model(source.digest)
@@ -139,10 +139,10 @@ def upload(
 def inspect(
     model: str | os.PathLike[str] | bytes, progress: Progress | None = None, name: str | None = None
 ) -> Flow[Model]:
-    """Upload a model unless the server has it (or take its digest), and wait for its inspection.
+    """Upload a model unless the server has it, or find it by its digest; wait for its inspection.
 
     Raises:
-        ModelRejectedError: the inspection refused it.
+        ModelRejectedError: the inspection rejected the model.
     """
     known = is_digest(model) or is_shortened_digest(model)
     found = (yield from get_model(str(model))) if known else (yield from upload(model, progress, name))
@@ -155,9 +155,19 @@ def inspect(
 
 
 def get_model(digest: Digest) -> Flow[Model]:
-    """An uploaded model."""
+    """Get an uploaded model."""
     reply = yield from exchange(Call("GET", f"/v1/models/{quote(digest, safe='')}"))
     return parse(Model, reply.body)
+
+
+def name_of_model(model: ModelSource) -> str | None:
+    """The default name: a file's name or a module's class; None for bytes, digests and exported programs."""
+    if isinstance(model, str | os.PathLike):
+        return None if is_digest(model) else name_of_file(Path(model).name)
+    kind = torch_kind(model)
+    if kind in (None, "program"):
+        return None
+    return as_name(str(getattr(model, "original_name", type(model).__name__)))
 
 
 def _prepare(submission: Submission, folder: Path) -> tuple[Digest, Source | None, tuple[InputSpec, ...]]:
@@ -178,7 +188,7 @@ def _source(model: ModelSource) -> Source:
     if isinstance(model, str | os.PathLike):
         return file_source(model)
     raise InvalidArgumentError(
-        f"a {type(model).__name__} is no model: give a path, bytes, a digest, or a module of torch"
+        f"a {type(model).__name__} is not a model; pass a path, bytes, a digest, or a torch module"
     )
 
 
@@ -199,3 +209,15 @@ def _put(source: Source, name: str | None, progress: Progress | None) -> Flow[Mo
     )
     reply = yield from exchange(call)
     return parse(Model, reply.body)
+
+
+def _checked_name(name: str | None) -> str | None:
+    """Validate a name.
+
+    Raises:
+        InvalidArgumentError: the name is not valid.
+    """
+    try:
+        return None if name is None else _NAME.validate_python(name)
+    except ValidationError as error:
+        raise InvalidArgumentError(f"name: {validation_message(error)}") from error

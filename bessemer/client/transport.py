@@ -1,7 +1,8 @@
-"""Performs the steps of operations: one driver that blocks, one that does not."""
+"""Drivers that perform the steps of operations over HTTP, one blocking and one asynchronous."""
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
@@ -11,47 +12,69 @@ from typing import Any, TypeVar
 import httpx
 
 from bessemer.client.steps import Call, Flow, Reply, Sleep, Step, Work
-from bessemer.client.tracing import trace_headers
 from bessemer.errors import InvalidArgumentError, UnreachableError
 
-__all__ = ["DEFAULT_TIMEOUT_SECONDS", "AsyncTransport", "Settings", "Transport", "make_settings"]
+__all__ = [
+    "DEFAULT_TIMEOUT_SECONDS",
+    "AsyncTransport",
+    "Settings",
+    "Transport",
+    "make_settings",
+    "trace_headers",
+]
 
 T = TypeVar("T")
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 DEFAULT_TIMEOUT_SECONDS = 30.0
 URL_VARIABLE = "BESSEMER_URL"
+TRACEPARENT = "traceparent"
+TRACEPARENT_VARIABLE = "TRACEPARENT"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 HEADERS = {"User-Agent": "bessemer-client", "Accept": "application/json, application/problem+json, */*"}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Where the server is, and how long to wait for each part of an answer."""
+    """The server's URL, and the timeout for each part of a response."""
 
     url: httpx.URL
     timeout_seconds: float
 
     @property
     def through_proxy(self) -> bool:
-        """Whether the environment's proxies apply; never for this machine."""
+        """Whether to use the environment's proxies; never for this machine."""
         return self.url.host not in LOOPBACK_HOSTS
 
 
 def make_settings(url: str | None, timeout_seconds: float) -> Settings:
-    """Settings for a URL, or for that of BESSEMER_URL, or for port 8000 of this machine.
+    """Settings for a URL, which defaults to BESSEMER_URL, or else port 8000 on this machine.
 
     Raises:
-        InvalidArgumentError: the URL is none of http or https.
+        InvalidArgumentError: the URL is not an http or https URL.
     """
     text = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
     try:
         parsed = httpx.URL(text)
     except httpx.InvalidURL as error:
-        raise InvalidArgumentError(f"'{text}' is no URL: {error}") from error
+        raise InvalidArgumentError(f"'{text}' is not a valid URL: {error}") from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise InvalidArgumentError(f"'{text}' is no URL such as {DEFAULT_URL}")
+        raise InvalidArgumentError(f"'{text}' is not a URL such as {DEFAULT_URL}")
     return Settings(parsed, timeout_seconds)
+
+
+def trace_headers() -> dict[str, str]:
+    """The trace header for the caller's span: OpenTelemetry's current span, or the variable ``TRACEPARENT``.
+
+    If the caller's program has not imported OpenTelemetry, there is no current span.
+    """
+    trace = sys.modules.get("opentelemetry.trace")
+    context = trace.get_current_span().get_span_context() if trace else None
+    if context is not None and context.is_valid:
+        text = f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
+        return {TRACEPARENT: text}
+    given = os.environ.get(TRACEPARENT_VARIABLE)
+    return {TRACEPARENT: given} if given else {}
 
 
 def _timeout(settings: Settings, call: Call) -> httpx.Timeout:
@@ -59,18 +82,18 @@ def _timeout(settings: Settings, call: Call) -> httpx.Timeout:
 
 
 def _located(error: UnreachableError, settings: Settings) -> UnreachableError:
-    located = type(error)(f"cannot talk to a Bessemer server at {settings.url}: {error}")
+    located = type(error)(f"cannot reach a Bessemer server at {settings.url}: {error}")
     located.__cause__ = error.__cause__
     return located
 
 
 def _shown(url: httpx.URL) -> str:
-    """Only its ``repr`` masks a password."""
+    """The URL with its password masked, which only ``repr`` does."""
     return repr(url).removeprefix("URL('").removesuffix("')")
 
 
 class Transport:
-    """Performs operations and waits for them."""
+    """The blocking driver."""
 
     def __init__(self, settings: Settings, transport: httpx.BaseTransport | None = None) -> None:
         self._settings = settings
@@ -80,7 +103,7 @@ class Transport:
 
     @property
     def address(self) -> str:
-        """Of the server; a password is masked."""
+        """The server's URL, with its password masked."""
         return _shown(self._settings.url)
 
     def close(self) -> None:
@@ -88,7 +111,7 @@ class Transport:
         self._http.close()
 
     def run(self, flow: Flow[T]) -> T:
-        """Perform an operation. Raises what the operation raises."""
+        """Perform an operation, and raise its errors."""
         with closing(flow):
             try:
                 outcome: Any = None
@@ -102,7 +125,7 @@ class Transport:
 
     @contextmanager
     def stream(self, call: Call) -> Iterator[tuple[int, Iterator[bytes]]]:
-        """Open an answer: its status and its body. Raises ``httpx.RequestError``."""
+        """Send a request, and open its response as status and chunks. Raises ``httpx.RequestError``."""
         body = call.chunks() if call.chunks else None
         request = self._http.build_request(
             call.method,
@@ -140,13 +163,13 @@ class Transport:
             return Reply(status, b"")
 
 
-async def _without_blocking(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+async def _read_in_thread(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
     while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
         yield chunk
 
 
 class AsyncTransport:
-    """Performs operations in an event loop; what blocks goes to threads."""
+    """The asynchronous driver, which runs blocking work in threads."""
 
     def __init__(self, settings: Settings, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._settings = settings
@@ -156,7 +179,7 @@ class AsyncTransport:
 
     @property
     def address(self) -> str:
-        """Of the server; a password is masked."""
+        """The server's URL, with its password masked."""
         return _shown(self._settings.url)
 
     async def close(self) -> None:
@@ -164,7 +187,7 @@ class AsyncTransport:
         await self._http.aclose()
 
     async def run(self, flow: Flow[T]) -> T:
-        """Perform an operation. Raises what the operation raises."""
+        """Perform an operation, and raise its errors."""
         with closing(flow):
             try:
                 outcome: Any = None
@@ -178,8 +201,8 @@ class AsyncTransport:
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
-        """Open an answer: its status and its body. Raises ``httpx.RequestError``."""
-        body = _without_blocking(call.chunks()) if call.chunks else None
+        """Send a request, and open its response as status and chunks. Raises ``httpx.RequestError``."""
+        body = _read_in_thread(call.chunks()) if call.chunks else None
         request = self._http.build_request(
             call.method,
             call.path,

@@ -1,4 +1,4 @@
-"""Unpacks a bundle. The archive comes over a network: it is read as hostile input."""
+"""Unpack bundles. The archive comes from the network, so treat it as hostile input."""
 
 import hashlib
 import re
@@ -24,23 +24,23 @@ _PATH: TypeAdapter[str] = TypeAdapter(BundlePath)
 
 @dataclass(frozen=True)
 class Caps:
-    """How large an unpacked bundle may be."""
+    """Limits on an unpacked bundle."""
 
     files: int = 4096
     total_bytes: int = 32 << 30
 
 
 def unpack(archive: Path, directory: Path, caps: Caps = Caps()) -> Path:
-    """Unpack ``bundle.tar.zst`` and check every file of it. Files of an earlier bundle are replaced.
+    """Unpack ``bundle.tar.zst`` and check every file. Existing files of the same names are replaced.
 
     Args:
         archive: the file.
-        directory: made where missing; left as it was where the bundle is refused.
-        caps: how large the bundle may be.
+        directory: created if missing; unchanged if the bundle is rejected.
+        caps: limits on the bundle.
 
     Raises:
-        BundleError: the archive is damaged, too large, or holds a link, a device, or a path that leads out;
-            or a file differs from its checksum, is missing, or is one too many.
+        BundleError: the archive is damaged or too large, contains a link, a device or an unsafe path, or
+            does not match its checksums.
     """
     parent = directory.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def check_bundle(folder: Path) -> Manifest:
     """Check every file of an unpacked bundle against ``SHA256SUMS`` and the manifest.
 
     Raises:
-        BundleError: a file differs, is missing, or is one too many.
+        BundleError: a file is missing, unexpected or different.
     """
     present = {path.relative_to(folder).as_posix() for path in _files(folder)}
     actual = {path: _digest(folder / path) for path in present - {CHECKSUMS}}
@@ -82,7 +82,7 @@ def _extract(archive: Path, folder: Path, caps: Caps) -> None:
             total += member.size
             path = _safe_path(member)
             if path in seen:
-                raise BundleError(f"the bundle holds {path} twice")
+                raise BundleError(f"the bundle contains {path} twice")
             if len(seen) >= caps.files or total > caps.total_bytes:
                 raise BundleError(f"the bundle is larger than {caps.total_bytes} bytes or {caps.files} files")
             seen.add(path)
@@ -91,11 +91,11 @@ def _extract(archive: Path, folder: Path, caps: Caps) -> None:
 
 def _safe_path(member: tarfile.TarInfo) -> str:
     if not (member.isreg() or member.isdir()):
-        raise BundleError(f"the bundle holds '{member.name}', which is neither a file nor a folder")
+        raise BundleError(f"the bundle contains '{member.name}', which is neither a file nor a folder")
     try:
         return _PATH.validate_python(member.name.removeprefix("./"))
     except ValidationError:
-        raise BundleError(f"the bundle holds the path '{member.name}', which no bundle has") from None
+        raise BundleError(f"the bundle contains the unsafe path '{member.name}'") from None
 
 
 def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
@@ -123,14 +123,14 @@ def _read_checksums(folder: Path) -> dict[str, str]:
     try:
         text = (folder / CHECKSUMS).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BundleError(f"the bundle has no {CHECKSUMS} that can be read: {error}") from error
+        raise BundleError(f"the bundle's {CHECKSUMS} cannot be read: {error}") from error
     return dict(_checksum(line) for line in text.splitlines() if line)
 
 
 def _checksum(line: str) -> tuple[str, str]:
     match = CHECKSUM_LINE.fullmatch(line)
     if match is None:
-        raise BundleError(f"{CHECKSUMS} has a line that is no checksum: {line[:80]}")
+        raise BundleError(f"{CHECKSUMS} has a malformed line: {line[:80]}")
     return match[2].removeprefix("./"), match[1]
 
 
@@ -138,7 +138,7 @@ def _read_manifest(folder: Path) -> Manifest:
     try:
         return Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     except (OSError, ValidationError) as error:
-        raise BundleError(f"the bundle has no {MANIFEST} that this version reads: {error}") from error
+        raise BundleError(f"this version cannot read the bundle's {MANIFEST}: {error}") from error
 
 
 def _compare(list_name: str, listed: dict[str, str], actual: dict[str, str]) -> None:

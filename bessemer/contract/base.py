@@ -1,4 +1,4 @@
-"""What every document of the contract has in common."""
+"""The base class and the common field types of the API's documents."""
 
 import re
 from datetime import UTC, datetime
@@ -8,25 +8,26 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
 
 class Document(BaseModel):
-    """A frozen document; unknown fields are refused, so that a typing error never passes silently.
+    """A frozen document that rejects unknown fields, so a misspelled field never passes silently.
 
-    What another release may have written is ``read``: fields are added to documents, never changed.
+    Use ``read`` for documents that another release may have written: releases add fields, but never change
+    them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @classmethod
     def read(cls, value: Any) -> Self:
-        """The document that a value holds, without fields that this release does not know.
+        """Parse a value and ignore the fields that this release does not know.
 
         Raises:
-            pydantic.ValidationError: it is none.
+            pydantic.ValidationError: the value is not such a document.
         """
         return cls.model_validate(value, extra="ignore")
 
     @classmethod
     def read_json(cls, text: str | bytes) -> Self:
-        """The same of a JSON text."""
+        """Parse JSON as ``read`` parses a value."""
         return cls.model_validate_json(text, extra="ignore")
 
 
@@ -44,7 +45,7 @@ DigestPrefix = Annotated[str, StringConstraints(pattern=DIGEST_PREFIX_PATTERN)]
 """A SHA-256, or its first characters."""
 
 Readable = Annotated[str, AfterValidator(lambda text: text.encode("utf-8", "replace").decode())]
-"""Words of strangers, that can be written as UTF-8: halves of surrogate pairs become question marks."""
+"""Text from an untrusted source, made encodable as UTF-8: lone surrogates become question marks."""
 
 JobId = Annotated[str, StringConstraints(pattern=JOB_ID_PATTERN)]
 
@@ -52,15 +53,15 @@ DEFAULT_TENANT = "default"
 
 
 def is_digest(value: object) -> TypeGuard[str]:
-    """Whether it is a text that could be a ``Digest``."""
+    """Whether the value has the form of a ``Digest``."""
     return isinstance(value, str) and re.fullmatch(DIGEST_PATTERN, value) is not None
 
 
 def is_digest_prefix(value: object) -> TypeGuard[str]:
-    """Whether it is a text that could be the start of a ``Digest``."""
+    """Whether the value has the form of a ``DigestPrefix``."""
     return isinstance(value, str) and re.fullmatch(DIGEST_PREFIX_PATTERN, value) is not None
 
 
 def now() -> datetime:
-    """The present moment in UTC."""
+    """The current time in UTC."""
     return datetime.now(UTC)

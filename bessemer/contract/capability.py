@@ -1,7 +1,7 @@
-"""What a compilation needs of the worker that takes it, and what a worker's processor lacks.
+"""Match the requirements of a target with the instruction sets of a worker's processor.
 
-A worker measures what it compiles, so it takes a compilation only where its own processor runs the target's
-code. Pure: the worker's compiler has said beforehand what it knows and what the processor lacks.
+A worker runs and measures the code that it compiles, so it takes a compilation only if its own processor can
+run the target's code. These functions are pure: each worker reports its compiler's knowledge in advance.
 """
 
 from dataclasses import dataclass
@@ -14,28 +14,32 @@ from bessemer.contract.target import PRESETS_BY_NAME, ExplicitTarget, Target
 
 
 class Capability(Document):
-    """What a worker cannot run. What its compiler does not know it takes, and says what is wrong with it."""
+    """What a worker cannot run. It accepts unknown targets, and fails them with a reason."""
 
-    architecture: str = Field(default="", description="Of its processor, such as `x86_64`.")
-    foreign: tuple[str, ...] = Field(default=(), description="Other architectures that its compiler knows.")
+    architecture: str = Field(
+        default="", description="The architecture of the worker's processor, such as `x86_64`."
+    )
+    foreign: tuple[str, ...] = Field(
+        default=(), description="Other architectures that the worker's compiler knows."
+    )
     processors: dict[str, tuple[str, ...]] = Field(
         default={},
-        description="Processors whose code its own does not run, each with the instruction sets that it "
-        "lacks for them.",
+        description="Processors whose code the worker cannot run, each with the instruction sets that the "
+        "worker's own processor lacks.",
     )
     lacking: tuple[str, ...] = Field(
-        default=(), description="Every instruction set that its compiler knows and its processor lacks."
+        default=(), description="Instruction sets that the compiler knows and the processor lacks."
     )
     dependents: dict[str, tuple[str, ...]] = Field(
         default={},
-        description="Instruction sets without which its compiler leaves out others, each with those of them "
-        "that its processor lacks.",
+        description="Instruction sets that others depend on, each with its dependents that the processor "
+        "lacks. A target that removes such a set removes its dependents, too.",
     )
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What code for a target needs of a processor. As a text: ``x86_64 znver4 +avx512vnni``."""
+    """What a target's code requires of a processor. As text: ``x86_64 znver4 +avx512vnni``."""
 
     architecture: str
     mcpu: str
@@ -46,13 +50,13 @@ class Needs:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The needs that ``str`` wrote."""
+        """Parse the text that ``str`` produces."""
         architecture, mcpu, *features = text.split(" ")
         return cls(architecture, mcpu, tuple(features))
 
 
 def needs_of(target: Target) -> Needs | None:
-    """What a target needs; None where it is the worker's own processor, whichever that is."""
+    """What a target requires; None for ``host``, which any worker can run."""
     if isinstance(target, ExplicitTarget):
         return Needs(_architecture(target.triple), target.mcpu, target.features)
     preset = PRESETS_BY_NAME[target.preset]
@@ -60,20 +64,18 @@ def needs_of(target: Target) -> Needs | None:
 
 
 def lacks(capability: Capability, needs: Needs | None) -> tuple[str, ...]:
-    """What a worker lacks to run code with such needs.
+    """What a worker lacks to run code with these needs.
 
     Returns:
-        Names of instruction sets, or the architecture where it is another one; nothing where it can run it,
-        or where its compiler does not know the target, so that it will refuse it with a reason.
+        The missing instruction sets, or the architecture if it differs. Empty if the worker can run the code,
+        or if its compiler does not know the target and will refuse it with a reason.
     """
     if needs is None:
         return ()
     if needs.architecture != capability.architecture:
         return (needs.architecture,) if needs.architecture in capability.foreign else ()
     lacking = set(capability.processors.get(needs.mcpu, ()))
-    for (
-        feature
-    ) in needs.features:  # as the compiler does: of those that contradict each other, the last holds
+    for feature in needs.features:  # the last of two contradicting features wins, as in LLVM
         sign, name = feature[0], feature[1:]
         if sign == "+":
             lacking |= {name} & set(capability.lacking)

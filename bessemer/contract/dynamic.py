@@ -1,4 +1,4 @@
-"""Sizes that a compiled model leaves open until it runs."""
+"""Dynamic sizes: dimensions that each run of a compiled model chooses."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,61 +11,61 @@ from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.tensor import MAX_DIMENSION, MAX_RANK, InputSpec, TensorName, TensorSpec
 
 MAX_DIMENSIONS = 64
-EXPORT_OPEN = (
-    "Export it again with dynamic_shapes=, or upload it as TorchScript or FX, which are exported here."
-)
+EXPORT_OPEN = "Export it again with dynamic_shapes=, or upload TorchScript or FX, which the worker exports."
 EXAMPLE_SIZE = 4
 
 _RANGE = re.compile(r"(?P<minimum>\d+)\.\.(?P<maximum>\d*)(@(?P<example>\d+))?", re.ASCII)
 
 
 class DimensionRange(Document):
-    """The sizes that a request wants of a dimension that its inputs name."""
+    """The range of sizes for a dimension that the request's inputs name."""
 
     minimum: int = Field(
         strict=True,
         default=1,
         ge=1,
         le=MAX_DIMENSION,
-        description="The smallest size that the library takes.",
+        description="The smallest size that the library accepts.",
     )
     maximum: int | None = Field(
-        strict=True, default=None, ge=2, le=MAX_DIMENSION, description="The largest; null: no bound."
+        strict=True, default=None, ge=2, le=MAX_DIMENSION, description="The largest size; null: unbounded."
     )
     example: int | None = Field(
         strict=True,
         default=None,
         ge=1,
         le=MAX_DIMENSION,
-        description="The size that the library is tuned for, timed at and first verified with. Null: the "
-        f"one that a trace was made with, or else {EXAMPLE_SIZE}; or the nearest in the range.",
+        description="The size for tuning, timing and the first verification. Null: the size that the model "
+        f"was traced with, or else {EXAMPLE_SIZE}, or the nearest size in the range.",
     )
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if self.maximum is not None and self.maximum <= self.minimum:
             raise ValueError(
-                f"`maximum` must lie above `minimum`, {self.minimum}; a fixed size needs no name"
+                f"`maximum` must be greater than `minimum`, {self.minimum}; write a fixed size as a number"
             )
         if self.example is not None and self.example != self.nearest(self.example):
-            raise ValueError(f"`example` must lie in the range; the nearest is {self.nearest(self.example)}")
+            raise ValueError(
+                f"`example` must be in the range; the nearest size is {self.nearest(self.example)}"
+            )
         return self
 
     def nearest(self, size: int) -> int:
-        """The size of the range that is nearest to another."""
+        """The size in the range that is nearest to ``size``."""
         return max(self.minimum, size if self.maximum is None else min(size, self.maximum))
 
     def __str__(self) -> str:
-        """The command line's form, such as ``1..64`` or ``1..64@8``, which ``parse_dimension`` reads."""
+        """The command line's form, such as ``1..64`` or ``1..64@8``."""
         end = "" if self.maximum is None else self.maximum
         return f"{self.minimum}..{end}" + ("" if self.example is None else f"@{self.example}")
 
 
 def parse_dimension(text: str) -> tuple[str, DimensionRange]:
-    """Read the command line's form ``batch=1..64``, ``batch=1..`` without a bound, ``batch=1..64@8``.
+    """Parse ``batch=1..64``, ``batch=1..`` (unbounded) or ``batch=1..64@8``.
 
     Raises:
-        ValueError: the text is not of that form; the message says what was expected.
+        ValueError: the text has another form.
     """
     name, _, rest = text.partition("=")
     match = _RANGE.fullmatch(rest)
@@ -76,33 +76,34 @@ def parse_dimension(text: str) -> tuple[str, DimensionRange]:
 
 
 def check_names(inputs: Sequence[InputSpec], dimensions: Mapping[str, DimensionRange]) -> None:
-    """Check that inputs name exactly the dimensions that have a range.
+    """Check that the inputs name exactly the dimensions that have a range.
 
     Raises:
-        ValueError: the message says which is on one side only.
+        ValueError: a name has no range, or a range has no name.
     """
     used = [name for spec in inputs for name in spec.named_axes.values()]
     absent = [name for name in used if name not in dimensions]
     unused = [name for name in dimensions if name not in used]
     if absent:
         hint = did_you_mean(absent[0], unused or dimensions)
-        raise ValueError(f"'{absent[0]}', which a shape in `inputs` names, has no range{hint}")
+        raise ValueError(f"a shape in `inputs` names '{absent[0]}', which has no range in `dimensions`{hint}")
     if unused:
         raise ValueError(f"no shape in `inputs` names '{unused[0]}'{did_you_mean(unused[0], used)}")
 
 
 class DynamicDimension(Document):
-    """A size that each run chooses within a range, such as a batch or the length of a sequence.
+    """A size that each run chooses within a range, such as a batch size or a sequence length.
 
-    It has the request's name. Where the request names none it is one that the file leaves open, and as
-    ``torch.export.save`` keeps no names it is called after the first input's axis that it measures, ``x_0``
-    for the first axis of ``x``.
+    Its name comes from the request. ``torch.export.save`` keeps no names, so a dimension that only the file
+    declares is named after the first input axis with this size: ``x_0`` for the first axis of ``x``.
     """
 
-    name: str = Field(description="The request's, or the first axis that it measures, such as `x_0`.")
-    minimum: int = Field(ge=1, le=MAX_DIMENSION, description="The smallest size that is taken.")
+    name: str = Field(
+        description="The name from the request, or the first axis with this size, such as `x_0`."
+    )
+    minimum: int = Field(ge=1, le=MAX_DIMENSION, description="The smallest size that the library accepts.")
     maximum: int | None = Field(
-        default=None, ge=1, le=MAX_DIMENSION, description="The largest; null: no bound."
+        default=None, ge=1, le=MAX_DIMENSION, description="The largest size; null: unbounded."
     )
 
     def __str__(self) -> str:
@@ -112,18 +113,19 @@ class DynamicDimension(Document):
 
 
 class DynamicAxis(Document):
-    """An axis of an input or an output whose size is open: ``factor * dimension + offset``."""
+    """A dynamic axis of an input or output, whose size is ``factor * dimension + offset``."""
 
-    tensor: TensorName = Field(description="Of the input or the output that has the axis.")
-    axis: int = Field(ge=0, lt=MAX_RANK, description="Its place in the shape, from 0.")
+    tensor: TensorName = Field(description="The name of the input or output.")
+    axis: int = Field(ge=0, lt=MAX_RANK, description="The index of the axis in the shape, from 0.")
     dimension: str | None = Field(
-        default=None, description="The name of what it measures; null where that is several dimensions."
+        default=None,
+        description="The dimension in the formula; null if the size depends on several dimensions.",
     )
-    factor: int = Field(default=1, description="By how much the axis grows where the dimension grows by 1.")
-    offset: int = Field(default=0, description="What the axis has beside that; may be negative.")
+    factor: int = Field(default=1, description="How much the axis grows when the dimension grows by 1.")
+    offset: int = Field(default=0, description="The constant part of the size; may be negative.")
 
     def __str__(self) -> str:
-        """The size as a formula of the dimension, ``?`` where it has none."""
+        """The size as a formula of the dimension, or ``?``."""
         if self.dimension is None:
             return "?"
         product = self.dimension if self.factor == 1 else f"{self.factor}*{self.dimension}"
@@ -131,19 +133,19 @@ class DynamicAxis(Document):
 
 
 class DynamicShapes(Document):
-    """What is open about a model's shapes; empty where all sizes are fixed."""
+    """The dynamic sizes of a model; empty if all sizes are fixed."""
 
     dimensions: tuple[DynamicDimension, ...] = Field(
-        default=(), description="Each once, however many axes it measures."
+        default=(), description="Each dimension once, even if several axes use it."
     )
-    inputs: tuple[DynamicAxis, ...] = Field(default=(), description="The axes of inputs that are open.")
+    inputs: tuple[DynamicAxis, ...] = Field(default=(), description="The dynamic axes of the inputs.")
     outputs: tuple[DynamicAxis, ...] = Field(
-        default=(), description="The axes of outputs that are open; none where only inputs are known."
+        default=(), description="The dynamic axes of the outputs; empty while only the inputs are known."
     )
 
 
 def shown_shape(spec: TensorSpec, axes: tuple[DynamicAxis, ...]) -> str:
-    """A tensor as ``str(spec)`` writes it, with formulas where sizes are open: ``x=[x_0]x784:float32``."""
+    """A tensor in the form of ``str(spec)``, with formulas for dynamic sizes: ``x=[x_0]x784:float32``."""
     formulas = {axis.axis: f"[{axis}]" for axis in axes if axis.tensor == spec.name}
     sizes = (formulas.get(axis, str(size)) for axis, size in enumerate(spec.shape))
     return f"{spec.name}={'x'.join(sizes) or 'scalar'}:{spec.dtype}"

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class ErrorCode(StrEnum):
-    """Every way in which Bessemer says no. A code never changes its meaning."""
+    """Every error that Bessemer reports. A code never changes its meaning."""
 
     # the request
     REQUEST_INVALID = "request-invalid"
@@ -63,7 +63,7 @@ class ErrorCode(StrEnum):
     VERIFY_CRASHED = "verify-crashed"
     BENCHMARK_FAILED = "benchmark-failed"
     PACKAGE_FAILED = "package-failed"
-    # the confinement
+    # the sandbox
     SANDBOX_INCOMPLETE = "sandbox-incomplete"
     LIMIT_MEMORY = "limit-memory"
     LIMIT_DISK = "limit-disk"
@@ -82,4 +82,4 @@ class ErrorCode(StrEnum):
 
 
 MODEL_DEFECTS = frozenset(code for code in ErrorCode if code.value.startswith("model-"))
-"""What is wrong with a model's own bytes stays wrong; a limit or a lost worker may not come again."""
+"""Defects of the model itself, which another inspection would find again."""

@@ -16,40 +16,45 @@ MAX_RUNS = 10_000
 
 
 class Invocation(Document):
-    """One run of a compilation's library, on a worker, in the confinement of a job."""
+    """One run of a compilation's library on a worker, in a job's sandbox."""
 
     id: JobId = Field(
-        description="Unique; used again only where it was deleted and its `Idempotency-Key` is sent again."
+        description="A unique id. It recurs only if you delete the invocation and send its `Idempotency-Key` "
+        "again."
     )
     compilation: JobId = Field(description="The compilation whose library runs.")
-    state: JobState = Field(description="From `queued` on as a compilation's.")
+    state: JobState = Field(description="The same states as a compilation's, from `queued` on.")
     inputs: Digest = Field(description="The SHA-256 of the uploaded inputs.")
-    inputs_bytes: int = Field(description="Of the file of inputs, as it was uploaded.")
-    runs: int = Field(description="How often it was to be timed, after the run that made the outputs.")
-    attempt: int = Field(default=0, description="How often a worker took it; 0 while it waits.")
+    inputs_bytes: int = Field(description="The size of the uploaded file of inputs.")
+    runs: int = Field(description="Requested number of timed runs, after the run that produces the outputs.")
+    attempt: int = Field(default=0, description="Number of times a worker started it; 0 while it waits.")
     lost_attempts: int = Field(
-        default=0, description="Attempts that ended without a word of their worker; after three it fails."
+        default=0, description="Attempts whose worker was lost; after three, the invocation fails."
     )
     worker: str | None = Field(
-        default=None, description="Who has it in hand, or had it last; null before, and once handed back."
+        default=None,
+        description="The worker that runs it or ran it last; null before the first, and after a worker "
+        "returns it.",
     )
     threads: int | None = Field(
-        default=None, description="With how many threads the library ran; null until it has succeeded."
+        default=None, description="Number of threads that the library used; null until it succeeds."
     )
     latency: Latency | None = Field(
-        default=None, description="Of the timed runs; null where `runs` is 0, and until it has succeeded."
+        default=None, description="Latency of the timed runs; null if `runs` is 0, and until it succeeds."
     )
     outputs: tuple[TensorSpec, ...] = Field(
-        default=(), description="What the library returned, in its order; empty until it has succeeded."
+        default=(), description="The library's outputs, in order; empty until it succeeds."
     )
     artifact: Artifact | None = Field(
         default=None,
-        description="The outputs by name, as `.npz`; bfloat16 as its bits in uint16. Null until it has "
-        "succeeded.",
+        description="The outputs by name, as `.npz`; bfloat16 is stored as its bits in uint16. Null until it "
+        "succeeds.",
     )
-    problem: Problem | None = Field(default=None, description="Why it failed; null where it did not.")
+    problem: Problem | None = Field(default=None, description="Why it failed; null unless it failed.")
     created_at: datetime = Field(description="When it was submitted.")
-    started_at: datetime | None = Field(default=None, description="When a worker took it first; null before.")
+    started_at: datetime | None = Field(
+        default=None, description="When a worker first started it; null before."
+    )
     finished_at: datetime | None = Field(
         default=None, description="When it succeeded, failed or was cancelled; null before."
     )
@@ -58,7 +63,7 @@ class Invocation(Document):
 class InvocationPage(Document):
     """A page of a compilation's invocations, newest first."""
 
-    items: tuple[Invocation, ...] = Field(description="As many as `limit` says; fewer at the end.")
+    items: tuple[Invocation, ...] = Field(description="Up to `limit` entries.")
     next: str | None = Field(
-        default=None, description="Pass as `cursor` for the next page; null on the last."
+        default=None, description="Pass this as `cursor` to get the next page; null on the last page."
     )

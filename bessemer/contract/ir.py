@@ -1,4 +1,4 @@
-"""The module between the passes: what ``GET /v1/compilations/{id}/ir`` lists."""
+"""Snapshots of the module between passes: the documents of ``GET /v1/compilations/{id}/ir``."""
 
 from typing import Annotated
 
@@ -11,10 +11,10 @@ IR_INDEX = "ir.json"
 """The artifact that lists the snapshots: an ``IrListing``."""
 
 IR_TEXTS = "ir.zst"
-"""The artifact of all texts and diffs, one zstandard frame each: ``zstd -dc`` prints them all."""
+"""The artifact with all texts and diffs, one zstandard frame each; ``zstd -dc`` prints them all."""
 
 MAX_TEXT_BYTES = 1 << 22
-"""Of one snapshot, or of one diff. What is longer is cut."""
+"""The limit for one snapshot or diff; longer ones are truncated."""
 
 MAX_INDEX_BYTES = 1 << 20
 
@@ -22,44 +22,46 @@ Count = Annotated[int, Field(ge=0, lt=1 << 53)]
 
 
 class IrCounts(Document):
-    """What a module consists of."""
+    """The size of a module."""
 
-    functions: Count = Field(description="Functions in Relax.")
-    kernels: Count = Field(description="Functions in TensorIR.")
+    functions: Count = Field(description="Relax functions.")
+    kernels: Count = Field(description="TensorIR functions.")
     operators: Count = Field(description="Calls of Relax operators.")
     calls: Count = Field(description="Calls of TensorIR functions and of packed functions.")
     blocks: Count = Field(description="Blocks of TensorIR.")
     loops: Count = Field(description="Loops of TensorIR.")
-    constants: Count = Field(description="Tensors that are bound; the texts leave their elements out.")
-    constant_bytes: Count = Field(description="Of their elements.")
+    constants: Count = Field(description="Constant tensors; the texts omit their elements.")
+    constant_bytes: Count = Field(description="Size of the constants.")
 
 
 class IrText(Document):
-    """A text within ``ir.zst``: a frame of ``packed_bytes`` from ``offset`` on, ``text_bytes`` of UTF-8."""
+    """A frame of ``packed_bytes`` at ``offset`` in ``ir.zst``, with ``text_bytes`` of UTF-8."""
 
-    offset: Count = Field(description="Where the frame begins, in bytes.")
-    packed_bytes: int = Field(ge=0, le=2 * MAX_TEXT_BYTES, description="Of the frame; 0: there is none.")
-    text_bytes: int = Field(ge=0, le=MAX_TEXT_BYTES, description="Of what it unpacks to.")
+    offset: Count = Field(description="Byte offset of the frame.")
+    packed_bytes: int = Field(
+        ge=0, le=2 * MAX_TEXT_BYTES, description="Size of the frame; 0 if there is no text."
+    )
+    text_bytes: int = Field(ge=0, le=MAX_TEXT_BYTES, description="Size of the unpacked text.")
 
 
 class IrStep(Document):
     """The module after one pass, or after a stage."""
 
-    step: Count = Field(description="From 0, in the order in which they were taken.")
-    stage: Stage = Field(description="In which the module became so.")
-    phase: str = Field(max_length=100, description="Of the optimization; else the stage.")
-    name: str = Field(max_length=200, description="The pass; else the stage.")
-    seconds: float = Field(
-        ge=0, allow_inf_nan=False, description="What the pass took, or the stage, of wall clock."
-    )
-    changed: bool = Field(description="Whether the text differs from that of the step before.")
-    counts: IrCounts = Field(description="Of the module as it became.")
+    step: Count = Field(description="Number of the snapshot, from 0.")
+    stage: Stage = Field(description="The stage that produced this module.")
+    phase: str = Field(max_length=100, description="The phase of the optimization, or the stage.")
+    name: str = Field(max_length=200, description="The pass, or the stage.")
+    seconds: float = Field(ge=0, allow_inf_nan=False, description="Wall-clock time of the pass or stage.")
+    changed: bool = Field(description="Whether the text differs from the previous step's.")
+    counts: IrCounts = Field(description="The size of the module after the step.")
     text: IrText = Field(description="The module as TVMScript.")
-    diff: IrText = Field(description="A unified diff from the step before; empty for the first.")
-    truncated: bool = Field(default=False, description="Whether text or diff is cut, or left out.")
+    diff: IrText = Field(description="A unified diff from the previous step; empty for the first.")
+    truncated: bool = Field(
+        default=False, description="Whether the text or the diff is truncated or missing."
+    )
 
 
 class IrListing(Document):
-    """The snapshots of one compilation; one that failed has those that were taken before."""
+    """The snapshots of one compilation; a failed one has those from before the failure."""
 
-    items: tuple[IrStep, ...] = Field(description="In the order in which they were taken.")
+    items: tuple[IrStep, ...] = Field(description="The snapshots, oldest first.")

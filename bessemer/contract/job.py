@@ -18,7 +18,7 @@ from bessemer.contract.target import ResolvedTarget, target_name
 
 
 class JobState(StrEnum):
-    """Where a job is. The moves between states are in ``TRANSITIONS``."""
+    """The state of a job. ``TRANSITIONS`` has the moves between states."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -28,7 +28,7 @@ class JobState(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether the job stays in this state for good."""
+        """Whether the job can no longer change its state."""
         return not TRANSITIONS[self]
 
 
@@ -42,7 +42,7 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 
 
 class EventType(StrEnum):
-    """What an event tells. The data of each is described in ``docs/events.md``."""
+    """The type of an event. ``docs/events.md`` describes the data of each."""
 
     QUEUED = "queued"
     STARTED = "started"
@@ -56,133 +56,142 @@ class EventType(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether no event can follow."""
+        """Whether this is the last event of a job."""
         return self in (EventType.SUCCEEDED, EventType.FAILED, EventType.CANCELLED)
 
 
 class Event(Document):
-    """One entry of a job's history; ``seq`` counts from 1 without a gap."""
+    """One entry of a job's history; ``seq`` counts from 1 without gaps."""
 
     seq: int = Field(description="The id of the server-sent event, for `Last-Event-ID`.")
-    type: EventType = Field(description="After `succeeded`, `failed` or `cancelled` no event follows.")
+    type: EventType = Field(description="`succeeded`, `failed` and `cancelled` are final: no event follows.")
     at: datetime = Field(description="When it was recorded, in UTC.")
     data: dict[str, Any] = Field(
-        default_factory=dict, description="What belongs to the type, as docs/events.md has it."
+        default_factory=dict, description="The data of this type; docs/events.md describes it."
     )
 
 
 class Progress(Document):
-    """How far a stage is: ``done`` of ``total`` in units of the stage (trials, for tuning)."""
+    """Progress of a stage, in units of the stage (trials, for tuning)."""
 
-    stage: Stage = Field(description="The stage that runs.")
+    stage: Stage = Field(description="The running stage.")
     done: int = Field(
-        description="Passes of `optimize`, trials of `tune`, functions of `build`, rounds of `benchmark`."
+        description="Finished passes of `optimize`, trials of `tune`, functions of `build` or rounds of "
+        "`benchmark`."
     )
     total: int = Field(
-        description="Of the same; 0 where only time limits the stage. A stage may end earlier."
+        description="The most that the stage will do; 0 if only time limits it. It may end earlier."
     )
-    detail: str = Field(
-        default="", description="What was done last, or is being done, for people; may be empty."
-    )
+    detail: str = Field(default="", description="The latest or current unit of work, in words; may be empty.")
 
 
 LOG = "log.txt"
-"""The artifact of what a job printed: the supervisor makes it."""
-
+"""The artifact with the job's output, which the supervisor writes."""
 
 REFERENCE = "reference.npz"
 """The artifact with the arrays ``inputs/NAME`` and ``outputs/NAME``; bfloat16 as its bits in uint16."""
 
 
 class Artifact(Document):
-    """A file that a compilation made."""
+    """A file that a compilation produced."""
 
-    name: str = Field(description="Under which it is downloaded.")
-    digest: Digest = Field(description="The SHA-256 of its bytes, and its `ETag`.")
-    size_bytes: int = Field(description="Of the whole file.")
+    name: str = Field(description="The name to download it by.")
+    digest: Digest = Field(description="The SHA-256 of its bytes; also its `ETag`.")
+    size_bytes: int = Field(description="Size of the whole file.")
     media_type: str = Field(description="The `Content-Type` of the download.")
 
 
 class ArtifactList(Document):
-    """The files that a compilation made."""
+    """The files that a compilation produced."""
 
-    items: tuple[Artifact, ...] = Field(description="None while the compilation runs.")
+    items: tuple[Artifact, ...] = Field(description="Empty while the compilation runs.")
 
 
 class Figures(Document):
-    """The most important figures."""
+    """The main results of the benchmark and the verification."""
 
-    latency: Latency = Field(description="Of the library, on the reference inputs.")
-    unsteady: str = Field(default="", description="Why the latency is unreliable; empty where it was steady.")
-    baselines: tuple[BaselineResult, ...] = Field(description="What it was timed beside, as requested.")
-    library_bytes: int = Field(description="Of `model.so`; runtime and separate parameters come on top.")
-    peak_memory_bytes: int = Field(description="The most that loading and running it adds to a process.")
+    latency: Latency = Field(description="Latency of the library on the reference inputs.")
+    unsteady: str = Field(default="", description="Why the latency is unreliable; empty if it is reliable.")
+    baselines: tuple[BaselineResult, ...] = Field(
+        description="The requested baselines, timed on the same inputs."
+    )
+    library_bytes: int = Field(description="Size of `model.so`, without the runtime and separate parameters.")
+    peak_memory_bytes: int = Field(
+        description="Peak memory that loading and running the library adds to a process."
+    )
     max_absolute_error: float = Field(
-        description="The largest difference from the model in any element of any output."
+        description="The largest difference from the model over all elements of all outputs."
     )
     tune: TuneVerdict | None = Field(
-        default=None, description="How the search ended; null where none was asked for."
+        default=None, description="How the search ended; null if the request did not ask for one."
     )
 
 
 class Compilation(Document):
-    """A compilation as its user sees it."""
+    """A compilation."""
 
     id: JobId = Field(
-        description="Unique; used again only where it was deleted and its `Idempotency-Key` is sent again."
+        description="A unique id. It recurs only if you delete the compilation and send its "
+        "`Idempotency-Key` again."
     )
     name: Name | None = Field(
         default=None, description="The request's `name`, or else the model's; null if neither has one."
     )
-    state: JobState = Field(description="`succeeded`, `failed` and `cancelled` are for good.")
-    request: CompilationRequest = Field(description="What was asked for, every default filled in.")
+    state: JobState = Field(description="`succeeded`, `failed` and `cancelled` are final.")
+    request: CompilationRequest = Field(description="The request, with defaults filled in.")
     queue: QueuePlace | None = Field(
-        default=None, description="Where it stands while it is queued; null from then on."
+        default=None, description="Its place in the queue; null unless it is queued."
     )
     target: ResolvedTarget | None = Field(
-        default=None, description="What the library was compiled for; null until it has succeeded."
+        default=None, description="The target with every choice made; null until it succeeds."
     )
     stage: Stage | None = Field(
         default=None,
-        description="The stage that runs, or ran last; of a compilation that succeeded: where it stopped. "
-        "Null before the first.",
+        description="The running stage, or the last one that ran; null before the first.",
     )
     progress: Progress | None = Field(
         default=None,
-        description="How far the stage that runs is; null where it does not say, and at the end.",
+        description="Progress of the running stage; null if it reports none, and at the end.",
     )
-    attempt: int = Field(default=0, description="How often a worker took it; 0 while it waits.")
+    attempt: int = Field(default=0, description="Number of times a worker started it; 0 while it waits.")
     lost_attempts: int = Field(
         default=0,
-        description="Attempts that ended without a word of their worker; after three the job fails.",
+        description="Attempts whose worker was lost; after three, the compilation fails.",
     )
     worker: str | None = Field(
-        default=None, description="Who has it in hand, or had it last; null before, and once handed back."
+        default=None,
+        description="The worker that runs it or ran it last; null before the first, and after a worker "
+        "returns it.",
     )
     sandbox: SandboxStatus | None = Field(
-        default=None, description="The confinement in which it runs, or ran last; null before."
+        default=None, description="The sandbox of the current or last attempt; null before the first."
     )
-    stages: tuple[StageTime, ...] = Field(default=(), description="Those that have ended well.")
+    stages: tuple[StageTime, ...] = Field(default=(), description="The stages that have succeeded.")
     verified: bool | None = Field(
         default=None,
-        description="True where every output lies within its tolerance of the model's; null until it has "
-        "succeeded, and where it stopped before `verify`.",
+        description="True if every output is within its tolerance of the model's; null until the compilation "
+        "succeeds, and if it stopped before `verify`.",
     )
     figures: Figures | None = Field(
         default=None,
-        description="Of what `benchmark` found; null until it has succeeded, and where it stopped before.",
+        description="The main results; null until the compilation succeeds, and if it stopped before "
+        "`benchmark`.",
     )
-    problem: Problem | None = Field(default=None, description="Why it failed; null where it did not.")
-    artifacts: tuple[Artifact, ...] = Field(default=(), description="What it made; none while it runs.")
+    problem: Problem | None = Field(default=None, description="Why it failed; null unless it failed.")
+    artifacts: tuple[Artifact, ...] = Field(
+        default=(), description="The files that it produced; empty while it runs."
+    )
     created_at: datetime = Field(description="When it was submitted.")
-    started_at: datetime | None = Field(default=None, description="When a worker took it first; null before.")
+    started_at: datetime | None = Field(
+        default=None, description="When a worker first started it; null before."
+    )
     finished_at: datetime | None = Field(
         default=None, description="When it succeeded, failed or was cancelled; null before."
     )
 
     @property
     def file_stem(self) -> str | None:
-        """The start of the names of its files: its name and its target; None if it has no name."""
+        """The first part of its file names: its name and its target; None if it has no name."""
         target = self.target.name if self.target else target_name(self.request.target)
         return None if self.name is None else file_stem(self.name, target)
 
@@ -190,7 +199,7 @@ class Compilation(Document):
 class CompilationPage(Document):
     """A page of compilations, newest first."""
 
-    items: tuple[Compilation, ...] = Field(description="As many as `limit` says; fewer at the end.")
+    items: tuple[Compilation, ...] = Field(description="Up to `limit` entries.")
     next: str | None = Field(
-        default=None, description="Pass as `cursor` for the next page; null on the last."
+        default=None, description="Pass this as `cursor` to get the next page; null on the last page."
     )

@@ -1,4 +1,4 @@
-"""Which compilations or models a list holds."""
+"""Filters and pages of the lists of compilations and models."""
 
 import re
 from datetime import UTC, datetime
@@ -8,19 +8,18 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
 from bessemer.contract.base import DigestPrefix, Document
 from bessemer.contract.job import JobState
-from bessemer.contract.labels import MAX_LABELS, LabelSelector
 from bessemer.contract.model import ModelFormat, ModelState
-from bessemer.contract.names import Name
+from bessemer.contract.names import MAX_LABELS, LabelSelector, Name
 from bessemer.contract.target import Word
 
 MAX_PAGE = 200
 NUMBER = re.compile(r"[-+]?[0-9.]+")
 
 
-def _no_number(given: object) -> object:
-    """Pydantic would take 20261101 for seconds since 1970."""
+def _reject_numbers(given: object) -> object:
+    """Pydantic would read 20261101 as seconds since 1970."""
     if isinstance(given, (int, float)) or (isinstance(given, str) and NUMBER.fullmatch(given.strip())):
-        raise ValueError("expected a moment such as 2026-11-01T00:00:00Z, not a number")
+        raise ValueError("expected a time such as 2026-11-01T00:00:00Z, not a number")
     return given
 
 
@@ -28,48 +27,48 @@ def _in_utc(moment: datetime) -> datetime:
     try:
         return moment.astimezone(UTC)
     except OverflowError as error:
-        raise ValueError("a moment before the year 1 or after the year 9999 of UTC") from error
+        raise ValueError("expected a time between the years 1 and 9999 in UTC") from error
 
 
-Moment = Annotated[AwareDatetime, BeforeValidator(_no_number), AfterValidator(_in_utc)]
-"""A moment in UTC, whatever its time zone was."""
+Moment = Annotated[AwareDatetime, BeforeValidator(_reject_numbers), AfterValidator(_in_utc)]
+"""A time, converted to UTC."""
 
 
 class Page(Document):
-    """Which part of a list is wanted."""
+    """The part of a list to return."""
 
     limit: int = Field(
-        default=50, ge=1, le=MAX_PAGE, description="The most entries of one page.", examples=[20]
+        default=50, ge=1, le=MAX_PAGE, description="Maximum number of entries on a page.", examples=[20]
     )
     cursor: str | None = Field(
         default=None,
         max_length=512,
-        description="`next` of the page before.",
+        description="`next` of the previous page.",
         examples=["MjAyNi0wMS0wMVQxMjowMDowMCswMDowMCAyYzI2YjQ2YjY4ZmZjNjhmZjk5YjQ1M2MxZDMwNDEzNA"],
     )
 
 
 class Filter(Document):
-    """What the entries of a list have in common: all that is given."""
+    """Conditions that every entry of a list meets."""
 
     created_after: Moment | None = Field(
         default=None,
-        description="Only what was created after this moment, given with its time zone.",
+        description="Only entries created after this time, which must have a time zone.",
         examples=["2026-11-01T00:00:00Z"],
     )
     created_before: Moment | None = Field(
         default=None,
-        description="Only what was created before this moment, given with its time zone.",
+        description="Only entries created before this time, which must have a time zone.",
         examples=["2026-12-01T00:00:00+01:00"],
     )
 
     def parameters(self) -> dict[str, str | list[str]]:
-        """The fields that are given, as parameters of an address."""
+        """The given fields as query parameters."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
 class CompilationFilter(Filter):
-    """What the compilations of a list have in common."""
+    """Conditions that every compilation of a list meets."""
 
     state: JobState | None = Field(
         default=None, description="Only compilations in this state.", examples=["running"]
@@ -77,45 +76,45 @@ class CompilationFilter(Filter):
     label: tuple[LabelSelector, ...] = Field(
         default=(),
         max_length=MAX_LABELS,
-        description="Only compilations with this label: `key=value`, or `key` for any value. May be given "
-        "several times: all must be there.",
+        description="Only compilations with this label: `key=value`, or `key` for any value. Repeat the "
+        "parameter to require several labels.",
         examples=[["team=vision", "nightly"]],
     )
     name: Name | None = Field(
-        default=None, description="Only compilations of this name.", examples=["resnet50"]
+        default=None, description="Only compilations with this name.", examples=["resnet50"]
     )
     model: DigestPrefix | None = Field(
         default=None,
-        description="Only compilations of this model: its digest, or the first characters of it.",
+        description="Only compilations of the model with this digest, or with a digest that starts with it.",
         examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
     )
     target: Word | None = Field(
         default=None,
-        description="Only compilations for this target: a preset's name, or an `mcpu`.",
+        description="Only compilations for this target: the name of a preset, or an `mcpu`.",
         examples=["x86-64-v3"],
     )
 
 
 class CompilationQuery(CompilationFilter, Page):
-    """A page of the compilations."""
+    """Filter and page of a list of compilations."""
 
 
 class ModelFilter(Filter):
-    """What the models of a list have in common."""
+    """Conditions that every model of a list meets."""
 
     state: ModelState | None = Field(
         default=None, description="Only models in this state.", examples=["ready"]
     )
-    name: Name | None = Field(default=None, description="Only models of this name.", examples=["resnet50"])
+    name: Name | None = Field(default=None, description="Only models with this name.", examples=["resnet50"])
     format: ModelFormat | None = Field(
         default=None,
-        description="Only models in which an inspection found this format.",
+        description="Only models of this format, as found by the inspection.",
         examples=["pt2"],
     )
 
 
 class ModelQuery(ModelFilter, Page):
-    """A page of the models."""
+    """Filter and page of a list of models."""
 
 
 EVERYTHING = CompilationFilter()

@@ -13,7 +13,7 @@ from bessemer.contract.tensor import TensorSpec
 
 
 class ModelFormat(StrEnum):
-    """The formats that are told apart by their bytes."""
+    """Formats of model files, recognized by their bytes."""
 
     PT2 = "pt2"
     TORCHSCRIPT = "torchscript"
@@ -21,7 +21,7 @@ class ModelFormat(StrEnum):
 
 
 class ModelState(StrEnum):
-    """``inspecting`` until a confined job has read format and signature."""
+    """``inspecting`` until a sandboxed job has read the format and the signature."""
 
     INSPECTING = "inspecting"
     READY = "ready"
@@ -29,28 +29,31 @@ class ModelState(StrEnum):
 
 
 class Signature(Document):
-    """What a model takes. A model other than a `.pt2` knows its inputs' names, rarely their shapes."""
+    """The inputs and the size of a model. Only a `.pt2` always has the shapes of its inputs."""
 
-    inputs: tuple[TensorSpec, ...] = Field(default=(), description="Empty where shapes are not known.")
-    input_names: tuple[str, ...] = Field(
-        description="Of every argument, those with a default included: what a request's `inputs` may name."
+    inputs: tuple[TensorSpec, ...] = Field(
+        default=(), description="The inputs; empty if the file does not contain their shapes."
     )
-    parameters: int = Field(ge=0, description="Elements in all parameters and buffers.")
+    input_names: tuple[str, ...] = Field(
+        description="The names of all arguments, including those with defaults. A request's `inputs` may "
+        "name these."
+    )
+    parameters: int = Field(ge=0, description="Number of elements in all parameters and buffers.")
     dynamic: DynamicShapes = Field(
         default=DynamicShapes(),
-        description="Sizes that the model leaves open; `inputs` has the example's. They stay open unless a "
-        "request names its inputs, which fixes all sizes.",
+        description="Dynamic sizes of the model; `inputs` shows those of the example. They stay dynamic "
+        "unless a request names its inputs, which fixes all sizes.",
     )
 
 
 class Inspection(Document):
-    """What an inspection found."""
+    """The result of an inspection."""
 
-    format: ModelFormat = Field(description="Found from the bytes.")
-    signature: Signature = Field(description="As far as the file tells it.")
+    format: ModelFormat = Field(description="The format, recognized by the bytes.")
+    signature: Signature = Field(description="The signature, as far as the file contains it.")
     other_methods: tuple[str, ...] = Field(
         default=(),
-        description="Methods of a script module besides `forward`, which are compiled only where `forward` "
+        description="Methods of a script module other than `forward`. They are compiled only if `forward` "
         "calls them.",
     )
 
@@ -58,26 +61,28 @@ class Inspection(Document):
 class Model(Document):
     """An uploaded model."""
 
-    digest: Digest = Field(description="The SHA-256 of its bytes, by which it is addressed.")
+    digest: Digest = Field(description="The SHA-256 of its bytes, which identifies it.")
     name: Name | None = Field(
-        default=None, description="From the first upload that had one; null if none had."
+        default=None, description="The name from the first upload that gave one; null if none did."
     )
-    size_bytes: int = Field(description="Of the file.")
-    state: ModelState = Field(description="A compilation need not wait for `ready`.")
-    inspection: Inspection | None = Field(default=None, description="What was found; null until `ready`.")
-    problem: Problem | None = Field(default=None, description="Why it was `rejected`; null where it was not.")
-    created_at: datetime = Field(description="When it was uploaded first.")
+    size_bytes: int = Field(description="Size of the file.")
+    state: ModelState = Field(description="You can submit a compilation before the model is `ready`.")
+    inspection: Inspection | None = Field(
+        default=None, description="The result of the inspection; null until `ready`."
+    )
+    problem: Problem | None = Field(default=None, description="Why it was `rejected`; null unless it was.")
+    created_at: datetime = Field(description="When it was first uploaded.")
 
     @property
     def defective(self) -> bool:
-        """Whether it was rejected for what it is: to inspect it again would find the same."""
+        """Whether it was rejected for a defect that another inspection would find again."""
         return self.problem is not None and self.problem.code in MODEL_DEFECTS
 
 
 class ModelPage(Document):
     """A page of models, newest first."""
 
-    items: tuple[Model, ...] = Field(description="As many as `limit` says; fewer at the end.")
+    items: tuple[Model, ...] = Field(description="Up to `limit` entries.")
     next: str | None = Field(
-        default=None, description="Pass as `cursor` for the next page; null on the last."
+        default=None, description="Pass this as `cursor` to get the next page; null on the last page."
     )

@@ -1,6 +1,7 @@
-"""Names that people give to models and compilations."""
+"""Names and labels that people give to models and compilations."""
 
 import re
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import AfterValidator, StringConstraints
@@ -13,10 +14,19 @@ MODEL_SUFFIXES = (".pt2", ".pth", ".pt", ".ts", ".fx", ".bin")
 _SEPARATORS = re.compile(r"[/\\]")
 _UNSAFE_IN_FILES = re.compile(r'[/\\:*?"<>|\s%]+')
 
+MAX_LABELS = 32
+
+LABEL_KEY = r"[a-z0-9](?:[a-z0-9._/-]{0,61}[a-z0-9])?"
+LABEL_VALUE = r"[ -~]{0,128}"
+LabelKey = Annotated[str, StringConstraints(pattern=f"^{LABEL_KEY}$")]
+LabelValue = Annotated[str, StringConstraints(pattern=f"^{LABEL_VALUE}$")]
+LabelSelector = Annotated[str, StringConstraints(pattern=f"^{LABEL_KEY}(?:={LABEL_VALUE})?$")]
+"""``team=vision``, or ``team`` alone for any value."""
+
 
 def _printable(name: str) -> str:
     if not name.isprintable() or name != name.strip():
-        raise ValueError("a name has printable characters, and no space at either end")
+        raise ValueError("a name must have only printable characters and no space at either end")
     return name
 
 
@@ -24,19 +34,24 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME), Afte
 
 
 def name_of_file(path: str) -> str | None:
-    """A model's name from a path or a file's name: without folders, and without the suffix of a format."""
+    """A model's name from a file's path, without folders and the suffix of the format."""
     base = _SEPARATORS.split(path.strip())[-1]
     suffix = next((suffix for suffix in MODEL_SUFFIXES if base.lower().endswith(suffix)), "")
     return as_name(base[: len(base) - len(suffix)])
 
 
 def as_name(text: str) -> str | None:
-    """The text as a name, without what a name cannot have; None if nothing is left."""
+    """The text as a name, without invalid characters; None if nothing is left."""
     printable = "".join(letter if letter.isprintable() else " " for letter in text)
     return " ".join(printable.split())[:MAX_NAME].rstrip() or None
 
 
 def file_stem(name: str, target: str) -> str:
-    """The start of a file's name for a compilation: its name and its target."""
+    """The first part of a compilation's file names: its name and its target."""
     safe = _UNSAFE_IN_FILES.sub("-", name).strip(".-").encode()[:MAX_STEM_BYTES].decode(errors="ignore")
     return f"{safe}-{_UNSAFE_IN_FILES.sub('-', target)}".lstrip("-")
+
+
+def shown_labels(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Labels in the command line's form; a key alone if its value is empty."""
+    return tuple(f"{key}={value}" if value else key for key, value in labels.items())

@@ -1,4 +1,4 @@
-"""What a client may ask of each stage."""
+"""The options of each stage."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -11,16 +11,16 @@ from bessemer.contract.tensor import DType
 
 
 class Baseline(StrEnum):
-    """What the compiled library is timed against."""
+    """What the benchmark times beside the library."""
 
     TORCH_EAGER = "torch-eager"
 
 
 class Tolerance(Document):
-    """How far a result may lie from its reference: ``|x - r| <= absolute + relative * |r|``."""
+    """How far a result may differ from its reference: ``|x - r| <= absolute + relative * |r|``."""
 
-    relative: float = Field(ge=0, le=1, description="In units of the reference's magnitude.")
-    absolute: float = Field(ge=0, description="In the output's own unit.")
+    relative: float = Field(ge=0, le=1, description="Relative to the reference's magnitude.")
+    absolute: float = Field(ge=0, description="In the unit of the output.")
 
 
 DEFAULT_TOLERANCES: dict[DType, Tolerance] = {
@@ -29,45 +29,45 @@ DEFAULT_TOLERANCES: dict[DType, Tolerance] = {
     DType.FLOAT16: Tolerance(relative=1e-2, absolute=1e-3),
     DType.BFLOAT16: Tolerance(relative=4e-2, absolute=1e-2),
 }
-"""Per dtype; integers and booleans must be equal."""
+"""By dtype; integers and booleans must be equal."""
 
 
 class TranslationLevel(StrEnum):
-    """What an operator becomes when the model is translated."""
+    """The form that an operator has after translation."""
 
     OPERATORS = "operators"
     TENSOR_EXPRESSIONS = "tensor_expressions"
 
 
 class TranslateOptions(Document):
-    """How the model becomes Relax."""
+    """How to translate the model to Relax."""
 
     level: TranslationLevel = Field(
         default=TranslationLevel.OPERATORS,
-        description="`operators`: Relax operators, which the passes rewrite, lay out and legalize. "
-        "`tensor_expressions`: each operator is emitted as a tensor expression at once, so that the "
-        "translated module calls TensorIR functions.",
+        description="`operators`: emit Relax operators, which passes rewrite, lay out and legalize. "
+        "`tensor_expressions`: emit each operator as a tensor expression, so the translated module calls "
+        "TensorIR functions.",
     )
 
 
 class InspectOptions(Document):
-    """What of the work in between is kept."""
+    """Which intermediate results to keep."""
 
     ir: bool = Field(
         strict=True,
         default=False,
-        description="Keep the module after translate, after every pass of optimize and after tune: "
+        description="Keep snapshots of the module after `translate`, every pass of `optimize`, and `tune`: "
         "`GET /v1/compilations/{id}/ir`.",
     )
     assembly: bool = Field(
         strict=True,
         default=False,
-        description="Keep LLVM IR and assembly of the kernels: `model.ll`, `model.s`.",
+        description="Keep the kernels' LLVM IR and assembly: `model.ll`, `model.s`.",
     )
 
 
 class Fusion(StrEnum):
-    """Which operators become one function."""
+    """How to fuse operators into functions."""
 
     AUTOMATIC = "automatic"
     PATTERNS = "patterns"
@@ -80,25 +80,25 @@ MAX_REWRITES = 64
 
 
 class OptimizeOptions(Document):
-    """How the graph is rewritten and fused."""
+    """How to rewrite and fuse the graph."""
 
     enable: tuple[RewriteName, ...] = Field(
-        default=(), max_length=MAX_REWRITES, description="Rewrites to switch on (docs/rewriting.md)."
+        default=(), max_length=MAX_REWRITES, description="Rewrites to enable (docs/rewriting.md)."
     )
     disable: tuple[RewriteName, ...] = Field(
-        default=(), max_length=MAX_REWRITES, description="Rewrites to switch off that are on by default."
+        default=(), max_length=MAX_REWRITES, description="Rewrites to disable that are enabled by default."
     )
     fusion: Fusion = Field(
         default=Fusion.AUTOMATIC,
-        description="`automatic`: elementwise operators join what feeds them; `patterns`: only what a "
-        "rewrite groups; `none`: every operator is a function of its own.",
+        description="`automatic`: fuse elementwise operators with their producers. `patterns`: fuse only the "
+        "groups that rewrites make. `none`: make each operator a separate function.",
     )
 
     @model_validator(mode="after")
-    def _decided(self) -> Self:
+    def _has_no_conflict(self) -> Self:
         both = sorted(set(self.enable) & set(self.disable))
         if both:
-            raise ValueError(f"both switched on and off: {', '.join(both)}")
+            raise ValueError(f"in both `enable` and `disable`: {', '.join(both)}")
         return self
 
 
@@ -115,36 +115,36 @@ class SearchEnd(StrEnum):
 
 
 class TuneOptions(Document):
-    """How much MetaSchedule may search."""
+    """How much to search for schedules."""
 
     trials: int = Field(
         strict=True,
         default=0,
         ge=0,
         le=MAX_TRIALS,
-        description="Candidates to measure in all; 0 searches nothing. Where only `seconds` is given, the "
-        f"search measures as many as fit: {MAX_TRIALS} at most.",
+        description="Total number of candidates to measure; 0 disables the search. If only `seconds` is "
+        f"given, the search measures as many as fit, at most {MAX_TRIALS}.",
     )
     seconds: float | None = Field(
         strict=True,
         default=None,
         gt=0,
         allow_inf_nan=False,
-        description="Stop the search after this long, even if trials are left; null: no limit. Without "
-        "`trials`, this is the search's only limit.",
+        description="Stop the search after this time, even if trials are left; null: no limit. Without "
+        "`trials`, this is the only limit.",
     )
-    seed: int = Field(strict=True, default=0, ge=0, lt=1 << 31, description="Of the search's random draws.")
+    seed: int = Field(strict=True, default=0, ge=0, lt=1 << 31, description="Random seed of the search.")
     spaces: dict[FunctionPattern, SpaceName] = Field(
         default={},
         max_length=100,
-        description="Search spaces by function, or by a pattern of functions' names such as `fused_linear*`; "
-        "of several that fit, the first counts. Where any is named, only these functions are searched.",
+        description="Search space for each function name or pattern, such as `fused_linear*`. The first "
+        "match counts. If given, the search covers only these functions.",
     )
     force: bool = Field(
         strict=True,
         default=False,
-        description="Give every function that `spaces` names the best schedule of its space, even where the "
-        "default is faster.",
+        description="Use the best schedule of its space for every function in `spaces`, even if the default "
+        "is faster.",
     )
 
     @model_validator(mode="before")
@@ -156,7 +156,7 @@ class TuneOptions(Document):
 
     @property
     def is_limited_by_time_alone(self) -> bool:
-        """Whether `seconds` is given without `trials`."""
+        """Whether the request gives `seconds` without `trials`."""
         return self.seconds is not None and self.trials == MAX_TRIALS
 
     def limit_reached(self, end: SearchEnd) -> str:
@@ -167,19 +167,19 @@ class TuneOptions(Document):
             case SearchEnd.SECONDS:
                 return f"ended by tune.seconds={self.seconds:g}"
             case SearchEnd.CANDIDATES:
-                return "ended because nothing was left to try"
+                return "ended because no candidates were left"
 
     @model_validator(mode="after")
     def _has_trials_for_spaces(self) -> Self:
         if self.spaces and self.trials == 0:
-            raise ValueError("`spaces` needs `trials` or `seconds`: without either, nothing is searched")
+            raise ValueError("`spaces` needs `trials` or `seconds`: without either, there is no search")
         if self.force and not self.spaces:
             raise ValueError("`force` needs `spaces`")
         return self
 
 
 class VerifyOptions(Document):
-    """How close to the original the library must be."""
+    """How close the library's outputs must be to the model's."""
 
     relative: float | None = Field(
         strict=True,
@@ -187,20 +187,20 @@ class VerifyOptions(Document):
         ge=0,
         le=1,
         allow_inf_nan=False,
-        description="In units of the reference's magnitude; null: by the output's dtype.",
+        description="Relative to the reference's magnitude; null: a default for the output's dtype.",
     )
     absolute: float | None = Field(
         strict=True,
         default=None,
         ge=0,
         allow_inf_nan=False,
-        description="In the output's own unit; null: by the output's dtype, and wider where the model's own "
-        "result lies further from float64's.",
+        description="In the unit of the output; null: a default for the output's dtype, which is raised if "
+        "the model's own rounding error is larger.",
     )
-    seed: int = Field(strict=True, default=0, ge=0, lt=1 << 31, description="Of the random inputs.")
+    seed: int = Field(strict=True, default=0, ge=0, lt=1 << 31, description="Random seed of the inputs.")
 
     def tolerance(self, dtype: DType) -> Tolerance:
-        """The tolerance in force for outputs of a dtype."""
+        """The tolerance for outputs of a dtype."""
         default = DEFAULT_TOLERANCES.get(dtype, Tolerance(relative=0, absolute=0))
         return Tolerance(
             relative=default.relative if self.relative is None else self.relative,
@@ -209,7 +209,7 @@ class VerifyOptions(Document):
 
 
 class BenchmarkOptions(Document):
-    """How long to measure, and against what."""
+    """How long to measure, and which baselines."""
 
     seconds: float = Field(
         strict=True,
@@ -217,9 +217,9 @@ class BenchmarkOptions(Document):
         gt=0,
         le=600,
         allow_inf_nan=False,
-        description="Time for the library and its baselines together.",
+        description="Total time for the library and its baselines.",
     )
     baselines: tuple[Baseline, ...] = Field(
         default=(Baseline.TORCH_EAGER,),
-        description="Timed in alternation with the library, on the same inputs; may be none.",
+        description="Baselines to time in alternation with the library on the same inputs; may be empty.",
     )

@@ -19,25 +19,31 @@ __all__ = [
 
 
 class FieldError(Document):
-    """One field of a request that is not valid."""
+    """An invalid field of a request."""
 
-    field: str = Field(description="Its path, such as `inputs[0].dtype`; or a parameter or a header.")
-    message: str = Field(description="What was expected, with the nearest valid value where there is one.")
+    field: str = Field(
+        description="The path of the field, such as `inputs[0].dtype`, or the name of a parameter or header."
+    )
+    message: str = Field(description="What was expected, with the nearest valid value if there is one.")
 
 
 class SourcePlace(Document):
     """A place in the user's model."""
 
     operator: Readable | None = Field(
-        default=None, description="Such as `aten.sort.default`; null where the place is no operator's."
+        default=None,
+        description="The operator, such as `aten.sort.default`; null if the place is not an operator.",
     )
     module_path: Readable | None = Field(
-        default=None, description="Such as `layers.0.norm`; null for the model itself, or where not known."
+        default=None,
+        description="The submodule, such as `layers.0.norm`; null for the model itself, or if unknown.",
     )
     file: Readable | None = Field(
-        default=None, description="The source, as the model's file names it; null where it does not."
+        default=None, description="The source file that the model file records; null if it records none."
     )
-    line: int | None = Field(default=None, description="Of the source, from 1; null where not known.")
+    line: int | None = Field(
+        default=None, description="The line in the source file, from 1; null if unknown."
+    )
 
     def __str__(self) -> str:
         """In one line, such as ``aten.sort.default in module layers.0 (model.py:12)``."""
@@ -52,15 +58,15 @@ class Problem(Document):
 
     type: str = Field(description="`urn:bessemer:error:CODE`")
     title: str = Field(description="The same for every occurrence of the code.")
-    status: int = Field(description="The HTTP status, also where the problem is part of a document.")
-    code: ErrorCode = Field(description="What a program goes by; it stays the same.")
-    detail: Readable = Field(description="What happened this time, for people.")
+    status: int = Field(description="The HTTP status, even if the problem is part of a document.")
+    code: ErrorCode = Field(description="A stable code for programs.")
+    detail: Readable = Field(description="What happened this time, in words.")
     advice: str = Field(description="What to do next.")
-    retryable: bool = Field(description="Whether the same request may succeed later.")
+    retryable: bool = Field(description="Whether a retry of the same request may succeed.")
     stage: str | None = Field(
-        default=None, description="In which a compilation failed; null where no stage did."
+        default=None, description="The stage in which a compilation failed; null if no stage failed."
     )
-    errors: tuple[FieldError, ...] = Field(default=(), description="The fields that are not valid.")
+    errors: tuple[FieldError, ...] = Field(default=(), description="The invalid fields of the request.")
     places: tuple[SourcePlace, ...] = Field(default=(), description="Places in the user's model.")
 
 
@@ -72,7 +78,7 @@ def make_problem(
     errors: tuple[FieldError, ...] = (),
     places: tuple[SourcePlace, ...] = (),
 ) -> Problem:
-    """A problem with its code's own title, status and advice."""
+    """A problem with the title, status and advice of its code."""
     text = ERRORS[code]
     return Problem(
         type=f"urn:bessemer:error:{code.value}",

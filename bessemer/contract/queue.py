@@ -1,4 +1,4 @@
-"""What waits for a worker: kinds of tasks, the queues that they wait in, and a compilation's place in one."""
+"""Tasks, their queues, and a compilation's position in a queue."""
 
 from enum import StrEnum
 
@@ -10,7 +10,7 @@ from bessemer.contract.stage import Stage
 
 
 class TaskKind(StrEnum):
-    """What is to be done."""
+    """The kind of a task."""
 
     COMPILE = "compile"
     PREFLIGHT = "preflight"
@@ -19,14 +19,14 @@ class TaskKind(StrEnum):
 
 
 class QueueName(StrEnum):
-    """The queues; every worker takes one task at a time from each, so an hour's tuning starves nobody."""
+    """The queues. A worker takes one task at a time from each, so long tuning never blocks quick tasks."""
 
     COMPILE = "compile"
     QUICK = "quick"
 
 
 class Postponement(StrEnum):
-    """Why an attempt is begun again later, which costs the task nothing."""
+    """Why an attempt is postponed, which does not count against the task."""
 
     STORE_AWAY = "store-away"
     DISK_FULL = "disk-full"
@@ -34,7 +34,7 @@ class Postponement(StrEnum):
 
 
 class Loss(StrEnum):
-    """Why an attempt came to nothing."""
+    """Why an attempt was lost."""
 
     WORKER_LOST = "worker-lost"
     ZYGOTE_LOST = "zygote-lost"
@@ -52,22 +52,24 @@ QUEUES: dict[TaskKind, QueueName] = {
 
 
 def job_kind(request: CompilationRequest) -> TaskKind:
-    """A compilation that only looks at its model does not wait for those that search."""
+    """The task kind of a request: a short preflight does not wait behind long compilations."""
     is_quick = request.stop_after is not None and Stage.TRANSLATE.includes(request.stop_after)
     return TaskKind.PREFLIGHT if is_quick else TaskKind.COMPILE
 
 
 class QueuePlace(Document):
-    """Where a queued compilation stands. It moves with the queue: what has a higher priority goes before."""
+    """The position of a queued compilation. Compilations of higher priority can still overtake it."""
 
-    name: QueueName = Field(description="`quick` where the request stops after `translate`, or before.")
-    position: int = Field(description="1 is the next to be taken.")
-    ahead: int = Field(description="Queued compilations that the same workers will take before.")
-    workers: int = Field(description="Live workers that can take it.")
-    estimated_start_seconds: float | None = Field(
-        description="An estimate of the time until it starts; null where there is nothing to estimate from."
+    name: QueueName = Field(
+        description="The queue: `quick` if the request stops after `translate` or earlier."
     )
-    explanation: str = Field(description="What the estimate is made of, or why there is none, in words.")
+    position: int = Field(description="Position in the queue; 1 is next.")
+    ahead: int = Field(description="Queued compilations that the same workers will take first.")
+    workers: int = Field(description="Number of live workers that can run it.")
+    estimated_start_seconds: float | None = Field(
+        description="Estimated time until it starts; null if there is no basis for an estimate."
+    )
+    explanation: str = Field(description="The basis of the estimate, or why there is none, in words.")
     waiting_for: str | None = Field(
-        description="What is missing before any worker can take it; null where one can."
+        description="What a worker would need to run it; null if a live worker can."
     )

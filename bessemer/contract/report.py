@@ -1,4 +1,4 @@
-"""What a finished compilation found out: the content of ``report.json``."""
+"""The report of a finished compilation: the content of ``report.json``."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -18,45 +18,45 @@ from bessemer.contract.target import ResolvedTarget
 from bessemer.contract.tensor import DType, TensorSpec
 
 STEADY_WITHIN = 4
-"""How much larger the ratio of slow rounds may be than that of fast rounds before a baseline is unsteady."""
+"""A baseline is unsteady if the 90th percentile of its ratios exceeds this multiple of the 10th."""
 
 RUNS_FOR_P90 = 20
 RUNS_FOR_P99 = 200
-"""With fewer runs, a percentile is little more than the slowest run: there is none."""
+"""With fewer runs, a percentile is little more than the slowest run, so it is omitted."""
 
 
 class StageTime(Document):
-    """How long a stage took, in seconds of wall clock."""
+    """The wall-clock time of a stage."""
 
-    stage: Stage = Field(description="One that has ended well.")
-    seconds: float = Field(description="Waiting for a turn to measure included.")
+    stage: Stage = Field(description="A stage that succeeded.")
+    seconds: float = Field(description="Wall-clock time, including the wait for a turn to measure.")
 
 
 class PassTime(Document):
     """One pass of the optimization."""
 
-    phase: str = Field(description="The part of the optimization to which it belongs.")
-    name: str = Field(description="TVM's, or that of a pass of ours.")
-    seconds: float = Field(description="Wall clock.")
-    functions: int = Field(description="Functions in the module afterwards.")
+    phase: str = Field(description="The phase of the optimization that the pass belongs to.")
+    name: str = Field(description="The name of the pass, in TVM or in Bessemer.")
+    seconds: float = Field(description="Wall-clock time.")
+    functions: int = Field(description="Number of functions in the module after the pass.")
 
 
 class RewriteResult(Document):
-    """What one rewrite of the graph did."""
+    """The effect of one graph rewrite."""
 
-    name: str = Field(description="As `optimize.enable` and `optimize.disable` name it.")
-    source: str = Field(description="The entry point that it comes from.")
-    count: int = Field(description="How often it fired.")
+    name: str = Field(description="The name for `optimize.enable` and `optimize.disable`.")
+    source: str = Field(description="The entry point that provides the rewrite.")
+    count: int = Field(description="Number of times that it applied.")
     places: tuple[SourcePlace, ...] = Field(
-        default=(), description="Where in the user's model, the first hundred."
+        default=(), description="The first hundred places in the user's model where it applied."
     )
 
 
 class Latency(Document):
-    """The distribution of single runs, in milliseconds."""
+    """The latency distribution of single runs, in milliseconds."""
 
-    runs: int = Field(description="How many runs were timed, one by one.")
-    min_ms: float = Field(description="The fastest.")
+    runs: int = Field(description="Number of runs, timed one by one.")
+    min_ms: float = Field(description="The fastest run.")
     p50_ms: float = Field(description="The median.")
     p90_ms: float | None = Field(
         default=None,
@@ -68,8 +68,8 @@ class Latency(Document):
         description="99th percentile, by linear interpolation between runs; null with fewer than "
         f"{RUNS_FOR_P99} runs.",
     )
-    mean_ms: float = Field(description="The arithmetic mean: one interrupted run shows in it.")
-    stddev_ms: float = Field(description="The population's standard deviation; 0 for one run.")
+    mean_ms: float = Field(description="The arithmetic mean, which one interrupted run can distort.")
+    stddev_ms: float = Field(description="The population standard deviation; 0 for one run.")
 
     @field_validator("p90_ms", "p99_ms")
     @classmethod
@@ -79,273 +79,304 @@ class Latency(Document):
 
 
 class ThreadTrial(Document):
-    """How fast a baseline was with one number of threads."""
+    """The latency of a baseline with one number of threads."""
 
-    threads: int = Field(description="How many threads the baseline used.")
-    runs: int = Field(description="How many runs were timed.")
-    p50_ms: float = Field(description="The median of those runs.")
-    min_ms: float = Field(description="The fastest of those runs.")
+    threads: int = Field(description="Number of threads that the baseline used.")
+    runs: int = Field(description="Number of timed runs.")
+    p50_ms: float = Field(description="The median of the runs.")
+    min_ms: float = Field(description="The fastest run.")
 
 
 class BaselineResult(Document):
-    """A baseline on the same inputs, timed in alternation with the library."""
+    """A baseline, timed in alternation with the library on the same inputs."""
 
-    name: str = Field(description="As the request's `benchmark.baselines` names it.")
-    threads: int = Field(
-        description="How many threads it used: one or all of them, whichever was faster in `trials`."
-    )
-    latency: Latency = Field(description="Of the baseline's runs, in alternation with the library.")
+    name: str = Field(description="The name in the request's `benchmark.baselines`.")
+    threads: int = Field(description="Number of threads: one or all, whichever was faster in `trials`.")
+    latency: Latency = Field(description="Latency of the baseline's runs.")
     ratio: float = Field(
-        description="The library's median divided by the baseline's, round by round; the median of that. "
-        "Below 1, the library is faster. It means nothing where `unsteady` says why."
+        description="The library's latency divided by the baseline's: the median over rounds of the ratio of "
+        "medians. Below 1, the library is faster. Ignore it if `unsteady` is not empty."
     )
-    ratio_p10: float = Field(description="10th percentile of the ratios, round by round.")
-    ratio_p90: float = Field(description="90th percentile of the ratios, round by round.")
+    ratio_p10: float = Field(description="10th percentile of the ratio over rounds.")
+    ratio_p90: float = Field(description="90th percentile of the ratio over rounds.")
     trials: tuple[ThreadTrial, ...] = Field(
-        default=(), description="The first look, with each number of threads; empty in older reports."
+        default=(), description="A first measurement with each number of threads; empty in older reports."
     )
     second_look_ms: float | None = Field(
-        default=None, description="The median when it was measured again at the end; null in older reports."
+        default=None, description="The median of a second measurement at the end; null in older reports."
     )
     unsteady: str = Field(
         default="",
-        description="Why the ratio is unreliable: the baseline or the library stalled, or took more "
-        "than 1.5 times as long at one look as at another. Empty where it was steady.",
+        description="Why the ratio is unreliable: the baseline or the library stalled, or one measurement "
+        "took more than 1.5 times as long as another. Empty if the ratio is reliable.",
     )
 
     @property
     def doubt(self) -> str:
-        """Why the ratio makes no headline; empty where it holds."""
+        """Why the ratio should not be quoted; empty if it is reliable."""
         if self.unsteady or not self.ratio_p90 > STEADY_WITHIN * self.ratio_p10:
             return self.unsteady
         return f"its rounds range from {self.ratio_p10:.3g} to {self.ratio_p90:.3g}"
 
     @property
     def is_steady(self) -> bool:
-        """Whether one ratio can stand for the comparison."""
+        """Whether the ratio is reliable."""
         return not self.doubt
 
 
 class FunctionTime(Document):
-    """One function of the library, over one run of the model."""
+    """The time of one function of the library in one run of the model."""
 
-    name: str = Field(description="In the library; `runtime` is what remains of a run beside all others.")
-    calls: int = Field(description="In one run of the model.")
+    name: str = Field(description="The function's name; `runtime` stands for the rest of a run.")
+    calls: int = Field(description="Number of calls in one run of the model.")
     milliseconds: float = Field(description="The median of the runs.")
-    best_milliseconds: float = Field(default=0.0, description="The run in which it was fastest.")
-    share: float = Field(description="Of all functions' median times, 0 to 1.")
+    best_milliseconds: float = Field(default=0.0, description="The time in its fastest run.")
+    share: float = Field(description="Share of the sum of all functions' median times, 0 to 1.")
     flops: int = Field(
         default=0,
-        description="Floating-point operations of its matrix products and convolutions, over one run of the "
-        "model; 0 where it has none, or where a size is not known.",
+        description="Floating-point operations of its matrix products and convolutions in one run of the "
+        "model; 0 if it has none, or if a size is unknown.",
     )
     products: str = Field(
-        default="", description="The shapes of those products: `1x784 · 784x128 → 1x128`; empty without any."
+        default="",
+        description="The shapes of these products, such as `1x784 · 784x128 → 1x128`; empty if it has none.",
     )
 
 
 class BenchmarkResult(Document):
-    """What was measured. Sizes in bytes."""
+    """The result of the benchmark. Sizes are in bytes."""
 
-    latency: Latency = Field(description="Of the library, on the reference inputs.")
+    latency: Latency = Field(description="Latency of the library on the reference inputs.")
     unsteady: str = Field(
         default="",
-        description="Why the latency is unreliable: the library stalled, or took more than 1.5 "
-        "times as long at one look as at another. Empty where it was steady.",
+        description="Why the latency is unreliable: the library stalled, or one measurement took more than "
+        "1.5 times as long as another. Empty if the latency is reliable.",
     )
-    threads: int = Field(description="The target's cores, or as many of them as the worker had.")
-    library_bytes: int = Field(description="Of `model.so`; runtime and separate parameters come on top.")
-    peak_memory_bytes: int = Field(description="The most that loading and running it adds to a process.")
-    baselines: tuple[BaselineResult, ...] = Field(description="In the request's order.")
-    functions: tuple[FunctionTime, ...] = Field(description="Those that take longest first.")
+    threads: int = Field(
+        description="Number of threads: the target's cores, or the worker's if it has fewer."
+    )
+    library_bytes: int = Field(description="Size of `model.so`, without the runtime and separate parameters.")
+    peak_memory_bytes: int = Field(
+        description="Peak memory that loading and running the library adds to a process."
+    )
+    baselines: tuple[BaselineResult, ...] = Field(description="The baselines, in the request's order.")
+    functions: tuple[FunctionTime, ...] = Field(description="The library's functions, slowest first.")
 
 
 class OutputComparison(Document):
-    """One output against its reference."""
+    """The comparison of one output with its reference."""
 
-    name: str = Field(description="Of the output, as in `outputs`.")
-    shape: tuple[int, ...] = Field(description="With the inputs of this comparison.")
-    dtype: DType = Field(description="The library's and the model's.")
-    tolerance: Tolerance = Field(description="The one that was in force.")
-    max_absolute_error: float = Field(description="Of any element; two NaN, or two equal infinities, agree.")
-    max_relative_error: float = Field(description="Of any element whose reference is not 0.")
-    worst_index: tuple[int, ...] = Field(
-        description="Of the element nearest to its bound; empty of a scalar, and where none is finite."
+    name: str = Field(description="The output's name, as in `outputs`.")
+    shape: tuple[int, ...] = Field(description="The output's shape with the inputs of this comparison.")
+    dtype: DType = Field(description="The dtype of the output and of its reference.")
+    tolerance: Tolerance = Field(description="The tolerance that applied.")
+    max_absolute_error: float = Field(
+        description="The largest absolute error of any element. Two NaNs, or two equal infinities, agree."
     )
-    worst_value: float = Field(description="There, the library's.")
-    worst_reference: float = Field(description="There, the model's.")
-    mismatches: int = Field(description="Elements beyond the tolerance: 0, or the compilation had failed.")
-    elements: int = Field(description="Compared in all.")
+    max_relative_error: float = Field(
+        description="The largest relative error of any element with a nonzero reference."
+    )
+    worst_index: tuple[int, ...] = Field(
+        description="Index of the element closest to its bound; empty for a scalar, and if no element is "
+        "finite."
+    )
+    worst_value: float = Field(description="The library's value at `worst_index`.")
+    worst_reference: float = Field(description="The model's value at `worst_index`.")
+    mismatches: int = Field(
+        description="Number of elements beyond the tolerance; always 0, or the compilation would have failed."
+    )
+    elements: int = Field(description="Total number of elements.")
     rounding: float | None = Field(
         default=None,
-        description="Where the default tolerance was too narrow: how far the model's own output lies from "
-        "float64's, beyond the relative part. The absolute part is four times it, unless that is more than "
-        "rounding. Else null.",
+        description="The model's own rounding error against float64, beyond the relative tolerance, if the "
+        "default tolerance was smaller than that. The absolute tolerance is four times this error, unless "
+        "that is more than rounding explains. Otherwise null.",
     )
 
 
 class TuneTask(Document):
-    """One workload that was searched. Latencies are of one call, in milliseconds."""
+    """The search for one workload. Latencies are milliseconds per call."""
 
-    name: str = Field(description="Of a function that computes it; others may compute the same.")
-    weight: int = Field(description="How often the model calls it.")
-    trials: int = Field(description="Candidates that were tried, `failed` ones included.")
+    name: str = Field(description="A function with this workload; others may share it.")
+    weight: int = Field(description="Number of calls in one run of the model.")
+    trials: int = Field(description="Number of candidates tried, including `failed` ones.")
     failed: int = Field(description="Candidates that did not build, crashed or took too long.")
     best_ms: float | None = Field(
-        description="The fastest of the default schedule and all trials; null where nothing ran."
+        description="The fastest of the default schedule and all trials; null if nothing ran."
     )
-    history_ms: tuple[float, ...] = Field(default=(), description="The best so far, after each trial.")
+    history_ms: tuple[float, ...] = Field(
+        default=(), description="The best latency so far, after each trial."
+    )
     space: str = Field(
         default="",
-        description="Where it was searched: a space that the request names, `plans` (its family's), or "
-        "`metaschedule` (its own rules).",
+        description="The search space: one from the request, `plans` (the plans of its schedule family), or "
+        "`metaschedule` (MetaSchedule's own rules).",
     )
-    kept: bool = Field(default=False, description="Whether the library has the schedule that was found.")
+    kept: bool = Field(
+        default=False, description="Whether the library uses the schedule that the search found."
+    )
     won: bool = Field(
         default=False,
-        description="Whether the best trial beat the default schedule when both were measured again, in "
-        "alternation; false where nothing was compared.",
+        description="Whether the best trial beat the default schedule in a second measurement of both in "
+        "alternation; false if there was none.",
     )
     found_ms: float | None = Field(
-        default=None, description="The best trial, the default apart; null where none ran."
+        default=None, description="The best trial, not counting the default; null if none ran."
     )
     default_ms: float | None = Field(
-        default=None, description="The default schedule; null where it did not run."
+        default=None, description="The default schedule; null if it did not run."
     )
     failure: str | None = Field(
-        default=None, description="Why the last trial that failed did; null where none failed."
+        default=None, description="Why the last failed trial failed; null if none failed."
     )
-    exhausted: bool = Field(default=False, description="Whether its space has no candidates left.")
-    refused: int = Field(default=0, description="Draws on which a space by hand raised; they are no trials.")
+    exhausted: bool = Field(
+        default=False, description="Whether the search tried every candidate of the space."
+    )
+    refused: int = Field(
+        default=0, description="Draws for which a custom space raised an error; they do not count as trials."
+    )
     refusal: str | None = Field(
-        default=None, description="What it raised the last time; null where it never did."
+        default=None, description="The last error that the space raised; null if it raised none."
     )
 
 
 class KernelChoice(Document):
-    """One workload that a kernel library could compute. Times are medians of one call, in milliseconds."""
+    """A workload that a kernel library can compute. Times are medians in milliseconds per call."""
 
-    workload: str = Field(description="The operator and its operands' shapes; a request may name it.")
-    kernel: str = Field(description="The library.")
-    symbol: str = Field(description="Its function.")
-    calls: int = Field(description="How often the model has it.")
-    used: bool = Field(description="Whether the library is called; else our own schedules run.")
+    workload: str = Field(description="The operator and its operands' shapes, as a request can name them.")
+    kernel: str = Field(description="The kernel library.")
+    symbol: str = Field(description="The function in the kernel library.")
+    calls: int = Field(description="Number of calls in one run of the model.")
+    used: bool = Field(
+        description="Whether the compiled model calls the kernel library instead of Bessemer's own schedule."
+    )
     kernel_ms: float | None = Field(
-        default=None, description="By the library; null unless both were measured."
+        default=None, description="Latency of the kernel library; null unless both were measured."
     )
     own_ms: float | None = Field(
-        default=None, description="By our own schedules; null unless both were measured."
+        default=None, description="Latency of Bessemer's own schedule; null unless both were measured."
     )
 
 
 class Schedules(StrEnum):
-    """Where the schedules of a library come from."""
+    """The origin of a library's schedules."""
 
     SEARCH = "search"
     DEFAULT = "default"
 
 
 class TuneVerdict(Document):
-    """How a search ended. Latencies are medians of the whole model, in milliseconds."""
+    """How a search ended. Latencies are medians of the whole model in milliseconds."""
 
-    trials: int = Field(description="Of all tasks; 0 where nothing was to be searched.")
+    trials: int = Field(description="Trials of all workloads; 0 without a search.")
     kept: Schedules | None = Field(
-        default=None, description="The schedules that the library has; null without a search."
+        default=None, description="The schedules that the library uses; null without a search."
     )
     search_ms: float | None = Field(
         default=None,
-        description="With the search's schedules; null unless both were timed in alternation.",
+        description="Latency with the schedules from the search; null unless both were timed in alternation.",
     )
     default_ms: float | None = Field(
         default=None,
-        description="With the default schedules; null unless both were timed in alternation.",
+        description="Latency with the default schedules; null unless both were timed in alternation.",
     )
     crashed: Schedules | None = Field(
-        default=None, description="Those with which the whole model crashed; null where it never did."
+        default=None, description="The schedules with which the whole model crashed; null if it never did."
     )
     unsearched: int = Field(
-        default=0, description="Functions that the search left out because their sizes are open."
+        default=0, description="Number of functions that the search skipped because their sizes are dynamic."
     )
     ended_by: SearchEnd | None = Field(
         default=None,
         description="Why the search stopped. `trials`, `seconds`: it reached this limit of the request. "
-        "`candidates`: it measured every candidate that it could make. Null without a search.",
+        "`candidates`: it measured every candidate that it could generate. Null without a search.",
     )
 
 
 class TuneResult(TuneVerdict):
-    """What the search did."""
+    """The result of the search."""
 
-    seconds: float = Field(description="Wall clock of search and comparison; 0 without a search.")
-    tasks: tuple[TuneTask, ...] = Field(description="Each workload once; none without a search.")
-    unclaimed: int = Field(
-        default=0, description="Functions that no family of schedules knows, scheduled by general rules."
+    seconds: float = Field(
+        description="Wall-clock time of the search and the comparison; 0 without a search."
     )
-    unclaimed_functions: tuple[str, ...] = Field(default=(), description="Their names, in order.")
+    tasks: tuple[TuneTask, ...] = Field(description="Each workload once; empty without a search.")
+    unclaimed: int = Field(
+        default=0,
+        description="Number of functions that match no schedule family and use general rules instead.",
+    )
+    unclaimed_functions: tuple[str, ...] = Field(default=(), description="The names of these functions.")
 
 
 class FunctionSplit(Document):
-    """One function that `build` compiled in parts, because it took too long as a whole."""
+    """A function that `build` compiled in parts because it took too long as a whole."""
 
-    name: str = Field(description="The function's; the library has its parts instead.")
-    seconds: float = Field(description="The processor time that it was allowed.")
-    parts: tuple[str, ...] = Field(description="The functions called instead, in the order of their calls.")
+    name: str = Field(description="The name of the function. The library contains its parts instead.")
+    seconds: float = Field(description="The CPU time limit that it exceeded.")
+    parts: tuple[str, ...] = Field(description="The functions called instead, in call order.")
     places: tuple[SourcePlace, ...] = Field(
-        default=(), description="Where in the user's model it comes from, as far as that is known."
+        default=(), description="The places in the user's model that it comes from, as far as known."
     )
 
 
 class Report(Document):
-    """Everything that is known about a finished compilation; of one that stopped early, as far as it went."""
+    """The report of a finished compilation, or of one that stopped early."""
 
     bessemer: str = Field(description="The worker's version of Bessemer.")
-    versions: dict[str, str] = Field(description="Of Python and the packages on which the library depends.")
-    created_at: datetime = Field(description="When it was written.")
+    versions: dict[str, str] = Field(
+        description="Versions of Python and of the packages that the library depends on."
+    )
+    created_at: datetime = Field(description="When the report was written.")
     model: Digest = Field(description="The SHA-256 of the uploaded model.")
-    model_format: ModelFormat = Field(description="Found from the model's bytes.")
-    model_parameters: int = Field(description="Elements in all parameters and buffers.")
+    model_format: ModelFormat = Field(description="The format, recognized by the model's bytes.")
+    model_parameters: int = Field(description="Number of elements in all parameters and buffers.")
     other_methods: tuple[str, ...] = Field(
         default=(),
-        description="Methods of a script module besides `forward`, which are compiled only where `forward` "
+        description="Methods of a script module other than `forward`. They are compiled only if `forward` "
         "calls them.",
     )
-    request: CompilationRequest = Field(description="What was asked for, every default filled in.")
-    target: ResolvedTarget = Field(description="What the library was compiled for.")
-    inputs: tuple[TensorSpec, ...] = Field(description="In the order of the model's arguments.")
-    outputs: tuple[TensorSpec, ...] = Field(description="Flat, in the model's order.")
+    request: CompilationRequest = Field(description="The request, with defaults filled in.")
+    target: ResolvedTarget = Field(description="The target with every choice made.")
+    inputs: tuple[TensorSpec, ...] = Field(description="The inputs, in the order of the model's arguments.")
+    outputs: tuple[TensorSpec, ...] = Field(description="The flattened outputs, in the model's order.")
     dynamic: DynamicShapes = Field(
         default=DynamicShapes(),
-        description="Sizes that the library leaves open; `inputs` and `outputs` have those of the reference.",
+        description="Dynamic sizes of the library; `inputs` and `outputs` show those of the reference.",
     )
-    verified: bool = Field(description="False where it stopped before `verify`, too.")
+    verified: bool = Field(
+        description="Whether the library passed verification; false if the compilation stopped before "
+        "`verify`."
+    )
     comparisons: tuple[OutputComparison, ...] = Field(
-        description="Each output with the reference inputs; where sizes are open, then with other sizes."
+        description="Each output on the reference inputs; with dynamic sizes, also at other sizes."
     )
-    operators: dict[str, int] = Field(description="Relax operators after translation, with their counts.")
+    operators: dict[str, int] = Field(description="Counts of Relax operators after translation.")
     passes: tuple[PassTime, ...] = Field(
-        description="In the order in which they ran; none where it stopped before `optimize`."
+        description="The passes, in order; empty if the compilation stopped before `optimize`."
     )
-    rewrites: tuple[RewriteResult, ...] = Field(
-        default=(), description="The rewrites that were on, in the order in which they ran."
-    )
+    rewrites: tuple[RewriteResult, ...] = Field(default=(), description="The enabled rewrites, in order.")
     kernels: tuple[KernelChoice, ...] = Field(
-        default=(), description="Workloads that the request left to a kernel library, or to measurement."
+        default=(), description="Workloads for which the request chose a kernel library or `auto`."
     )
-    tune: TuneResult | None = Field(default=None, description="Null where it stopped before `tune`.")
+    tune: TuneResult | None = Field(
+        default=None, description="The result of the search; null if the compilation stopped before `tune`."
+    )
     splits: tuple[FunctionSplit, ...] = Field(
         default=(),
-        description="Functions that took too long to compile, and were compiled in parts: these pass on "
-        "tensors in memory, which may make the library slower.",
+        description="Functions that took too long to compile and were split. The parts exchange tensors "
+        "through memory, which can make the library slower.",
     )
     benchmark: BenchmarkResult | None = Field(
-        default=None, description="Null where it stopped before `benchmark`."
+        default=None, description="The measurements; null if the compilation stopped before `benchmark`."
     )
     stages: tuple[StageTime, ...] = Field(
-        description="In their order; not `package`, which writes this document."
+        description="The stages in order, without `package`, which writes this report."
     )
-    sandbox: SandboxStatus = Field(description="The confinement in which the model ran.")
-    processor: str = Field(description="The processor that was measured on.")
+    sandbox: SandboxStatus = Field(description="The sandbox in which the model ran.")
+    processor: str = Field(description="The processor of the measurements.")
     stopped_after: Stage | None = Field(
-        default=None, description="The last stage that ran; null unless `stop_after` ended it early."
+        default=None,
+        description="The last stage that ran; null unless `stop_after` ended the compilation early.",
     )
-    preflight: Preflight | None = Field(default=None, description="Null unless it stopped after `translate`.")
+    preflight: Preflight | None = Field(
+        default=None, description="The preflight; null unless the compilation stopped after `translate`."
+    )

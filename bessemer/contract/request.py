@@ -1,4 +1,4 @@
-"""What a client asks for. A field exists when something implements it."""
+"""The request for a compilation."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -13,8 +13,7 @@ from pydantic import (
 
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.dynamic import MAX_DIMENSIONS, DimensionRange, check_names
-from bessemer.contract.labels import MAX_LABELS, LabelKey, LabelValue
-from bessemer.contract.names import Name
+from bessemer.contract.names import MAX_LABELS, LabelKey, LabelValue, Name
 from bessemer.contract.options import (
     BenchmarkOptions,
     InspectOptions,
@@ -41,7 +40,7 @@ __all__ = [
 
 
 class Parameters(StrEnum):
-    """Where a library's parameters are."""
+    """Where the parameters of a library are stored."""
 
     BOUND = "bound"
     SEPARATE = "separate"
@@ -59,96 +58,99 @@ def _distinct_names(inputs: tuple[InputSpec, ...]) -> tuple[InputSpec, ...]:
     names = [spec.name for spec in inputs]
     if len(set(names)) != len(names):
         raise ValueError("two inputs have the same name")
-    # of one class, so that equal requests are equal
+    # one class for all, so that equal requests compare equal
     return tuple(spec if type(spec) is InputSpec else InputSpec(**dict(spec)) for spec in inputs)
 
 
 class CompilationRequest(Document):
-    """One model for one target."""
+    """A request to compile one model for one target."""
 
     model: Digest = Field(description="The SHA-256 of an uploaded model.")
     target: Annotated[Target, BeforeValidator(read_target)] = Field(
-        description="The name of a preset or of an LLVM processor, a name with cores, or the compiler's own "
-        "terms."
+        description="The name of a preset or LLVM processor, alone or with `cores`, or a full LLVM target."
     )
     inputs: Annotated[tuple[InputSpec, ...], AfterValidator(_distinct_names)] = Field(
         default=(),
         max_length=MAX_INPUTS,
-        description="Matched to the model's arguments by name. A `.pt2` carries its own; others need them.",
+        description="The inputs, matched to the model's arguments by name. Required unless the model file "
+        "contains its input shapes, as a `.pt2` does.",
     )
     dimensions: dict[DimensionName, DimensionRange] = Field(
         default={},
         max_length=MAX_DIMENSIONS,
         validate_default=True,
-        description="The ranges of the dimensions that shapes in `inputs` name: one library takes any size.",
+        description="A range for each dimension that shapes in `inputs` name. One library accepts every "
+        "size in it.",
         examples=[{"batch": {"minimum": 1, "maximum": 64}}],
     )
     translate: TranslateOptions = Field(
-        default=TranslateOptions(), description="By default, operators become Relax's."
+        default=TranslateOptions(), description="By default, operators become Relax operators."
     )
     optimize: OptimizeOptions = Field(
         default=OptimizeOptions(),
-        description="By default, rewrites are on unless they say otherwise, and fusion is automatic.",
+        description="By default, each rewrite has its own default, and fusion is automatic.",
     )
     parameters: Parameters = Field(
         default=Parameters.BOUND,
-        description="`bound`: constants of the library. `separate`: in `params.safetensors` beside it, under "
-        "the model's own names; other weights of the same shapes need no other library.",
+        description="`bound`: store parameters in the library. `separate`: store them beside it in "
+        "`params.safetensors`, under the model's own names, so you can swap weights of the same shapes "
+        "without recompiling.",
     )
     kernels: dict[KernelKey, KernelName] = Field(
         default={},
         max_length=MAX_KERNELS,
-        description="By operator (`linear`), or by operator and shapes as the report names them "
-        "(`linear[1x784,784x128,128]`): a kernel library, `none` for our own schedules, or `auto` to measure "
-        "both and keep the faster. What is not named gets our own schedules.",
+        description="For each operator (`linear`), or operator and shapes as in the report "
+        "(`linear[1x784,784x128,128]`): a kernel library, `none` for Bessemer's own schedules (the default), "
+        "or `auto` to measure both and keep the faster.",
     )
-    tune: TuneOptions = Field(default=TuneOptions(), description="By default, nothing is searched.")
+    tune: TuneOptions = Field(default=TuneOptions(), description="By default, there is no search.")
     verify: VerifyOptions = Field(
         default=VerifyOptions(),
-        description="By default, tolerances go by dtype; what lies beyond them fails.",
+        description="By default, the tolerance depends on the dtype. An output beyond it fails the "
+        "compilation.",
     )
     benchmark: BenchmarkOptions = Field(
-        default=BenchmarkOptions(), description="By default, torch eager is timed beside the library."
+        default=BenchmarkOptions(), description="By default, the benchmark also times torch eager."
     )
     inspect: InspectOptions = Field(
         default=InspectOptions(),
-        description="By default, neither modules in between nor machine code is kept.",
+        description="By default, no snapshots or machine code are kept.",
     )
     stop_after: Stage | None = Field(
         default=None,
-        description="The last stage to run: the compilation succeeds with what exists by then. "
-        "`translate` is the preflight: the report says what would not compile. Null: all stages run.",
+        description="The last stage to run; null: run all stages. With `translate`, the compilation is a "
+        "preflight: its report says what would not compile.",
     )
     name: Name | None = Field(
         default=None,
-        description="What people call it: up to 128 printable characters. Null: its model's name.",
+        description="A name for people, of up to 128 printable characters. Null: the model's name.",
         examples=["resnet50"],
     )
     labels: dict[LabelKey, LabelValue] = Field(
         default={},
         max_length=MAX_LABELS,
-        description="What the compilation is found by in a list. Keys of up to 63 lower-case letters, digits "
-        "and `._/-` inside; values of up to 128 printable ASCII characters.",
+        description="Labels to filter lists by. A key has up to 63 lower-case letters and digits, with "
+        "`._/-` inside; a value has up to 128 printable ASCII characters.",
     )
     priority: int = Field(
         strict=True,
         default=0,
         ge=-MAX_PRIORITY,
         le=MAX_PRIORITY,
-        description="Of two queued compilations the one of higher priority is taken first; of equals, the "
-        "one that came first.",
+        description="Workers take queued compilations with a higher priority first, then older ones first.",
     )
     timeout_seconds: float | None = Field(
         strict=True,
         default=None,
         gt=0,
         allow_inf_nan=False,
-        description="End the job after this long; null: only the worker's own limit, which holds always.",
+        description="Fail the job after this time. The worker's own limit applies as well; null: only that "
+        "one.",
     )
 
     @field_validator("dimensions")
     @classmethod
-    def _named(
+    def _check_dimension_names(
         cls, dimensions: dict[DimensionName, DimensionRange], info: ValidationInfo
     ) -> dict[DimensionName, DimensionRange]:
         if "inputs" in info.data:
@@ -157,10 +159,10 @@ class CompilationRequest(Document):
 
     @property
     def makes_bundle(self) -> bool:
-        """Whether all stages are to run."""
+        """Whether the request runs all stages."""
         return self.stop_after in (None, Stage.PACKAGE)
 
     @property
     def searches(self) -> bool:
-        """Whether a search for schedules is to run."""
+        """Whether the request runs a search for schedules."""
         return self.tune.trials > 0 and (self.stop_after is None or self.stop_after.includes(Stage.TUNE))

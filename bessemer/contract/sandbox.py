@@ -1,4 +1,4 @@
-"""The confinement of jobs, as it is reported."""
+"""Status of the sandbox that confines jobs."""
 
 from enum import StrEnum
 
@@ -8,7 +8,7 @@ from bessemer.contract.base import Document
 
 
 class SandboxMode(StrEnum):
-    """What happens when a layer does not hold."""
+    """What happens if a layer is not active."""
 
     REQUIRED = "required"
     BEST_EFFORT = "best-effort"
@@ -16,7 +16,7 @@ class SandboxMode(StrEnum):
 
 
 class Layer(StrEnum):
-    """The layers of the confinement."""
+    """The layers of the sandbox."""
 
     ENVIRONMENT = "environment"
     PROCESS_GROUP = "process-group"
@@ -28,26 +28,26 @@ class Layer(StrEnum):
 
 
 class LayerStatus(Document):
-    """Whether one layer holds, and what is to be known about it."""
+    """The status of one layer."""
 
-    layer: Layer = Field(description="A means of confinement.")
-    holds: bool = Field(description="As the job itself tried it out.")
-    required: bool = Field(description="Whether jobs are refused without it where the mode is `required`.")
-    note: str = Field(default="", description="Why it does not hold, or how far; may be empty.")
+    layer: Layer = Field(description="Which layer this is.")
+    holds: bool = Field(description="Whether the layer is active, as the job itself tested.")
+    required: bool = Field(description="Whether the mode `required` refuses jobs without this layer.")
+    note: str = Field(default="", description="Why the layer is not active, or its limits; may be empty.")
 
 
 class SandboxStatus(Document):
-    """The layers as a job found them before it opened its upload."""
+    """The layers, as a job found them before it opened its upload."""
 
-    mode: SandboxMode = Field(description="`BESSEMER_SANDBOX` of the worker.")
-    layers: tuple[LayerStatus, ...] = Field(description="In the order in which they were put on.")
+    mode: SandboxMode = Field(description="The worker's `BESSEMER_SANDBOX`.")
+    layers: tuple[LayerStatus, ...] = Field(description="The layers, in the order of their activation.")
 
     @property
     def lost(self) -> tuple[Layer, ...]:
-        """The layers that do not hold."""
+        """The layers that are not active."""
         return tuple(status.layer for status in self.layers if not status.holds)
 
     @property
     def complete(self) -> bool:
-        """Whether every required layer holds."""
+        """Whether every required layer is active."""
         return all(status.holds for status in self.layers if status.required)

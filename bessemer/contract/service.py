@@ -1,89 +1,136 @@
-"""The service itself: readiness, workers, targets."""
+"""The service: readiness, targets, workers, and which workers can run a compilation."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from pydantic import Field
 
 from bessemer.contract.base import Document
-from bessemer.contract.capability import Capability
+from bessemer.contract.capability import Capability, Needs, lacks
 from bessemer.contract.queue import QueueName, TaskKind
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import Preset
 
+A_LIVE_WORKER = "a live worker: none has sent a heartbeat lately"
+
 
 class RunningTask(Document):
-    """What a worker has in hand."""
+    """A task that a worker runs."""
 
-    kind: TaskKind = Field(description="What `id` is of.")
-    id: str = Field(description="A compilation's or an invocation's, or the digest of a model to inspect.")
-    began_at: datetime = Field(description="When the worker took it, by the worker's clock.")
+    kind: TaskKind = Field(description="The kind of the task.")
+    id: str = Field(description="The id of a compilation or invocation, or the digest of a model to inspect.")
+    began_at: datetime = Field(description="When the worker started it, by the worker's clock.")
     stage: Stage | None = Field(
         default=None,
-        description="The stage that runs, or ran last; null before the first, and of all but compilations.",
+        description="The running stage, or the last one that ran; null before the first, and for all but "
+        "compilations.",
     )
     stage_began_at: datetime | None = Field(
-        default=None, description="By the worker's clock; null where `stage` is."
+        default=None, description="When the stage began, by the worker's clock; null if `stage` is null."
     )
 
 
 class LiveWorker(Document):
-    """A worker that is alive, as far as it makes the service ready."""
+    """The part of a live worker's description that matters for readiness."""
 
-    id: str = Field(description="The same after a restart in the same work folder.")
-    host: str = Field(description="The machine's own name, or the container's.")
-    sandbox: SandboxStatus = Field(description="As a job at its start found it.")
-    seen_at: datetime = Field(description="When it last said so, by the database's clock.")
+    id: str = Field(description="The worker's id. It survives a restart in the same work directory.")
+    host: str = Field(description="The host name of the machine or container.")
+    sandbox: SandboxStatus = Field(description="The sandbox, as a test job found it when the worker started.")
+    seen_at: datetime = Field(description="Time of its last heartbeat, by the database's clock.")
 
 
 class Worker(LiveWorker):
-    """A worker that is alive, and what it can do."""
+    """A live worker and its abilities."""
 
     processor: str = Field(description="The model of the processor, such as `AMD EPYC 9R14`.")
-    mcpu: str = Field(description="LLVM's name of the processor, such as `znver4`: what `host` stands for.")
-    cores: int = Field(description="Threads that jobs use where their request names none.")
+    mcpu: str = Field(
+        description="LLVM's name of the processor, such as `znver4`. The target `host` means this."
+    )
+    cores: int = Field(description="Default number of threads for jobs.")
     limit_seconds: float | None = Field(
-        default=None, description="How long a compilation may run; null where the worker does not say."
+        default=None, description="Time limit for a compilation; null if the worker reports none."
     )
-    versions: dict[str, str] = Field(description="Of Python and the packages on which libraries depend.")
+    versions: dict[str, str] = Field(
+        description="Versions of Python and of the packages that libraries depend on."
+    )
     queues: tuple[QueueName, ...] = Field(
-        default=tuple(QueueName), description="It takes one task at a time from each."
+        default=tuple(QueueName), description="The queues that it serves, one task at a time from each."
     )
-    running: tuple[RunningTask, ...] = Field(default=(), description="As of `seen_at`.")
+    running: tuple[RunningTask, ...] = Field(
+        default=(), description="The tasks that it was running at `seen_at`."
+    )
     capability: Capability = Field(
-        default=Capability(), description="What its processor cannot run, and hence not measure."
+        default=Capability(),
+        description="What its processor cannot run, and therefore cannot verify or measure.",
     )
 
 
 class Readiness(Document):
-    """``ready`` says that requests are taken; without a live worker they wait.
+    """Whether the server accepts requests. Without a live worker, they wait in the queue.
 
-    ``database`` and ``store`` say whether each can be reached; where one cannot, the status is 503.
+    The status is 503 if the database or the artifact store is unreachable.
     """
 
-    ready: bool = Field(description="Whether both can be reached.")
-    database: bool = Field(description="Whether it answers.")
-    store: bool = Field(description="Whether the artifact store can be written.")
+    ready: bool = Field(description="Whether the database and the artifact store are both reachable.")
+    database: bool = Field(description="Whether the database answers.")
+    store: bool = Field(description="Whether the server can write to the artifact store.")
     workers: tuple[LiveWorker, ...] = Field(
-        description="Those that are alive; none where the database is away. `/v1/workers` says more of each."
+        description="The live workers; empty if the database is unreachable. `/v1/workers` has the details."
     )
     warnings: tuple[str, ...] = Field(
-        default=(), description="What its operator should know, in words; requests are taken all the same."
+        default=(), description="Warnings for the operator, in words. The server accepts requests anyway."
     )
 
 
 class WorkerList(Document):
-    """The workers that are alive."""
+    """The live workers."""
 
-    items: tuple[Worker, ...] = Field(description="In the order of their ids.")
+    items: tuple[Worker, ...] = Field(description="The live workers, sorted by id.")
 
 
 class TargetList(Document):
-    """The targets that a request may name, whether or not a live worker runs their code."""
+    """The targets that a request can name, with or without a live worker for them."""
 
     items: tuple[Preset, ...] = Field(description="The presets.")
     processors: dict[str, tuple[str, ...]] = Field(
         default={},
-        description="LLVM's names of processors, by the level of x86-64 that they reach. Each is a name for "
-        "a target.",
+        description="LLVM's processor names, by their x86-64 level. Each is a valid target name.",
     )
+
+
+def takers_of(needs: Needs | None, queue: QueueName, workers: Iterable[Worker]) -> tuple[Worker, ...]:
+    """The workers that can run a job."""
+    return tuple(
+        worker for worker in workers if queue in worker.queues and not lacks(worker.capability, needs)
+    )
+
+
+def missing(needs: Needs | None, queue: QueueName, workers: Sequence[Worker]) -> str | None:
+    """What live workers lack to run a job; None if one can run it."""
+    if not workers:
+        return A_LIVE_WORKER
+    lacking = {
+        f"{worker.id} ({worker.mcpu})": lacks(worker.capability, needs)
+        for worker in workers
+        if queue in worker.queues
+    }
+    if any(not each for each in lacking.values()):
+        return None
+    return f"a worker whose processor can run code for {needs}: {_grouped(lacking)}"
+
+
+def _grouped(lacking: Mapping[str, Sequence[str]]) -> str:
+    """What each worker lacks, with one clause for workers that lack the same."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, instructions in lacking.items():
+        names.setdefault(tuple(instructions), []).append(name)
+    return "; ".join(
+        f"{_shown(alike)} {'lack' if len(alike) > 1 else 'lacks'} {_shown(instructions)}"
+        for instructions, alike in names.items()
+    )
+
+
+def _shown(words: Sequence[str], most: int = 6) -> str:
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return ", ".join(words[:most]) + more

@@ -1,10 +1,10 @@
-"""The stages of the pipeline, in order. Stage = file = class = name in the API, the logs and the metrics."""
+"""The stages of the pipeline, in order. Files, classes, logs and metrics use the same names."""
 
 from enum import StrEnum
 
 
 class Stage(StrEnum):
-    """A step between an upload and a bundle."""
+    """A stage of the pipeline."""
 
     CAPTURE = "capture"
     TRANSLATE = "translate"
@@ -16,5 +16,5 @@ class Stage(StrEnum):
     PACKAGE = "package"
 
     def includes(self, other: "Stage") -> bool:
-        """Whether the other stage has run once this one has."""
+        """Whether the other stage is this one or an earlier one."""
         return tuple(Stage).index(other) <= tuple(Stage).index(self)

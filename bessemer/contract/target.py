@@ -1,4 +1,4 @@
-"""Targets: what hardware a library is compiled for."""
+"""Targets: the processors that libraries are compiled for."""
 
 from typing import Annotated, Literal
 
@@ -11,7 +11,7 @@ LINUX_X86_64 = "x86_64-unknown-linux-gnu"
 MAX_CORES = 1024
 MAX_FEATURES = 64
 MAX_FEATURES_CHARACTERS = 2048
-"""Of all features together: what a target needs is part of an index, in which PostgreSQL keeps 2704 bytes."""
+"""The limit for all features together: they are in a PostgreSQL index, whose entries have 2704 bytes."""
 
 WORD_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 FEATURE_PATTERN = r"^[+-][A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -20,36 +20,36 @@ Feature = Annotated[str, StringConstraints(pattern=FEATURE_PATTERN)]
 Cores = Annotated[int, Field(strict=True, ge=1, le=MAX_CORES)]
 _CORES = Field(
     default=None,
-    description="Threads the library will run with; null: the worker's cores. A worker that has fewer "
-    "verifies and measures it with as many as it has: `threads` in its report.",
+    description="Number of threads that the library uses; null: the worker's cores. A worker with fewer "
+    "cores verifies and measures with all it has; see `threads` in the report.",
 )
 
 
 def _indexable(features: tuple[str, ...]) -> tuple[str, ...]:
     if sum(map(len, features)) > MAX_FEATURES_CHARACTERS:
-        raise ValueError(f"expected {MAX_FEATURES_CHARACTERS} characters at most in all features together")
+        raise ValueError(f"expected at most {MAX_FEATURES_CHARACTERS} characters in all features together")
     return features
 
 
 class PresetTarget(Document):
     """A target by the name of a preset; see ``GET /v1/targets``."""
 
-    preset: Word = Field(description="A `name` of `GET /v1/targets`.")
+    preset: Word = Field(description="A `name` from `GET /v1/targets`.")
     cores: Cores | None = _CORES
 
 
 class ExplicitTarget(Document):
-    """A target in the compiler's own terms."""
+    """A full LLVM target."""
 
     kind: Literal["llvm"] = Field(default="llvm", description="The compiler's backend.")
     mcpu: Word = Field(description="LLVM's name of the processor, such as `znver4` or `x86-64-v3`.")
     triple: Word = Field(
-        default=LINUX_X86_64, description="LLVM's: architecture, vendor, system and C library."
+        default=LINUX_X86_64, description="LLVM's target triple: architecture, vendor, system and C library."
     )
     features: Annotated[tuple[Feature, ...], AfterValidator(_indexable)] = Field(
         default=(),
         max_length=MAX_FEATURES,
-        description="LLVM features to add or remove, such as `+avx512vnni`.",
+        description="LLVM features to add (`+`) or remove (`-`), such as `+avx512vnni`.",
     )
     cores: Cores | None = _CORES
 
@@ -58,23 +58,25 @@ Target = PresetTarget | ExplicitTarget
 
 
 class ResolvedTarget(Document):
-    """A target with every choice made, as a worker compiles for it."""
+    """A target with every choice made, as the worker compiled for it."""
 
     name: str = Field(description="The preset's name, or the mcpu of an explicit target.")
     kind: Literal["llvm"] = Field(description="The compiler's backend.")
-    mcpu: str = Field(description="LLVM's name of the processor; of `host`, the worker's.")
-    triple: str = Field(description="LLVM's: architecture, vendor, system and C library.")
-    features: tuple[str, ...] = Field(description="Added to what `mcpu` has (`+`), or removed (`-`).")
-    cores: int = Field(description="Threads that the library runs with.")
+    mcpu: str = Field(description="LLVM's name of the processor; for `host`, the worker's.")
+    triple: str = Field(description="LLVM's target triple: architecture, vendor, system and C library.")
+    features: tuple[str, ...] = Field(
+        description="LLVM features added to those of `mcpu` (`+`) or removed (`-`)."
+    )
+    cores: int = Field(description="Number of threads that the library uses.")
 
 
 class Preset(Document):
-    """A named target that anybody may ask for."""
+    """A named target."""
 
-    name: str = Field(description="What a request names.")
-    description: str = Field(description="Which processors run such code, for people.")
-    mcpu: str | None = Field(description="LLVM's name of the processor; null where the worker decides.")
-    triple: str = Field(description="LLVM's: architecture, vendor, system and C library.")
+    name: str = Field(description="The name for requests.")
+    description: str = Field(description="The processors that can run the code, in words.")
+    mcpu: str | None = Field(description="LLVM's name of the processor; null for `host`, the worker's own.")
+    triple: str = Field(description="LLVM's target triple: architecture, vendor, system and C library.")
 
 
 PRESETS: tuple[Preset, ...] = (
@@ -113,17 +115,17 @@ PRESETS_BY_NAME = {preset.name: preset for preset in PRESETS}
 
 
 def target_name(target: Target) -> str:
-    """What a target is found by: the preset's name, or the mcpu of an explicit one."""
+    """The name of a target: the preset's name, or the mcpu of an explicit target."""
     return target.preset if isinstance(target, PresetTarget) else target.mcpu
 
 
 def resolve_target(target: Target, host_mcpu: str, host_cores: int) -> ResolvedTarget:
-    """Make every choice that the request left open.
+    """Fill in what the request leaves open.
 
     Args:
-        target: what the request names.
+        target: the request's target.
         host_mcpu: LLVM's name of the worker's processor.
-        host_cores: the worker's cores, used where the request names none.
+        host_cores: the worker's cores, the default for ``cores``.
 
     Raises:
         KeyError: the preset is unknown.

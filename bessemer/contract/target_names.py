@@ -1,4 +1,4 @@
-"""The names of targets, and the errors for targets that Bessemer does not compile for."""
+"""The names of targets, and the errors for unsupported targets."""
 
 import re
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from bessemer.contract.target import HOST, PRESETS_BY_NAME, PresetTarget
 
 PROCESSORS = frozenset(name for names in X86_64.values() for name in names)
 UNSUPPORTED = "target_unsupported"
-"""The type of pydantic's error for a target that Bessemer knows but does not compile for."""
+"""The type of pydantic's error for a known but unsupported target."""
 
 SUPPORTED = (
-    "Bessemer supports x86-64 processors on Linux: `host`, a preset, or any of LLVM's names, such as "
+    "Bessemer supports x86-64 processors on Linux: `host`, a preset, or any LLVM name such as "
     "`skylake-avx512`; `bessemer targets` lists them."
 )
 PLANNED = "Arm and RISC-V processors are planned, then NVIDIA GPUs (CUDA)."
@@ -24,8 +24,8 @@ SHOWN_CHARACTERS = 100
 TVM_OPTION = re.compile(r"(?:^|\s)-(\w+)[= ]\s*(\S+)")
 
 
-class Family(StrEnum):
-    """What a name stands for where it is not an x86-64 processor."""
+class TargetFamily(StrEnum):
+    """Families of unsupported targets."""
 
     ARM = "an Arm target"
     RISCV = "a RISC-V target"
@@ -34,31 +34,28 @@ class Family(StrEnum):
     X86_32 = "an x86 processor without 64-bit code"
 
 
-NAMES = {Family.ARM: ARM, Family.RISCV: RISCV, Family.X86_32: X86_32}
+NAMES = {TargetFamily.ARM: ARM, TargetFamily.RISCV: RISCV, TargetFamily.X86_32: X86_32}
 PATTERNS = {
-    Family.OTHER: r"rocm|hip|amdgcn|amdgpu|gfx\d+\w*|r600|vulkan|opencl|metal|mps|webgpu|wasm(32|64)?|c"
+    TargetFamily.OTHER: r"rocm|hip|amdgcn|amdgpu|gfx\d+\w*|r600|vulkan|opencl|metal|mps|webgpu|wasm(32|64)?|c"
     r"|spirv\w*|hexagon|qcom/.*|adreno.*|apple/.*-gpu.*|aws/(trn|inf).*|trainium|tpu|xpu|npu|ethos.*|msp430|avr"
     r"|mips\w*|ppc\w*|powerpc\w*|s390x?|sparc\w*|loongarch\w*|bpf\w*|lanai|xcore",
-    Family.NVIDIA: r"cuda|gpu|nvidia([-/].*)?|nvptx(64)?|nvvm|(sm|compute)-?\d+\w?|tensorrt|hopper|blackwell"
-    r"|[hab][12]00|v100|p100|t4|l40s?|a10g?|(tesla|geforce|quadro|rtx|gtx|jetson|titan)(-.*)?",
-    Family.ARM: r"arm|arm64e?|arm(hf|el|eb)|thumb(eb)?|aarch64(-be|-32)?|armv\d.*|apple-[am]\d+.*|m[1-9]"
-    r"|cortex-.*|neoverse-.*|(aws/)?graviton.*|ampere-?altra|arm/.*|raspberry-?pi(/.*)?|rasp\d\w*",
-    Family.RISCV: r"risc-?v(32|64)?(be)?|rv(32|64)\w*|riscv/.*|sifive-.*|spacemit-.*",
+    TargetFamily.NVIDIA: r"cuda|gpu|nvidia([-/].*)?|nvptx(64)?|nvvm|(sm|compute)-?\d+\w?|tensorrt|hopper"
+    r"|blackwell|[hab][12]00|v100|p100|t4|l40s?|a10g?|(tesla|geforce|quadro|rtx|gtx|jetson|titan)(-.*)?",
+    TargetFamily.ARM: r"arm|arm64e?|arm(hf|el|eb)|thumb(eb)?|aarch64(-be|-32)?|armv\d.*|apple-[am]\d+.*"
+    r"|m[1-9]|cortex-.*|neoverse-.*|(aws/)?graviton.*|ampere-?altra|arm/.*|raspberry-?pi(/.*)?|rasp\d\w*",
+    TargetFamily.RISCV: r"risc-?v(32|64)?(be)?|rv(32|64)\w*|riscv/.*|sifive-.*|spacemit-.*",
 }
-"""What LLVM's lists lack: whole names, in lower case with hyphens."""
+"""Names missing from LLVM's lists, in lower case with hyphens."""
 
 OTHER_NAMES = {"native": HOST, "cpu": HOST} | dict.fromkeys(("x86", "x64", "amd64", "x86_64"), "x86-64")
 
 
 def read_target(value: Any) -> Any:
-    """A target as a request gives it, with a name replaced by what it stands for.
-
-    A name is a preset's, or LLVM's of an x86-64 processor, which stands for a target in the compiler's own
-    terms.
+    """Normalize the target of a request: the name of an LLVM processor becomes a full LLVM target.
 
     Raises:
-        PydanticCustomError: of type ``UNSUPPORTED``: Bessemer does not compile for such a target.
-        ValueError: the name is not known.
+        PydanticCustomError: of type ``UNSUPPORTED``: Bessemer knows the target but does not support it.
+        ValueError: the name is unknown.
     """
     if isinstance(value, str):
         return read_target({"preset": value})
@@ -87,7 +84,7 @@ def _refusal(name: str) -> Exception:
 
 
 def _shown(name: str) -> str:
-    """The start of a name, as text that can be written as UTF-8."""
+    """The start of a name, made encodable as UTF-8."""
     return name[:SHOWN_CHARACTERS].encode("utf-8", "replace").decode()
 
 
@@ -99,7 +96,7 @@ def _near(name: str) -> str:
 
 
 def _of_tvm(text: str) -> Exception:
-    """The error for TVM's form of a target: it says what to write instead."""
+    """The error for a TVM target string, which says what to write instead."""
     options: dict[str, str] = dict(TVM_OPTION.findall(text))
     kind, name = text.split()[0], options.get("mcpu", options.get("arch", ""))
     parts: tuple[str, ...] = (kind, options.get("mtriple", ""), name)
@@ -108,7 +105,7 @@ def _of_tvm(text: str) -> Exception:
             return _unsupported(part)
     example = name if name in PROCESSORS else HOST
     return ValueError(
-        f"'{text}' is TVM's form of a target; write '{example}'. TVM's -mcpu is the target's name, or "
+        f"'{text}' is a TVM target string; write '{example}'. TVM's -mcpu is the target's name or "
         "`target.mcpu`; -mattr is `target.features`, -num-cores `target.cores`, -mtriple `target.triple`"
     )
 
@@ -120,8 +117,8 @@ def _unsupported(name: str) -> PydanticCustomError:
     return PydanticCustomError(UNSUPPORTED, "{reason}", {"reason": reason})
 
 
-def _family(name: str) -> Family | None:
-    """What a name stands for; a triple is known by its architecture. None where that is not known."""
+def _family(name: str) -> TargetFamily | None:
+    """The family of an unsupported target, which may be a triple; None if the name is unknown."""
     lower = name.strip().lower()
     plain = lower.replace("_", "-")
     words = (lower, plain, re.split(r"-(?:unknown|linux|pc|apple|none)\b", plain)[0])

@@ -1,4 +1,4 @@
-"""Tensors as the contract names them: a name, a shape, a dtype."""
+"""Specs of tensors: a name, a shape and a dtype."""
 
 import re
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ MAX_RANK = 8
 MAX_DIMENSION = 1 << 31
 MAX_INPUTS = 256
 SCALAR = "scalar"
-"""The command line's shape of rank 0."""
+"""The command line's shape for rank 0."""
 
 
 class DType(StrEnum):
-    """The element types that an input or an output may have."""
+    """The element types of inputs and outputs."""
 
     FLOAT16 = "float16"
     BFLOAT16 = "bfloat16"
@@ -38,7 +38,7 @@ class DType(StrEnum):
 
     @property
     def size_bytes(self) -> int:
-        """Of one element."""
+        """The size of an element."""
         bits = re.search(r"\d+$", self.value)
         return int(bits[0]) // 8 if bits else 1
 
@@ -51,13 +51,13 @@ Size = Annotated[int, Field(strict=True, ge=1, le=MAX_DIMENSION)]
 DimensionName = Annotated[str, StringConstraints(pattern=DIMENSION_NAME_PATTERN)]
 
 _NAME = re.compile(DIMENSION_NAME_PATTERN, re.ASCII)
-_NAME_WORDS = "a dimension's name: up to 64 letters, digits and '_', no digit first"
-# a size; a name without an x; any name in brackets
+_NAME_WORDS = "a dimension's name: up to 64 letters, digits and '_', not starting with a digit"
+# a size; a name without an x; or any name in brackets
 _ENTRY = re.compile(r"(?P<size>[0-9]+)|(?P<name>[A-Za-wyz_][A-Za-wyz0-9_]*)|\[(?P<bracketed>[^\]]*)\]")
 
 
 def _size_or_name(value: Any, validate: ValidatorFunctionWrapHandler) -> int | str:
-    """The one of the two that is meant, with its own error and no other."""
+    """Validate a size or a name, and report only the error of the one that was meant."""
     if isinstance(value, str):
         if not _NAME.fullmatch(value):
             raise ValueError(f"expected a size, or {_NAME_WORDS}")
@@ -70,47 +70,45 @@ def _size_or_name(value: Any, validate: ValidatorFunctionWrapHandler) -> int | s
 
 
 class InputSpec(Document):
-    """An input that a request asks for: where a size is a name, the library takes any in its range."""
+    """A requested input. If a size is a name, the library accepts every size in its range."""
 
-    name: TensorName = Field(description="The model's own name of the argument, or of the output.")
+    name: TensorName = Field(description="The model's own name for the argument or output.")
     shape: tuple[Annotated[Size | DimensionName, WrapValidator(_size_or_name)], ...] = Field(
         max_length=MAX_RANK,
-        description="Elements per dimension, or a name that `dimensions` gives a range.",
+        description="The sizes. A name stands for a dimension with a range in `dimensions`.",
         examples=[[1, 3, 224, 224], ["batch", 3, 224, 224]],
     )
-    dtype: DType = Field(default=DType.FLOAT32, description="Of the elements.")
+    dtype: DType = Field(default=DType.FLOAT32, description="The element type.")
 
     @property
     def named_axes(self) -> dict[int, str]:
-        """The names of dimensions by axis."""
+        """The names of dimensions, by axis."""
         return {axis: size for axis, size in enumerate(self.shape) if isinstance(size, str)}
 
     def at(self, sizes: Mapping[str, int]) -> "TensorSpec":
-        """The tensor where each dimension has its size."""
+        """The tensor with these sizes of its dimensions."""
         shape = tuple(sizes[size] if isinstance(size, str) else size for size in self.shape)
         return TensorSpec(name=self.name, shape=shape, dtype=self.dtype)
 
     def __str__(self) -> str:
-        """The command line's form, which ``parse_input_spec`` reads."""
+        """The command line's form, which ``parse_input_spec`` parses."""
         return f"{self.name}={'x'.join(map(_entry, self.shape)) or SCALAR}:{self.dtype}"
 
 
 class TensorSpec(InputSpec):
-    """One input or output: its name, its shape (elements per dimension) and its element type."""
+    """An input or output: its name, shape and element type."""
 
-    shape: tuple[Size, ...] = Field(
-        max_length=MAX_RANK, description="Elements per dimension; empty of a scalar."
-    )
+    shape: tuple[Size, ...] = Field(max_length=MAX_RANK, description="The sizes; empty for a scalar.")
 
 
 def parse_input_spec(text: str) -> InputSpec:
-    """Read the command line's form of an input, ``name=1x3x224x224:float32``.
+    """Parse the command line's form of an input, ``name=1x3x224x224:float32``.
 
-    The dtype defaults to float32; ``name=scalar:int64`` is of rank 0. A size may be a name:
-    ``x=batchx3x224x224``; one that holds an ``x`` itself stands in brackets: ``x=[pixels]x3``.
+    The dtype defaults to float32; ``name=scalar:int64`` has rank 0. A size can be a name, as in
+    ``x=batchx3x224x224``; brackets enclose a name that contains an ``x``: ``x=[pixels]x3``.
 
     Raises:
-        ValueError: the text is not of that form; the message says what was expected.
+        ValueError: the text has another form.
     """
     name, equals, rest = text.partition("=")
     shape_text, _, dtype = rest.partition(":")
@@ -121,7 +119,7 @@ def parse_input_spec(text: str) -> InputSpec:
 
 
 def _parse_shape(text: str) -> list[int | str]:
-    """The entries of a shape. Names without an ``x`` can be told from the crosses between them."""
+    """The entries of a shape, separated by ``x``."""
     entries: list[int | str] = []
     place = 0
     while match := _ENTRY.match(text, place):
@@ -131,7 +129,11 @@ def _parse_shape(text: str) -> list[int | str]:
             return entries
         if text[place - 1] != "x":
             break
-    hint = "; a name that holds an x stands in brackets, [index]x3" if re.search(r"[A-Za-z_]", text) else ""
+    hint = (
+        "; put a name that contains an x in brackets, as in [index]x3"
+        if re.search(r"[A-Za-z_]", text)
+        else ""
+    )
     raise ValueError(f"'{text}' is not a shape such as 1x3x224x224 or batchx3x224x224{hint}")
 
 

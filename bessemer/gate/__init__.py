@@ -1,1 +1,1 @@
-"""What a pipeline asks of a compilation: is the model still right, as fast and as small as it was?"""
+"""The gate: whether a model is still as correct, fast and small as before."""

@@ -1,4 +1,4 @@
-"""Reads NumPy archives without NumPy: a pipeline installs only the client, which does not need it."""
+"""Read NumPy archives without NumPy, because a pipeline installs only the client."""
 
 import ast
 import re
@@ -16,7 +16,7 @@ MAGIC = b"\x93NUMPY"
 MAX_HEADER_BYTES = 1 << 16
 CHUNK_ELEMENTS = 1 << 16
 BFLOAT16 = "<u2"
-"""No output has unsigned 16-bit integers: such an array holds the bits of bfloat16."""
+"""The bits of bfloat16. No output is a real array of uint16."""
 
 FORMATS = {
     "<f2": "e",
@@ -30,16 +30,16 @@ FORMATS = {
     "|b1": "?",
     BFLOAT16: "H",
 }
-"""How ``struct`` reads an element of each dtype."""
+"""The ``struct`` format of each dtype."""
 
 
 class ArraysError(ValueError):
-    """A file is not an archive of arrays that this module reads; the message says why."""
+    """A file is not an archive of arrays that this module can read."""
 
 
 @dataclass(frozen=True)
 class Array:
-    """One array of an archive, read in pieces.
+    """One array of an archive, read in chunks.
 
     Attributes:
         archive: the open archive.
@@ -67,7 +67,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Header:
-    """What an array says of itself."""
+    """The dtype and the shape of an array."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -83,7 +83,7 @@ class Header:
         return struct.calcsize(FORMATS[self.dtype])
 
     def unpack(self, data: bytes) -> tuple[float, ...]:
-        """The elements that some bytes hold."""
+        """Decode elements."""
         if self.dtype != BFLOAT16:
             return struct.unpack(f"<{len(data) // self.item_bytes}{FORMATS[self.dtype]}", data)
         widened = bytearray(2 * len(data))
@@ -112,7 +112,7 @@ def arrays_of(archive: zipfile.ZipFile, folder: str) -> dict[str, Array]:
 
 
 def copy_arrays(source: Path, folder: str, target: Path) -> None:
-    """Copy the arrays of a folder into an archive of their own.
+    """Copy the arrays of a folder to a new archive.
 
     Raises:
         ArraysError: ``source`` cannot be read, or has no such arrays.
@@ -137,7 +137,7 @@ def _opened(archive: zipfile.ZipFile, member: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _naming(path: object) -> Iterator[None]:
-    """Name the archive in which an error occurs: a comparison reads two at once."""
+    """Add the archive's path to errors, because a comparison reads two archives."""
     try:
         yield
     except ArraysError:
@@ -173,9 +173,11 @@ def _parse_header(text: bytes, member: str) -> Header:
     ) as error:
         raise ArraysError(f"{member} has a header that cannot be read: {error}") from error
     if not isinstance(dtype, str) or dtype not in FORMATS:
-        raise ArraysError(f"{member} has the dtype {str(dtype)[:64]!r}; known: {', '.join(FORMATS)}")
+        raise ArraysError(
+            f"{member} has the unsupported dtype {str(dtype)[:64]!r}; supported: {', '.join(FORMATS)}"
+        )
     if in_fortran_order and len(shape) > 1:
-        raise ArraysError(f"{member} is in Fortran order: save `numpy.ascontiguousarray` of it")
+        raise ArraysError(f"{member} is in Fortran order; save `numpy.ascontiguousarray` of it")
     return Header(dtype, shape)
 
 

@@ -1,4 +1,4 @@
-"""How far the outputs of a library lie from those expected on the same inputs."""
+"""Compare the outputs of a library with expected outputs on the same inputs."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from pathlib import Path
 from bessemer.gate.arrays import Array, ArraysError, Header, arrays_of, reading
 
 INPUTS, OUTPUTS = "inputs/", "outputs/"
-"""What the names of the arrays in a reference start with."""
+"""Prefixes of the array names in a reference."""
 
 
 @dataclass(frozen=True)
@@ -17,11 +17,11 @@ class OutputChange:
     """The output that changed most.
 
     Attributes:
-        percent: of a float output, the largest difference of an element divided by the largest magnitude
-            expected; of any other, the share of elements that differ. Infinite where the two cannot be
+        percent: for a float output, the largest difference of an element divided by the largest expected
+            magnitude; otherwise the share of elements that differ. Infinite if the outputs cannot be
             compared.
-        detail: what differs, in words.
-        note: how the outputs were matched, where their names differ.
+        detail: the difference in words.
+        note: how the outputs were matched, if their names differ.
     """
 
     percent: float
@@ -30,15 +30,15 @@ class OutputChange:
 
 
 def compare_outputs(reference: Path, found: Path, *, by_position: bool = False) -> OutputChange:
-    """Compare the outputs of a library with those of a reference.
+    """Compare the outputs of a library with a reference.
 
     Args:
         reference: a ``reference.npz``.
         found: the outputs of an invocation on the reference's inputs.
-        by_position: match outputs whose names differ by position if number, shapes and dtypes agree.
+        by_position: match renamed outputs by position if number, shapes and dtypes agree.
 
     Raises:
-        ArraysError: a file cannot be read; or names or shapes differ, so that nothing can be compared.
+        ArraysError: a file cannot be read, or the names or shapes differ.
     """
     with reading(reference) as expected_archive, reading(found) as found_archive:
         expected, given = arrays_of(expected_archive, OUTPUTS), arrays_of(found_archive, "")
@@ -46,12 +46,12 @@ def compare_outputs(reference: Path, found: Path, *, by_position: bool = False) 
             raise ArraysError(f"{reference} has no array whose name starts with '{OUTPUTS}'")
         if expected.keys() == given.keys():
             return _largest(_change(name, expected[name], given[name]) for name in expected)
-        names = f"the outputs are {_listed(given)}, those expected {_listed(expected)}"
+        names = f"the outputs are {_listed(given)}, expected {_listed(expected)}"
         if not (by_position and _agree(expected, given)):
             raise ArraysError(names)
         pairs = zip(expected.values(), given.items(), strict=True)
         change = _largest(_change(name, before, now) for before, (name, now) in pairs)
-        return replace(change, note=f"{names}: they were compared by position")
+        return replace(change, note=f"{names}: compared by position")
 
 
 def _largest(changes: Iterable[OutputChange]) -> OutputChange:
@@ -59,7 +59,7 @@ def _largest(changes: Iterable[OutputChange]) -> OutputChange:
 
 
 def _agree(expected: dict[str, Array], given: dict[str, Array]) -> bool:
-    """Whether the outputs differ in nothing but names; an output that keeps its name keeps its position."""
+    """Whether the outputs differ only in names, and outputs with the same name have the same position."""
     if len(expected) != len(given):
         return False
     pairs = list(zip(expected, given, strict=True))
@@ -74,7 +74,7 @@ def _change(name: str, expected: Array, found: Array) -> OutputChange:
     headers = expected.header(), found.header()
     if headers[0].shape != headers[1].shape:
         raise ArraysError(
-            f"output '{name}' has the shape {_shape(headers[1])}, the one expected {_shape(headers[0])}"
+            f"output '{name}' has the shape {_shape(headers[1])}, expected {_shape(headers[0])}"
         )
     if all(header.is_float for header in headers):
         return _float_change(name, expected, found)
@@ -113,7 +113,7 @@ def _largest_difference(before: tuple[float, ...], now: tuple[float, ...]) -> fl
 
 
 def _difference(before: float, now: float) -> float:
-    """Two NaN agree, and so do two equal infinities."""
+    """Two NaNs agree, and so do two equal infinities."""
     if before == now or (isnan(before) and isnan(now)):
         return 0.0
     return abs(before - now) if isfinite(before) and isfinite(now) else inf

@@ -1,8 +1,8 @@
-"""The policy of a gate: pure functions from reports and bounds to verdicts.
+"""The gate's policy: pure functions from reports and bounds to verdicts.
 
-Workers differ in speed, and one worker's speed differs from hour to hour. The most reliable figure is the
-ratio to torch eager, which was measured in alternation with the library. But a model that does more work
-keeps its ratio, so milliseconds are judged too where both reports come from the same kind of machine.
+Workers differ in speed, and one worker's speed varies over time. The most reliable figure is the ratio to
+torch eager, which was measured in alternation with the library. But a model that does more work keeps its
+ratio, so the gate also judges milliseconds if both reports come from the same kind of machine.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from bessemer.gate.outputs import OutputChange
 
 
 class Verdict(StrEnum):
-    """How a gate ends, the worst first."""
+    """The verdict of a gate, worst first."""
 
     FAILED = "failed"
     WRONG = "wrong"
@@ -33,23 +33,23 @@ WRONG_CODES = frozenset({ErrorCode.VERIFY_MISMATCH, ErrorCode.VERIFY_CRASHED})
 REGRESS = "--max-regress-percent"
 OUTPUT_CHANGE = "--max-output-change"
 WARN_PERCENT = 10.0
-"""A figure that grows by more than this is warned of where no bound covers the change."""
+"""The gate warns of larger growth if no bound covers it."""
 
 WARN_OUTPUT_PERCENT = 1.0
-"""The same for outputs. Rounding stays far below it, and new weights do not."""
+"""The same for outputs. Rounding stays far below this, and new weights exceed it."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a pipeline allows; None allows anything.
+    """The bounds of a pipeline; None allows anything.
 
     Attributes:
-        latency_ratio: of the library's latency to torch eager's.
-        latency_ms: of the library's median run.
-        library_bytes: of ``model.so``.
-        memory_bytes: of the memory that loading and running the library takes.
-        regress_percent: how much each of these may grow, compared with the base.
-        output_percent: how much an output may change on the inputs of the base.
+        latency_ratio: maximum latency relative to torch eager.
+        latency_ms: maximum median latency.
+        library_bytes: maximum size of ``model.so``.
+        memory_bytes: maximum memory for loading and running the library.
+        regress_percent: maximum growth of each of these over the base.
+        output_percent: maximum change of an output on the base's inputs.
     """
 
     latency_ratio: float | None = None
@@ -62,12 +62,12 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Bound:
-    """The most that a figure, or its change in percent, may be.
+    """The maximum of a figure, or of its change in percent.
 
     Attributes:
-        option: which sets it.
-        most: None allows anything.
-        doubt: why a figure beyond the bound proves nothing; empty where it does prove something.
+        option: the option that sets it.
+        most: the maximum; None allows anything.
+        doubt: why exceeding the bound is inconclusive; empty if it is conclusive.
     """
 
     option: str
@@ -80,17 +80,17 @@ class Measure:
     """One figure, now and in the base, and its bounds.
 
     Attributes:
-        name: for people.
+        name: a name for people.
         shown: formats the figure.
-        now: None where only the change is known.
-        before: the base's; None where there is none to compare with.
-        change_percent: None where there is nothing to compare with.
-        bound: on ``now``; None where the compilation itself has judged it.
-        change_bound: on ``change_percent``; None where no option bounds it.
-        warn_percent: a larger change is warned of where no bound covers it.
-        verdict: where a bound is broken without doubt.
-        detail: what changed, in words, where the figures do not say it.
-        unsteady: why the figure does not hold: no bound on it can be judged, so it neither passes nor fails.
+        now: the new figure; None if only the change is known.
+        before: the base's figure, if any.
+        change_percent: the change; None without a base.
+        bound: the bound on ``now``; None if the compilation itself has judged it.
+        change_bound: the bound on ``change_percent``; None if no option sets one.
+        warn_percent: the gate warns of a larger change if no bound covers it.
+        verdict: the verdict if a bound is conclusively exceeded.
+        detail: the change in words, if the figures do not show it.
+        unsteady: why the figure is unreliable; then no bound on it can be judged.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Measure:
 
     @property
     def is_beyond(self) -> bool:
-        """Whether the figure is beyond its bound."""
+        """Whether the figure exceeds its bound."""
         return (
             self.now is not None
             and self.bound is not None
@@ -117,7 +117,7 @@ class Measure:
 
     @property
     def has_changed(self) -> bool:
-        """Whether the change is beyond its bound, or beyond the threshold of warnings where it has none."""
+        """Whether the change exceeds its bound, or the threshold for warnings if it has none."""
         if self.change_percent is None or self.change_bound is None:
             return False
         most = self.change_bound.most
@@ -125,19 +125,19 @@ class Measure:
 
     @property
     def does_not_match(self) -> bool:
-        """Whether the change has no size, so that no bound allows it."""
+        """Whether the outputs cannot be compared, which no bound allows."""
         return isinf(self.change_percent or 0)
 
     @property
     def breaches(self) -> tuple[tuple[Verdict, str], ...]:
-        """Every bound that is broken, or that an unsteady figure leaves open."""
+        """The bounds that are exceeded, or that an unsteady figure leaves undecided."""
         if self.unsteady:
             inconclusive = (Verdict.UNSTEADY, f"{self.name} is inconclusive: {self.unsteady}")
             return (inconclusive,) if self._has_bound else ()
         found = []
         if self.is_beyond and self.bound is not None:
-            said = f"{self.name} is {self.shown(self.now or 0)}, {self.bound.option} allows "
-            found.append((self.bound, f"{said}{self.shown(self.bound.most or 0)}"))
+            text = f"{self.name} is {self.shown(self.now or 0)}, {self.bound.option} allows "
+            found.append((self.bound, f"{text}{self.shown(self.bound.most or 0)}"))
         if self.has_changed and self.change_bound is not None and self.change_bound.most is not None:
             allowed = f"; {self.change_bound.option} allows {shown_percent(self.change_bound.most)}"
             found.append((self.change_bound, self.change + ("" if self.does_not_match else allowed)))
@@ -155,7 +155,7 @@ class Measure:
 
     @property
     def change(self) -> str:
-        """What changed, in words."""
+        """The change in words."""
         if self.does_not_match:
             return f"{self.name} do not match: {self.detail}"
         percent = shown_percent(self.change_percent or 0)
@@ -166,7 +166,7 @@ class Measure:
 
     @property
     def _has_bound(self) -> bool:
-        """Whether a bound is given, and what it is compared with."""
+        """Whether there is a bound, and a figure to compare with it."""
         is_bounded = self.bound is not None and self.bound.most is not None
         may_change = self.change_bound is not None and self.change_bound.most is not None
         return is_bounded or (may_change and self.change_percent is not None)
@@ -174,13 +174,13 @@ class Measure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a gate found.
+    """The outcome of a gate.
 
     Attributes:
-        model: what the pipeline calls the model.
-        document: the compilation, at its end.
-        report: None where it failed.
-        measures: every figure.
+        model: the pipeline's name for the model.
+        document: the finished compilation.
+        report: the report; None if the compilation failed.
+        measures: all figures.
         notes: what was not compared, and why.
     """
 
@@ -192,19 +192,19 @@ class Outcome:
 
     @property
     def breaches(self) -> tuple[tuple[Verdict, str], ...]:
-        """Every bound that is broken, the worst verdict first."""
+        """All exceeded bounds, worst verdict first."""
         order = list(Verdict)
         found = (breach for measure in self.measures for breach in measure.breaches)
         return tuple(sorted(found, key=lambda breach: order.index(breach[0])))
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What was not compared, and every large change that no bound covers."""
+        """What was not compared, and all large changes that no bound covers."""
         return (*self.notes, *(measure.warning for measure in self.measures if measure.warning))
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of all."""
+        """The worst verdict."""
         if self.document.state is not JobState.SUCCEEDED:
             problem = self.document.problem
             return Verdict.WRONG if problem and problem.code in WRONG_CODES else Verdict.FAILED
@@ -221,16 +221,16 @@ def judge(
     notes: tuple[str, ...] = (),
     outputs: OutputChange | None = None,
 ) -> Outcome:
-    """Compare a compilation with a base's report, and with what is allowed.
+    """Compare a compilation with the base's report and with bounds.
 
     Args:
-        model: what the pipeline calls it.
-        document: the compilation, at its end.
-        report: None where it failed.
-        previous: the base's report, if there is one.
-        bounds: what is allowed.
-        notes: what is known already of what cannot be compared.
-        outputs: how far the outputs lie from those expected; None where they were not compared.
+        model: the pipeline's name for the model.
+        document: the finished compilation.
+        report: the report; None if the compilation failed.
+        previous: the base's report, if any.
+        bounds: the bounds.
+        notes: what is already known not to be comparable.
+        outputs: the change of the outputs; None if they were not compared.
     """
     if report is None or report.benchmark is None:
         return Outcome(model, document, report, (), notes)
@@ -244,12 +244,12 @@ def judge(
 
 
 def shown_percent(value: float) -> str:
-    """A change for people."""
+    """Format a change."""
     return f"{value:.1f} %" if abs(value) >= 1 or not value else f"{value:.2g} %"
 
 
 def _difference(report: Report, previous: Report) -> str | None:
-    """Why no figure of two reports can be compared."""
+    """Why two reports cannot be compared."""
     if previous.benchmark is None:
         return "the base's report has no benchmark: its figures were not compared"
     now, before = _target(report), _target(previous)
@@ -259,7 +259,7 @@ def _difference(report: Report, previous: Report) -> str | None:
 
 
 def _gaps(report: Report, now: BenchmarkResult, previous: Report | None) -> tuple[str, ...]:
-    """Why the ratio, or the milliseconds, cannot be compared."""
+    """Why the ratios or the milliseconds cannot be compared."""
     if previous is None or previous.benchmark is None:
         return ()
     found = []
@@ -282,10 +282,10 @@ def _gaps(report: Report, now: BenchmarkResult, previous: Report | None) -> tupl
 
 
 def _unjudged(measures: tuple[Measure, ...], notes: tuple[str, ...]) -> tuple[str, ...]:
-    """The bounds on changes that were given but judged nothing, where no note says so already."""
+    """The bounds on changes that could not be applied, unless a note already says so."""
     bounds = [measure.change_bound for measure in measures if measure.change_percent is None]
     options = dict.fromkeys(bound.option for bound in bounds if bound and bound.most is not None)
-    return () if notes else tuple(f"{option} judged nothing: there is no base" for option in options)
+    return () if notes else tuple(f"{option} was not applied: there is no base" for option in options)
 
 
 def _target(report: Report) -> str:
@@ -294,13 +294,13 @@ def _target(report: Report) -> str:
 
 
 def _shapes(report: Report) -> str:
-    """The shapes and dtypes of the inputs; names do not change what a run costs."""
+    """The shapes and dtypes of the inputs, without names, which do not affect speed."""
     shapes = ("x".join(map(str, spec.shape)) or SCALAR for spec in report.inputs)
     return ", ".join(f"{shape}:{spec.dtype}" for shape, spec in zip(shapes, report.inputs, strict=True))
 
 
 def _is_same_run(report: Report, previous: Report) -> bool:
-    """Whether milliseconds can be compared: the same processor, threads and shapes of inputs."""
+    """Whether milliseconds can be compared: same processor, threads and input shapes."""
     return (
         previous.benchmark is not None
         and report.benchmark is not None
@@ -403,12 +403,12 @@ def _error(report: Report) -> Measure:
 
 
 def _growth(now: float, before: float | None) -> float | None:
-    """How much more than before, in percent."""
+    """The growth in percent."""
     return None if not before else 100.0 * (now / before - 1.0)
 
 
 def _ratio_doubt(now: BaselineResult, before: BaselineResult | None) -> str:
-    """Why a ratio shows nothing, neither good nor bad; empty where it holds."""
+    """Why a ratio is unreliable; empty if it is reliable."""
     if now.doubt:
         return f"{now.doubt}; measure again when the worker is idle"
     if before is not None and before.doubt:
@@ -417,7 +417,7 @@ def _ratio_doubt(now: BaselineResult, before: BaselineResult | None) -> str:
 
 
 def _unsteady_doubt(now: BenchmarkResult, before: BenchmarkResult | None = None) -> str:
-    """Why slower runs prove nothing: the benchmark found the library's own latency unsteady."""
+    """Why slower runs are inconclusive: the benchmark found the library's own latency unsteady."""
     if now.unsteady:
         return f"; but {now.unsteady}: measure again when the worker is idle"
     if before is not None and before.unsteady:
@@ -426,7 +426,7 @@ def _unsteady_doubt(now: BenchmarkResult, before: BenchmarkResult | None = None)
 
 
 def _fastest_doubt(now: Latency, before: Latency, most_percent: float) -> str:
-    """Why slower runs prove nothing: the fastest did not slow down, so other work slowed the rest."""
+    """Why slower runs are inconclusive: the fastest did not slow down, so other work slowed the rest."""
     growth = _growth(now.min_ms, before.min_ms)
     return _fastest(now) if growth is not None and growth <= most_percent else ""
 
@@ -438,7 +438,7 @@ def _fastest(latency: Latency) -> str:
 
 
 def _machine_doubt(report: Report, previous: Report) -> str:
-    """Why slower runs of the same work prove nothing: the worker was unsteady, or torch eager slower too."""
+    """Why slower runs of the same work are inconclusive: the worker was unsteady, or eager slower too."""
     eager, eager_before = _eager(report.benchmark), _eager(previous.benchmark)
     if eager is None or eager_before is None or _work(report) != _work(previous):
         return ""
@@ -447,7 +447,7 @@ def _machine_doubt(report: Report, previous: Report) -> str:
     growth = _growth(eager.latency.p50_ms, eager_before.latency.p50_ms)
     if growth is None or eager.ratio > eager_before.ratio:
         return ""
-    return f"; but torch eager took {growth:.1f} % more on the same operators: the worker was slower"
+    return f"; but torch eager took {growth:.1f} % more time on the same operators: the worker was slower"
 
 
 def _work(report: Report) -> tuple[object, ...]:

@@ -1,10 +1,10 @@
-"""What a gate found, for people: Markdown for the pipeline's page, JUnit for its list of tests."""
+"""Write a gate's outcome as Markdown for the pipeline's page and as JUnit for its list of tests."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
 from xml.etree import ElementTree
 
-from bessemer.contract.labels import shown_labels
+from bessemer.contract.names import shown_labels
 from bessemer.contract.problem import Problem
 from bessemer.gate.policy import Bound, Measure, Outcome, Verdict, shown_percent
 
@@ -15,23 +15,23 @@ _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 
 
 def markdown(outcome: Outcome) -> str:
-    """A section with a heading, what is wrong, the figures, and the stages."""
+    """A section with a heading, the failures, the figures and the stages."""
     return "\n".join([*_lines(outcome), ""])
 
 
 def markdown_refusal(model: str, reason: str, lines: Iterable[str]) -> str:
-    """A section for a gate that came to no verdict.
+    """A section for a gate without a verdict.
 
     Args:
-        model: what the pipeline calls it.
-        reason: why, in a few words.
+        model: the pipeline's name for the model.
+        reason: the reason in a few words.
         lines: what happened, and what to do.
     """
     return "\n".join([f"## {OTHER_SIGN} {_escaped(model)}: {reason}", "", *_fenced(lines), ""])
 
 
 def junit(outcome: Outcome) -> str:
-    """A suite with one case, which GitLab shows among the tests of a merge request."""
+    """A test suite with one case, which GitLab shows in the merge request."""
     seconds = sum(stage.seconds for stage in outcome.document.stages)
     if not _is_bad(outcome):
         return _suite(outcome.model, seconds, None, "", (), outcome.warnings)
@@ -41,7 +41,7 @@ def junit(outcome: Outcome) -> str:
 
 
 def junit_refusal(model: str, reason: str, lines: Iterable[str]) -> str:
-    """A suite with one case that came to no verdict; its arguments are those of ``markdown_refusal``."""
+    """A test suite for a gate without a verdict; see ``markdown_refusal`` for the arguments."""
     return _suite(model, 0.0, "error", reason, lines)
 
 
@@ -53,7 +53,7 @@ def _suite(
     lines: Iterable[str],
     warnings: Iterable[str] = (),
 ) -> str:
-    """A suite with one case; ``kind`` is how it went bad, ``failure`` or ``error``."""
+    """A test suite with one case; ``kind`` is ``failure``, ``error`` or None."""
     counts = {f"{name}s": str(int(name == kind)) for name in ("failure", "error")}
     suite = ElementTree.Element("testsuite", {"name": "bessemer", "tests": "1", **counts})
     case = ElementTree.SubElement(
@@ -61,8 +61,8 @@ def _suite(
     )
     if kind is not None:
         ElementTree.SubElement(case, kind, message=message).text = _in_xml("\n".join(lines))
-    if said := "\n".join(f"warning: {text}" for text in warnings):
-        ElementTree.SubElement(case, "system-out").text = _in_xml(said)
+    if output := "\n".join(f"warning: {text}" for text in warnings):
+        ElementTree.SubElement(case, "system-out").text = _in_xml(output)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
@@ -73,7 +73,7 @@ def annotation(level: str, model: str, text: str) -> str:
 
 
 def complaints(outcome: Outcome) -> tuple[str, ...]:
-    """Why a gate does not pass, a line each."""
+    """The reasons why a gate does not pass."""
     problem = outcome.document.problem
     if problem is not None:
         return (f"{problem.title} [{problem.code}]: {problem.detail}",)
@@ -110,7 +110,7 @@ def _table(measures: tuple[Measure, ...]) -> Iterator[str]:
 
 
 def _now(measure: Measure) -> str:
-    """The cells of a figure and of its bound."""
+    """The cells of a figure and its bound."""
     if measure.now is None:
         return " | "
     if measure.bound is None:
@@ -121,7 +121,7 @@ def _now(measure: Measure) -> str:
 
 
 def _before(measure: Measure) -> str:
-    """The cells of the base's figure, of the change, and of the bound on the change."""
+    """The cells of the base's figure, the change, and the bound on the change."""
     bound = measure.change_bound
     if bound is None:
         return " |  | "
@@ -133,7 +133,7 @@ def _before(measure: Measure) -> str:
 
 
 def shown_change(measure: Measure) -> str:
-    """How much a measure has changed, for people; it must have been compared."""
+    """Format the change of a compared measure."""
     percent = measure.change_percent or 0.0
     if measure.does_not_match:
         return "no match"
@@ -169,7 +169,7 @@ def _problem_lines(problem: Problem) -> Iterator[str]:
 
 
 def _fenced(lines: Iterable[str]) -> Iterator[str]:
-    """Lines as they are."""
+    """Lines as a code block."""
     yield from ("```text", *(line.replace("```", "'''") for line in lines), "```")
 
 
@@ -178,11 +178,11 @@ def _is_bad(outcome: Outcome) -> bool:
 
 
 def _in_xml(text: str) -> str:
-    """Text without what XML 1.0 cannot hold, escaped or not: a job's words are anybody's."""
+    """Replace characters that XML 1.0 forbids, because the text can come from a job."""
     return _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _escaped(text: str) -> str:
-    """Text that Markdown shows as it is, in one line: names of models and operators are anybody's."""
+    """Escape Markdown in one line of untrusted text, such as the name of a model or operator."""
     marked = "".join(f"\\{letter}" if letter in "\\`*_[]<>|#" else letter for letter in text)
     return " ".join(marked.split())

@@ -1,4 +1,4 @@
-"""Logs of app and worker: lines of text or of JSON, which name the request, job and worker they are about."""
+"""Logs of app and worker, as text or JSON lines with fields such as request, job and worker."""
 
 import logging
 import re
@@ -28,7 +28,7 @@ HIDDEN = "***"
 
 
 class LogFields(TypedDict, total=False):
-    """What a line can be about. ``docs/observability.md`` says what each is."""
+    """The fields of a log line. ``docs/observability.md`` describes them."""
 
     request: str
     worker: str
@@ -47,14 +47,14 @@ _FIELDS: ContextVar[LogFields] = ContextVar("bessemer_log_fields")
 
 
 class LogFormat(StrEnum):
-    """The form of a line."""
+    """The format of log lines."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class LogLevel(StrEnum):
-    """The least that a line must matter."""
+    """The minimum level of log lines."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -63,26 +63,25 @@ class LogLevel(StrEnum):
 
 
 class LogSettings(BaseSettings):
-    """Read from ``BESSEMER_*``, by app and worker alike."""
+    """Log settings of app and worker, read from ``BESSEMER_*``."""
 
     model_config = SettingsConfigDict(env_prefix="BESSEMER_", extra="ignore", frozen=True)
 
     log_format: LogFormat = Field(
-        default=LogFormat.TEXT, description="`text`, or `json`: one document a line, on standard error."
+        default=LogFormat.TEXT,
+        description="`text`, or `json` for one JSON document per line. Logs go to standard error.",
     )
     log_level: LogLevel = Field(
         default=LogLevel.INFO,
-        description="`debug`, `info`, `warning` or `error`: lines that matter less are left out. Those of "
-        "libraries are left out below `warning` anyway.",
+        description="Minimum level: `debug`, `info`, `warning` or `error`. Libraries always log from "
+        "`warning` up.",
     )
-    access_log: bool = Field(
-        default=False, description="Whether the app logs a line for each request that it answered."
-    )
+    access_log: bool = Field(default=False, description="Whether the app logs a line for each request.")
 
 
 @contextmanager
 def log_fields(**fields: Unpack[LogFields]) -> Iterator[None]:
-    """Add fields to every line that is logged within the context, in its threads and tasks too."""
+    """Add fields to every line logged in this context, including its threads and tasks."""
     token = _FIELDS.set({**_FIELDS.get({}), **fields})
     try:
         yield
@@ -91,20 +90,17 @@ def log_fields(**fields: Unpack[LogFields]) -> Iterator[None]:
 
 
 def begin_log_fields(**fields: Unpack[LogFields]) -> None:
-    """Let every line that the present task logs from now on have these fields, and none from before."""
+    """Replace the fields of the current task's log lines."""
     _FIELDS.set(fields)
 
 
 def add_log_fields(**fields: Unpack[LogFields]) -> None:
-    """Add fields to those of the innermost ``log_fields`` or ``begin_log_fields``.
-
-    Whoever logs within the same sees them, in whichever thread they were added.
-    """
+    """Add fields to the innermost ``log_fields`` or ``begin_log_fields``, for all threads and tasks in it."""
     _FIELDS.get({}).update(fields)
 
 
 def task_fields(kind: TaskKind, task_id: str) -> LogFields:
-    """What a task is about."""
+    """The log fields for a task."""
     match kind:
         case TaskKind.INSPECT:
             return {"task": kind.value, "model": task_id}
@@ -115,7 +111,7 @@ def task_fields(kind: TaskKind, task_id: str) -> LogFields:
 
 
 def set_up_logs(settings: LogSettings) -> None:
-    """Log to standard error: what is ours as the settings say, of libraries what is worth a warning."""
+    """Log to standard error: Bessemer's lines by the settings, those of libraries from warnings up."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(make_formatter(settings.log_format))
     logging.basicConfig(level=OTHERS_LEVEL, handlers=[handler], force=True)
@@ -126,7 +122,7 @@ def set_up_logs(settings: LogSettings) -> None:
 
 
 def make_formatter(form: LogFormat) -> logging.Formatter:
-    """What makes lines of records."""
+    """The formatter for a format."""
     return JsonLines() if form is LogFormat.JSON else TextLines()
 
 
@@ -137,13 +133,13 @@ class TextLines(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        """The first line, with its fields. What it quotes can neither end it nor steer a terminal."""
+        """Format the first line with its fields, and escape control characters."""
         fields = " ".join(f"{name}={value}" for name, value in _fields_of(record).items())
         line = super().formatMessage(record) + (f" [{fields}]" if fields else "")
         return line.translate(_ESCAPES)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The whole, without secrets."""
+        """Format the whole record without secrets."""
         return without_secrets(super().format(record))
 
 
@@ -160,23 +156,23 @@ class JsonLines(JsonFormatter):
     def add_fields(
         self, log_data: dict[str, object], record: logging.LogRecord, message_dict: dict[str, object]
     ) -> None:
-        """Time first, then what every line has, then what this one is about."""
+        """Add the time, the common fields and the context's fields, in this order."""
         log_data["time"] = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         super().add_fields(log_data, record, message_dict)
         log_data.update(_fields_of(record))
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without secrets."""
+        """Format the line without secrets."""
         return without_secrets(super().format(record))
 
 
 def without_secrets(text: str) -> str:
-    """A text whose addresses have neither password nor query: signed addresses carry keys there."""
+    """Hide the passwords and queries of URLs; the query of a signed URL contains a key."""
     return _WEB_ADDRESS.sub(_without_query, _ADDRESS.sub(_without_password, text))
 
 
 def _without_password(address: re.Match[str]) -> str:
-    """Behind the last ``@`` nothing is looked for: else a line takes time by the square of its length."""
+    """Search only up to the last ``@``, or a long line would take quadratic time."""
     end = address[0].rfind("@") + 1
     return _PASSWORD.sub(rf"\1{HIDDEN}@", address[0][:end]) + address[0][end:]
 

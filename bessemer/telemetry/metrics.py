@@ -1,9 +1,9 @@
-"""Every metric of app and worker, in Prometheus's terms. ``docs/observability.md`` has them from here.
+"""The Prometheus metrics of app and worker. ``docs/observability.md`` lists them from here.
 
-Labels have few values, all known beforehand: never an id, a digest, a path that a client chose, or a tenant.
+Labels have few values, all known in advance: never an id, a digest, a path from a client, or a tenant.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import version
@@ -12,9 +12,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.process_collector import ProcessCollector
 
+from bessemer.contract.queue import Loss, TaskKind
+
 
 class Kind(StrEnum):
-    """What Prometheus makes of a metric's values."""
+    """The type of a metric."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -23,7 +25,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric. ``buckets`` are the upper bounds of a histogram, in the unit that the name ends with."""
+    """One metric. ``buckets`` are the upper bounds of a histogram, in the unit at the end of the name."""
 
     name: str
     kind: Kind
@@ -32,19 +34,19 @@ class Metric:
     buckets: tuple[float, ...] = ()
 
     def counter(self, registry: CollectorRegistry) -> Counter:
-        """The metric, to be counted up."""
+        """The metric as a counter."""
         return Counter(self.name, self.help, self.labels, registry=registry)
 
     def gauge(self, registry: CollectorRegistry) -> Gauge:
-        """The metric, to be set."""
+        """The metric as a gauge."""
         return Gauge(self.name, self.help, self.labels, registry=registry)
 
     def histogram(self, registry: CollectorRegistry) -> Histogram:
-        """The metric, to be given observations."""
+        """The metric as a histogram."""
         return Histogram(self.name, self.help, self.labels, registry=registry, buckets=self.buckets)
 
     def family(self, values: Sequence[tuple[tuple[str, ...], float]] = ()) -> GaugeMetricFamily:
-        """The metric with values that were found out for one scrape, each with its labels'."""
+        """The metric with label values and values for one scrape."""
         family = GaugeMetricFamily(self.name, self.help, labels=self.labels)
         for labels, value in values:
             family.add_metric(labels, value)
@@ -60,54 +62,53 @@ BUILD = Metric("bessemer_build_info", Kind.GAUGE, "Always 1; the label is Bessem
 DATABASE_UP = Metric(
     "bessemer_database_up",
     Kind.GAUGE,
-    "Whether the database answered this scrape; where it did not (0), the metrics that are read from it are "
-    "missing.",
+    "Whether the database answered this scrape. If not (0), the metrics that come from it are missing.",
 )
 QUEUE_TASKS = Metric(
     "bessemer_queue_tasks",
     Kind.GAUGE,
-    "Tasks that no live worker has in hand: compilations, inspections and invocations, those of lost workers "
-    "too.",
+    "Tasks that no live worker is running: compilations, inspections and invocations, including those of "
+    "lost workers.",
     ("queue",),
 )
 QUEUE_OLDEST = Metric(
     "bessemer_queue_oldest_seconds",
     Kind.GAUGE,
-    "For how long the oldest of them has waited, one that was begun since it was last heard of; 0 without "
-    "any.",
+    "How long the oldest of these tasks has waited, or has been without a heartbeat if it had started; 0 if "
+    "there are none.",
     ("queue",),
 )
 JOBS = Metric(
     "bessemer_jobs",
     Kind.GAUGE,
-    "Compilations that are kept, by state; one whose worker was lost is `running` until another ends it.",
+    "Stored compilations by state. One whose worker was lost stays `running` until another worker ends it.",
     ("state",),
 )
-MODELS = Metric("bessemer_models", Kind.GAUGE, "Models that are kept, by state.", ("state",))
+MODELS = Metric("bessemer_models", Kind.GAUGE, "Stored models by state.", ("state",))
 WORKERS = Metric(
     "bessemer_workers",
     Kind.GAUGE,
-    "Workers that were heard of within `BESSEMER_WORKER_LIVENESS_SECONDS`.",
+    "Workers with a heartbeat within `BESSEMER_WORKER_LIVENESS_SECONDS`.",
 )
 STORE_BYTES = Metric(
     "bessemer_store_bytes",
     Kind.GAUGE,
-    "Bytes of the stored files that the tables name, each counted once, by kind (`model`, `artifact`, "
-    "`invocation`: inputs and outputs).",
+    "Bytes of stored files that the database refers to, each counted once, by kind (`model`, `artifact`, "
+    "`invocation` for inputs and outputs).",
     ("kind",),
 )
-STORE_OBJECTS = Metric("bessemer_store_objects", Kind.GAUGE, "How many files those are.", ("kind",))
+STORE_OBJECTS = Metric("bessemer_store_objects", Kind.GAUGE, "Number of these files.", ("kind",))
 WORKERS_LOST = Metric(
     "bessemer_workers_lost_total",
     Kind.COUNTER,
-    "Workers whose lease ran out (`BESSEMER_WORKER_LOST_SECONDS`), as this program was the first to find.",
+    "Workers whose lease expired (`BESSEMER_WORKER_LOST_SECONDS`), if this program found out first.",
 )
 ATTEMPTS_LOST = Metric(
     "bessemer_attempts_lost_total",
     Kind.COUNTER,
-    "Attempts that came to nothing: `worker-lost` (its lease ran out, as this program was first to find), "
-    "`zygote-lost`, `child-killed`, `disk-full`, `fenced` (another worker took the task meanwhile, or it was "
-    "deleted). But for the last, three of them end a task.",
+    "Lost attempts: `worker-lost` (the lease expired, and this program found out first), "
+    "`zygote-lost`, `child-killed`, `disk-full`, `fenced` (another worker took over the task, or it "
+    "was deleted). Three losses, other than `fenced`, fail a task.",
     ("kind", "reason"),
 )
 ATTEMPTS_POSTPONED = Metric(
@@ -120,68 +121,70 @@ ATTEMPTS_POSTPONED = Metric(
 HTTP_REQUESTS = Metric(
     "bessemer_http_requests_total",
     Kind.COUNTER,
-    "Requests that were answered; `route` is the path as in the OpenAPI document, or `unmatched`.",
+    "Answered requests; `route` is the path in the OpenAPI document, or `unmatched`.",
     ("method", "route", "status"),
 )
 HTTP_DURATION = Metric(
     "bessemer_http_request_duration_seconds",
     Kind.HISTOGRAM,
-    "From a request's head to its answer's end; event streams, which last as long as a job, are left out.",
+    "Time from a request's head to the end of its response, except for event streams.",
     ("method", "route"),
     _LATENCIES,
 )
 HTTP_IN_PROGRESS = Metric(
     "bessemer_http_requests_in_progress",
     Kind.GAUGE,
-    "Requests that are being answered, event streams included.",
+    "Requests in progress, including event streams.",
 )
 EVENT_FOLLOWERS = Metric("bessemer_event_followers", Kind.GAUGE, "Open event streams.")
 UPLOAD_BYTES = Metric(
-    "bessemer_upload_bytes_total", Kind.COUNTER, "Bytes of models that were received, refused ones included."
+    "bessemer_upload_bytes_total", Kind.COUNTER, "Bytes of received models, including refused ones."
 )
 
 STAGE_DURATION = Metric(
     "bessemer_stage_duration_seconds",
     Kind.HISTOGRAM,
-    "Stages of the pipeline that ended well.",
+    "Duration of successful stages.",
     ("stage",),
     _DURATIONS,
 )
 TASKS = Metric(
     "bessemer_tasks_total",
     Kind.COUNTER,
-    "Tasks that ended here, by kind (`compile`, `preflight`, `inspect`, …), outcome (`succeeded`, `failed`, "
-    "`cancelled`) and the [problem's code](errors.md) (empty where it succeeded).",
+    "Tasks that ended on this worker, by kind (`compile`, `preflight`, `inspect`, …), outcome (`succeeded`, "
+    "`failed`, `cancelled`) and [error code](errors.md) (empty if it succeeded).",
     ("kind", "outcome", "code"),
 )
 TASK_DURATION = Metric(
     "bessemer_task_duration_seconds",
     Kind.HISTOGRAM,
-    "From taking a task to letting go of it, however it ended.",
+    "Time from the start to the end of a task, with any outcome.",
     ("kind",),
     _DURATIONS,
 )
-TASKS_IN_PROGRESS = Metric("bessemer_tasks_in_progress", Kind.GAUGE, "Tasks that run here.", ("kind",))
-CANDIDATES = Metric("bessemer_candidates_measured_total", Kind.COUNTER, "Trials of the search.")
+TASKS_IN_PROGRESS = Metric(
+    "bessemer_tasks_in_progress", Kind.GAUGE, "Tasks running on this worker.", ("kind",)
+)
+CANDIDATES = Metric("bessemer_candidates_measured_total", Kind.COUNTER, "Trials measured by searches.")
 PEAK_MEMORY = Metric(
     "bessemer_job_peak_memory_bytes",
     Kind.HISTOGRAM,
-    "The most memory that all processes of a job, or of the probe at the start, were seen to use together.",
+    "Peak memory of all processes of a job, or of the probe at startup.",
     (),
     _MEMORY,
 )
 ZYGOTE_RESTARTS = Metric(
-    "bessemer_zygote_restarts_total", Kind.COUNTER, "Zygotes that were started in place of one that ended."
+    "bessemer_zygote_restarts_total", Kind.COUNTER, "Zygotes started to replace one that ended."
 )
 SANDBOX_KILLS = Metric(
     "bessemer_sandbox_kills_total",
     Kind.COUNTER,
-    "Tasks that a limit ended, by the [code](errors.md) of the limit.",
+    "Tasks ended by a limit, by the limit's [error code](errors.md).",
     ("limit",),
 )
 
 CENSUS = (QUEUE_TASKS, QUEUE_OLDEST, JOBS, MODELS, WORKERS, STORE_BYTES, STORE_OBJECTS)
-"""What is read from the tables at a scrape."""
+"""The metrics that a scrape reads from the database."""
 
 APP = (
     BUILD,
@@ -212,10 +215,31 @@ WORKER = (
 
 
 def new_registry() -> CollectorRegistry:
-    """A program's registry, with what is known of every process."""
-    # with them every counter and histogram would have one more series, of use to nobody who reads this form
+    """A registry with the metrics of the process."""
+    # each counter and histogram would otherwise have one more, useless series
     disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     BUILD.gauge(registry).labels(version("bessemer")).set(1)
     return registry
+
+
+class LossMetrics:
+    """The lost workers and attempts that one program found."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._workers = WORKERS_LOST.counter(registry)
+        self._attempts = ATTEMPTS_LOST.counter(registry)
+        for kind in TaskKind:
+            for why in Loss:
+                self._attempts.labels(kind, why)
+
+    def worker(self, running: Iterable[TaskKind]) -> None:
+        """Count a worker that was lost while running these tasks."""
+        self._workers.inc()
+        for kind in running:
+            self.attempt(kind, Loss.WORKER_LOST)
+
+    def attempt(self, kind: TaskKind, why: Loss) -> None:
+        """Count a lost attempt."""
+        self._attempts.labels(kind, why).inc()

@@ -1,7 +1,7 @@
-"""Traces across app, queue and job, sent by OpenTelemetry to the collector that its own environment names.
+"""Traces across app, queue and job, exported by OpenTelemetry as its environment variables configure.
 
-Where ``OTEL_EXPORTER_OTLP_ENDPOINT`` is not set, nothing is loaded, recorded or sent; but a client's trace is
-still handed on, so that a worker that does trace continues it.
+Without ``OTEL_EXPORTER_OTLP_ENDPOINT``, nothing is loaded, recorded or sent. A client's trace context is
+still passed on, so a worker that does trace continues it.
 """
 
 import os
@@ -28,14 +28,14 @@ Attributes = Mapping[str, str | int | float | bool]
 
 
 class TelemetryMissingError(Exception):
-    """A collector is named, and the packages that would send to it are not installed."""
+    """A collector is configured, but the packages that export to it are not installed."""
 
     def __init__(self) -> None:
-        super().__init__(f"{ENDPOINTS[0]} is set; sending traces needs: pip install 'bessemer[telemetry]'")
+        super().__init__(f"{ENDPOINTS[0]} is set; to export traces, run pip install 'bessemer[telemetry]'")
 
 
 class SpanKind(StrEnum):
-    """What a span is to the one above it."""
+    """The kind of a span."""
 
     SERVER = "SERVER"
     CONSUMER = "CONSUMER"
@@ -43,24 +43,24 @@ class SpanKind(StrEnum):
 
 
 class Span(Protocol):
-    """Something that takes time."""
+    """A span of a trace."""
 
     @property
     def traceparent(self) -> str | None:
-        """What a span beneath this one is told, in W3C's form."""
+        """The trace context for child spans, in W3C's format."""
         ...
 
     def describe(self, name: str, attributes: Attributes) -> None:
-        """Name it anew, and add to what is known of it."""
+        """Rename the span and add attributes."""
         ...
 
     def end(self, error: str | None = None) -> None:
-        """It is over; ``error`` says what went wrong."""
+        """End the span; ``error`` marks it as failed."""
         ...
 
 
 class Tracer(Protocol):
-    """Where spans begin."""
+    """Starts spans."""
 
     def start(
         self,
@@ -70,37 +70,37 @@ class Tracer(Protocol):
         attributes: Attributes | None = None,
         began_at: datetime | None = None,
     ) -> Span:
-        """Begin a span.
+        """Start a span.
 
         Args:
-            name: what takes the time.
-            parent: the traceparent of the span above; None begins a trace.
-            kind: what it is to the span above.
-            attributes: what is known of it.
-            began_at: when it began; by default now.
+            name: the name of the span.
+            parent: the traceparent of the parent span; None starts a trace.
+            kind: the kind of the span.
+            attributes: initial attributes.
+            began_at: the start time; by default, now.
         """
         ...
 
     def close(self) -> None:
-        """Send what is left. Blocks, for seconds where the collector is away."""
+        """Export the remaining spans. Blocks for seconds if the collector is unreachable."""
         ...
 
 
 @dataclass(frozen=True)
 class UnrecordedSpan:
-    """InFlight on what it was told."""
+    """A span that only passes on its parent's trace context. Implements ``Span``."""
 
     traceparent: str | None
 
     def describe(self, name: str, attributes: Attributes) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def end(self, error: str | None = None) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class NoTracer:
-    """Where no collector is named. Implements ``Tracer``."""
+    """The tracer without a collector. Implements ``Tracer``."""
 
     def start(
         self,
@@ -110,32 +110,32 @@ class NoTracer:
         attributes: Attributes | None = None,
         began_at: datetime | None = None,
     ) -> Span:
-        """A span that is recorded nowhere."""
+        """Return a span that is not recorded."""
         return UnrecordedSpan(parent)
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class RecordedSpan:
-    """A span of OpenTelemetry's. Implements ``Span``."""
+    """An OpenTelemetry span. Implements ``Span``."""
 
     def __init__(self, span: "otel.Span") -> None:
         self._span = span
 
     @property
     def traceparent(self) -> str:
-        """What a span beneath this one is told."""
+        """The trace context for child spans."""
         context = self._span.get_span_context()
         return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
 
     def describe(self, name: str, attributes: Attributes) -> None:
-        """Name it anew, and add to what is known of it."""
+        """Rename the span and add attributes."""
         self._span.update_name(name)
         self._span.set_attributes(attributes)
 
     def end(self, error: str | None = None) -> None:
-        """It is over."""
+        """End the span."""
         from opentelemetry.trace import Status, StatusCode
 
         if error is not None:
@@ -144,7 +144,7 @@ class RecordedSpan:
 
 
 class OpenTelemetry:
-    """Sends spans in batches, from a thread of its own. Implements ``Tracer``."""
+    """Exports spans in batches from a background thread. Implements ``Tracer``."""
 
     def __init__(self, provider: "TracerProvider") -> None:
         self._provider = provider
@@ -158,7 +158,7 @@ class OpenTelemetry:
         attributes: Attributes | None = None,
         began_at: datetime | None = None,
     ) -> Span:
-        """Begin a span."""
+        """Start a span."""
         from opentelemetry.trace import SpanKind as OtelKind
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -173,18 +173,18 @@ class OpenTelemetry:
         return RecordedSpan(span)
 
     def close(self) -> None:
-        """Send what is left."""
+        """Export the remaining spans."""
         self._provider.shutdown()
 
 
 def open_tracer(program: str) -> Tracer:
-    """The tracer of a program, as the environment asks for it.
+    """The tracer for a program, as the environment configures it.
 
     Args:
-        program: its name, unless ``OTEL_SERVICE_NAME`` has another.
+        program: the program's name, unless ``OTEL_SERVICE_NAME`` overrides it.
 
     Raises:
-        TelemetryMissingError: a collector is named, and the packages of the extra ``telemetry`` are missing.
+        TelemetryMissingError: a collector is configured, but the extra ``telemetry`` is not installed.
     """
     if not any(os.environ.get(name) for name in ENDPOINTS):
         return NoTracer()
@@ -202,18 +202,18 @@ def open_tracer(program: str) -> Tracer:
 
 
 def valid_traceparent(text: str | None) -> str | None:
-    """A traceparent as W3C has it, or None: anything else begins a trace of its own."""
+    """The text if it is a valid W3C traceparent, else None, which starts a new trace."""
     return text if text is not None and _TRACEPARENT.fullmatch(text) else None
 
 
 def current_traceparent() -> str | None:
-    """That of the span that the present task works within."""
+    """The traceparent of the current task's span."""
     return _CURRENT.get()
 
 
 @contextmanager
 def within(span: Span) -> Iterator[None]:
-    """Let what the context does belong to a span."""
+    """Make a span the current one in this context."""
     token = _CURRENT.set(span.traceparent)
     try:
         yield

@@ -1,5 +1,5 @@
-"""The techniques of a course on machine-learning compilation, each as a request with a visible result.
+"""The techniques of a course on machine-learning compilation, one module each.
 
-Every module but ``session`` shows one: ``show(client, folder)`` compiles through a service, prints what is to
-be seen, and asserts it. ``folder`` takes the model's file and the bundle. ``docs/course.md`` explains them.
+In each module but ``session``, ``show(client, folder)`` compiles through a service, prints the result and
+asserts it. ``folder`` holds the model's file and the bundle. See ``docs/course.md``.
 """

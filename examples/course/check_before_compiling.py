@@ -1,4 +1,4 @@
-"""Ask in seconds what a network consists of, and what of it would not compile."""
+"""Check in seconds whether a network compiles."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from examples.course.session import run, trained
 
 
 class Window(nn.Module):
-    """Weighs a signal by the profile of a round wave, a Bessel function that no rule translates."""
+    """Weights a signal by a Bessel function, which has no translation rule."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Signals ``[N, 16]`` to weighted signals."""
+        """Map signals ``[N, 16]`` to weighted signals."""
         place = torch.linspace(-1, 1, 16)
         return x * torch.special.bessel_j0(8 * place)
 
 
 def show(client: Client, folder: Path) -> None:
-    """The CNN would compile; a network with an unknown operator is told where it stands in its source."""
+    """The CNN compiles; for the other network, the problem names the operator's source line."""
     good = _preflight(client, trained("cnn", folder))
     for use in good.operators:
         print(f"{use.calls} x {use.name}, {use.flops:,} floating-point operations")

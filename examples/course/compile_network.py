@@ -13,7 +13,7 @@ from examples.models import EXAMPLES
 
 
 def show(client: Client, folder: Path) -> None:
-    """An exported program becomes a library that gives the same logits for an image."""
+    """Compile an exported program and compare the library's logits with torch's."""
     job = client.submit(trained("mlp", folder), target="host").wait()
     bundle = job.download(folder / "bundle")
     (image,) = EXAMPLES["mlp"].example_inputs(seed=1)

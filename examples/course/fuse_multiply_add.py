@@ -1,4 +1,4 @@
-"""Rewrite by pattern: a product and a sum become one operator."""
+"""Rewrite a product and a sum into one operator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from examples.models import EXAMPLES
 
 
 class Standardized(nn.Module):
-    """The trained MLP behind a standardization of each pixel."""
+    """The trained MLP after a standardization of each pixel."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,13 +28,13 @@ class Standardized(nn.Module):
 
 
 def show(client: Client, folder: Path) -> None:
-    """``ewise_fma`` replaces the standardization, and the report says where it stands in this file."""
+    """``ewise_fma`` replaces the standardization, and the report names its line in this file."""
     model = exported(Standardized(), EXAMPLES["mlp"].example_inputs(), folder / "standardized.pt2")
     job = client.submit(model, target="host", optimize=OptimizeOptions(enable=("ewise_fma",))).wait()
     report = job.report()
     (rewrite,) = (one for one in report.rewrites if one.name == "ewise_fma")
     functions = functions_of(report)
-    print(f"ewise_fma fired {rewrite.count} time(s), at {rewrite.places[0]}")
+    print(f"ewise_fma matched {rewrite.count} time(s), at {rewrite.places[0]}")
     print(f"functions of the library: {', '.join(functions)}")
     assert rewrite.count == 1
     assert rewrite.places[0].file == __file__

@@ -1,4 +1,4 @@
-"""Groups of one's own: a linear layer, its bias and its activation as one primitive function."""
+"""Group a linear layer, its bias and its activation into one function."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from examples.course.session import functions_of, run, trained
 
 
 def show(client: Client, folder: Path) -> None:
-    """The same MLP with every operator a function of its own, with groups by pattern, and fused by TVM."""
+    """Compile the MLP without fusion, with groups by pattern, and with TVM's fusion."""
     functions = {
         "none": _functions(client, OptimizeOptions(fusion=Fusion.NONE), folder),
         "patterns": _functions(client, OptimizeOptions(enable=("linear",), fusion=Fusion.PATTERNS), folder),

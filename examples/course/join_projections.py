@@ -1,4 +1,4 @@
-"""Rewrite of a graph: queries, keys and values from one product, which attention reads in place."""
+"""Join the projections of queries, keys and values into one product."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SelfAttention(nn.Module):
 
 
 def show(client: Client, folder: Path) -> None:
-    """The library calls two functions where it called four."""
+    """The library calls two functions instead of four."""
     model = exported(SelfAttention().eval(), (torch.randn(1, TOKENS, WIDTH),), folder / "attention.pt2")
     plain, joint = (
         client.submit(model, target="host", optimize=options).wait().report()
@@ -42,7 +42,7 @@ def show(client: Client, folder: Path) -> None:
     )
     for report in (plain, joint):
         fired = {rewrite.name: rewrite.count for rewrite in report.rewrites if rewrite.count}
-        print(f"rewrites {fired} leave the calls {functions_of(report)}")
+        print(f"with the rewrites {fired}, the calls are {functions_of(report)}")
     assert sum(functions_of(plain).values()) == 4
     assert sum(functions_of(joint).values()) == 2
 

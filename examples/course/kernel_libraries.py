@@ -1,4 +1,4 @@
-"""Operators left to kernel libraries: OpenBLAS and a ReLU in C, linked into the model's library."""
+"""Use kernel libraries: OpenBLAS and a ReLU in C, linked into the model's library."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from bessemer.client import Client
 from examples.course.session import run, trained
 
 NARROW = "linear[1x128,128x10,10]"
-"""The MLP's second layer, as the report calls it."""
+"""The MLP's second layer, by its name in the report."""
 
 FORCED = {"linear": "openblas"}
 MIXED = {NARROW: "openblas", "relu": "c"}
 
 
 def show(client: Client, folder: Path) -> None:
-    """The MLP by OpenBLAS; then a part by each: ours, C, OpenBLAS; then by whatever is faster."""
+    """Compile the MLP with OpenBLAS, then with a mixture, then with whatever is faster."""
     for name, kernels, used in (
         ("forced", FORCED, {"bessemer_openblas_linear_bias_relu", "bessemer_openblas_linear_bias"}),
         ("mixed", MIXED, {"bessemer_relu", "bessemer_openblas_linear_bias"}),
@@ -30,13 +30,15 @@ def show(client: Client, folder: Path) -> None:
         assert {entry["symbol"] for entry in report["kernels"] if entry["used"]} == used
         assert used <= functions
     for entry in _compile(client, folder, "auto", {"linear": "auto"})["kernels"]:
-        print(f"{entry['workload']}: OpenBLAS {entry['kernel_ms']:.4f} ms, ours {entry['own_ms']:.4f} ms")
+        print(
+            f"{entry['workload']}: OpenBLAS {entry['kernel_ms']:.4f} ms, generated {entry['own_ms']:.4f} ms"
+        )
         assert entry["kernel_ms"] > 0
         assert entry["own_ms"] > 0
 
 
 def _compile(client: Client, folder: Path, name: str, kernels: dict[str, str]) -> dict[str, Any]:
-    """The report of a bundle that runs without the service's environment and matches its reference."""
+    """Compile, check the bundle against its reference in a clean environment, and return its report."""
     job = client.submit(trained("mlp", folder), target="host", kernels=kernels).wait()
     bundle = job.download(folder / name)
     subprocess.run([sys.executable, bundle / "run.py"], check=True, capture_output=True)

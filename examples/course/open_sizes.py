@@ -1,4 +1,4 @@
-"""One library for every batch."""
+"""One library for every batch size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LARGEST = 64
 
 
 def show(client: Client, folder: Path) -> None:
-    """The MLP with an open batch takes one image, seven, sixty-four, and names a batch that is too large."""
+    """The MLP with a dynamic batch takes 1, 7 and 64 images, and rejects a larger batch."""
     network = EXAMPLES["mlp"].build()
     graph = torch.fx.symbolic_trace(network)
     ranges = {"batch": (1, LARGEST)}

@@ -1,4 +1,4 @@
-"""Rewrite by pattern: a layer norm and a GELU that are written out are recognized."""
+"""Recognize a layer norm and a GELU that are written in elementary operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RECOGNIZED = ("gelu_erf", "layer_norm")
 
 
 class WrittenOut(nn.Module):
-    """The layers of the trained MLP, between them a norm and an activation as they are defined."""
+    """The layers of the trained MLP with a written-out norm and activation between them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class WrittenOut(nn.Module):
 
 
 def show(client: Client, folder: Path) -> None:
-    """With the two rewrites, which are on by default, the library has fewer functions than without."""
+    """With the two default rewrites, the library has fewer functions."""
     model = exported(WrittenOut(), EXAMPLES["mlp"].example_inputs(), folder / "written-out.pt2")
     reports = [
         client.submit(model, target="host", optimize=options).wait().report()

@@ -1,4 +1,4 @@
-"""A search space by hand for one function of the MLP: what it finds, its records, and its best trace."""
+"""Search a hand-written space for one function of the MLP."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPACE = "course-matmul"
 
 
 def show(client: Client, folder: Path) -> None:
-    """Eight samples of the space are measured; the best becomes the library's, as was asked for."""
+    """Measure eight samples, and use the best because ``force`` is set."""
     model = trained("mlp", folder)
     asked = TuneOptions(trials=8, spaces={FUNCTION: SPACE}, force=True)
     bundle = client.submit(model, tune=asked).wait().download(folder / "bundle")

@@ -1,4 +1,4 @@
-"""Look at the CNN's module after every pass, at what each pass changed, and at the machine code."""
+"""Show the CNN's module after every pass, the diffs, and the machine code."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from examples.course.session import run, trained
 
 
 def show(client: Client, folder: Path) -> None:
-    """Operators become kernels, kernels are fused, and the fused ones are scheduled."""
+    """Operators become kernels, which are fused and scheduled."""
     options = InspectOptions(ir=True, assembly=True)
     job = client.submit(trained("cnn", folder), target="x86-64-v3", inspect=options).wait()
     steps = [step for step in job.ir().items if step.changed]
     for step in steps:
         print(f"{step.step:>3} {step.phase:<12} {step.name:<24} {_counts(step)}")
     translated, legalized, fused = (_named(steps, name) for name in ("translate", "LegalizeOps", "FuseTIR"))
-    print(f"\nwhat {fused.name} changed begins:\n{_head(job.ir_diff(fused.step))}")
+    print(f"\nthe diff of {fused.name} begins:\n{_head(job.ir_diff(fused.step))}")
     assert translated.counts.kernels == 0 < translated.counts.operators
     assert legalized.counts.operators == 0 < legalized.counts.kernels
     assert fused.counts.kernels < legalized.counts.kernels
@@ -50,7 +50,7 @@ def _show_assembly(job: Job, folder: Path) -> None:
 
 
 def _show_failure(client: Client, model: str, steps: int) -> None:
-    """No library is equal to torch in every bit: this job fails in verify, and has its snapshots."""
+    """With zero tolerance the job fails in verify and still has its snapshots."""
     exact = VerifyOptions(relative=0, absolute=0)
     job = client.submit(model, target="x86-64-v3", inspect=InspectOptions(ir=True), verify=exact)
     try:

@@ -1,4 +1,4 @@
-"""One library, the weights of two trainings."""
+"""One library with two sets of weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from examples.models import EXAMPLES
 
 
 def show(client: Client, folder: Path) -> None:
-    """The CNN's library runs with the weights beside it, then with others, and refuses those of the MLP."""
+    """Run the CNN's library with its own weights and with others; it rejects the MLP's."""
     job = client.submit(trained("cnn", folder), target="host", parameters="separate").wait()
     bundle = job.download(folder / "bundle")
     parameters = json.loads((bundle / "manifest.json").read_text())["parameters"]

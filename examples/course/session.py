@@ -1,4 +1,4 @@
-"""What the examples share: the course's trained networks on disk, and a service to run one example alone."""
+"""Shared helpers: the trained networks, and a service to run one example."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save
 
 RUNTIME = "runtime"
-"""What a report calls the time between a library's functions."""
+"""The report's name for the time between functions."""
 
 Show = Callable[[Client, Path], None]
 
 
 def trained(name: str, folder: Path, saved_as: SavedAs = SavedAs.PT2) -> Path:
-    """The file of a trained network, ``mlp`` or ``cnn``, written to ``folder``."""
+    """Write a trained network, ``mlp`` or ``cnn``, to ``folder`` and return its path."""
     path = folder / f"{name}-{saved_as.value}.model"
     save(EXAMPLES[name], saved_as, path)
     return path
 
 
 def exported(module: nn.Module, inputs: tuple[torch.Tensor, ...], path: Path) -> Path:
-    """The file of a module as an exported program."""
+    """Export a module to a file."""
     torch.export.save(torch.export.export(module, inputs), path)
     return path
 
 
 def functions_of(report: Report) -> dict[str, int]:
-    """The functions that a library calls, and how often in one run of the model; it was measured."""
+    """The functions that the library calls in one run, with their counts."""
     assert report.benchmark is not None
     return {one.name: one.calls for one in report.benchmark.functions if one.name != RUNTIME}
 
 
 def run_bundle(bundle: Path, image: torch.Tensor, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a bundle's library on an image, without torch; ``folder`` gets ``logits.npz``."""
+    """Run a bundle's library on an image without torch, and write ``logits.npz`` to ``folder``."""
     np.save(folder / "x.npy", image.numpy())
     command = [sys.executable, bundle / "run.py", "--input", f"x={folder / 'x.npy'}", "--output"]
     return subprocess.run([*command, folder / "logits.npz"], capture_output=True, text=True, check=False)
 
 
 def logits_of(bundle: Path, image: torch.Tensor, folder: Path) -> np.ndarray:
-    """The logits that a bundle's library gives for an image."""
+    """Run a bundle's library on an image and return the logits."""
     run_bundle(bundle, image, folder).check_returncode()
     with np.load(folder / "logits.npz") as outputs:
         (logits,) = outputs.values()
@@ -59,7 +59,7 @@ def logits_of(bundle: Path, image: torch.Tensor, folder: Path) -> np.ndarray:
 
 
 def run(show: Show) -> None:
-    """Run one example through a service that lives as long."""
+    """Run one example with its own service."""
     with (
         tempfile.TemporaryDirectory(prefix="bessemer-course-") as folder,
         local_service(Path(folder) / "service") as url,

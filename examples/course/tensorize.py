@@ -1,4 +1,4 @@
-"""Tensorization: a micro-kernel of 16 by 16 in place of loops, in three implementations, down to assembly."""
+"""Tensorize a layer with a 16 by 16 micro-kernel, in three implementations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FUNCTION = "fused_linear_add_relu"
 
 
 def show(client: Client, folder: Path) -> None:
-    """The MLP's wide layer for sixteen images, tensorized in TensorIR, in C, and by LLVM's multiply-add."""
+    """Tensorize the MLP's wide layer in TensorIR, in C, and with LLVM's multiply-add."""
     model = trained("mlp", folder, SavedAs.TRACED)
     for name in ("tir", "c", "fma"):
         job = _compile(client, model, name)
@@ -50,7 +50,7 @@ def _show_assembly(job: Job, path: Path) -> None:
     assembly = job.download_artifact("model.s", path).read_text()
     multiplications = [line.strip() for line in assembly.splitlines() if "vfmadd" in line]
     print(f"    {len(multiplications)} fused multiply-adds, such as {multiplications[0]}")
-    assert "bessemer_update_16x16" not in assembly, "what is imported is inlined"
+    assert "bessemer_update_16x16" not in assembly, "the imported function is inlined"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from examples.models.save import SavedAs
 
 
 def show(client: Client, folder: Path) -> None:
-    """Both levels give a verified library, from an exported program and from an FX graph."""
+    """Compile at both levels, from an exported program and from an FX graph."""
     for saved_as in (SavedAs.PT2, SavedAs.FX):
         model = trained("mlp", folder, saved_as)
         jobs = {level: _compile(client, model, level) for level in TranslationLevel}
@@ -39,7 +39,7 @@ def _compile(client: Client, model: Path, level: TranslationLevel) -> Job:
 
 
 def _main(job: Job) -> str:
-    """The function of Relax, as translate made it."""
+    """The Relax function after translate."""
     return job.ir_text(0).partition("@R.function")[2]
 
 

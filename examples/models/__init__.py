@@ -27,13 +27,13 @@ class ExampleInput:
 
     @property
     def spec(self) -> str:
-        """The command line's form, such as ``x=1x784:float32``."""
+        """The spec for the command line, such as ``x=1x784:float32``."""
         return f"{self.name}={'x'.join(map(str, self.shape))}:{self.dtype}"
 
 
 @dataclass(frozen=True)
 class Example:
-    """A model that can be built, and what it takes."""
+    """A model and its inputs."""
 
     name: str
     build: Callable[[], nn.Module]

@@ -10,7 +10,7 @@ EPSILON = 1e-5
 
 
 class CausalAttention(nn.Module):
-    """Self-attention of each token to itself and those before it."""
+    """Causal self-attention."""
 
     def __init__(self) -> None:
         super().__init__()

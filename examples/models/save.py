@@ -1,4 +1,4 @@
-"""Writes an example model in each format that Bessemer takes."""
+"""Writes an example model in a format that Bessemer accepts."""
 
 import warnings
 from enum import StrEnum
@@ -10,7 +10,7 @@ from . import Example
 
 
 class SavedAs(StrEnum):
-    """How a model is written."""
+    """A file format."""
 
     PT2 = "pt2"
     TRACED = "torchscript-traced"
@@ -19,7 +19,7 @@ class SavedAs(StrEnum):
 
 
 def save(example: Example, saved_as: SavedAs, path: Path) -> None:
-    """Build the model and write it to ``path``, whatever that is named."""
+    """Build the model and write it to ``path``."""
     module, inputs = example.build(), example.example_inputs()
     with warnings.catch_warnings(), path.open("wb") as file, torch.no_grad():
         warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*torch.jit")

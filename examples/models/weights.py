@@ -24,7 +24,7 @@ def load_weights(module: nn.Module, file: str, names: dict[str, str]) -> nn.Modu
 
 
 def randomize_batch_norms(module: nn.Module, seed: int) -> nn.Module:
-    """Give every batch norm statistics and affine parameters as training would, so that folding is tested.
+    """Randomize every batch norm's statistics and affine parameters, so that folding has an effect.
 
     Returns the module in evaluation mode.
     """

@@ -77,7 +77,7 @@ def gate(service: str, folder: Path, model: str, *options: str) -> subprocess.Co
 
 COMPARE = ("--compare", "reports/base.json")
 GOLDEN = ("--golden", "reports/base.npz")
-INPUTS_DIFFER = "The inputs do not fit the model: input 'x' has the shape (2, 32), expected (2, 48)"
+INPUTS_DIFFER = "The inputs do not match the model: input 'x' has the shape (2, 32), expected (2, 48)"
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ INPUTS_DIFFER = "The inputs do not fit the model: input 'x' has the shape (2, 32
             "named",
             (*COMPARE, "--max-output-change", "1"),
             0,
-            "warning: the outputs are logits, those expected output: they were compared by position",
+            "warning: the outputs are logits, expected output: compared by position",
         ),
-        ("named", GOLDEN, 4, "wrong: outputs do not match: the outputs are logits, those expected output"),
+        ("named", GOLDEN, 4, "wrong: outputs do not match: the outputs are logits, expected output"),
         ("wider", COMPARE, 0, f"warning: the outputs were not compared with the base's: {INPUTS_DIFFER}"),
         ("wider", GOLDEN, 4, f"wrong: outputs do not match: {INPUTS_DIFFER}"),
     ],
@@ -128,7 +128,7 @@ def test_a_base_without_its_inputs_is_warned_of(service: str, folder: Path) -> N
     (folder / "alone.json").write_bytes((folder / "reports" / "base.json").read_bytes())
     ran = gate(service, folder, "base", "--compare", "alone.json")
     assert ran.returncode == 0
-    assert "warning: there is no alone.npz beside the base: the outputs were not compared" in ran.stderr
+    assert "warning: alone.npz not found beside the base: the outputs were not compared" in ran.stderr
 
 
 def test_a_gate_that_fails_does_not_replace_its_own_base(service: str, folder: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_gate_that_fails_does_not_replace_its_own_base(service: str, folder: P
     before = [(folder / f"own.{end}").read_bytes() for end in ("json", "npz")]
     ran = gate(service, folder, "zeros", *own)
     assert ran.returncode == 4, ran.stderr
-    assert "own.json was left as it was: only a gate that passes replaces its own base" in ran.stderr
+    assert "own.json was not replaced: only a gate that passes replaces its own base" in ran.stderr
     assert [(folder / f"own.{end}").read_bytes() for end in ("json", "npz")] == before
     assert gate(service, folder, "base", *own).returncode == 0
     assert (folder / "own.json").read_bytes() != before[0]
@@ -150,6 +150,6 @@ def test_a_target_that_no_worker_takes_fails_at_once(service: str, folder: Path)
     )
     assert ran.returncode == 1
     assert (
-        "error: no live worker can take this compilation: it waits for a worker whose processor runs"
+        "error: no live worker can run this compilation: it waits for a worker whose processor can run"
         in ran.stderr
     )

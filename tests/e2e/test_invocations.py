@@ -86,7 +86,7 @@ def test_a_safetensors_file_is_run_over_http(service: str, job: Job) -> None:
 @pytest.mark.parametrize(
     ("change", "code", "said"),
     [
-        ("name", "inputs-mismatch", "there is no input 'other'"),
+        ("name", "inputs-mismatch", "unknown input 'other'"),
         ("dtype", "inputs-mismatch", "dtype float64"),
         ("size", "inputs-mismatch", "from 1 to 8"),
         ("bytes", "inputs-unreadable", "header"),

@@ -17,10 +17,10 @@ from benchmarks.compile_time.graphs import Graph, GraphModel, graphs
 from worker.candidates.client import CandidateClient
 from worker.compiler.codegen.executable import build_library
 from worker.compiler.pipeline.verify import compare_outputs
+from worker.compiler.schedules.conditions import fold_conditions
 from worker.compiler.schedules.default import default_schedule, schedule_rest
-from worker.compiler.schedules.ranges import fold_conditions
 from worker.compiler.schedules.repeated_loads import count_nodes
-from worker.compiler.schedules.vector_math.functions import with_vector_math
+from worker.compiler.schedules.vector_math import with_vector_math
 from worker.compiler.target import tvm_target
 from worker.compiler.values import StageContext
 

@@ -19,8 +19,8 @@ from tvm.sym import Analyzer
 
 from worker.candidates.client import CandidateClient
 from worker.compiler.schedules.default import schedule_rest, unclaimed_functions
-from worker.compiler.schedules.families.transposed_phases import Phases, choose_tile
-from worker.compiler.schedules.machine import Machine
+from worker.compiler.schedules.families.convolution.phases import Phases, choose_tile
+from worker.compiler.schedules.processors import Machine
 from worker.compiler.target import tvm_target
 
 op = relax.op

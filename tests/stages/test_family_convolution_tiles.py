@@ -24,9 +24,9 @@ from worker.compiler.layout.blocked.weight_packing import (
 )
 from worker.compiler.layout.images import Window
 from worker.compiler.schedules.default import default_schedule, schedule_rest
-from worker.compiler.schedules.families.conv2d import ConvolutionShape, rank_convolution_tiles
-from worker.compiler.schedules.families.depthwise import choose_band, choose_columns
-from worker.compiler.schedules.machine import Machine, machine_of
+from worker.compiler.schedules.families.convolution.conv2d import ConvolutionShape, rank_convolution_tiles
+from worker.compiler.schedules.families.convolution.depthwise import choose_band, choose_columns
+from worker.compiler.schedules.processors import Machine, machine_of
 from worker.compiler.target import tvm_target
 
 AVX2 = Machine(vector_bits=256, registers=16, threads=2)

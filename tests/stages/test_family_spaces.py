@@ -22,8 +22,7 @@ from tvm.s_tir.schedule import Trace
 from worker.candidates.client import CandidateClient
 from worker.compiler.pipeline.passes import default_phases
 from worker.compiler.schedules.default import default_schedule, follow_plans, plans_of, schedule_rest
-from worker.compiler.schedules.plans import PLAN, NoSuchPlanError, numbers_of
-from worker.compiler.schedules.spaces import space_of
+from worker.compiler.schedules.plans import PLAN, NoSuchPlanError, numbers_of, space_of
 
 TARGET = target_of("x86-64-v3")
 op = relax.op

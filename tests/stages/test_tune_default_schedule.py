@@ -14,7 +14,7 @@ from tvm import relax
 from worker.candidates.client import CandidateClient
 from worker.compiler.codegen.link import link_shared
 from worker.compiler.schedules.default import default_schedule, is_scheduled, schedule_rest
-from worker.compiler.schedules.machine import Machine, Tile, choose_tile
+from worker.compiler.schedules.processors import Machine, Tile, choose_tile
 from worker.compiler.target import host_mcpu
 
 TARGET = tvm.target.Target({"kind": "llvm", "mcpu": host_mcpu(), "num-cores": 2})

@@ -16,7 +16,7 @@ from tvm import relax, te, tirx
 from worker.candidates.client import CandidateClient
 from worker.compiler.codegen.link import link_shared
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.vector_math.functions import RULES, with_vector_math
+from worker.compiler.schedules.vector_math import RULES, with_vector_math
 from worker.compiler.target import host_mcpu
 
 TARGET = target_of(host_mcpu())

@@ -7,12 +7,11 @@ import pytest
 
 from app.queue_position import Line, line_up, place, start_seconds
 from bessemer.contract.capability import Capability, needs_of
-from bessemer.contract.fleet import A_LIVE_WORKER
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
-from bessemer.contract.service import RunningTask, Worker
+from bessemer.contract.service import A_LIVE_WORKER, RunningTask, Worker
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from bessemer.store.queue_port import job_kind
@@ -169,7 +168,7 @@ def test_a_job_that_no_worker_can_take_says_what_it_waits_for() -> None:
     assert placed(job(1)).waiting_for == A_LIVE_WORKER
     assert placed(job(1), (), (worker("a", PLAIN),)).waiting_for is None
     wanted = placed(job(1, target="x86-64-v4"), (), (worker("a", PLAIN),))
-    assert wanted.waiting_for == f"a worker whose processor runs code for {V4}: a (m) lacks avx512f"
+    assert wanted.waiting_for == f"a worker whose processor can run code for {V4}: a (m) lacks avx512f"
     assert wanted.estimated_start_seconds is None
     alike = placed(job(1, target="x86-64-v4"), (), (worker("a", PLAIN), worker("b", PLAIN)))
     assert str(alike.waiting_for).endswith(": a (m), b (m) lack avx512f")

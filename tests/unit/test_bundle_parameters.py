@@ -61,7 +61,7 @@ def entry(**change: Any) -> dict[str, Any]:
         (entry(shape=[float("inf"), 3]), "the entry of '0.weight' cannot be read"),
         (entry(data_offsets="ab"), "the entry of '0.weight' cannot be read"),
         ({**HEADER, "0.weight": 3}, "the entry of '0.weight' cannot be read"),
-        ([1], "its header is no JSON object"),
+        ([1], "the header is not a JSON object"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused_in_words(tmp_path: Path, header: Any, words: str) -> None:
@@ -83,10 +83,10 @@ def test_a_file_that_does_not_fit_is_refused_in_words(tmp_path: Path, header: An
 def test_what_is_no_such_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "params.safetensors"
     path.write_bytes(content)
-    with pytest.raises(BundleError, match=r"is no \.safetensors file"):
+    with pytest.raises(BundleError, match=r"cannot be read as a \.safetensors file"):
         ParameterReader(ENTRY).read(path)
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match=r"nowhere\.safetensors is no \.safetensors file"):
+    with pytest.raises(BundleError, match=r"nowhere\.safetensors cannot be read as a \.safetensors file"):
         ParameterReader(ENTRY).read(tmp_path / "nowhere.safetensors")

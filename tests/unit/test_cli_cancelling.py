@@ -2,8 +2,8 @@
 
 import pytest
 
-from bessemer.cli.cancelling import cancelled_if_interrupted
-from bessemer.cli.interrupts import TerminatedError
+from bessemer.cli.output import TerminatedError
+from bessemer.cli.waiting import cancel_on_interrupt
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.errors import BessemerError, ServerFailedError, UnreachableError
 
@@ -28,7 +28,7 @@ def test_a_cancel_that_fails_is_told_and_the_interrupt_goes_on(
     def cancel() -> None:
         raise error
 
-    with pytest.raises(KeyboardInterrupt) as raised, cancelled_if_interrupted("job-1", cancel):
+    with pytest.raises(KeyboardInterrupt) as raised, cancel_on_interrupt("job-1", cancel):
         raise interrupt
     assert raised.type is interrupt
     told = capsys.readouterr().err

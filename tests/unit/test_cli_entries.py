@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bessemer.cli.entries import is_entry, make_model, model_at_hand
+from bessemer.cli.model_argument import call_entry_point, is_entry_point, resolved_model
 from bessemer.errors import ExportError, InvalidArgumentError
 
 
@@ -32,20 +32,20 @@ def file(tmp_path: Path) -> Path:
     [("net.py:export", True), ("net.pt2", False), ("net.py", False), ("a:b.pt2", False), ("net.py:", True)],
 )
 def test_a_function_is_told_from_a_file(model: str, wanted: bool) -> None:
-    assert is_entry(model) is wanted
+    assert is_entry_point(model) is wanted
 
 
 def test_a_function_may_return_bytes_or_a_path(file: Path, tmp_path: Path) -> None:
-    assert (tmp_path / make_model(f"{file}:content", tmp_path).source).read_bytes() == b"a model"
-    assert make_model(f"{file}:path", tmp_path).source == tmp_path / "model.pt2"
+    assert (tmp_path / call_entry_point(f"{file}:content", tmp_path).source).read_bytes() == b"a model"
+    assert call_entry_point(f"{file}:path", tmp_path).source == tmp_path / "model.pt2"
 
 
 def test_a_models_inputs_and_dimensions_are_the_functions_or_those_that_are_given(
     file: Path, tmp_path: Path
 ) -> None:
-    own = make_model(f"{file}:named", tmp_path)
-    narrowed = make_model(f"{file}:named", tmp_path, dimensions={"batch": "1..8"})
-    given = make_model(f"{file}:named", tmp_path, {"y": (2, 3)})
+    own = call_entry_point(f"{file}:named", tmp_path)
+    narrowed = call_entry_point(f"{file}:named", tmp_path, dimensions={"batch": "1..8"})
+    given = call_entry_point(f"{file}:named", tmp_path, {"y": (2, 3)})
     assert (list(map(str, own.inputs)), str(own.dimensions["batch"])) == (["x=batchx784:float32"], "1..64")
     assert str(narrowed.dimensions["batch"]) == "1..8"
     assert (list(map(str, given.inputs)), given.dimensions) == (["y=2x3:float32"], {})
@@ -54,7 +54,7 @@ def test_a_models_inputs_and_dimensions_are_the_functions_or_those_that_are_give
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("nothing", "returned NoneType, not a path"),
+        ("nothing", "returned NoneType; expected a path"),
         ("numbers", "returned int as dimensions"),
         ("bare", "returned set as inputs"),
         ("constant", "has no function"),
@@ -64,30 +64,30 @@ def test_a_models_inputs_and_dimensions_are_the_functions_or_those_that_are_give
 )
 def test_what_is_no_entry_is_named(file: Path, tmp_path: Path, name: str, words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
-        make_model(f"{file}:{name}", tmp_path)
+        call_entry_point(f"{file}:{name}", tmp_path)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgumentError, match="is no Python file"):
-        make_model(f"{tmp_path}/none.py:export", tmp_path)
+    with pytest.raises(InvalidArgumentError, match="is not a Python file"):
+        call_entry_point(f"{tmp_path}/none.py:export", tmp_path)
 
 
 def test_what_a_function_raises_is_told_with_its_line_and_what_it_prints_is_no_result(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ExportError, match=r":broken raised TypeError: .* \(entry_of_a_test\.py:10\)$"):
-        make_model(f"{file}:broken", tmp_path)
+        call_entry_point(f"{file}:broken", tmp_path)
     assert capsys.readouterr() == ("", "as far as here\n")
 
 
 def test_a_function_that_leaves_python_is_told_as_one_that_raises(file: Path, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r":leaving raised SystemExit: 0 \(entry_of_a_test\.py:12\)$"):
-        make_model(f"{file}:leaving", tmp_path)
+        call_entry_point(f"{file}:leaving", tmp_path)
 
 
 def test_a_python_file_without_a_function_is_no_model(file: Path) -> None:
-    words = r"name its function that makes the model, .*\.py:NAME"
-    with pytest.raises(InvalidArgumentError, match=words), model_at_hand(str(file)):
+    words = r"name the function that returns the model: .*\.py:NAME"
+    with pytest.raises(InvalidArgumentError, match=words), resolved_model(str(file)):
         pass
 
 
@@ -95,11 +95,11 @@ def test_a_made_model_lasts_as_long_as_it_is_needed_and_a_file_of_the_users_stay
     file: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "model.pt2").touch()
-    with model_at_hand(f"{file}:content") as made, model_at_hand(f"{file}:path") as users:
+    with resolved_model(f"{file}:content") as made, resolved_model(f"{file}:path") as users:
         paths = Path(made.source), Path(users.source)
     assert [path.exists() for path in paths] == [False, True]
 
 
 def test_a_digest_is_no_file() -> None:
-    with model_at_hand("0" * 64) as made:
+    with resolved_model("0" * 64) as made:
         assert made.source == "0" * 64

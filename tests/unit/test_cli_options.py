@@ -5,7 +5,7 @@ from typer import BadParameter
 from typer.testing import CliRunner
 
 from bessemer.cli.application import application
-from bessemer.cli.options import option_paths, read_bytes, read_draft
+from bessemer.cli.arguments import option_paths, read_bytes, read_draft
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.tensor import parse_input_spec
@@ -75,7 +75,7 @@ def test_a_processor_makes_an_explicit_target() -> None:
         (None, "trials=many", "valid integer"),
         (None, "trials=-1", "greater than or equal to 0"),
         (None, "baselines=onnx", "torch-eager"),
-        (None, "model=x", "no option 'model'"),
+        (None, "model=x", "unknown option 'model'"),
         (None, "kernels.linear=No such", "String should match pattern"),
         (None, "kernels=linear", "valid dictionary"),
         ("znver55", "trials=1", "did you mean 'znver5'"),
@@ -106,11 +106,11 @@ def test_a_dimension_has_its_range_beside_the_input_that_names_it() -> None:
 @pytest.mark.parametrize(
     ("dimensions", "told"),
     [
-        ((), "'batch', which a shape in `inputs` names, has no range"),
+        ((), "names 'batch', which has no range"),
         (("bacth=1..64",), "did you mean 'bacth'"),
         (("batch=1..64", "length=1..2"), "no shape in `inputs` names 'length'"),
         (("batch=64",), "not of the form"),
-        (("batch=64..2",), "must lie above `minimum`"),
+        (("batch=64..2",), "must be greater than `minimum`"),
         (("batch=1..4", "batch=1..8"), "is given twice"),
     ],
 )

@@ -67,16 +67,13 @@ def test_one_that_never_ran_names_no_stage(state: JobState) -> None:
         ),
         (
             TuneVerdict(trials=8, kept=Schedules.DEFAULT),
-            [
-                "8 of 32 trials; the library has the default schedules: "
-                "no function was clearly faster with another"
-            ],
+            ["8 of 32 trials; the library has the default schedules: no other schedule was clearly faster"],
         ),
         (
             TuneVerdict(trials=0, kept=Schedules.DEFAULT, unsearched=2),
             [
                 "0 of 32 trials; the library has the default schedules",
-                "left out of the search, as their sizes are open: 2 functions",
+                "not searched, because their sizes are dynamic: 2 functions",
             ],
         ),
         (
@@ -85,7 +82,7 @@ def test_one_that_never_ran_names_no_stage(state: JobState) -> None:
         ),
         (
             TuneVerdict(trials=8, kept=Schedules.SEARCH, ended_by=SearchEnd.CANDIDATES),
-            ["8 of 32 trials, ended because nothing was left to try; the library has the search's schedules"],
+            ["8 of 32 trials, ended because no candidates were left; the library has the search's schedules"],
         ),
         (
             TuneVerdict(trials=32, kept=Schedules.SEARCH, ended_by=SearchEnd.TRIALS),

@@ -11,9 +11,17 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from bessemer.cli.application import application
+from bessemer.cli.checking import preflight_lines
 from bessemer.cli.jobs import _row as jobs_row
-from bessemer.cli.output import ExitStatus, clean, error_lines, exit_status, problem_lines, shown_bytes, tell
-from bessemer.cli.preflight import preflight_lines
+from bessemer.cli.output import (
+    ExitStatus,
+    clean,
+    error_lines,
+    exit_status,
+    print_lines,
+    problem_lines,
+    shown_bytes,
+)
 from bessemer.cli.snapshots import step_lines
 from bessemer.cli.timeline import Timeline, event_line, place_line
 from bessemer.cli.views import PlainStages, other_method_lines
@@ -124,13 +132,13 @@ def test_a_problem_is_told_with_fields_places_and_advice() -> None:
         ),
     )
     assert list(problem_lines(problem)) == [
-        "error: The database or the artifact store cannot be reached (stage tune) [unavailable]",
+        "error: The database or the artifact store is unreachable (stage tune) [unavailable]",
         "  First line.",
         "  Second line.",
         "  • tune.trials: too many",
         "  • aten.foo in module a.b (f.py:3)",
         "  • g.py",
-        "  → Try again in a moment. Trying again can help.",
+        "  → Try again in a moment. A retry can help.",
     ]
 
 
@@ -148,7 +156,7 @@ def test_text_of_a_server_cannot_steer_the_terminal() -> None:
     assert clean("a\x1b[2Jb\x07\nc") == "a [2Jb  c"
     written = io.StringIO()
     console = Console(file=written, force_terminal=True, color_system=None)
-    tell(console, "step [bold]\x1b]0;title\x07", "two")
+    print_lines(console, "step [bold]\x1b]0;title\x07", "two")
     assert written.getvalue() == "step [bold] ]0;title \ntwo\n"
 
 
@@ -202,16 +210,16 @@ def test_on_plain_output_a_place_is_told_when_it_changes() -> None:
     printed = io.StringIO()
     view = plain_stages(printed)
     for ahead in (2, 2, 1):
-        view.wait(PLACE.model_copy(update={"ahead": ahead, "position": ahead + 1}))
+        view.show_place(PLACE.model_copy(update={"ahead": ahead, "position": ahead + 1}))
     assert printed.getvalue() == "queued, 2 ahead\nqueued, 1 ahead\n"
 
 
 def test_a_place_that_was_told_is_not_told_again_by_the_queued_event() -> None:
     printed = io.StringIO()
     view = plain_stages(printed)
-    view.wait(PLACE)
-    view.tell(event(EventType.QUEUED))
-    view.tell(event(EventType.STARTED, worker="w1"))
+    view.show_place(PLACE)
+    view.show_event(event(EventType.QUEUED))
+    view.show_event(event(EventType.STARTED, worker="w1"))
     assert printed.getvalue() == "queued, next\nstarted on w1\n"
 
 
@@ -226,7 +234,7 @@ def test_a_fused_functions_name_is_cut_to_a_part_of_the_line() -> None:
 
 def test_a_missing_worker_is_told_with_what_to_do() -> None:
     lines = list(error_lines(NoWorkerError("a worker whose processor has amx")))
-    assert "leave out --no-wait" in lines[-1]
+    assert "drop --no-wait" in lines[-1]
 
 
 def test_a_compilation_that_waits_is_listed_with_the_target_that_it_asks_for() -> None:
@@ -302,7 +310,7 @@ def test_on_plain_output_progress_is_told_of_the_search_and_of_what_takes_long()
         (2.7, EventType.PROGRESS, "tune"),
     ):
         data = {"stage": stage, "done": 1, "total": 2, "seconds": 2.6}
-        view.tell(Event(seq=1, type=kind, at=start + timedelta(seconds=seconds), data=data))
+        view.show_event(Event(seq=1, type=kind, at=start + timedelta(seconds=seconds), data=data))
     lines = [line.strip() for line in printed.getvalue().splitlines()]
     assert lines == ["optimize   1 of 2", "optimize   2.60 s", "tune       1 of 2"]
 

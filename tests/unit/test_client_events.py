@@ -1,6 +1,7 @@
 """Reading and following a stream of events, without a stream."""
 
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bessemer.client.events import PATIENCE_SECONDS, EventReader, Follower, reconnect_delay_seconds
+from bessemer.client.events import GIVE_UP_SECONDS, Follower, reconnect_delay_seconds
 from bessemer.client.steps import Call, Flow, Reply, Sleep
 from bessemer.contract.base import now
 from bessemer.contract.job import Compilation, Event, EventType, JobState
@@ -49,33 +50,45 @@ def drive(flow: Flow[Any], *outcomes: Reply | httpx.TransportError) -> list[floa
         return pauses
 
 
+def read(follower: Follower, *chunks: bytes) -> Iterator[Event]:
+    for message in follower.read(iter(chunks)).iter_sse():
+        yield from follower.take(message)
+
+
 @given(st.lists(st.integers(0, len(STREAM)), max_size=20))
 def test_events_are_read_from_pieces_of_any_size(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(STREAM)]
-    reader = EventReader()
     pieces = [STREAM[start:end] for start, end in pairwise(edges)]
-    assert [event for piece in pieces for event in reader.feed(piece)] == EVENTS
+    assert list(read(Follower("job-0001"), *pieces)) == EVENTS
 
 
 def test_a_stream_of_something_else_is_not_bessemers() -> None:
-    with pytest.raises(UnreachableError, match="no Event"):
-        list(EventReader().feed(b"data: {}\n\n"))
+    with pytest.raises(UnreachableError, match="schema of Event"):
+        list(read(Follower("job-0001"), b"data: {}\n\n"))
 
 
-def test_a_line_without_end_is_not_collected_forever() -> None:
-    reader = EventReader()
-    with pytest.raises(UnreachableError, match="without end"):
-        for _ in range(100):
-            list(reader.feed(bytes(1 << 16)))
+def test_a_line_without_end_is_refused() -> None:
+    with pytest.raises(UnreachableError, match="a line of more than 4194304 bytes"):
+        list(read(Follower("job-0001"), *(bytes(1 << 16) for _ in range(100))))
+
+
+def test_many_short_lines_are_not_a_long_one() -> None:
+    comments = [b": " + bytes(1 << 16) + b"\r\n"] * 100
+    assert list(read(Follower("job-0001"), *comments, STREAM)) == EVENTS
+
+
+def test_comments_after_an_event_are_not_events() -> None:
+    pings = b": ping\n\n" * 3
+    assert list(read(Follower("job-0001"), pings, STREAM, pings)) == EVENTS
 
 
 def test_a_broken_stream_goes_on_after_the_last_event() -> None:
     follower = Follower("job-0001")
     assert "Last-Event-ID" not in follower.call().headers
     half = STREAM.index(b"id: 3") + 8
-    assert [event.seq for event in follower.feed(STREAM[:half])] == [1, 2]
+    assert [event.seq for event in read(follower, STREAM[:half])] == [1, 2]
     assert follower.call().headers["Last-Event-ID"] == "2"
-    assert [event.seq for event in follower.feed(STREAM)] == [3]
+    assert [event.seq for event in read(follower, STREAM)] == [3]
     assert follower.done
 
 
@@ -93,7 +106,7 @@ def test_a_lost_server_is_waited_for_with_growing_pauses() -> None:
     first = drive(follower.pause(), *lost)[-1]
     second = drive(follower.pause(), *lost)[-1]
     assert second > first
-    follower._last_contact = time.monotonic() - PATIENCE_SECONDS - 1
+    follower._last_contact = time.monotonic() - GIVE_UP_SECONDS - 1
     with pytest.raises(UnreachableError):
         drive(follower.pause(), *lost)
 
@@ -109,7 +122,7 @@ def test_a_refusal_for_good_is_raised_and_a_passing_one_is_not() -> None:
 def test_a_past_deadline_ends_the_wait() -> None:
     follower = Follower("job-0001", deadline=time.monotonic())
     with pytest.raises(WaitTimeoutError):
-        list(follower.feed(STREAM))
+        list(read(follower, b": ping\n\n"))
     with pytest.raises(WaitTimeoutError):
         drive(follower.pause())
 

@@ -46,7 +46,7 @@ def test_a_value_that_says_neither_is_refused_by_name(value: Any) -> None:
 def test_a_value_of_another_form_is_answered_with_the_forms(value: Any) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         spec_of("user", value)
-    assert str(caught.value).startswith(f"input 'user' is {value!r}: give ('batch', 784) of float32, ")
+    assert str(caught.value).startswith(f"input 'user' is {value!r}; expected ('batch', 784) of float32, ")
 
 
 def test_inputs_in_order_need_names() -> None:

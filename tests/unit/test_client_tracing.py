@@ -3,7 +3,7 @@
 import pytest
 from opentelemetry import context, trace
 
-from bessemer.client.tracing import trace_headers
+from bessemer.client.transport import trace_headers
 
 GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 SPAN = trace.NonRecordingSpan(

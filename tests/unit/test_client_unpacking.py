@@ -123,7 +123,7 @@ def test_a_bomb_is_refused_before_it_is_written(tmp_path: Path) -> None:
     [
         ({"model.so": b"other code"}, "model.so differs"),
         ({"more.so": b"code"}, "more.so is not listed"),
-        ({"SHA256SUMS": b"nonsense\n"}, "no checksum"),
+        ({"SHA256SUMS": b"nonsense\n"}, "malformed line"),
         ({"manifest.json": b"{}"}, "manifest.json differs"),
     ],
 )

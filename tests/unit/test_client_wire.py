@@ -176,7 +176,7 @@ def test_a_request_that_cannot_be_valid_uploads_nothing() -> None:
 
     with pytest.raises(InvalidArgumentError, match="did you mean 'znver5'"):
         blocking(handler).submit(DATA, target="znver55")
-    with pytest.raises(InvalidArgumentError, match="is no model"):
+    with pytest.raises(InvalidArgumentError, match="is not a model"):
         blocking(handler).submit(object())
 
 

@@ -5,9 +5,14 @@ from typing import Any
 
 import pytest
 
-from worker.compiler.schedules.machine import Machine
-from worker.compiler.schedules.matmul_plan import MatmulShape, RightOperand, matmul_plans, plan_matmul
-from worker.compiler.schedules.ranking import by_rank, either
+from worker.compiler.schedules.families.matmul.plan import (
+    MatmulShape,
+    RightOperand,
+    matmul_plans,
+    plan_matmul,
+)
+from worker.compiler.schedules.plans import by_rank, either
+from worker.compiler.schedules.processors import Machine
 from worker.compiler.tuning.policy import beats, best_of, may_beat, next_plans
 
 AVX2 = Machine(vector_bits=256, registers=16, threads=2)

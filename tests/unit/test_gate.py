@@ -116,7 +116,7 @@ def test_a_summary_is_titled_by_name_and_has_the_labels() -> None:
         (
             a_report(p50_ms=8),
             BEFORE,
-            "but torch eager took 300.0 % more on the same operators: the worker was slower",
+            "but torch eager took 300.0 % more time on the same operators: the worker was slower",
         ),
     ],
     ids=["now", "base", "stalled", "fastest", "worker"],
@@ -203,7 +203,7 @@ def test_what_cannot_be_compared_is_warned_of_and_the_rest_is_compared(
 def test_a_bound_on_changes_without_a_base_is_warned_of(option: str) -> None:
     found = outcome(a_report(), **{option: 10})
     (warning,) = found.warnings
-    assert warning.endswith("judged nothing: there is no base")
+    assert warning.endswith("was not applied: there is no base")
     assert markdown(found).startswith("## ⚠️ net.pt2 for znver4: passed with 1 warning\n")
 
 
@@ -311,7 +311,7 @@ def test_an_unsteady_ratio_is_marked_in_the_table(bounds: dict[str, float], cell
 
 
 def test_outputs_that_do_not_match_have_no_percentage() -> None:
-    change = OutputChange(inf, "the outputs are scores, those expected logits")
+    change = OutputChange(inf, "the outputs are scores, expected logits")
     found = judge("net.pt2", a_job(), a_report(), None, Bounds(output_percent=5), (), change)
     assert complaints(found) == (f"wrong: outputs do not match: {change.detail}",)
     assert "| no match ❌ | 5.0 % (`--max-output-change`) |" in markdown(found)

@@ -70,11 +70,11 @@ def test_the_output_that_changed_most_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("expected", "found", "said"),
     [
-        ({"y": FLOATS}, {"y": FLOATS[0]}, "output 'y' has the shape 2, the one expected 2x2"),
-        ({"y": FLOATS}, {"z": FLOATS}, "the outputs are z, those expected y"),
+        ({"y": FLOATS}, {"y": FLOATS[0]}, "output 'y' has the shape 2, expected 2x2"),
+        ({"y": FLOATS}, {"z": FLOATS}, "the outputs are z, expected y"),
         ({}, {"y": FLOATS}, "has no array whose name starts with 'outputs/'"),
         ({"y": np.asfortranarray(FLOATS)}, {"y": FLOATS}, "in Fortran order"),
-        ({"y": FLOATS.astype(np.complex64)}, {"y": FLOATS}, "the dtype '<c8'"),
+        ({"y": FLOATS.astype(np.complex64)}, {"y": FLOATS}, "the unsupported dtype '<c8'"),
     ],
 )
 def test_outputs_that_cannot_be_compared_say_why(
@@ -91,7 +91,7 @@ def test_outputs_whose_names_differ_are_compared_by_position_and_that_is_noted(t
     change = compare_outputs(*saved(tmp_path, expected, found), by_position=True)
     assert (change.percent, change.detail.split("'")[1]) == (100, "logits")
     assert change.note == (
-        "the outputs are logits, a_label, those expected output_0, output_1: they were compared by position"
+        "the outputs are logits, a_label, expected output_0, output_1: compared by position"
     )
     assert not compare_outputs(*saved(tmp_path, found, found), by_position=True).note
 

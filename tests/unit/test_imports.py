@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 COMPILERS = ("torch", "tvm", "tvm_ffi")
 EXTENSIBLE = ("kernels", "legalize", "rewrites", "spaces", "translation")
 WITHOUT_COMPILERS = ("worker.__main__", "app.__main__", "bessemer.client", "bessemer.cli")
-OF_ITS_USER = {"bessemer/client/exporting.py", "bessemer/client/tracing.py"}
+OF_ITS_USER = {"bessemer/client/exporting.py", "bessemer/client/transport.py"}
 """Where the client takes the torch, or the OpenTelemetry, that its user's program has imported."""
 
 

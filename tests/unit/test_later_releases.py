@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from bessemer.client.replies import parse
+from bessemer.client.steps import parse
 from bessemer.contract.base import Document
 from tests.unit.gate_samples import a_job, a_report
 

@@ -55,7 +55,7 @@ def write(folder: Path) -> None:
 def test_the_page_has_a_table_for_each_database_and_the_chart(tmp_path: Path) -> None:
     write(tmp_path)
     page = pages.figures_page(tmp_path).replace("\N{MULTIPLICATION SIGN}", "x")
-    assert "PostgreSQL; into an empty queue, without event streams, 45 ms (p99 61 ms, 200 samples)" in page
+    assert "PostgreSQL; with an empty queue and without event streams, 45 ms (p99 61 ms, 200 samples)" in page
     assert f"]({pages.LOAD_CHART})" in page
 
 
@@ -65,8 +65,8 @@ def test_the_page_has_a_table_for_each_database_and_the_chart(tmp_path: Path) ->
         "| submitted per second, 8 clients at once | 100 to 1,000 | 80 | 60 | x0.75 |",
         "| reading `/metrics`, p99, ms | 200 | 10 | 1000 | x1e+02 |",
         "| size of `/metrics`, KiB |  | 10 | 10 | x1 |",
-        "| from an event to its follower, job long silent, p50, ms | 200 | 500 | 500 | x1 |",
-        "| cores used while nothing happens |  | 0 | 0 |  |",
+        "| event delivery, silent job, p50, ms | 200 | 500 | 500 | x1 |",
+        "| cores used while idle |  | 0 | 0 |  |",
     ],
 )
 def test_a_row_tells_how_many_samples_it_is_of_and_how_it_grows(tmp_path: Path, row: str) -> None:

@@ -4,9 +4,20 @@ from math import ceil
 
 import pytest
 
-from worker.compiler.schedules.machine import Machine, Tile, choose_tile, machine_from
-from worker.compiler.schedules.matmul_plan import MatmulShape, panels, plan_matmul
-from worker.compiler.schedules.processors import AVX, AVX2, AVX512, NEON, PROCESSORS, SSE, processor_of
+from worker.compiler.schedules.families.matmul.plan import MatmulShape, panels, plan_matmul
+from worker.compiler.schedules.processors import (
+    AVX,
+    AVX2,
+    AVX512,
+    NEON,
+    PROCESSORS,
+    SSE,
+    Machine,
+    Tile,
+    choose_tile,
+    machine_from,
+    processor_of,
+)
 
 X86_64_V2 = frozenset({"sse4.2"})
 X86_64_V3 = X86_64_V2 | {"avx", "avx2", "fma"}

@@ -1,7 +1,13 @@
 import pytest
 
-from worker.compiler.schedules.machine import Machine
-from worker.compiler.schedules.matmul_plan import MatmulShape, MatmulTile, RightOperand, panels, plan_matmul
+from worker.compiler.schedules.families.matmul.plan import (
+    MatmulShape,
+    MatmulTile,
+    RightOperand,
+    panels,
+    plan_matmul,
+)
+from worker.compiler.schedules.processors import Machine
 
 AVX2 = Machine(vector_bits=256, registers=16, threads=2)
 AVX512 = Machine(vector_bits=512, registers=32, threads=2)

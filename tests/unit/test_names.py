@@ -3,7 +3,7 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from bessemer.client.naming import name_of_model
+from bessemer.client.submission import name_of_model
 from bessemer.contract.names import Name, file_stem, name_of_file
 
 NAME: TypeAdapter[str] = TypeAdapter(Name)

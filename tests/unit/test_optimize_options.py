@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from bessemer.cli.options import read_draft
+from bessemer.cli.arguments import read_draft
 from bessemer.contract.options import Fusion, OptimizeOptions
 
 
@@ -20,7 +20,7 @@ def test_the_command_line_names_rewrites_and_fusion() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"enable": ("linear",), "disable": ("linear",)}, "both switched on and off: linear"),
+        ({"enable": ("linear",), "disable": ("linear",)}, "in both `enable` and `disable`: linear"),
         ({"enable": ("Not a name",)}, "should match pattern"),
         ({"fusion": "some"}, "should be 'automatic', 'patterns' or 'none'"),
     ],

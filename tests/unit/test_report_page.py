@@ -18,7 +18,7 @@ from report_samples import (
     task,
 )
 
-from bessemer.cli.options import read_draft
+from bessemer.cli.arguments import read_draft
 from bessemer.contract.dynamic import DimensionRange
 from bessemer.contract.options import BenchmarkOptions, SearchEnd, TuneOptions
 from bessemer.contract.report import PassTime, Report
@@ -141,7 +141,7 @@ def test_an_output_that_was_compared_at_several_sizes_is_one_output() -> None:
     ("end", "words"),
     [
         (SearchEnd.TRIALS, "ended by tune.trials=512"),
-        (SearchEnd.CANDIDATES, "ended because nothing was left to try"),
+        (SearchEnd.CANDIDATES, "ended because no candidates were left"),
     ],
 )
 def test_the_report_says_why_the_search_stopped(end: SearchEnd, words: str) -> None:

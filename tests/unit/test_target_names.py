@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from bessemer.cli.options import read_draft
+from bessemer.cli.arguments import read_draft
 from bessemer.contract.processors import ARM, RISCV, X86_32, X86_64
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import ExplicitTarget, PresetTarget

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from bessemer.cli.options import read_draft
+from bessemer.cli.arguments import read_draft
 from bessemer.contract.options import MAX_TRIALS, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest

@@ -10,7 +10,7 @@ from bessemer.contract.stage import Stage
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue_port import PostponedError, Postponement, TaskKind
 from bessemer.telemetry import metrics
-from bessemer.telemetry.losses import LossMetrics
+from bessemer.telemetry.metrics import LossMetrics
 from worker.protocol.messages import Message, ProgressMade, StageFinished, StageStarted
 from worker.supervisor.usage import Usage
 

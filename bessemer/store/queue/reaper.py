@@ -66,7 +66,7 @@ class Leases:
 
 
 class Reaper:
-    """InFlight over what lost workers had in hand. Its methods block.
+    """Hands the tasks of lost workers to others. Its methods block.
 
     Args:
         workers: the table of workers.

@@ -1,4 +1,4 @@
-# An S3 store that keeps everything in memory, from PyPI.
+# An in-memory S3 store from PyPI.
 FROM python:3.11-slim-bookworm
 RUN python -m venv /opt/venv
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \

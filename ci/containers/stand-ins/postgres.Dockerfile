@@ -1,4 +1,4 @@
-# Answers to what docker-compose.yml asks of the official postgres image, from Debian's package.
+# Debian's PostgreSQL with the interface of the official postgres image that docker-compose.yml uses.
 FROM python:3.11-slim-bookworm
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install --no-install-recommends --yes postgresql && rm -rf /var/lib/apt/lists/* /var/lib/postgresql/*

@@ -124,8 +124,8 @@ def test_a_wrong_reference_is_found(lean_python: Path, bundle: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--input", "q={x}"], "there is no input 'q': the model takes x=2x4:float32"),
-        (["--input", "x={x}"], "no array for i, b"),
+        (["--input", "q={x}"], "unknown input 'q': the model takes x=2x4:float32"),
+        (["--input", "x={x}"], "missing input i, b"),
         (["--input", "x={i}", "--input", "i={i}", "--input", "b={b}"], "has the shape (2,), expected (2, 4)"),
         (
             ["--input", "x={b}", "--input", "i={i}", "--input", "b={b}"],
@@ -135,7 +135,7 @@ def test_a_wrong_reference_is_found(lean_python: Path, bundle: Path, tmp_path: P
         (["--input", "x={x}", "--input", "x={x}"], "is given twice"),
         (["--input", "x=absent.npy"], "absent.npy"),
         (["--input", "x={npz}"], "several arrays"),
-        (["--repeat", "-1"], "is no number of runs"),
+        (["--repeat", "-1"], "is not a number of runs"),
     ],
 )
 def test_wrong_inputs_are_named_and_end_with_2(
@@ -168,9 +168,9 @@ def test_a_bundle_that_lacks_its_library_says_so(lean_python: Path, bundle: Path
         ("model.so", lambda _: b"", "is damaged: 0 of {size} bytes"),
         ("lib/libtvm_runtime.so", lambda whole: whole[: len(whole) // 2], "is damaged: {half} of {size}"),
         ("model.so", None, "cannot be loaded: No such file or directory"),
-        ("manifest.json", lambda whole: whole[: len(whole) // 2], "is no bundle"),
-        ("manifest.json", lambda whole: whole.replace(b'"model.so", "dig', b'"m.so", "dig'), "not among"),
-        ("reference/inputs.npz", lambda whole: whole[: len(whole) // 2], "can be read"),
+        ("manifest.json", lambda whole: whole[: len(whole) // 2], "is not a bundle"),
+        ("manifest.json", lambda whole: whole.replace(b'"model.so", "dig', b'"m.so", "dig'), "does not list"),
+        ("reference/inputs.npz", lambda whole: whole[: len(whole) // 2], "cannot be read as an .npz file"),
     ],
 )
 def test_a_damaged_file_is_named_before_it_is_used(
@@ -205,12 +205,12 @@ def test_a_damaged_file_is_named_before_it_is_used(
         (lambda manifest: {**manifest, "tolerances": [5]}, "manifest.json is damaged"),
         (
             lambda manifest: {**manifest, "library": "../model.so"},
-            "'../model.so', which lies outside the bundle",
+            "'../model.so', which is outside the bundle",
         ),
-        (lambda manifest: {**manifest, "runtime_libraries": ["/lib/libm.so"]}, "lies outside the bundle"),
+        (lambda manifest: {**manifest, "runtime_libraries": ["/lib/libm.so"]}, "is outside the bundle"),
         (
             lambda manifest: {**manifest, "reference": {"inputs": "/dev/null"}},
-            "'/dev/null', which lies outside the bundle",
+            "'/dev/null', which is outside the bundle",
         ),
     ],
 )

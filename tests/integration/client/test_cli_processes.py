@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bessemer.cli.processes import Family
+from bessemer.cli.processes import ChildProcesses
 from worker.supervisor.processes import read_process
 
 ROOT = Path(__file__).parents[3]
@@ -65,13 +65,13 @@ def wait_until_gone(pids: list[int]) -> None:
     raise AssertionError(f"still alive: {[pid for pid in pids if alive(pid)]}")
 
 
-def start(family: Family, name: str, command: tuple[str, ...]) -> int:
+def start(family: ChildProcesses, name: str, command: tuple[str, ...]) -> int:
     family.start(name, command, ROOT, os.environ)
     return family._children[name].pid
 
 
 def test_the_others_end_when_one_ends() -> None:
-    with Family() as family:
+    with ChildProcesses() as family:
         sleeper = start(family, "sleeper", SLEEPER)
         start(family, "short", (sys.executable, "-c", "raise SystemExit(3)"))
         assert not family.wait_until(lambda: False)
@@ -80,7 +80,7 @@ def test_the_others_end_when_one_ends() -> None:
 
 
 def test_a_signal_ends_the_wait_and_every_process() -> None:
-    with Family() as family:
+    with ChildProcesses() as family:
         sleeper = start(family, "sleeper", SLEEPER)
         assert not family.wait_until(lambda: os.kill(os.getpid(), signal.SIGTERM) is not None)
         assert family.stopping
@@ -89,7 +89,7 @@ def test_a_signal_ends_the_wait_and_every_process() -> None:
 
 def test_what_does_not_stop_is_killed() -> None:
     reader, writer = os.pipe()
-    with os.fdopen(reader) as said, Family(stop_seconds=0.2) as family:
+    with os.fdopen(reader) as said, ChildProcesses(stop_seconds=0.2) as family:
         family.start("deaf", DEAF, ROOT, os.environ, writer)
         os.close(writer)
         assert said.readline() == "deaf\n"
@@ -100,8 +100,8 @@ def test_what_does_not_stop_is_killed() -> None:
 
 def test_children_do_not_outlive_a_killed_parent() -> None:
     code = (
-        "import os, sys, time; from pathlib import Path; from bessemer.cli.processes import Family\n"
-        "family = Family()\n"
+        "import os, sys, time; from pathlib import Path; from bessemer.cli.processes import ChildProcesses\n"
+        "family = ChildProcesses()\n"
         f"family.start('sleeper', {SLEEPER!r}, Path('.'), os.environ)\n"
         "print(family._children['sleeper'].pid, flush=True); time.sleep(60)"
     )
@@ -138,14 +138,14 @@ def wheel(tmp_path: Path) -> Path:
 def test_a_wheel_says_that_the_server_runs_from_a_checkout(wheel: Path) -> None:
     ran = serve(wheel, "--data", str(wheel / "data"))
     assert ran.returncode == 1
-    assert "from a checkout or from the images" in ran.stderr
+    assert "from a checkout or an image" in ran.stderr
 
 
 def test_a_port_that_is_taken_is_told_before_anything_starts(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ran = serve(ROOT, "--data", str(tmp_path), "--port", str(port))
-    assert (ran.returncode, ran.stderr) == (1, f"error: port {port} is taken: --port chooses another\n")
+    assert (ran.returncode, ran.stderr) == (1, f"error: port {port} is in use; choose another with --port\n")
 
 
 def test_serve_tells_the_port_that_the_app_was_given(wheel: Path) -> None:

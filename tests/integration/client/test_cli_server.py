@@ -127,7 +127,7 @@ def test_a_function_gives_the_model_its_inputs_and_their_sizes(
     assert client.model(document.request.model).size_bytes == len(b"made by a function")
     assert list(map(str, document.request.inputs)) == ["x=nx784:float32"]
     assert str(document.request.dimensions["n"]) == "1..8"
-    assert ran.stderr == f"making the model of {entry}:export\nexporting\n"
+    assert ran.stderr == f"building the model of {entry}:export\nexporting\n"
 
 
 def test_a_failed_compilation_is_told_with_places_and_advice(
@@ -140,7 +140,7 @@ def test_a_failed_compilation_is_told_with_places_and_advice(
     assert Compilation.model_validate_json(ran.stdout).state is JobState.FAILED
     assert "aten.foo has no translation." in ran.stderr
     assert "aten.foo in module encoder.layers.0 (net.py:12)" in ran.stderr
-    assert "Rewrite the places" in ran.stderr
+    assert "Rewrite the listed places" in ran.stderr
     assert "Traceback" not in ran.stderr
 
 
@@ -343,7 +343,9 @@ def test_a_job_that_no_worker_takes_says_so_in_its_first_line(
         ran = bessemer(server, "compile", model, "--target", "sapphirerapids", "--detach")
     first, _ = ran.stderr.splitlines()
     job_id = ran.stdout.strip()
-    assert first.startswith(f"compilation {job_id}: queued, waiting for a worker whose processor runs code")
+    assert first.startswith(
+        f"compilation {job_id}: queued, waiting for a worker whose processor can run code"
+    )
     assert first.endswith("w1 (znver4) lacks amx-tile")
     client.job(job_id).cancel()
 
@@ -364,7 +366,7 @@ def test_a_job_that_no_worker_takes_says_so_in_its_first_line(
         (("check", "{entry}:broken"), 1, "ZeroDivisionError: division by zero (net.py:"),
         (("show", "no-such-job"), 1, "no-such-job"),
         (("targets", "--url", "http://127.0.0.1:1"), 3, "bessemer serve"),
-        (("targets", "--url", "nonsense"), 2, "is no URL"),
+        (("targets", "--url", "nonsense"), 2, "is not a URL"),
     ],
 )
 def test_errors_have_their_status_and_no_traceback(
@@ -410,7 +412,7 @@ def test_a_log_is_followed_until_the_job_ends(
 def test_a_bundle_of_what_stops_before_is_a_mistake(server: str, model: Path, tmp_path: Path) -> None:
     ran = bessemer(server, "compile", model, "--output", tmp_path, "--option", "stop_after=translate")
     assert ran.returncode == 2
-    assert "stop_after=translate makes none" in ran.stderr
+    assert "stop_after=translate produces none" in ran.stderr
 
 
 def test_a_folder_that_is_not_empty_is_refused_before_anything_is_submitted(
@@ -421,7 +423,7 @@ def test_a_folder_that_is_not_empty_is_refused_before_anything_is_submitted(
     (tmp_path / "out" / "mine.txt").write_text("keep")
     ran = bessemer(server, "compile", model, "--output", tmp_path / "out")
     assert ran.returncode == 2
-    assert "out is not empty; choose another folder, or add --force" in ran.stderr
+    assert "out is not empty; choose another directory, or add --force" in ran.stderr
     assert [job.id for job in client.jobs()] == before
 
 
@@ -495,7 +497,7 @@ def test_deleting_a_model_that_is_not_there_names_the_model(server: str) -> None
 def test_a_file_that_is_not_there_is_told_from_a_digest(server: str) -> None:
     ran = bessemer(server, "compile", "feedface")
     assert ran.returncode == 2
-    assert "there is no file 'feedface', and no uploaded model" in ran.stderr
+    assert "'feedface' is neither a file nor the start of an uploaded model's digest" in ran.stderr
 
 
 def test_a_function_is_called_by_its_file_too(server: str, client: Client, entry: Path) -> None:

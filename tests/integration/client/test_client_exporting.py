@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from bessemer.cli.entries import make_model
+from bessemer.cli.model_argument import call_entry_point
 from bessemer.client.exporting import save_module, torch_kind
 from bessemer.client.inputs import Inputs
-from bessemer.client.naming import name_of_model
+from bessemer.client.submission import name_of_model
 from bessemer.contract.tensor import DType, InputSpec
 from bessemer.errors import ExportError, InvalidArgumentError
 
@@ -84,12 +84,12 @@ def test_integer_inputs_are_exported_below_every_embedding(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("inputs", "says"),
     [
-        ((), "needs inputs"),
+        ((), "pass its inputs"),
         ({"y": (2, 4)}, "it takes x, shift"),
         ({"x": None}, "'x'"),
         ({"x": (2, 4)}, "forward takes x, shift, but 'shift' is not among the inputs"),
         ((X,), "forward takes x, shift, but 'shift' is not among the inputs"),
-        ((X, SHIFT, X), r"forward takes 2 inputs \(x, shift\), but 3 are given"),
+        ((X, SHIFT, X), r"forward takes 2 inputs \(x, shift\), but got 3"),
     ],
 )
 def test_inputs_that_do_not_fit_are_named(tmp_path: Path, inputs: Inputs, says: str) -> None:
@@ -233,7 +233,7 @@ def test_a_model_without_forward_is_refused_with_what_to_do(
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=says) as caught:
         save_module(make(), {"x": (2, 4)}, tmp_path)
-    assert "give it a module whose `forward` calls the method" in str(caught.value)
+    assert "pass a module whose `forward` calls the method" in str(caught.value)
 
 
 class Kinds(torch.nn.Module):
@@ -328,7 +328,7 @@ def test_a_pipelines_function_may_return_a_module_with_inputs_and_dimensions(
 ) -> None:
     file = tmp_path / "made_for_a_gate.py"
     file.write_text(f"import torch\ndef export():\n    return torch.nn.Linear(4, 2), {returned}\n")
-    made = make_model(f"{file}:export", tmp_path)
+    made = call_entry_point(f"{file}:export", tmp_path)
     assert torch.export.load(str(made.source)).module()(torch.zeros(4, 4)[: 4 if named else 1]).shape[1] == 2
     assert list(map(str, made.inputs)) == named
 
@@ -342,7 +342,7 @@ def test_a_gates_own_inputs_and_dimensions_stand_before_the_functions(
 ) -> None:
     file = tmp_path / "made_for_another_gate.py"
     file.write_text(f"import torch\ndef export():\n    return torch.nn.Linear(4, 2), {returned}\n")
-    made = make_model(f"{file}:export", tmp_path, inputs, {"rows": "1..8"})
+    made = call_entry_point(f"{file}:export", tmp_path, inputs, {"rows": "1..8"})
     assert (list(map(str, made.inputs)), str(made.dimensions["rows"])) == (["input=rowsx4:float32"], "1..8")
 
 

@@ -92,7 +92,7 @@ def test_a_library_is_run_and_its_outputs_fetched(
     assert (invocation.latency, [each.id for each in job.invocations()]) == (LATENCY, [invocation.id])
     assert job.invocation(invocation.id) == invocation
     assert job.download_outputs(invocation, tmp_path / "y.npz").read_bytes() == b"outputs"
-    with pytest.raises(InvalidArgumentError, match=r"no \.npy file"):
+    with pytest.raises(InvalidArgumentError, match=r"not a \.npy file"):
         job.invoke({"x": Path(__file__)})
 
 

@@ -106,7 +106,7 @@ def test_a_push_is_compared_with_the_last_that_passed_also_when_it_is_tried_agai
     summary = (pipeline.folder / "summary.md").read_text()
     verdicts = re.findall(r"^## (.+) net for host: (.+)$", summary, re.MULTILINE)
     assert verdicts == [("⚠️", "passed with 1 warning"), ("❌", "slower"), ("❌", "slower")]
-    assert "there is no base at .bessemer/base/nets/small.json: nothing was compared" in summary
+    assert "base .bessemer/base/nets/small.json not found: nothing was compared" in summary
     assert list(pipeline.runner.caches.kept) == ["bessemer:nets/small:main:1-1"]
 
 
@@ -200,12 +200,12 @@ def test_a_cancelled_run_of_the_action_cancels_its_compilation(pipeline: Pipelin
 @pytest.mark.parametrize(
     ("arguments", "has_worker", "words"),
     [
-        ((), False, "it waits for a live worker: none has been heard of lately"),
+        ((), False, "it waits for a live worker: none has sent a heartbeat lately"),
         (("--queue-timeout", "1"), False, "within 1 s: it waits for a live worker"),
         (
             ("--queue-timeout", "1"),
             True,
-            "within 1 s: it is number 1 in the queue; workers that can take it: 1",
+            "within 1 s: it is number 1 in the queue; live workers that can run it: 1",
         ),
     ],
     ids=["at-once", "absent", "busy"],
@@ -309,12 +309,12 @@ def test_the_default_branch_in_gitlab_unpacks_nothing_that_a_merge_request_can_w
 @pytest.mark.parametrize(
     ("arguments", "status", "heading", "words"),
     [
-        ("net.pt2 --option stop_after=translate", 2, "net.pt2: refused", "leave stop_after out"),
+        ("net.pt2 --option stop_after=translate", 2, "net.pt2: refused", "remove stop_after"),
         (
             "net.pt2 --option benchmark.baselines= --max-latency-ratio 1",
             2,
             "net.pt2: refused",
-            "judged by torch-eager",
+            "the latency bounds need torch-eager",
         ),
         (
             "net.pt2 --max-latency-ratio fast",
@@ -327,7 +327,7 @@ def test_the_default_branch_in_gitlab_unpacks_nothing_that_a_merge_request_can_w
         ("net.pt2 --golden net.pt2", 2, "net.pt2: refused", "net.pt2 cannot be read as an .npz file"),
         ("net.pt2 --no-such", 2, "net.pt2: refused", "No such option: --no-such"),
         ("--no-such net.pt2", 2, "the model: refused", "No such option: --no-such"),
-        ("net.pt2", 3, "net.pt2: no answer from a Bessemer server", "name one with --url"),
+        ("net.pt2", 3, "net.pt2: no answer from a Bessemer server", "or set --url"),
     ],
     ids=[
         "stopping",

@@ -72,7 +72,9 @@ class Refusal:
 
 
 def unrecognized(make: Callable[[], bytes], *told: str) -> Refusal:
-    return Refusal(make, ErrorCode.MODEL_NOT_RECOGNIZED, (*told, "Upload the file of `torch.export.save`"))
+    return Refusal(
+        make, ErrorCode.MODEL_NOT_RECOGNIZED, (*told, "Upload a file written by `torch.export.save`")
+    )
 
 
 def misasked(told: str, at: str, **fields: Any) -> Refusal:
@@ -110,7 +112,7 @@ SIGNATURE = "Take and return tensors"
 
 REFUSALS: dict[str, Refusal] = {
     # the upload
-    "nothing": Refusal(bytes, ErrorCode.MODEL_EMPTY, ("Send the model's bytes",)),
+    "nothing": Refusal(bytes, ErrorCode.MODEL_EMPTY, ("Send the model file",)),
     "another digest": Refusal(doubled, ErrorCode.DIGEST_MISMATCH, ("Hash the file again",), digest="0" * 64),
     "too large": Refusal(
         bytes,
@@ -232,7 +234,7 @@ REFUSALS: dict[str, Refusal] = {
         ErrorCode.LIMIT_MEMORY,
         "the inputs alone would take",
         "the largest is x=2147483648x2147483648:float32",
-        "Shrink the model or its inputs",
+        "Use a smaller model or smaller inputs",
         **inputs((1 << 31, 1 << 31)),
     ),
     "sparse inputs": failed(
@@ -277,7 +279,7 @@ REFUSALS: dict[str, Refusal] = {
         lambda: exported(Unsupported(), PAIR),
         ErrorCode.OPERATOR_UNSUPPORTED,
         "aten.special_airy_ai.default, aten.special_bessel_j0.default",
-        "Rewrite the places that are listed",
+        "Rewrite the listed places",
         at="inner",
     ),
     "unsupported operators in the source": failed(
@@ -290,7 +292,7 @@ REFUSALS: dict[str, Refusal] = {
         lambda: scripted(Raising()),
         ErrorCode.MODEL_RAISED,
         "ValueError: one at a time",
-        "Run it in torch",
+        "Reproduce it in torch",
         at=SOURCE,
         line=line_of('raise ValueError("one at a time")'),
         **inputs(),
@@ -299,7 +301,7 @@ REFUSALS: dict[str, Refusal] = {
         lambda: graph(nn.Sequential(nn.ReLU(), nn.Linear(4, 2))),
         ErrorCode.MODEL_RAISED,
         "in module '1'",
-        "Run it in torch",
+        "Reproduce it in torch",
         at="1",
         **inputs(name="input"),
     ),
@@ -316,7 +318,7 @@ REFUSALS: dict[str, Refusal] = {
         "SIGSEGV; in ",
         "Python at ",
         "(string_at)",
-        "a model can crash torch by itself",
+        "some models crash torch itself",
         **inputs(name="input"),
     ),
     "an abort": failed(

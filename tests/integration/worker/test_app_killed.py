@@ -26,7 +26,7 @@ WAIT_FOR_A_WORD = """
 def test_a_job_goes_on_while_the_app_is_dead_and_its_follower_misses_nothing(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "PATIENCE_SECONDS", 600.0)
+    monkeypatch.setattr(events, "GIVE_UP_SECONDS", 600.0)
     address = {"BESSEMER_PORT": str(free_port())}
     task = submit(rig.store, "followed-job", upload(rig.store, rig.folder, WAIT_FOR_A_WORD))
     seen: list[Event] = []

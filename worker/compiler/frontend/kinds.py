@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import torch
 
+from bessemer.contract.model_advice import FLOAT_MODEL, FLOAT_WEIGHTS
 from bessemer.contract.problem import ErrorCode, SourcePlace
-from bessemer.contract.quantization import FLOAT_MODEL, FLOAT_WEIGHTS
 from bessemer.contract.tensor import DType
 from worker.errors import JobError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from bessemer.contract.packing import UNPACKED
+from bessemer.contract.model_advice import UNPACKED
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.frontend.torchscript.graph import parse_graph
 from worker.errors import JobError

@@ -1,7 +1,7 @@
 """Plain images ``[N, C, *sizes]``, and windows that slide over images of one to three dimensions.
 
 A kernel on blocks has two image loops, whatever the number of dimensions: the last size is its columns, and
-the product of the others its rows (``worker.compiler.schedules.image_rows``).
+the product of the others its rows (``worker.compiler.schedules.nest``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tvm import relax, te, tirx
 
-from worker.compiler.schedules.image_rows import Expression, Sizes, join_rows, rows_of, split_rows
+from worker.compiler.schedules.nest import Expression, Sizes, join_rows, rows_of, split_rows
 
 Tensor = Any
 Reader = Callable[..., Expression]

@@ -33,8 +33,8 @@ from worker.compiler.layout.relax_graph import resolve, static_shape
 from worker.compiler.layout.separate_parameters import Derivation, parameters_of
 from worker.compiler.schedules.annotations import FUSES_OUTPUT, PACKED, PATTERN
 from worker.compiler.schedules.blocks import guess
-from worker.compiler.schedules.machine import Machine, machine_of
-from worker.compiler.schedules.matmul_plan import MatmulShape, plan_matmul
+from worker.compiler.schedules.families.matmul.plan import MatmulShape, plan_matmul
+from worker.compiler.schedules.processors import Machine, machine_of
 
 _MATMUL = tvm.ir.Op.get("relax.matmul")
 

@@ -28,9 +28,8 @@ from numpy.typing import NDArray
 from tvm import tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.machine import Machine, machine_of
-from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
-from worker.compiler.schedules.standalone import INDEX, signature
+from worker.compiler.schedules.nest import INDEX, signature
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine, machine_of
 
 
 @dataclass(frozen=True)

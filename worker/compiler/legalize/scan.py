@@ -26,9 +26,8 @@ from tvm import tirx
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.families.columns import chunk_vectors
-from worker.compiler.schedules.machine import machine_of
-from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
-from worker.compiler.schedules.standalone import INDEX, signature
+from worker.compiler.schedules.nest import INDEX, signature
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, machine_of
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,8 @@ from tvm import relax, tirx
 
 from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.machine import machine_of
-from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
-from worker.compiler.schedules.standalone import INDEX, signature
+from worker.compiler.schedules.nest import INDEX, signature
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, machine_of
 
 Join = Callable[[Any, Any], Any]
 

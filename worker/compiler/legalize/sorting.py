@@ -22,9 +22,8 @@ from tvm import relax, te, tirx
 
 from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.machine import machine_of
-from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
-from worker.compiler.schedules.standalone import INDEX, signature
+from worker.compiler.schedules.nest import INDEX, signature
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, machine_of
 from worker.compiler.translation.orders import BITS_OF_INFINITY, WIDE, key_of
 
 _TASKS_PER_THREAD = 4

@@ -1,51 +1,51 @@
-"""What the layout phase and the families tell each other: annotations of blocks, attributes of functions."""
+"""Annotations of blocks and attributes of functions that connect the layout phase with the families."""
 
 from __future__ import annotations
 
 SCHEDULED = "tirx.is_scheduled"
-"""Marks a function that has its schedule, TVM's name for it."""
+"""Marks a scheduled function; the name is TVM's."""
 UNCLAIMED = "bessemer.unclaimed"
-"""Marks a function that no family knows: its schedule follows the general rules."""
+"""Marks a function that no family claimed, which follows the general rules."""
 
 PATTERN = "op_pattern"
-"""What TVM may fuse with a function: one of the following of its ``OpPatternKind``."""
+"""How TVM may fuse a function, one of the following values of ``OpPatternKind``."""
 INJECTIVE = 2
 FUSES_OUTPUT = 4
 """Elementwise consumers may join the kernel (``kOutEWiseFusable``)."""
 OPAQUE = 8
-"""Nothing joins the kernel."""
+"""Nothing may join the kernel."""
 
 FAMILY = "bessemer.family"
-"""Names the family that a block is for, where it is for one only: one of the following."""
+"""Names the only family that may claim a block's function, one of the following."""
 CONVOLUTION = "conv2d"
 DEPTHWISE = "depthwise"
 POOLING = "pooling"
 TRANSPOSED = "transposed_convolution"
 
 GROUP_BLOCKS = "bessemer.group_blocks"
-"""Of a convolution: how many output blocks read the same inputs."""
+"""Of a convolution: the number of output blocks that read the same inputs."""
 DIMENSIONS = "bessemer.dimensions"
-"""Of windows: the dimensions of the image, columns included."""
+"""Of windows: the number of the image's dimensions, columns included."""
 STRIDES, DILATION, PADDING, OUTPUT = (
     f"bessemer.{name}" for name in ("strides", "dilation", "padding", "output")
 )
 """Of a transposed convolution: one number per dimension of the image."""
 
 PACKED = "bessemer.packed"
-"""Of a product whose right operand is packed: a panel's columns."""
+"""Of a product with a packed right operand: the columns of a panel."""
 
 ATTENTION = "bessemer.attention"
-"""Of the result of attention: its dimensions, as positions in ``[..., query, feature]``."""
+"""Of the result of attention: the positions of its dimensions in ``[..., query, feature]``."""
 CAUSAL = "bessemer.causal"
-"""Of attention whose query ``i`` sees the keys up to ``i`` plus this number only."""
+"""Of causal attention: query ``i`` sees only the keys up to ``i`` plus this number."""
 SAFE = "bessemer.safe"
-"""Of attention where a query that sees no key gives zeros instead of NaN."""
+"""Of attention: whether the result of a query that sees no key is zero instead of NaN."""
 
 SHARES = "bessemer.shares"
-"""Of a function that only copies: how its last argument, the result, could lie where the others do."""
+"""Of a function that only copies: how its last argument, the result, may share memory with the others."""
 JOIN = "join"
-"""The others are parts of the result, one after another."""
+"""The other arguments are parts of the result, one after another."""
 CUT = "cut"
-"""The result is a part of the only other one, at the place that follows."""
+"""The result is a part of the only other argument, from ``FIRST_BYTE`` on."""
 FIRST_BYTE = "bessemer.first_byte"
-"""Of a cut: where the result begins."""
+"""Of a cut: the offset of the result."""

@@ -1,9 +1,9 @@
-"""Reading blocks of a TensorIR schedule: their axes, and how they touch buffers."""
+"""Read blocks of a TensorIR schedule: their axes, and how they access buffers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -16,22 +16,29 @@ from tvm.sym import Analyzer
 from tvm.tirx.analysis import undefined_vars
 from tvm_ffi import structural_equal, structural_map
 
+from worker.compiler.schedules import nest
+
 COST = 8
-"""Plain operations that one call of a mathematical function is worth."""
+"""The cost of a call of a mathematical function, in plain operations."""
 
 GUESSED_SIZE = 32
-"""A batch, or a sequence, of which nothing is known."""
+"""The size to plan for if a size is open."""
 
 _CALLS = re.compile(r"T\.(exp|erf|tanh|log|sqrt|rsqrt|pow|sigmoid|sin|cos|if_then_else|call_\w+)\w*\(")
 _IF = tvm.ir.Op.get("prim.if_then_else")
 _KINDS = (tirx.IterVar.DataPar, tirx.IterVar.CommReduce)
 
 
+Places = dict[Any, Any]
+"""Values of a block's variables, by variable."""
+
+
 @dataclass(frozen=True)
 class Axis:
-    """One loop around a block, which is one of the block's own variables.
+    """A loop around a block, and the block's variable that it is bound to.
 
-    ``extent`` plans, ``size`` is how often the loop runs: an expression where that is open until run time.
+    ``size`` is the number of iterations, an expression if it is open until run time; ``extent`` is the number
+    to plan for.
     """
 
     loop: LoopRV
@@ -42,13 +49,13 @@ class Axis:
 
     @property
     def is_open(self) -> bool:
-        """Whether the size is known when the function runs only; ``extent`` is a guess then."""
+        """Whether the size is open until run time; ``extent`` is a guess then."""
         return not isinstance(self.size, int)
 
 
 @dataclass(frozen=True)
 class Block:
-    """A block whose axes are plain: one loop per variable, in the same order."""
+    """A block with one loop per variable, in the same order."""
 
     handle: SBlockRV
     body: s_tir.SBlock
@@ -61,27 +68,27 @@ class Block:
 
     @property
     def reduced(self) -> tuple[Axis, ...]:
-        """The axes that are reduced over."""
+        """The reduced axes."""
         return tuple(axis for axis in self.axes if axis.reduces)
 
     @property
     def is_open(self) -> bool:
-        """Whether any axis is."""
+        """Whether any axis is open."""
         return any(axis.is_open for axis in self.axes)
 
     @property
     def iterations(self) -> int:
-        """How often the body runs."""
+        """The number of executions of the body."""
         return prod(axis.extent for axis in self.axes)
 
     @property
     def work(self) -> int:
-        """Iterations, one that calls a mathematical function counting as ``COST`` plain ones."""
+        """Iterations; one that calls a mathematical function counts ``COST`` times."""
         return self.iterations * (COST if is_expensive(self.body) else 1)
 
 
 def read_block(schedule: s_tir.Schedule, handle: SBlockRV, may_be_open: bool = False) -> Block | None:
-    """The block, or None where its axes are not plain, or are open and may not be."""
+    """The block; None if loops and variables do not correspond, or if a size is open and may not be."""
     body = schedule.get(handle)
     loops = schedule.get_loops(handle)
     if len(loops) != len(body.iter_vars):
@@ -98,6 +105,12 @@ def read_block(schedule: s_tir.Schedule, handle: SBlockRV, may_be_open: bool = F
     return Block(handle=handle, body=body, axes=tuple(axes))
 
 
+def read_blocks(schedule: s_tir.Schedule, may_be_open: bool = False) -> tuple[Block, ...]:
+    """All blocks of the function, in order; none if ``read_block`` refuses any."""
+    blocks = [read_block(schedule, schedule.get_sblock(name), may_be_open) for name in block_names(schedule)]
+    return () if None in blocks else tuple(block for block in blocks if block is not None)
+
+
 def block_names(schedule: s_tir.Schedule) -> tuple[str, ...]:
     """The blocks of the function, in order."""
     children = schedule.get_child_blocks(schedule.get_sblock("root"))
@@ -105,7 +118,7 @@ def block_names(schedule: s_tir.Schedule) -> tuple[str, ...]:
 
 
 def guess(size: Any) -> int:
-    """The size to plan for: its own, or what it comes to where each dimension is ``GUESSED_SIZE``."""
+    """The size to plan for: the size itself, or its value with ``GUESSED_SIZE`` for each variable."""
     if isinstance(size, int | tirx.IntImm):
         return int(size)
     dimensions = {
@@ -116,19 +129,19 @@ def guess(size: Any) -> int:
 
 
 def long_axes(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """Those that count more than one."""
+    """The axes of more than one iteration."""
     return tuple(axis for axis in axes if axis.extent > 1)
 
 
 def same_sizes(some: Sequence[Axis], others: Sequence[Axis]) -> bool:
-    """Whether axes have the same sizes, one by one, open ones included."""
+    """Whether axes have the same sizes, one by one."""
     return len(some) == len(others) and all(
         structural_equal(one.size, other.size) for one, other in zip(some, others, strict=True)
     )
 
 
 def has_open_sizes(function: tirx.PrimFunc) -> bool:
-    """Whether a function's arguments have sizes that are known when it runs only."""
+    """Whether any argument of a function has an open size."""
     shapes = (getattr(parameter, "shape", None) for parameter in function.params)
     return any(shape is None or not all(isinstance(size, tirx.IntImm) for size in shape) for shape in shapes)
 
@@ -139,7 +152,7 @@ def element_bits(block: Block) -> int:
 
 
 def writes_axis(block: Block) -> Axis | None:
-    """The axis that runs along the output's last dimension, where it alone does."""
+    """The axis that indexes the output's last dimension, if the index is that axis alone."""
     if len(block.body.writes) != 1:
         return None
     region = block.body.writes[0].region
@@ -150,12 +163,12 @@ def writes_axis(block: Block) -> Axis | None:
 
 
 def depends_on(region: Any, axis: Axis) -> bool:
-    """Whether the place in a buffer depends on an axis."""
+    """Whether the indices of a region depend on an axis."""
     return any(uses(dimension.min, axis) for dimension in region.region)
 
 
 def moves_along(region: Any, axis: Axis) -> bool:
-    """Whether an axis moves along a buffer's last dimension, which lies contiguously, and there only."""
+    """Whether an axis indexes a buffer's last, contiguous dimension and no other one."""
     dimensions = [dimension.min for dimension in region.region]
     return (
         bool(dimensions)
@@ -165,7 +178,7 @@ def moves_along(region: Any, axis: Axis) -> bool:
 
 
 def is_expensive(body: s_tir.SBlock) -> bool:
-    """Whether the body calls a function of the mathematics library or branches."""
+    """Whether the body calls a mathematical function or branches."""
     return _CALLS.search(str(body.body)) is not None
 
 
@@ -175,7 +188,7 @@ def has_branch(body: s_tir.SBlock) -> bool:
 
 
 def branches_along(block: Block, axis: Axis) -> bool:
-    """Whether which branch the body takes depends on an axis."""
+    """Whether a condition of the body depends on an axis."""
     return any(uses(condition, axis) for condition in conditions_of(block.body.body))
 
 
@@ -199,3 +212,64 @@ def is_branch(call: Any) -> bool:
 def uses(expression: Any, axis: Axis) -> bool:
     """Whether an expression depends on an axis."""
     return any(used.same_as(axis.var) for used in undefined_vars(expression, []))
+
+
+def step_along(load: Any, axis: Axis) -> int | None:
+    """The distance in elements between reads at neighboring indices of an axis; None if it varies."""
+    step = 0
+    stride: int | None = 1
+    for index, size in reversed(list(zip(load.indices, load.source.shape, strict=True))):
+        if uses(index, axis):
+            ahead = nest.substitute(index, {axis.var: axis.var + 1})
+            apart = _difference(ahead, index)
+            if apart is None or stride is None:
+                return None
+            step += apart * stride
+        if stride is not None:
+            stride = stride * int(size) if isinstance(size, tirx.IntImm) else None
+    return step
+
+
+def stride_bytes(load: Any, axis: Axis) -> int:
+    """The distance in bytes between neighboring indices of an axis, assuming a row-major buffer."""
+    stride = 1
+    for index, size in reversed(list(zip(load.indices, load.source.shape, strict=True))):
+        if uses(index, axis):
+            break
+        stride *= guess(size)
+    return stride * int(tvm.DataType(str(load.source.dtype)).bits) // 8
+
+
+def _difference(one: Any, other: Any) -> int | None:
+    apart = Analyzer().simplify(one - other)
+    return int(apart) if isinstance(apart, tirx.IntImm) else None
+
+
+Step = Callable[[s_tir.Schedule], object]
+
+REFUSALS = (s_tir.ScheduleError, tvm.error.InternalError, RuntimeError, TypeError, ValueError)
+"""The exceptions of TVM's primitives when they do not apply."""
+
+
+def attempt(schedule: s_tir.Schedule, step: Step) -> s_tir.Schedule | None:
+    """A copy of the schedule after a step; None if TVM refuses the step."""
+    trial = schedule.copy()
+    try:
+        step(trial)
+    except REFUSALS:
+        return None
+    return trial
+
+
+def split_place(place: Any, axes: tuple[Axis, ...]) -> Places:
+    """The values of the axes' variables, from the index of the loop that they are fused to."""
+    places: Places = {}
+    for position in reversed(range(len(axes))):
+        axis = axes[position]
+        if axis.extent == 1:
+            places[axis.var] = tirx.IntImm(nest.dtype_of(axis.var), 0)
+            continue
+        is_outermost = all(outer.extent == 1 for outer in axes[:position])
+        places[axis.var] = place if is_outermost else place % axis.size
+        place = place // axis.size
+    return places

@@ -1,7 +1,14 @@
-"""The schedule that a function gets without a search: correct first, and nowhere a naive serial loop.
+"""The schedule of a function without a search.
 
-Elementwise blocks are inlined, outer loops run in parallel where that pays, inner ones are vectorized, and a
-reduction keeps a tile of its output in registers. Whatever step TVM refuses is left out.
+``default_schedule`` does, in this order::
+
+    inline elementwise blocks                                             # inline
+    let the first family that claims the function write its loops         # families
+    otherwise schedule each block: spatial, or reduction with epilogue    # spatial, reduction
+    replace calls of mathematical functions by vector arithmetic          # vector_math
+
+A step that TVM refuses is left out, so every function gets a correct schedule. A function may carry a plan of
+a search, which its family then follows.
 """
 
 from __future__ import annotations
@@ -13,31 +20,30 @@ import tvm
 from tvm import s_tir, tirx
 
 from worker.compiler.schedules.annotations import SCHEDULED, UNCLAIMED
-from worker.compiler.schedules.attempt import REFUSALS, attempt
-from worker.compiler.schedules.blocks import block_names, read_block
+from worker.compiler.schedules.blocks import REFUSALS, attempt, block_names, read_block
 from worker.compiler.schedules.families import schedule_by_family
 from worker.compiler.schedules.inline import inline_blocks
-from worker.compiler.schedules.machine import Machine, machine_of
 from worker.compiler.schedules.plans import NoSuchPlanError, Numbers, Scheduled, forget_plan, noted_plan
+from worker.compiler.schedules.processors import Machine, machine_of
 from worker.compiler.schedules.reduction import find_epilogue, schedule_reduction
 from worker.compiler.schedules.spatial import schedule_spatial
-from worker.compiler.schedules.vector_math.functions import with_vector_math
+from worker.compiler.schedules.vector_math import with_vector_math
 
 _NAME = "main"
 
 
 def default_schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
-    """Schedule a function without measuring anything: by the plan that it carries, or by the model's.
+    """Schedule a function by the plan that it carries, or by its family's first.
 
     Args:
         function: a function as legalization and fusion leave it.
-        target: what it is built for; its cores and vectors choose the tiles.
+        target: the target, whose cores and vectors determine the tiles.
 
     Returns:
-        The scheduled function, marked as such; the function itself, marked, where it cannot be scheduled.
+        The function, marked as scheduled; it has its old loops if TVM refuses to schedule it.
 
     Raises:
-        NoSuchPlanError: no family has the plan that it carries.
+        NoSuchPlanError: no family has the plan that the function carries.
     """
     scheduled = _schedule(function, target).function
     symbol = function.attrs.get("global_symbol") if function.attrs else None
@@ -48,39 +54,43 @@ def default_schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx
 
 
 def plans_of(function: tirx.PrimFunc, target: tvm.target.Target) -> tuple[Any, ...] | None:
-    """The plans of the family that claims a function, best first; None where no family claims it."""
+    """The plans of the family that claims a function, best first; None if no family claims it."""
     scheduled = _schedule(function, target)
     return None if _is_unclaimed(scheduled.function) else scheduled.plans
 
 
 def schedule_rest(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
-    """Schedule every TensorIR function of a module that has no schedule yet, or carries a plan.
+    """Schedule every TensorIR function of a module that has no schedule yet or carries a plan.
 
-    The others get their mathematical functions in vectors too.
+    Scheduled functions only get vector arithmetic for mathematical functions.
     """
-    return _each_function(module, lambda function: _rest(function, target))
+
+    def schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
+        return _finish(function, target) if is_scheduled(function) else default_schedule(function, target)
+
+    return _each_function(module, schedule)
 
 
 def follow_plans(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
-    """What is built from a candidate of a search: its loops as they are, or as the plan says that it carries.
+    """Finish a candidate of a search: follow the plan that it carries, or keep its loops.
 
     Args:
         module: the candidate.
-        target: what it is built for.
+        target: the target.
 
     Raises:
         NoSuchPlanError: no family has the plan that a function carries.
     """
-    return _each_function(module, lambda function: _finished(function, target))
+    return _each_function(module, lambda function: _finish(function, target))
 
 
 def is_scheduled(function: tirx.PrimFunc) -> bool:
-    """Whether a function has its schedule."""
+    """Whether a function is marked as scheduled."""
     return bool(function.attrs and function.attrs.get(SCHEDULED, False))
 
 
 def unclaimed_functions(module: tvm.IRModule) -> tuple[str, ...]:
-    """The names of the functions of a scheduled module that no family knows, in order."""
+    """The sorted names of the functions of a scheduled module that no family claimed."""
     names = (
         str(variable.name_hint)
         for variable, function in module.functions_items()
@@ -101,11 +111,7 @@ def _each_function(module: tvm.IRModule, change: Callable[[tirx.PrimFunc], tirx.
     return changed
 
 
-def _rest(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
-    return _finished(function, target) if is_scheduled(function) else default_schedule(function, target)
-
-
-def _finished(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+def _finish(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
     carries = noted_plan(function) is not None
     return default_schedule(function, target) if carries else with_vector_math(function)
 

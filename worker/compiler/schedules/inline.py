@@ -1,12 +1,14 @@
-"""Inlining: which blocks disappear into their consumers.
+"""Inline elementwise blocks into their consumers and producers.
 
-No expression is written out twice for the same element. A consumer that reads an element several times names
-it first, and only then is its producer inlined::
+A long expression is not repeated for the same element. A consumer that reads an element several times binds
+it to a variable first; only then is its producer inlined::
 
-    y[i] = x[i] * sigmoid(x[i])     becomes     y[i] = let t = x[i] in t * sigmoid(t)
+    t[i] = f(x[i])                              y[i] = let v = f(x[i]) in v * sigmoid(v)
+    y[i] = t[i] * sigmoid(t[i])
 
-Where a consumer reads several elements, each is an expression of its own, and a block is inlined as long as
-these stay short. Without both, a chain of such functions doubles with every link.
+A consumer that reads several elements gets a copy of the expression for each, as long as the copies stay
+short. Without both rules, a chain of such functions would double with every link
+(``docs/decisions/0019-an-element-is-written-out-once.md``).
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from tvm.sym import Analyzer
 from tvm_ffi import structural_equal
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.attempt import attempt
 from worker.compiler.schedules.blocks import (
     Block,
+    attempt,
     block_names,
     branches_along,
     conditions_of,
@@ -32,30 +34,30 @@ from worker.compiler.schedules.blocks import (
     is_expensive,
     read_block,
 )
-from worker.compiler.schedules.ranges import analyzer_of, fold_conditions
+from worker.compiler.schedules.conditions import analyzer_of, fold_conditions
 from worker.compiler.schedules.repeated_loads import count_elements_read, count_nodes, name_repeated_loads
 
 _FEW_NODES = 32
-"""The length of an expression that is not worth a name; families recognize a mean or a bias by its form."""
+"""Shorter expressions are repeated, not bound: families recognize a mean or a bias by its form."""
 
 _MOST_REPEATED_NODES = 256
-"""How many nodes inlining a block may add to a consumer beyond one copy of its expression."""
+"""The nodes that inlining a block may add to a consumer beyond one copy of its expression."""
 
 _MOST_BRANCHES = 64
-"""Of a consumer whose loads are named; a join of more parts is a chain of choices as deep."""
+"""The branches up to which a consumer's loads are bound: a join of many parts is a deep chain."""
 
 
 def inline_blocks(schedule: s_tir.Schedule, is_traced: bool = False) -> s_tir.Schedule:
-    """Inline elementwise blocks into their neighbors where that repeats no work worth keeping.
+    """Inline elementwise blocks into their neighbors if that repeats no expensive work.
 
     Args:
         schedule: the function.
-        is_traced: use only primitives that a trace can replay. Otherwise repeated loads are named and
-            constant conditions folded, and what is returned is a new schedule.
+        is_traced: use only primitives that a trace can replay. Otherwise the result is a new schedule with
+            repeated loads bound and constant conditions folded.
     """
     schedule = _each_into_consumers(schedule, is_traced)
     if not is_traced:
-        # What two blocks read is inlined once the first pass has merged the two.
+        # The first pass may merge the two consumers of a block, which the second one can then inline.
         schedule = _mapped(_each_into_consumers(schedule, is_traced), fold_conditions)
     for name in reversed(block_names(schedule)):
         block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
@@ -83,7 +85,10 @@ def _into_consumers(schedule: s_tir.Schedule, block: Block, name: str, is_traced
 
 
 def _into_producer(schedule: s_tir.Schedule, block: Block, name: str, is_traced: bool) -> s_tir.Schedule:
-    """Where the producer has no other consumer and computes every element: TVM would forget the rest."""
+    """Inline a block into producers without other consumers.
+
+    A producer must compute an element for each of the block's: TVM would drop the others.
+    """
     ready = schedule
     for handle in schedule.get_producers(block.handle):
         producer = read_block(schedule, handle, may_be_open=True)
@@ -98,7 +103,7 @@ def _into_producer(schedule: s_tir.Schedule, block: Block, name: str, is_traced:
 def _ready_for_inlining(
     schedule: s_tir.Schedule, producer: s_tir.SBlock, consumer: str, is_traced: bool
 ) -> s_tir.Schedule | None:
-    """The schedule with a consumer's loads of a producer named; None where inlining repeats too much."""
+    """The schedule with a consumer's loads of a producer bound; None if inlining repeats too much."""
     stores = _stores_of(producer.body)
     if len(stores) != 1:
         return schedule
@@ -137,7 +142,7 @@ def _with_loads_named(schedule: s_tir.Schedule, buffer: Any, consumer: str) -> s
 
 
 def _mapped(schedule: s_tir.Schedule, change: Any) -> s_tir.Schedule:
-    """A new schedule of the changed function; the same one where nothing changes."""
+    """A new schedule of the changed function; the same schedule if nothing changes."""
     module = schedule.mod
     changed = {variable: change(function) for variable, function in module.functions_items()}
     if all(changed[variable].same_as(function) for variable, function in module.functions_items()):
@@ -156,7 +161,7 @@ def _name_of(schedule: s_tir.Schedule, handle: SBlockRV) -> str:
 
 
 def _covers(producer: Block, consumer: Block) -> bool:
-    """Whether a producer computes an element for each of its consumer's, which does not pad."""
+    """Whether a producer computes at least as many elements as a consumer, which does not pad."""
     if any(branches_along(consumer, axis) for axis in consumer.spatial):
         return False
     if any(_selects_one(region, consumer) for region in consumer.body.reads):
@@ -165,7 +170,7 @@ def _covers(producer: Block, consumer: Block) -> bool:
 
 
 def _selects_one(region: Any, consumer: Block) -> bool:
-    """Whether a block reads one of several places along a dimension: TVM would let the others store too."""
+    """Whether a block reads one of several indices of a dimension: TVM would store for all of them."""
     ones = {axis.var: tirx.IntImm(str(axis.var.ty.dtype), 0) for axis in consumer.axes if axis.extent == 1}
     return any(
         isinstance(Analyzer().simplify(nest.substitute(dimension.min, ones)), tirx.IntImm)

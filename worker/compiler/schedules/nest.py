@@ -1,4 +1,14 @@
-"""Writing loop nests: the families that say every instruction themselves build statements with these.
+"""Build loop nests as TensorIR statements; the families that write their own loops use these functions.
+
+A loop's body is a function of its index, so nested loops are nested calls::
+
+    nest.parallel(rows, lambda row: nest.vectorized(8, lambda lane: nest.store(y, x[row, lane], row, lane)))
+
+gives::
+
+    for row in T.parallel(rows):
+        for lane in T.vectorized(8):
+            y[row, lane] = x[row, lane]
 
 A loop of one iteration disappears. Index arithmetic keeps the dtype of its operands.
 """
@@ -7,16 +17,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import s_tir, te, tirx
 from tvm.ir import TensorLoad
+
+from worker.compiler.schedules.annotations import OPAQUE, PATTERN, SCHEDULED
 
 Index = Any
 Size = Any
-"""An integer, or an expression where it is open until run time."""
+"""An integer, or an expression of a size that is open until run time."""
+Sizes = tuple[int, ...]
 Body = Callable[[Index], tirx.Stmt]
+Expression = Any
+Kind = tuple[tuple[int, ...], str]
+"""The shape and the dtype of a tensor."""
+
+INDEX = "int64"
+"""The dtype of the loops of functions that legalization writes."""
 
 
 def serial(extent: Size, body: Body, dtype: str = "int64") -> tirx.Stmt:
@@ -25,12 +45,12 @@ def serial(extent: Size, body: Body, dtype: str = "int64") -> tirx.Stmt:
 
 
 def parallel(extent: Size, body: Body, dtype: str = "int64") -> tirx.Stmt:
-    """A loop whose iterations the threads share in contiguous parts."""
+    """A loop whose iterations threads divide into contiguous parts."""
     return _loop(extent, body, dtype, tirx.ForKind.PARALLEL)
 
 
 def unrolled(extent: int, body: Body, dtype: str = "int64") -> tirx.Stmt:
-    """A loop that is written out, so that what it indexes can live in registers."""
+    """An unrolled loop, so that buffers that it indexes can live in registers."""
     return _loop(extent, body, dtype, tirx.ForKind.UNROLLED)
 
 
@@ -45,7 +65,7 @@ def sequence(*statements: tirx.Stmt) -> tirx.Stmt:
 
 
 def registers(shape: Sequence[int], dtype: str, name: str) -> Any:
-    """A small buffer that LLVM keeps in registers, as long as only constants and vector lanes index it."""
+    """A small buffer that LLVM keeps in registers if only constants and vector lanes index it."""
     return tirx.decl_buffer(tuple(shape), dtype, name, scope="local")
 
 
@@ -55,16 +75,16 @@ def workspace(shape: Sequence[Size], dtype: str, name: str) -> Any:
 
 
 def declare(buffer: Any) -> tirx.Stmt:
-    """The allocation of a buffer for the rest of the sequence that it stands in."""
+    """The allocation of a buffer, for the rest of the enclosing sequence."""
     return tirx.AllocBuffer(buffer)
 
 
 def named(value: Any, name: str, body: Body) -> tirx.Stmt:
     """A statement that reads a value from a register.
 
-    Written out wherever it indexes, a division by an open size would be simplified and compiled again and
-    again, and computed in inner loops. A variable bound to it is no way out: TVM's code generator reasons
-    through variables, which took it a second for a product of open rows, LLVM's own work being a tenth.
+    Inlined into every index, a division by an open size would be simplified and compiled many times, and
+    computed in inner loops. Binding it to a variable does not help: TVM's code generator substitutes
+    variables, which took ten times as long as LLVM for a product of open rows.
     """
     register = registers((1,), dtype_of(value), name)
     zero = constant(0, dtype_of(value))
@@ -85,7 +105,7 @@ def store(buffer: Any, value: Any, *indices: Index) -> tirx.Stmt:
 
 
 def constant(value: int, dtype: str) -> Any:
-    """A number of a dtype."""
+    """A constant of a dtype."""
     return (
         tirx.IntImm(dtype, value) if dtype.startswith(("int", "uint")) else tirx.FloatImm(dtype, float(value))
     )
@@ -97,7 +117,7 @@ def dtype_of(expression: Any) -> str:
 
 
 def substitute(node: Any, values: Mapping[Any, Any]) -> Any:
-    """An expression or a statement with variables, or buffers, replaced."""
+    """An expression or a statement with variables or buffers replaced."""
     return tvm_ffi.structural_map(node, (tirx.Var, lambda variable: values.get(variable, variable)))
 
 
@@ -111,7 +131,7 @@ def replace_loads(node: Any, buffer: Any, value: Callable[[Sequence[Any]], Any])
 
 
 def always(expression: Any) -> Callable[[Sequence[Any]], Any]:
-    """What replaces a load by the same expression wherever it reads."""
+    """Replaces every load by the same expression, for ``replace_loads``."""
     return lambda _indices: expression
 
 
@@ -123,13 +143,21 @@ def loads_of(node: Any) -> tuple[Any, ...]:
 
 
 def with_loops(function: tirx.PrimFunc, loops: tirx.Stmt) -> tirx.PrimFunc:
-    """The function with other loops, in a root block as TVM's passes expect."""
+    """The function with these loops, in a root block as TVM's passes expect."""
     root = s_tir.SBlock([], [], [], "root", loops)
     return function.with_body(s_tir.SBlockRealize([], tirx.IntImm("bool", 1), root))
 
 
+def signature(inputs: Mapping[str, Kind], results: Mapping[str, Kind]) -> tirx.PrimFunc:
+    """A function of named tensors, marked as scheduled, for ``with_loops`` to fill."""
+    given = [te.placeholder(shape, dtype, name) for name, (shape, dtype) in inputs.items()]
+    made = [te.compute(shape, _zeros(dtype), name) for name, (shape, dtype) in results.items()]
+    function = te.create_prim_func([*given, *made]).without_attr("global_symbol")
+    return function.with_attr(SCHEDULED, True).with_attr(PATTERN, OPAQUE).with_attr("tirx.noalias", True)
+
+
 def ceil_div(number: Size, by: Size) -> Size:
-    """A quotient, rounded up; an expression where a size is one."""
+    """A quotient, rounded up; an expression if either operand is one."""
     return (number + by - 1) // by
 
 
@@ -148,8 +176,35 @@ def larger(one: Size, other: Size) -> Size:
 
 
 def either(condition: Any, then: tirx.Stmt, otherwise: tirx.Stmt) -> tirx.Stmt:
-    """One of two statements, by a condition at run time."""
+    """A branch at run time."""
     return tirx.IfThenElse(condition, then, otherwise)
+
+
+def split_index(index: Expression, sizes: Sequence[int]) -> tuple[Expression, ...]:
+    """The indices of nested loops, from the index of the loop that they are fused to."""
+    indices: list[Expression] = []
+    for position in reversed(range(len(sizes))):
+        indices.insert(0, index if position == 0 else index % sizes[position])
+        index = index // sizes[position]
+    return tuple(indices)
+
+
+def rows_of(sizes: Sizes) -> int:
+    """The number of rows of an image in blocks: all its dimensions but the last are fused to one."""
+    return prod(sizes[:-1])
+
+
+def split_rows(row: Expression, sizes: Sizes) -> tuple[Expression, ...]:
+    """The indices of all dimensions of an image but the last, from its row."""
+    return split_index(row, sizes[:-1])
+
+
+def join_rows(indices: Sequence[Expression], sizes: Sizes) -> Expression:
+    """The row of an element of an image; ``indices`` holds one index per dimension."""
+    row: Expression = tirx.IntImm("int64", 0)
+    for position in range(len(sizes) - 1):
+        row = indices[0] if position == 0 else row * sizes[position] + indices[position]
+    return row
 
 
 def _loop(extent: Size, body: Body, dtype: str, kind: tirx.ForKind) -> tirx.Stmt:
@@ -159,3 +214,7 @@ def _loop(extent: Size, body: Body, dtype: str, kind: tirx.ForKind) -> tirx.Stmt
         extent = tirx.IntImm(dtype, extent)
     variable = tirx.Var("i", dtype)
     return tirx.For(variable, tirx.IntImm(dtype, 0), extent, kind, body(variable))
+
+
+def _zeros(dtype: str) -> Callable[..., Any]:
+    return lambda *_indices: tirx.const(0, dtype)

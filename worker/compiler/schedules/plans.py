@@ -1,40 +1,47 @@
-"""Plans: what a family chooses among, and how a function carries the choice that a search made for it.
+"""Plans: the choices of a family, and how a search selects one.
 
-A family ranks its plans by the analytic model and lets a ``PlanChooser`` take one. Without a search it takes
-the first. A search notes another one, number by number, on the function's root block (``PLAN``); when the
-function is scheduled, the family gets that one.
+A plan is a frozen dataclass of numbers, such as the sides of a tile. A family ranks its plans by its cost
+model and passes them to a ``PlanChooser``, which returns the first unless a search wants another one. A
+search notes a plan as annotations of the function's root block (``PLAN``), number by number, and the family
+follows it when the function is scheduled.
+
+For MetaSchedule, the plans are a space (``space_of``): each point is a trace that samples the numbers of a
+plan and annotates them. Such a trace is small, readable, and replays from JSON; the loops come from the
+family, for a candidate as for a stored record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
+from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
 from tvm import s_tir, tirx
+from tvm.s_tir.meta_schedule.space_generator import ScheduleFn, SpaceGenerator
 
 PLAN = "bessemer.plan."
-"""What the annotations begin with that note a plan; the name of a number follows."""
+"""The prefix of the annotations of a plan; the name of a number follows."""
 
 Plan = TypeVar("Plan")
-"""A frozen dataclass of integers, truth values, and dataclasses of these, whose names differ."""
+"""A frozen dataclass of integers, truth values and such dataclasses, with distinct names."""
 
 Numbers = dict[str, int]
 
 
 class NoSuchPlanError(ValueError):
-    """The plan that a function carries is none of those of its family."""
+    """The plan that a function carries is not one of its family's."""
 
 
 class Scheduled(NamedTuple):
-    """A function with its loops, and the plans that its family chose among; none where it had no choice."""
+    """A function with its loops, and the plans of its family; empty if it has no choice."""
 
     function: tirx.PrimFunc
     plans: tuple[Any, ...]
 
 
 class PlanChooser:
-    """Takes one of a family's plans: the wanted one, or the one that the model expects to be fastest."""
+    """Returns one of a family's plans: the wanted one, or the first."""
 
     def __init__(self, wanted: Numbers | None) -> None:
         self._wanted = wanted
@@ -59,7 +66,7 @@ class PlanChooser:
 
 
 def numbers_of(plan: Any) -> Numbers:
-    """The numbers that make a plan, by name."""
+    """The numbers of a plan, by name."""
     numbers: Numbers = {}
     for field in fields(plan):
         value = getattr(plan, field.name)
@@ -68,7 +75,7 @@ def numbers_of(plan: Any) -> Numbers:
 
 
 def noted_plan(function: tirx.PrimFunc) -> Numbers | None:
-    """The plan that a function carries."""
+    """The plan that a function carries, if any."""
     body = function.body
     annotations = body.block.annotations if isinstance(body, s_tir.SBlockRealize) else {}
     noted = {
@@ -80,7 +87,47 @@ def noted_plan(function: tirx.PrimFunc) -> Numbers | None:
 
 
 def forget_plan(schedule: s_tir.Schedule, plan: Numbers) -> None:
-    """Take a plan off the root block of a function."""
+    """Remove a plan's annotations from the root block."""
     root = schedule.get_sblock("root")
     for name in plan:
         schedule.unannotate(root, PLAN + name)
+
+
+def by_rank(*alternatives: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
+    """All combinations of alternatives, each given best first, ordered by the sum of their ranks."""
+    ranked = product(*(enumerate(each) for each in alternatives))
+    ordered = sorted(ranked, key=lambda combination: sum(rank for rank, _ in combination))
+    return tuple(tuple(choice for _, choice in combination) for combination in ordered)
+
+
+def either(expected: bool) -> tuple[bool, bool]:
+    """Both truth values, the expected one first."""
+    return (expected, not expected)
+
+
+def space_of(plans: Sequence[Any], points: Sequence[Any] | None = None) -> SpaceGenerator:
+    """The space of a family's plans.
+
+    Args:
+        plans: the plans among which a point samples.
+        points: the plans that the space lists, in this order; None for all.
+    """
+    every = [numbers_of(plan) for plan in plans]
+    listed = every if points is None else [numbers_of(plan) for plan in points]
+
+    def list_points(schedule: s_tir.Schedule) -> list[s_tir.Schedule]:
+        return [_noting(schedule.copy(), numbers, every) for numbers in listed]
+
+    return ScheduleFn(list_points, sch_rules=[], postprocs=[], mutator_probs={})
+
+
+def _noting(schedule: s_tir.Schedule, plan: Numbers, plans: Sequence[Numbers]) -> s_tir.Schedule:
+    """Sample each number from the plans that agree with the numbers before it."""
+    root = schedule.get_sblock("root")
+    for name, number in plan.items():
+        candidates = sorted({other[name] for other in plans})
+        plans = [other for other in plans if other[name] == number]
+        share = [1.0 / len(candidates)] * len(candidates)
+        sampled = schedule.sample_categorical(candidates, share, decision=candidates.index(number))
+        schedule.annotate(root, PLAN + name, sampled)
+    return schedule

@@ -1,14 +1,26 @@
-"""Families of processors: what one core computes and loads in a cycle, and what its caches hold.
+"""Processors, and the machine model that cost models use.
 
-Figures are those of full vectors of ``vector_bits``. A core that splits a vector between its units, or
-loads one in two halves, starts fewer of them in a cycle. Where models of a family differ, the smaller
-cache counts: a tile that fits it fits the others too. Tiles were measured on Zen 3 only; the other rows
-follow the vendors' documents and have not met their processor yet.
+A ``Processor`` says what one core computes and loads in a cycle and what its caches hold; a ``Machine`` adds
+the number of threads. Figures are those of full vectors of ``vector_bits``. A core that splits a vector
+between its units, or loads one in two halves, starts fewer of them in a cycle. If models of a family differ,
+the smaller cache counts: a tile that fits it fits the others too. Tiles were measured on Zen 3 only; the
+other rows follow the vendors' documents.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import tvm
+
+MIN_PARALLEL_WORK = 32_768
+"""Operations. Waking the other threads takes microseconds: a kernel with less work stays on one."""
+MIN_PARALLEL_CYCLES = 20_000
+"""The same threshold in cycles, for products and attention, whose plans count these."""
+MIN_PARALLEL_MULTIPLY_ADDS = 16_384
+"""The same threshold in multiply-adds of vectors, for convolutions and pools."""
 
 _INTEL = "Intel 64 and IA-32 Architectures Optimization Reference Manual, 248966; uops.info"
 _AMD_ZEN = "Software Optimization Guide for AMD Family 17h Processors, 55723"
@@ -36,8 +48,8 @@ class Processor:
         l1_kib: first-level data cache.
         l2_kib: second-level cache, or a core's part of one that cores share.
         source: the document that describes the core.
-        lane_factors: whether a multiply-add takes its second factor from a lane of a vector. Factors that lie
-            side by side are then loaded together, and stay in registers until all of them are used.
+        lane_factors: whether a multiply-add can take its second factor from a lane of a vector. LLVM then
+            loads adjacent factors together and keeps them in registers until all are used.
     """
 
     vector_bits: int
@@ -107,19 +119,124 @@ _ALIKE: dict[Processor, str] = {
 PROCESSORS: dict[str, Processor] = {
     name: processor for processor, names in _ALIKE.items() for name in names.split()
 }
-"""By LLVM's name of the processor."""
+"""Processors by LLVM's name."""
 
 _LEVELS = (("avx512f", AVX512), ("fma", AVX2), ("avx", AVX), ("neon", NEON))
-"""By the feature that stands for a level, the widest first."""
+"""Levels by their feature, the widest first."""
 
 
 def processor_of(mcpu: str, features: frozenset[str]) -> Processor:
-    """The processor of a name, or the common one of its level where the name is unknown.
+    """The processor of a name, or the common one of its level for an unknown name.
 
     Args:
-        mcpu: LLVM's name; what it implies may be switched off by ``features``.
-        features: what code may use, in LLVM's words.
+        mcpu: LLVM's name.
+        features: LLVM's features that code may use; they may lack some that ``mcpu`` implies.
     """
     level = next((processor for feature, processor in _LEVELS if feature in features), SSE)
     known = PROCESSORS.get(mcpu)
     return known if known is not None and known.vector_bits == level.vector_bits else level
+
+
+_SCRATCH_REGISTERS = 2
+_MAX_ROWS = 8
+_MAX_VECTORS = 8
+_PARTIAL_USE = 0.6
+"""LLVM splits a vector that is not full into several loads and stores."""
+
+MIN_USE = 0.5
+"""LLVM vectorizes loops of which a tile would fill a smaller share of a vector."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One core's ``Processor``, with caches in bytes, and the number of threads."""
+
+    vector_bits: int
+    registers: int
+    threads: int
+    fma_ports: float = 2
+    fma_latency: int = 4
+    loads_per_cycle: float = 2
+    l1_bytes: int = 32 * 1024
+    l2_bytes: int = 512 * 1024
+    lane_factors: bool = False
+
+    def lanes(self, bits: int) -> int:
+        """Elements of ``bits`` bits in one vector."""
+        return max(1, self.vector_bits // bits)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A register tile: ``rows`` times ``vectors`` vectors of ``lanes`` elements."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+
+def machine_of(target: tvm.target.Target) -> Machine:
+    """The machine of a target."""
+    from tvm.target import codegen
+
+    features = frozenset(str(feature) for feature in codegen.llvm_get_cpu_features(target))
+    return machine_from(
+        str(target.attrs.get("mcpu", "")), features, threads=int(target.attrs.get("num-cores", 1))
+    )
+
+
+def machine_from(mcpu: str, features: frozenset[str], threads: int) -> Machine:
+    """The machine of a processor, by LLVM's name and features."""
+    processor = processor_of(mcpu, features)
+    return Machine(
+        vector_bits=processor.vector_bits,
+        registers=processor.registers,
+        threads=threads,
+        fma_ports=processor.fma_ports,
+        fma_latency=processor.fma_latency,
+        loads_per_cycle=processor.loads_per_cycle,
+        l1_bytes=processor.l1_kib * 1024,
+        l2_bytes=processor.l2_kib * 1024,
+        lane_factors=processor.lane_factors,
+    )
+
+
+def choose_tile(columns: int, rows: int, bits: int, machine: Machine) -> Tile | None:
+    """The register tile with the most multiply-adds per load, whose sides divide the loops.
+
+    Args:
+        columns: extent of the loop to vectorize.
+        rows: extent of the loop to unroll; 1 without one.
+        bits: width of an element.
+        machine: the processor.
+
+    Returns:
+        The tile; None if no divisor of ``columns`` fills at least half a vector.
+    """
+    lanes = machine.lanes(bits)
+    tiles = [
+        Tile(rows=height, vectors=vectors, lanes=width)
+        for height in divisors(rows, _MAX_ROWS)
+        for width in divisors(columns, lanes)
+        for vectors in divisors(columns // width, _MAX_VECTORS)
+        if width / lanes >= MIN_USE and _registers(height, vectors) <= machine.registers
+    ]
+    return max(tiles, key=lambda tile: _merit(tile, lanes), default=None)
+
+
+def _registers(rows: int, vectors: int) -> int:
+    """Sums, the vectors that several rows share, and the broadcast factor."""
+    shared = vectors if rows > 1 else 0
+    return rows * vectors + shared + _SCRATCH_REGISTERS
+
+
+def divisors(number: int, limit: int) -> tuple[int, ...]:
+    """The divisors of ``number`` up to ``limit``, ascending."""
+    return tuple(candidate for candidate in range(1, min(number, limit) + 1) if number % candidate == 0)
+
+
+def _merit(tile: Tile, lanes: int) -> tuple[float, float]:
+    """Multiply-adds per load, weighted by the use of vectors; ties go to the larger tile."""
+    use = 1.0 if tile.lanes == lanes else _PARTIAL_USE * tile.lanes / lanes
+    elements = tile.rows * tile.vectors
+    return (use * elements / (tile.rows + tile.vectors), elements)

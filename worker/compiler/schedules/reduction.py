@@ -1,7 +1,22 @@
-"""Schedules of reductions: a tile of the output is accumulated in registers, then passed to the epilogue.
+"""Schedule a reduction with its epilogue, for functions that no family claims::
 
-The tile's columns run along the output's last dimension and are vectorized; its rows are an axis on which the
-vectorized operand does not depend, so that each vector that is loaded serves every row.
+    for parallel task in (outer dimensions, tile of rows, tile of columns):
+        sums[rows, vectors, lanes] = initial value
+        for reduced axes:
+            for row, vector:                                              # unrolled
+                sums[row, vector, lanes] = combine(sums[row, vector, lanes], f(...))
+        output[rows, vectors, lanes] = epilogue(sums)
+
+Registers hold the sums. The columns are the output's last dimension; the rows are an axis that the vectorized
+operand does not use, so each loaded vector serves every row. The tile divides both. With open sizes, sums are
+a row of the output in memory::
+
+    for parallel task in (outer dimensions):
+        output[columns] = initial value
+        for reduced axes:
+            for column: output[column] = combine(output[column], f(...))
+
+If no tile fits, outer loops run in parallel and the reduction stays as it is.
 """
 
 from __future__ import annotations
@@ -12,10 +27,10 @@ from math import prod
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from worker.compiler.schedules.attempt import attempt
 from worker.compiler.schedules.blocks import (
     Axis,
     Block,
+    attempt,
     depends_on,
     element_bits,
     moves_along,
@@ -23,13 +38,12 @@ from worker.compiler.schedules.blocks import (
     same_sizes,
     writes_axis,
 )
-from worker.compiler.schedules.machine import Machine, Tile, choose_tile
-from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine, Tile, choose_tile
 
 
 @dataclass(frozen=True)
 class TilePlan:
-    """Which axes (by position among the spatial ones) make the tile, and how large it is."""
+    """The tile, and its axes as positions among the spatial ones."""
 
     columns: int
     rows: int | None
@@ -44,11 +58,11 @@ def schedule_reduction(
     Args:
         schedule: the function.
         name: the reduction's block.
-        epilogue: an elementwise block of the same shape that alone consumes it, if there is one.
+        epilogue: the only consumer, if it is elementwise and of the same shape.
         machine: the processor.
 
     Returns:
-        The best of these that TVM takes: a register tile (of known sizes), a row of sums (of open ones),
+        The first of these that TVM accepts: a register tile (known sizes), a row of sums (open sizes),
         parallel outer loops, no change.
     """
     block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
@@ -62,7 +76,7 @@ def schedule_reduction(
 
 
 def plan_tile(block: Block, machine: Machine) -> TilePlan | None:
-    """The tile for a reduction, or None where none fits."""
+    """The tile of a reduction; None if no tile fits."""
     column = writes_axis(block)
     if column is None:
         return None
@@ -77,7 +91,7 @@ def plan_tile(block: Block, machine: Machine) -> TilePlan | None:
 
 
 def find_epilogue(schedule: s_tir.Schedule, block: Block) -> str | None:
-    """The elementwise block of the same shape that alone consumes a reduction."""
+    """The only consumer of a reduction, if it is elementwise, of the same shape, without other producers."""
     consumers = [
         read_block(schedule, handle, block.is_open) for handle in schedule.get_consumers(block.handle)
     ]
@@ -90,7 +104,7 @@ def find_epilogue(schedule: s_tir.Schedule, block: Block) -> str | None:
 
 
 def _row_axis(block: Block, column: Axis) -> Axis | None:
-    """The last spatial axis on which no vectorized operand depends."""
+    """The last spatial axis that no vectorized operand uses."""
     vectors = [region for region in block.body.reads if moves_along(region, column)]
     if not vectors:
         return None
@@ -102,7 +116,7 @@ def _row_axis(block: Block, column: Axis) -> Axis | None:
 def tile_reduction(
     schedule: s_tir.Schedule, name: str, epilogue: str | None, plan: TilePlan, parallel: bool
 ) -> None:
-    """Accumulate a tile in registers, and pass it to the epilogue; raises what TVM raises."""
+    """Accumulate a tile in registers, then apply the epilogue; TVM's errors pass through."""
     reduction = schedule.get_sblock(name)
     last = schedule.get_sblock(epilogue) if epilogue else schedule.cache_write(reduction, 0, "global")
     outer = _tile_epilogue(schedule, last, plan)
@@ -113,7 +127,7 @@ def tile_reduction(
 
 
 def _tile_epilogue(schedule: s_tir.Schedule, last: SBlockRV, plan: TilePlan) -> LoopRV:
-    """Tile the loops that write the output; returns the one loop around a tile."""
+    """Tile the loops that write the output; returns the fused loop around a tile."""
     loops = list(schedule.get_loops(last))
     tile = plan.tile
     outer, vectors, lanes = schedule.split(loops[plan.columns], factors=[None, tile.vectors, tile.lanes])
@@ -130,7 +144,7 @@ def _tile_epilogue(schedule: s_tir.Schedule, last: SBlockRV, plan: TilePlan) -> 
 
 
 def _tile_reduction(schedule: s_tir.Schedule, reduction: SBlockRV, plan: TilePlan) -> None:
-    """Put the tile's loops inside the reduction's, vectorize and unroll them, and clear the tile before."""
+    """Move the tile's loops inside the reduced ones, vectorize and unroll them, and clear the tile first."""
     _, *loops = schedule.get_loops(reduction)
     kinds = [variable.iter_type for variable in schedule.get(reduction).iter_vars]
     if len(loops) != len(kinds):
@@ -147,7 +161,7 @@ def _tile_reduction(schedule: s_tir.Schedule, reduction: SBlockRV, plan: TilePla
 
 
 def _sum_rows(schedule: s_tir.Schedule, name: str, parallel: bool) -> None:
-    """Clear a row of the output, then add to it; cleared it is also where there is nothing to add."""
+    """Clear a row of the output, then accumulate; a reduction of zero elements clears too."""
     block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
     assert block is not None
     column = writes_axis(block)
@@ -161,7 +175,7 @@ def _sum_rows(schedule: s_tir.Schedule, name: str, parallel: bool) -> None:
 
 
 def _plain(schedule: s_tir.Schedule, name: str, parallel: bool, machine: Machine) -> None:
-    """Outer loops in parallel; the reduction stays as it is."""
+    """Run outer loops in parallel; the reduction stays as it is."""
     block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
     assert block is not None
     outer: list[Axis] = []

@@ -1,4 +1,7 @@
-"""Loads that an expression makes several times, bound to a variable so that they can be inlined once."""
+"""Bind loads that an expression repeats to variables, so that a producer is inlined once for each element::
+
+y[i] = x[i] * sigmoid(x[i])     becomes     y[i] = let t = x[i] in t * sigmoid(t)
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,19 @@ from tvm.sym import Analyzer
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import is_branch
-from worker.compiler.schedules.guards import guards
-from worker.compiler.schedules.ranges import is_in_bounds
+from worker.compiler.schedules.conditions import guards, is_in_bounds
 
 Expression = Any
 
 
 def name_repeated_loads(value: Expression, buffer: Any, analyzer: Analyzer) -> Expression:
-    """An expression that loads each element of a buffer once, in the outermost place that always loads it.
+    """The expression with repeated loads bound to variables, each at the outermost point that always loads.
 
-    What two branches of a choice load, of which only one is taken, each branch names for itself.
+    Each branch of a choice binds its own loads.
 
     Args:
-        value: what a block stores.
-        buffer: the one whose loads to name.
+        value: the value that a block stores.
+        buffer: the buffer whose loads to bind.
         analyzer: knows the ranges of the block's variables.
     """
     for load in _certain_loads(value, buffer, analyzer):
@@ -52,12 +54,12 @@ def name_repeated_loads(value: Expression, buffer: Any, analyzer: Analyzer) -> E
 
 
 def count_elements_read(value: Expression, buffer: Any) -> int:
-    """How many loads of a buffer an expression makes."""
+    """The number of loads of a buffer in an expression."""
     return sum(load.source.same_as(buffer) for load in nest.loads_of(value))
 
 
 def count_nodes(value: Expression) -> int:
-    """The length of an expression: operators, calls, variables and numbers."""
+    """The number of nodes of an expression."""
     count = 0
 
     def visit(_node: Any) -> None:
@@ -69,7 +71,7 @@ def count_nodes(value: Expression) -> int:
 
 
 def _certain_loads(value: Expression, buffer: Any, analyzer: Analyzer) -> Iterator[TensorLoad]:
-    """Loads that are made whichever branches are taken, the first of those of one element."""
+    """The distinct loads that an expression makes whichever branches are taken."""
     found: list[TensorLoad] = []
 
     def decide(condition: Expression) -> tvm_ffi.WalkResult:

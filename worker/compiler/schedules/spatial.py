@@ -1,4 +1,12 @@
-"""Schedules of blocks without a reduction."""
+"""Schedule a block without a reduction::
+
+    for parallel task in (as few outer dimensions as give every thread four tasks):
+        for remaining dimensions:
+            for vector of the last dimension: output[...] = f(...)
+
+The vector's lanes divide the last dimension. LLVM vectorizes the rest: a dimension of open size, one that no
+good vector divides, one whose elements take different branches.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +15,11 @@ from math import prod
 from tvm import s_tir
 
 from worker.compiler.schedules.blocks import Block, branches_along, element_bits, read_block, writes_axis
-from worker.compiler.schedules.machine import Machine, choose_tile
-
-MIN_PARALLEL_WORK = 32_768
-"""Waking the other threads costs some microseconds: less work than this stays on one."""
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine, choose_tile
 
 
 def schedule_spatial(schedule: s_tir.Schedule, name: str, machine: Machine) -> None:
-    """Vectorize along the output's last dimension; run the outer loops in parallel where that pays.
-
-    A last dimension of open size stays a plain loop, which LLVM vectorizes itself.
-    """
+    """Vectorize the output's last dimension, and run outer loops in parallel if there is enough work."""
     block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
     if block is None:
         return
@@ -41,7 +43,7 @@ def _lanes(block: Block, machine: Machine) -> int:
 
 
 def _parallel_part(loops: list[object], block: Block, lanes: int, machine: Machine) -> list[object]:
-    """As few outer loops as give every thread several turns; the rest stays plain for LLVM."""
+    """As few outer loops as give every thread four tasks; the other loops stay plain for LLVM."""
     extents = [axis.extent for axis in block.spatial]
     extents[-1] //= lanes
     for count in range(1, len(loops)):

@@ -11,8 +11,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
-from worker.compiler.schedules.plans import numbers_of
-from worker.compiler.schedules.spaces import space_of
+from worker.compiler.schedules.plans import numbers_of, space_of
 from worker.compiler.tuning.log import tuning_logger
 from worker.compiler.tuning.policy import ROUND_TRIALS, best_of, next_plans
 from worker.compiler.tuning.session import TuningSession

@@ -12,7 +12,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
 from bessemer.contract.problem import ErrorCode
-from worker.compiler.schedules.attempt import REFUSALS
+from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.spaces.registry import space_book
 from worker.compiler.spaces.space import PLANS, STOCK
 from worker.compiler.tuning.log import tuning_logger

@@ -5,7 +5,7 @@ import warnings
 import torch
 from torch.export import ExportedProgram
 
-from bessemer.contract.data_dependence import dependence_on_values
+from bessemer.contract.model_advice import dependence_on_values
 from worker.compiler.frontend.outputs import OpenSizes, export_flat
 from worker.compiler.frontend.torchscript.graph import Step
 from worker.compiler.frontend.torchscript.interpreter import ScriptInterpreter

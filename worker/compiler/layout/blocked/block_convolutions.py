@@ -40,7 +40,7 @@ from worker.compiler.layout.blocked.operator_rules import (
     reshape,
 )
 from worker.compiler.layout.views import cut_of
-from worker.compiler.schedules.machine import machine_of
+from worker.compiler.schedules.processors import machine_of
 
 
 @tvm.transform.module_pass(opt_level=0, name="BlockConvolutions")

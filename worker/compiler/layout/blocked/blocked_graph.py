@@ -15,8 +15,8 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from worker.compiler.layout.blocked.compute import from_blocks, to_blocks
 from worker.compiler.layout.images import Tensor, image_of
 from worker.compiler.schedules.annotations import FUSES_OUTPUT, INJECTIVE, PATTERN
-from worker.compiler.schedules.image_rows import Sizes
-from worker.compiler.schedules.machine import Machine
+from worker.compiler.schedules.nest import Sizes
+from worker.compiler.schedules.processors import Machine
 
 Array = NDArray[Any]
 

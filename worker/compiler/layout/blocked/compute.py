@@ -30,7 +30,7 @@ from worker.compiler.schedules.annotations import (
     GROUP_BLOCKS,
     POOLING,
 )
-from worker.compiler.schedules.image_rows import Expression, Sizes, join_rows, rows_of, split_rows
+from worker.compiler.schedules.nest import Expression, Sizes, join_rows, rows_of, split_rows
 
 
 def to_blocks(lanes: int) -> Callable[[Tensor], Tensor]:

@@ -6,7 +6,7 @@
     place = (index + before - tap * dilation) // stride
 
 The condition depends only on the pixel's phase, which is its index modulo the stride. The schedule
-(``worker.compiler.schedules.families.transposed_convolution``) writes its loops by phase, so it knows at
+(``worker.compiler.schedules.families.convolution.transposed``) writes its loops by phase, so it knows at
 compile time which taps count.
 """
 
@@ -29,7 +29,7 @@ from worker.compiler.schedules.annotations import (
     STRIDES,
     TRANSPOSED,
 )
-from worker.compiler.schedules.image_rows import Expression, Sizes, rows_of, split_rows
+from worker.compiler.schedules.nest import Expression, Sizes, rows_of, split_rows
 
 
 @dataclass(frozen=True)

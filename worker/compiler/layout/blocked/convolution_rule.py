@@ -32,7 +32,7 @@ from worker.compiler.layout.blocked.weight_packing import (
     pack_tensor,
 )
 from worker.compiler.layout.images import Image, Window, halves, image_of, integers
-from worker.compiler.schedules.image_rows import rows_of
+from worker.compiler.schedules.nest import rows_of
 
 AnyWindow = Window | TransposedWindow
 

@@ -16,7 +16,7 @@ from worker.compiler.layout.blocked.blocked_graph import Array, Blocked, Blocked
 from worker.compiler.layout.blocked.weight_packing import pack_vector
 from worker.compiler.layout.images import FLOATS, IMAGE_LAYOUTS, Image, Window, image_of, pool_window_of
 from worker.compiler.layout.views import Cut
-from worker.compiler.schedules.image_rows import Sizes, rows_of
+from worker.compiler.schedules.nest import Sizes, rows_of
 
 ELEMENTWISE = (
     "abs",

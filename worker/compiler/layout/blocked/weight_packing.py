@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tvm import te, tirx
 
 from worker.compiler.layout.images import Tensor
-from worker.compiler.schedules.image_rows import Expression
+from worker.compiler.schedules.nest import Expression
 
 Array = NDArray[Any]
 

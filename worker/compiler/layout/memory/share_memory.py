@@ -28,9 +28,8 @@ from worker.compiler.layout.relax_graph import bytes_of, element_bytes, operator
 from worker.compiler.layout.views import Cut, cut_of
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import CUT, FIRST_BYTE, FUSES_OUTPUT, JOIN, OPAQUE, PATTERN, SHARES
-from worker.compiler.schedules.machine import machine_of
-from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
-from worker.compiler.schedules.standalone import INDEX, signature
+from worker.compiler.schedules.nest import INDEX, signature
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, machine_of
 
 _FUSED = frozenset({*ELEMENTWISE, "astype", "divide", "exp", "sqrt"})
 _KERNELS = frozenset({"matmul", "mean", "sum"})

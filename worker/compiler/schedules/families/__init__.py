@@ -1,10 +1,14 @@
-"""Families, each for one kind of function; the first that claims a function gives it its loops.
+"""Kernel families: templates of loop nests, each for one kind of function.
 
-A family gets a function whose elementwise blocks are inlined, as far as that repeats no work. It looks for
-its own blocks, and either returns the function with its loops, written anew or transformed, or None where
-the function is none of its kind. What TVM refuses on the way counts as None. Where a family could do it in
-several ways it lists them, the most promising first, and follows the one that it is told to choose. A
-function one of whose blocks names its family is shown to no other, except to those that take any.
+A module or package here is a family, but for ``convolution``, which holds three. Each says at its top which
+functions it claims, which loops it writes, what registers and caches hold, how it handles edges, and its
+source.
+
+A family gets a function whose elementwise blocks are inlined. It either returns the function with its loops,
+or None for a function of another kind; an error of TVM counts as None. The first family that claims a
+function in the order of ``FAMILIES`` schedules it. If a family knows several plans, it ranks them and follows
+the one that ``PlanChooser`` returns. A function with a block annotated with a family's name is offered to
+that family only, and to families that take any.
 """
 
 from __future__ import annotations
@@ -15,34 +19,32 @@ from typing import NamedTuple
 from tvm import s_tir, tirx
 
 from worker.compiler.schedules.annotations import CONVOLUTION, DEPTHWISE, FAMILY, POOLING, TRANSPOSED
-from worker.compiler.schedules.attempt import REFUSALS
-from worker.compiler.schedules.blocks import block_names
+from worker.compiler.schedules.blocks import REFUSALS, block_names
 from worker.compiler.schedules.families.attention import write_attention
 from worker.compiler.schedules.families.columns import write_columns
-from worker.compiler.schedules.families.conv2d import schedule_conv2d
-from worker.compiler.schedules.families.depthwise import schedule_depthwise
+from worker.compiler.schedules.families.convolution.conv2d import schedule_conv2d
+from worker.compiler.schedules.families.convolution.depthwise import schedule_depthwise
+from worker.compiler.schedules.families.convolution.transposed import write_transposed_convolution
 from worker.compiler.schedules.families.elementwise import schedule_elementwise
 from worker.compiler.schedules.families.matmul import write_matmul
 from worker.compiler.schedules.families.pieces import write_pieces
-from worker.compiler.schedules.families.plain_pooling import schedule_plain_pooling
-from worker.compiler.schedules.families.pooling import schedule_pooling
+from worker.compiler.schedules.families.pooling import schedule_plain_pooling, schedule_pooling
 from worker.compiler.schedules.families.rows import write_rows
 from worker.compiler.schedules.families.transpose import write_transpose
-from worker.compiler.schedules.families.transposed_convolution import write_transposed_convolution
-from worker.compiler.schedules.machine import Machine
 from worker.compiler.schedules.plans import Numbers, PlanChooser, Scheduled
+from worker.compiler.schedules.processors import Machine
 
 Write = Callable[[s_tir.Schedule, Machine, PlanChooser], tirx.PrimFunc | None]
-"""Returns a claimed function with its loops."""
+"""Returns a claimed function with its loops, or None."""
 
 Transform = Callable[[s_tir.Schedule, Machine, PlanChooser], bool]
 """Transforms the loops of a claimed function in place, and returns whether it did."""
 
 
 class Family(NamedTuple):
-    """A template: a name, and what claims a function and gives it its loops.
+    """A family's name, and the function that claims and schedules.
 
-    One that ``takes_any`` is shown functions too that name another family, which left them.
+    A family that ``takes_any`` is also offered functions annotated with another family, which left them.
     """
 
     name: str
@@ -51,7 +53,7 @@ class Family(NamedTuple):
 
 
 def transformed(transform: Transform) -> Write:
-    """Writes a function by transforming a copy of it."""
+    """A ``Write`` that transforms a copy of the function."""
 
     def write(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> tirx.PrimFunc | None:
         trial = schedule.copy()
@@ -79,12 +81,12 @@ FAMILIES: tuple[Family, ...] = (
 def schedule_by_family(
     schedule: s_tir.Schedule, machine: Machine, wanted: Numbers | None
 ) -> Scheduled | None:
-    """The function as the first family that claims it schedules it; None where none does.
+    """Schedule a function by the first family that claims it; None if no family does.
 
     Args:
         schedule: the function.
         machine: the processor.
-        wanted: the plan to follow; the family's first where it is None.
+        wanted: the plan to follow; None for the family's first.
     """
     named = _named_family(schedule)
     for family in FAMILIES:

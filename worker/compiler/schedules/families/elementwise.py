@@ -1,8 +1,11 @@
-"""Functions without a reduction: elementwise chains, broadcasts, transpositions, joins, pads, gathers.
+"""Functions without a reduction: elementwise chains, broadcasts, slices, gathers::
 
-Loop order: the output's dimensions, the last in vectors where it is read or written along them; the outer
-ones in parallel where the work is worth waking the other threads (``schedules.spatial``). Nothing is
-kept: each element is computed where it is stored, cheap producers having been inlined.
+    for parallel task in (outer dimensions):
+        for remaining dimensions:
+            for vector of the last dimension: output[...] = f(...)
+
+Each element is computed where it is stored, as ``inline`` has inlined cheap producers; registers and caches
+hold nothing between elements. ``spatial`` says how vectors and tasks are chosen, and how edges are handled.
 """
 
 from __future__ import annotations
@@ -10,13 +13,13 @@ from __future__ import annotations
 from tvm import s_tir
 
 from worker.compiler.schedules.blocks import block_names, read_block
-from worker.compiler.schedules.machine import Machine
 from worker.compiler.schedules.plans import PlanChooser
+from worker.compiler.schedules.processors import Machine
 from worker.compiler.schedules.spatial import schedule_spatial
 
 
 def schedule_elementwise(schedule: s_tir.Schedule, machine: Machine, _choose: PlanChooser) -> bool:
-    """Schedule a function all of whose blocks only compute elements."""
+    """Schedule a function without reductions; False for other functions."""
     names = [name for name in block_names(schedule) if schedule.get_loops(schedule.get_sblock(name))]
     blocks = [read_block(schedule, schedule.get_sblock(name), may_be_open=True) for name in names]
     if any(block is None or block.reduced for block in blocks):

@@ -1,10 +1,19 @@
-"""Functions whose elements come from here or there by their place: joins along an axis, pads, shifted copies.
+"""Functions whose branches depend on the position only: joins along an axis, pads, shifted copies.
 
-The output is cut into boxes inside which every condition is decided, so that each is a plain copy, or an
-elementwise chain, without a branch. Loop order: tasks along the first axis that has enough places (in
-parallel where the work is worth it) → boxes → the box's axes, the last in whole vectors; what remains of a
-row is one more vector, moved back over its neighbor, since an element may be written twice. A box narrower
-than a vector stays scalar.
+The output is cut into boxes in which every condition is constant::
+
+    for parallel task = part of the first axis that is long enough:
+        for box in boxes:                                                 # one loop nest for each
+            for outer axes of the box:
+                for vector of the last axis: output[...] = value, without a branch
+                one more vector for the rest of the row
+
+Nothing is reused, so registers and caches hold nothing between elements.
+
+Edges: the last vector of a row moves back over its neighbor. A box narrower than a vector is scalar. A
+function with more than 128 boxes is left to other families.
+
+The transformation is known as index set splitting.
 """
 
 from __future__ import annotations
@@ -24,24 +33,22 @@ from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import (
     Axis,
     Block,
-    block_names,
     conditions_of,
     element_bits,
     has_branch,
     is_branch,
-    read_block,
+    read_blocks,
     writes_axis,
 )
-from worker.compiler.schedules.machine import Machine
 from worker.compiler.schedules.plans import PlanChooser
-from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine
 
 _MAX_BOXES = 128
 _TASKS_PER_THREAD = 4
 _ORDER = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 Box = tuple[tuple[int, int], ...]
-"""The first place and the one behind the last, along each axis."""
+"""The first index and the one after the last, along each axis."""
 
 
 class Threshold(NamedTuple):
@@ -54,7 +61,7 @@ class Threshold(NamedTuple):
 
 @dataclass(frozen=True)
 class Tasks:
-    """The parts of an axis that threads share."""
+    """The parts of an axis that threads compute."""
 
     axis: int
     count: int
@@ -62,9 +69,9 @@ class Tasks:
 
 
 def write_pieces(schedule: s_tir.Schedule, machine: Machine, _choose: PlanChooser) -> tirx.PrimFunc | None:
-    """Write a function of one block without a reduction whose branches are decided by the place."""
-    names = block_names(schedule)
-    block = read_block(schedule, schedule.get_sblock(names[0])) if len(names) == 1 else None
+    """Write the loops of a function; None if it has a reduction or branches on anything but positions."""
+    blocks = read_blocks(schedule)
+    block = blocks[0] if len(blocks) == 1 else None
     if block is None or block.reduced or not block.axes or not has_branch(block.body):
         return None
     if writes_axis(block) is not block.axes[-1] or not isinstance(block.body.body, tirx.BufferStore):
@@ -84,7 +91,7 @@ def write_pieces(schedule: s_tir.Schedule, machine: Machine, _choose: PlanChoose
 
 
 def _conditions(block: Block) -> list[Threshold] | None:
-    """All that is asked of places; None where something else is asked."""
+    """The conditions on positions; None if a condition reads anything else."""
     variables = [axis.var for axis in block.axes]
     found = [thresholds(condition, variables) for condition in conditions_of(block.body.body.value)]
     known = [condition for condition in found if condition is not None]
@@ -92,7 +99,7 @@ def _conditions(block: Block) -> list[Threshold] | None:
 
 
 def thresholds(condition: Any, variables: Sequence[tirx.Var]) -> list[Threshold] | None:
-    """A conjunction of comparisons, each of one variable with a number; None for other conditions."""
+    """The terms of a conjunction that compares single variables with numbers; None for other conditions."""
     if isinstance(condition, tirx.And):
         both = [thresholds(part, variables) for part in (condition.a, condition.b)]
         return None if None in both else [one for part in both for one in part or ()]
@@ -114,7 +121,7 @@ def thresholds(condition: Any, variables: Sequence[tirx.Var]) -> list[Threshold]
 
 
 def _boxes(axes: Sequence[Axis], conditions: Sequence[Threshold]) -> list[Box] | None:
-    """The whole output in boxes that no threshold goes through."""
+    """The boxes of the output, cut at every threshold; None if there are too many."""
     segments = []
     for number, axis in enumerate(axes):
         cuts = {one.first for one in conditions if one.axis == number and 0 < one.first < axis.extent}
@@ -123,7 +130,7 @@ def _boxes(axes: Sequence[Axis], conditions: Sequence[Threshold]) -> list[Box] |
 
 
 def _tasks(block: Block, threads: int) -> Tasks:
-    """Parts of the first axis, the last excepted, that has one for each thread."""
+    """Parts of the first axis, except the last one, that is long enough for all threads."""
     wide = [axis for axis in range(len(block.axes) - 1) if block.axes[axis].extent >= threads]
     if threads == 1 or block.work < MIN_PARALLEL_WORK or not wide:
         return Tasks(0, 1, block.axes[0].extent)
@@ -150,7 +157,7 @@ def _box(block: Block, box: Box, lanes: int, tasks: Tasks, task: Any) -> tirx.St
 
 
 def _row(block: Block, value: Any, outer: tuple[Any, ...], ends: tuple[int, int], lanes: int) -> tirx.Stmt:
-    """One row of a box, in vectors where it holds one."""
+    """One row of a box, in vectors if it is wide enough."""
     first, width, dtype = ends[0], ends[1] - ends[0], _index_dtype(block)
 
     def vector(start: Any) -> tirx.Stmt:
@@ -172,7 +179,7 @@ def _store(block: Block, value: Any, place: Sequence[Any]) -> tirx.Stmt:
 
 
 def _decided(block: Block, box: Box) -> Any:
-    """What is stored in a box, without branches."""
+    """The value in a box, without branches."""
     variables = [axis.var for axis in block.axes]
 
     def decide(call: Any) -> Any:

@@ -1,19 +1,23 @@
-"""Transpositions, with what is computed from the transposed elements.
+"""Transpositions, with the elementwise work on the transposed elements.
 
-Claims a function of one elementwise block that reads a buffer along one of the output's outer axes (the
-buffer's contiguous one) where it writes along the last. Other reads may be any.
+Claims a function of one elementwise block that reads a buffer contiguously along one of the output's outer
+axes, ``along``, and writes along the last axis, ``across``. Other reads are free::
 
-Loop order: tasks (other axes, pairs of tiles along the contiguous axis; in parallel where the work is worth
-it) → pairs of tiles along the last axis → two by two tiles, written out. A tile is as many vectors as a
-vector has lanes: loaded along the buffer's axis, transposed in registers by shuffles of two vectors at a
-time, stored along the output's. Two tiles beside each other are a cache line on either side, so that no line
-is fetched or written twice even where a power of two as distance lets all lines fall into one set of the
-cache.
+    for parallel task in (other axes, pair of tiles along ``along``):
+        for pair of tiles along ``across``:
+            for each of the 2 x 2 tiles:                                  # unrolled
+                load ``lanes`` vectors along ``along``
+                transpose them in registers: log2(lanes) rounds of shuffles of two vectors
+                for each vector: output[across] = f(vector)
 
-The last tile overlaps its neighbor where a size is no multiple of the tile's.
+Registers hold a tile of ``lanes`` vectors. Two tiles side by side cover a cache line on either side, so no
+line is fetched or written twice, even where a power of two as the stride maps all lines to one set.
 
-Source: the transposition by unpacking ever larger units, then exchanging 128-bit halves, as in Intel's
-"64-ia-32 Architectures Optimization Reference Manual" (8 x 8 matrix transpose).
+Edges: the last tile of an axis moves back over its neighbor. The lanes are halved until both axes hold a
+tile.
+
+Source: unpack ever larger units, then exchange 128-bit halves: Intel, "64 and IA-32 Architectures
+Optimization Reference Manual", 8 x 8 matrix transpose.
 """
 
 from __future__ import annotations
@@ -29,24 +33,29 @@ from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.blocks import Axis, Block, block_names, has_branch, read_block, uses
-from worker.compiler.schedules.families.access import step_along
-from worker.compiler.schedules.families.product import split_place
-from worker.compiler.schedules.machine import Machine
+from worker.compiler.schedules.blocks import (
+    Axis,
+    Block,
+    has_branch,
+    read_blocks,
+    split_place,
+    step_along,
+    uses,
+)
 from worker.compiler.schedules.plans import PlanChooser
-from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine
 
 _GROUP_BITS = 128
-"""The instructions that interleave two vectors do so within groups of this width."""
+"""The instructions that interleave two vectors work within groups of this width."""
 _MAX_LANES = 16
 _MIN_LANES = 4
 _NOT_IN_VECTORS = frozenset({"bool", "bfloat16"})
-"""TVM stores bfloat16 as integers, but not where a variable holds a vector of it (0.27)."""
+"""TVM 0.27 stores bfloat16 as integers, except in variables that hold vectors."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Two vectors, by number, and the lanes of both that make the two that replace them."""
+    """A shuffle of two vectors, by number: the lanes of both for each of the two results."""
 
     first: int
     second: int
@@ -56,7 +65,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Network:
-    """Steps that transpose a square of vectors; ``order`` says which vector holds each column then."""
+    """Steps that transpose a square of vectors; ``order`` names the vector that then holds each column."""
 
     steps: tuple[Step, ...]
     order: tuple[int, ...]
@@ -95,7 +104,7 @@ def transposing_network(lanes: int, bits: int) -> Network:
 
 
 def write_transpose(schedule: s_tir.Schedule, machine: Machine, _choose: PlanChooser) -> tirx.PrimFunc | None:
-    """The function as loops of this family, or None where it is no transposition."""
+    """Write the loops of a function; None if it is not a transposition."""
     found = find_transposition(schedule)
     if found is None:
         return None
@@ -106,11 +115,11 @@ def write_transpose(schedule: s_tir.Schedule, machine: Machine, _choose: PlanCho
 
 
 def find_transposition(schedule: s_tir.Schedule) -> Transposition | None:
-    """The function's block with the axes to exchange."""
-    names = block_names(schedule)
-    block = read_block(schedule, schedule.get_sblock(names[0])) if len(names) == 1 else None
-    if block is None or not _is_plain(block):
+    """The function's block with the axes to exchange; None for other functions."""
+    blocks = read_blocks(schedule)
+    if len(blocks) != 1 or not _is_plain(blocks[0]):
         return None
+    block = blocks[0]
     across = block.axes[-1]
     loads = tuple(
         load
@@ -122,12 +131,12 @@ def find_transposition(schedule: s_tir.Schedule) -> Transposition | None:
 
 
 def uses_shape(load: Any) -> bool:
-    """Whether a read has indices, as all but scalars have."""
+    """Whether a read has indices; reads of scalars have none."""
     return len(load.indices) > 0
 
 
 def _interleaving(lanes: int, unit: int, group: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Lanes of two vectors whose units take turns, from the lower and from the upper half of each group."""
+    """The lanes that interleave the units of two vectors: of the lower and the upper half of each group."""
 
     def half(offset: int) -> tuple[int, ...]:
         return tuple(
@@ -158,7 +167,7 @@ def _is_plain(block: Block) -> bool:
 
 
 def _along(block: Block, loads: tuple[Any, ...]) -> Axis | None:
-    """The axis along which all these reads are contiguous, moving their last index only."""
+    """The axis along which all these reads are contiguous and move only their last index."""
     return next(
         (
             axis
@@ -176,7 +185,7 @@ def _along(block: Block, loads: tuple[Any, ...]) -> Axis | None:
 
 
 def _lanes(found: Transposition, machine: Machine) -> int:
-    """The lanes of the widest elements that are transposed, a power of two that both axes hold."""
+    """The lanes of the widest transposed elements, a power of two up to the extents of both axes."""
     dtypes = {str(load.source.dtype) for load in found.loads}
     if not dtypes.isdisjoint(_NOT_IN_VECTORS):
         return 0
@@ -247,7 +256,7 @@ class _Writer:
         return nest.sequence(*statements)
 
     def _transposed(self, load: Any, tile: Any, start: dict[Any, Any]) -> list[tirx.Stmt]:
-        """Fill a tile with what a read reads: its rows lie along the output's last axis."""
+        """Fill a tile with the elements of a read; its rows are along the output's last axis."""
         dtype, across = f"{load.source.dtype}x{self.lanes}", self.found.across.var
         statements: list[tirx.Stmt] = []
 
@@ -276,7 +285,7 @@ class _Writer:
         return tirx.IntImm("int32", lane)
 
     def _stored(self, tiles: list[Any], start: dict[Any, Any], place: int) -> tirx.Stmt:
-        """Compute and store one vector of the output from a line of the tiles."""
+        """Compute and store one vector of the output from a row of the tiles."""
         found = self.found
         along = start[found.along.var] + place
 

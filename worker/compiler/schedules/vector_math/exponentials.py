@@ -1,4 +1,4 @@
-"""Exponentials, logarithms and what follows from them as arithmetic over whole vectors."""
+"""Exponentials, logarithms, ``tanh``, ``sigmoid`` and ``erf`` as vector arithmetic."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def small_exp(r: Expression) -> Expression:
 
 
 def log(x: Expression) -> Expression:
-    """``n * log(2) + log(1 + f)``, ``1 + f`` between the roots of one half and of two."""
+    """``n * log(2) + log(1 + f)`` with ``1 + f`` between the roots of one half and of two."""
     return let(x, _log)
 
 
@@ -136,7 +136,7 @@ def sigmoid(x: Expression) -> Expression:
 
 
 def erf(x: Expression) -> Expression:
-    """A rational function; in float64 beyond one, one minus the complement."""
+    """A rational function; in float64, beyond one, one minus the complement."""
     return let(x, _erf_float32 if format_of(x) is FLOAT32 else _erf_float64)
 
 
@@ -158,7 +158,7 @@ def _log(x: Expression) -> Expression:
         finite = tirx.Select(x > form(form.largest), x, value)
         return tirx.Select(x > form(0.0), finite, below)
 
-    # Seen from the root of one half, the fraction lies around one.
+    # Relative to the root of one half, the fraction is around one.
     return let(let(tirx.reinterpret(form.integer, normal) - root, split), special)
 
 
@@ -201,5 +201,5 @@ def _erf_float64(x: Expression) -> Expression:
 
 
 def _to_float(whole: Expression, form: Format) -> Expression:
-    """A small integer as a number; AVX2 converts 32 bits only."""
+    """A small integer as a floating-point number, through 32 bits: AVX2 converts no wider integers."""
     return tirx.Cast(form.dtype, tirx.Cast("int32", whole))

@@ -1,4 +1,4 @@
-"""Floating-point formats, and the arithmetic that functions of them are made of."""
+"""Floating-point formats with the coefficients of their polynomials, and arithmetic on expressions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Expression = Any
 
 @dataclass(frozen=True)
 class Format:
-    """A floating-point format, and the coefficients for it; polynomials begin with the highest power."""
+    """A floating-point format and its coefficients; polynomials begin with the highest power."""
 
     dtype: str
     integer: str
@@ -26,7 +26,7 @@ class Format:
     exp_lowest: float
     exp_highest: float
     log2: tuple[float, float]
-    """The logarithm of two, in two parts: the first has so few bits that its products are exact."""
+    """The logarithm of two in two parts; products of the first one are exact (Cody and Waite)."""
     exp: tuple[float, ...]
     log: tuple[float, ...]
     tanh: tuple[tuple[float, ...], tuple[float, ...]]
@@ -112,7 +112,7 @@ def format_of(x: Expression) -> Format:
 
 
 def let(value: Expression, body: Callable[[Expression], Expression]) -> Expression:
-    """A name for a value that the body reads several times."""
+    """Bind a value to a variable, for a body that uses it several times."""
     if isinstance(value, tirx.Var | tirx.FloatImm):
         return body(value)
     variable = tirx.Var("t", nest.dtype_of(value))
@@ -120,7 +120,7 @@ def let(value: Expression, body: Callable[[Expression], Expression]) -> Expressi
 
 
 def horner(x: Expression, coefficients: tuple[float, ...]) -> Expression:
-    """A polynomial; its coefficients begin with the highest power."""
+    """A polynomial by Horner's rule; the coefficients begin with the highest power."""
     form = format_of(x)
     value = form(coefficients[0])
     for coefficient in coefficients[1:]:
@@ -129,25 +129,25 @@ def horner(x: Expression, coefficients: tuple[float, ...]) -> Expression:
 
 
 def clamped(x: Expression, lowest: float, highest: float) -> Expression:
-    """The number, moved into a range; NaN, which compares with nothing, stays."""
+    """The number, clamped to a range; NaN stays NaN."""
     form = format_of(x)
     above = tirx.Select(x < form(lowest), form(lowest), x)
     return let(above, lambda above: tirx.Select(above > form(highest), form(highest), above))
 
 
 def absolute(x: Expression) -> Expression:
-    """The number without its sign."""
+    """The absolute value."""
     return tirx.Select(x < format_of(x)(0.0), -x, x)
 
 
 def below_zero(x: Expression) -> Expression:
-    """Whether a number has a sign, zero included."""
+    """Whether the sign bit is set, also of zero."""
     form = format_of(x)
     return tirx.reinterpret(form.integer, x) < form.whole(0)
 
 
 def times_power_of_two(value: Expression, n: Expression) -> Expression:
-    """``value * 2 ** n`` in two steps, each of which is a normal number."""
+    """``value * 2 ** n`` in two steps, whose factors are normal numbers."""
     form = format_of(value)
 
     def power(exponent: Expression) -> Expression:

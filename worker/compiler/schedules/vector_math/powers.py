@@ -1,4 +1,4 @@
-"""Powers, logarithms to other bases, and hyperbolic functions as arithmetic over whole vectors."""
+"""Powers, logarithms to other bases, hyperbolic functions and ``fmod`` as vector arithmetic."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PRODUCTS: dict[float, Callable[[Expression], Expression]] = {
     3.0: lambda x: x * x * x,
     4.0: lambda x: (x * x) * (x * x),
 }
-"""Powers that take an instruction or two."""
+"""Exponents whose power takes one or two instructions."""
 
 _SINH = {
     "float32": ((2.03721912945e-4, 8.33028376239e-3, 1.66667160211e-1), (1.0,)),
@@ -47,7 +47,7 @@ _SINH = {
     ),
 }
 _LARGE = {"float32": 1e4, "float64": 1e8}
-"""Beyond, one more or less under a root makes no difference."""
+"""Beyond this, adding one under a root changes nothing."""
 _LOG_2 = log_of_number(2.0)
 _DIGITS = 28
 _STEPS = 10
@@ -55,7 +55,7 @@ _STEPS = 10
 
 
 def power(base: Expression, exponent: Expression) -> Expression | None:
-    """A product or a root for some constants; for float32, through float64; None elsewhere."""
+    """A product or a root for some constants, else, of float32, through float64; None for float64."""
     if isinstance(exponent, tirx.FloatImm) and float(exponent.value) in _PRODUCTS:
         return let(base, _PRODUCTS[float(exponent.value)])
     if format_of(base) is not FLOAT32:
@@ -78,11 +78,10 @@ def exp2(x: Expression) -> Expression:
 
 
 def fmod(left: Expression, right: Expression) -> Expression | None:
-    """What whole quotients leave, exactly: of float32 through float64, where products are exact;
-    None elsewhere.
+    """The exact remainder, of float32 through float64, where products are exact; None for float64.
 
-    A long division: each step takes ``_DIGITS`` binary digits of the quotient, the highest first. A step's
-    digits may be one off, which the next one, and in the end a correction, makes good.
+    A long division: each step computes ``_DIGITS`` binary digits of the quotient, the highest first. A step's
+    digits may be off by one; the next step, or a final correction, makes up for it.
     """
     if format_of(left) is not FLOAT32:
         return None
@@ -90,17 +89,17 @@ def fmod(left: Expression, right: Expression) -> Expression | None:
 
 
 def log2(x: Expression) -> Expression:
-    """The logarithm by that of two, in float64 for float32, so that powers of two come out whole."""
+    """``log(x) / log(2)``, in float64 for float32, so that powers of two give integers."""
     return _scaled_log(x, 1 / _LOG_2)
 
 
 def log10(x: Expression) -> Expression:
-    """The logarithm by that of ten, as ``log2``."""
+    """``log(x) / log(10)``, as ``log2``."""
     return _scaled_log(x, 1 / log_of_number(10.0))
 
 
 def log1p(x: Expression) -> Expression:
-    """``log(u) * x / (u - 1)`` with ``u = 1 + x`` as rounded, whose error cancels (W. Kahan)."""
+    """``log(u) * x / (u - 1)`` with ``u = 1 + x`` as rounded, so that its error cancels (W. Kahan)."""
     form = format_of(x)
 
     def corrected(x: Expression, u: Expression) -> Expression:

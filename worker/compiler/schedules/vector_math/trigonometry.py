@@ -1,4 +1,4 @@
-"""Sines, tangents and their inverses as arithmetic over whole vectors."""
+"""Sines, tangents and their inverses as vector arithmetic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from worker.compiler.schedules.vector_math.numbers import (
 )
 
 _TURN_LIMIT = 2.0**30
-"""Quarter turns are counted in 32 bits; a larger angle gives some number from -1 to 1."""
+"""Quarter turns are counted in 32 bits; larger angles give an arbitrary number from -1 to 1."""
 _QUARTER = pi / 4
 
 _HALF_PI = (
@@ -76,22 +76,22 @@ _ATAN = {
 _ATAN_SMALL = 0.4142135623730950
 _ATAN_LARGE = 2.414213562373095
 _ATAN_REST = 6.123233995736765886130e-17
-"""What half of pi in float64 lacks."""
+"""The rounding error of half of pi in float64."""
 
 
 def sin(x: Expression) -> Expression:
-    """Of the angle that remains beside quarter turns, the sine or the cosine."""
+    """The sine or the cosine of the angle reduced by quarter turns, with a sign."""
     return let(x, lambda x: _reduced(x, lambda r, turns: _turned(r, turns)))
 
 
 def cos(x: Expression) -> Expression:
-    """The sine, one quarter turn further on."""
+    """The sine of the angle plus a quarter turn."""
     one = tirx.IntImm("int32", 1)
     return let(x, lambda x: _reduced(x, lambda r, turns: _turned(r, turns + one)))
 
 
 def tan(x: Expression) -> Expression:
-    """Sine by cosine, both of the same reduced angle."""
+    """Sine over cosine of the same reduced angle."""
     one = tirx.IntImm("int32", 1)
 
     def quotient(r: Expression, turns: Expression) -> Expression:
@@ -101,7 +101,7 @@ def tan(x: Expression) -> Expression:
 
 
 def atan(x: Expression) -> Expression:
-    """Around zero, around one, or of the inverse; then a rational function."""
+    """A rational function, after a reduction to an argument around zero, around one, or the inverse."""
     form = format_of(x)
 
     def positive(size: Expression) -> Expression:
@@ -122,7 +122,7 @@ def atan(x: Expression) -> Expression:
 
 
 def asin(x: Expression) -> Expression:
-    """``atan(x / sqrt((1 - x) * (1 + x)))``, which is exact in the limit of one."""
+    """``atan(x / sqrt((1 - x) * (1 + x)))``, which is accurate near one."""
     form = format_of(x)
     return let(x, lambda x: atan(x / tirx.sqrt((form(1.0) - x) * (form(1.0) + x))))
 
@@ -134,7 +134,7 @@ def acos(x: Expression) -> Expression:
 
 
 def atan2(y: Expression, x: Expression) -> Expression:
-    """The arc tangent of the smaller by the larger of both, moved to its octant."""
+    """The arc tangent of the smaller over the larger argument, moved to its octant."""
     form = format_of(x)
 
     def octant(y: Expression, x: Expression, height: Expression, width: Expression) -> Expression:
@@ -164,12 +164,12 @@ def atan2(y: Expression, x: Expression) -> Expression:
 
 
 def _with_sign(size: Expression, number: Expression) -> Expression:
-    """A number that is not negative, with another one's sign."""
+    """A nonnegative number with the sign of another."""
     return let(size, lambda size: tirx.Select(below_zero(number), -size, size))
 
 
 def _reduced(x: Expression, body: Callable[[Expression, Expression], Expression]) -> Expression:
-    """What lies within an eighth of a turn, and how many quarter turns lie beside it."""
+    """Split an angle into at most an eighth of a turn and a number of quarter turns."""
     form = format_of(x)
     wide = x if form is FLOAT64 else tirx.Cast(FLOAT64.dtype, x)
 
@@ -190,7 +190,7 @@ def _reduced(x: Expression, body: Callable[[Expression, Expression], Expression]
 
 
 def _turned(r: Expression, turns: Expression) -> Expression:
-    """The sine of a small angle and some quarter turns."""
+    """The sine of a small angle plus a number of quarter turns."""
     form = format_of(r)
     zero = tirx.IntImm("int32", 0)
     odd = tirx.op.bitwise_and(turns, tirx.IntImm("int32", 1)) != zero

@@ -1,0 +1,338 @@
+"""Arguments and options that commands share, and how they become a request."""
+
+import difflib
+import re
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+import typer
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+from typer.core import TyperCommand
+
+from bessemer.client.inputs import validation_message
+from bessemer.contract.dynamic import DimensionRange, parse_dimension
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.stage import Stage
+from bessemer.contract.target import HOST
+from bessemer.contract.tensor import InputSpec, parse_input_spec
+from bessemer.errors import InvalidArgumentError
+
+__all__ = [
+    "MODEL_HELP",
+    "AfterOption",
+    "BeforeOption",
+    "DimensionsOption",
+    "Draft",
+    "FieldsOption",
+    "InputsOption",
+    "LabelsOption",
+    "LimitOption",
+    "ModelArgument",
+    "NameOption",
+    "NoWaitOption",
+    "RequestCommand",
+    "TargetOption",
+    "aware",
+    "option_paths",
+    "read_bytes",
+    "read_draft",
+    "read_labels",
+]
+
+MODEL_HELP = (
+    "Model file, digest (or its first characters) of an uploaded model, or FILE.py:FUNCTION that returns "
+    "a model file or an nn.Module with its inputs."
+)
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Target to compile for, see `bessemer targets`; defaults to the worker's processor.",
+    ),
+]
+NoWaitOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-wait",
+        help="Fail at once if no live worker can run the target, instead of waiting in the queue.",
+    ),
+]
+InputsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="NAME=1x3x224x224:float32",
+        help="One input's shape and dtype; repeat for each input. A .pt2 needs none.",
+    ),
+]
+FieldsOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE", help="Field of the request, such as tune.trials=64."),
+]
+
+NameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--name", metavar="NAME", help="Name of the compilation or model; defaults to the file's name."
+    ),
+]
+
+LabelsOption = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="KEY=VALUE", help="Label to filter by in `bessemer jobs`."),
+]
+
+DimensionsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dimension", metavar="NAME=1..64", help="Range of a size that an --input names, such as x=NAMEx784."
+    ),
+]
+
+AfterOption = Annotated[
+    datetime | None,
+    typer.Option(help="Only entries created after this local time: 2026-11-30, 2026-11-30T18:00:00."),
+]
+BeforeOption = Annotated[datetime | None, typer.Option(help="Only entries created before this local time.")]
+LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of results.")]
+
+Value = TypeVar("Value")
+_SIZE = re.compile(r"(?P<number>\d+(\.\d+)?) ?((?P<unit>[KMGT]I?)?B)?", re.ASCII | re.IGNORECASE)
+ARGUMENTS = frozenset({"model", "name", "inputs", "dimensions"})
+_PLACEHOLDER_DIGEST = "0" * 64
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A request whose model is not resolved yet. The model may bring its own inputs.
+
+    Attributes:
+        request: the request with a placeholder digest; without ``dimensions`` unless it has inputs.
+        dimensions: ranges for these inputs, or for the model's own.
+    """
+
+    request: CompilationRequest
+    dimensions: Mapping[str, DimensionRange]
+
+    def until(self, stage: Stage) -> "Draft":
+        """A copy that stops after a stage."""
+        return replace(self, request=self.request.model_copy(update={"stop_after": stage}))
+
+    def with_inputs(
+        self, inputs: tuple[InputSpec, ...], dimensions: Mapping[str, DimensionRange]
+    ) -> CompilationRequest:
+        """The request with the model's inputs, still with a placeholder digest.
+
+        Raises:
+            InvalidArgumentError: inputs and dimensions do not match.
+        """
+        given = self.request.model_dump(exclude_unset=True)
+        return _checked({**given, "inputs": inputs, "dimensions": dimensions})
+
+
+def read_draft(
+    target: str | None,
+    inputs: Sequence[str] | None,
+    options: Sequence[str] | None,
+    labels: Sequence[str] | None = None,
+    dimensions: Sequence[str] | None = None,
+    name: str | None = None,
+) -> Draft:
+    """Parse the options of a command.
+
+    Args:
+        target: the name of a target; ``host`` by default.
+        inputs: such as ``x=1x784:float32`` or ``x=batchx784:float32``.
+        options: such as ``tune.trials=64``, ``trials=64`` (if the last part is unique) or
+            ``kernels.linear=auto``.
+        labels: such as ``team=vision``.
+        dimensions: such as ``batch=1..64``.
+        name: the name of the compilation.
+
+    Raises:
+        InvalidArgumentError: a key is unknown or a value is not valid.
+    """
+    fields: dict[str, Any] = {}
+    for path, value in _read_options(options or ()).items():
+        _place(fields, path.split("."), value)
+    if target is not None or "mcpu" not in fields.get("target", {}):
+        fields["target"] = {"preset": target or HOST, **fields.get("target", {})}
+    if inputs:
+        fields["inputs"] = tuple(_read_input(text) for text in inputs)
+    ranges = _read_dimensions(dimensions or ())
+    if inputs and ranges:
+        fields["dimensions"] = ranges
+    if name is not None:
+        fields["name"] = name
+    if labels:
+        fields["labels"] = {key: value or "" for key, value in read_labels(labels).items()}
+    return Draft(_checked(fields), ranges)
+
+
+def _checked(fields: Mapping[str, Any]) -> CompilationRequest:
+    try:
+        return CompilationRequest.model_validate({"model": _PLACEHOLDER_DIGEST, **fields})
+    except ValidationError as error:
+        raise InvalidArgumentError(validation_message(error)) from error
+
+
+def read_labels(labels: Sequence[str]) -> dict[str, str | None]:
+    """Parse labels such as ``team=vision``, or ``team`` for any value."""
+    split = (label.partition("=") for label in labels)
+    return {key: value if equals else None for key, equals, value in split}
+
+
+def read_bytes(text: str) -> int:
+    """Parse a size: ``64MiB``, ``64MB``, or bytes.
+
+    Raises:
+        typer.BadParameter: the text is not a size.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise typer.BadParameter(f"'{text}' is not a size such as 64MiB, 1.5GiB or 2000000")
+    unit = (match["unit"] or "").upper()
+    power = "KMGT".index(unit[0]) + 1 if unit else 0
+    size: float = float(match["number"]) * (1024 if "I" in unit else 1000) ** power
+    return round(size)
+
+
+def aware(moment: datetime | None) -> datetime | None:
+    """A local time with its time zone."""
+    return moment.astimezone() if moment else None
+
+
+def option_paths() -> dict[str, FieldInfo]:
+    """Every option by its dotted path."""
+    return {path: info for path, info in _leaves(CompilationRequest, "") if path not in ARGUMENTS}
+
+
+def _read_options(options: Sequence[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for option in options:
+        key, equals, text = option.partition("=")
+        if not equals:
+            raise InvalidArgumentError(f"--option {option} is not of the form KEY=VALUE")
+        path = _resolve(key, option_paths())
+        if path in values:
+            raise InvalidArgumentError(f"--option {path} is given twice")
+        values[path] = _read_value(path, text)
+    return values
+
+
+def _resolve(key: str, known: Mapping[str, FieldInfo]) -> str:
+    if key in known or any(_is_mapping(path, known) for path in _folders(key)):
+        return key
+    matches = [path for path in known if path.rpartition(".")[2] == key]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise InvalidArgumentError(f"--option {key} could be any of {', '.join(matches)}")
+    words = {path.rpartition(".")[2]: path for path in known} | {path: path for path in known}
+    near = difflib.get_close_matches(key, words, n=1, cutoff=0.5)
+    hint = f"; did you mean '{words[near[0]]}'?" if near else "."
+    raise InvalidArgumentError(f"unknown option '{key}'{hint} Known: {', '.join(known)}")
+
+
+def _read_value(path: str, text: str) -> Any:
+    info = option_paths().get(path)
+    if info is None:
+        return text
+    annotation: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+    adapter, is_mapping = TypeAdapter(annotation), get_origin(info.annotation) is dict
+    try:
+        if _is_tuple(info.annotation):
+            return adapter.validate_python([part for part in text.split(",") if part])
+        return adapter.validate_python(text) if is_mapping else adapter.validate_strings(text)
+    except ValidationError as error:
+        raise InvalidArgumentError(f"--option {path}={text}: {validation_message(error)}") from error
+
+
+def _read_input(text: str) -> InputSpec:
+    return _read(f"--input {text}", parse_input_spec, text)
+
+
+def _read_dimensions(texts: Sequence[str]) -> dict[str, DimensionRange]:
+    found: dict[str, DimensionRange] = {}
+    for text in texts:
+        name, limits = _read(f"--dimension {text}", parse_dimension, text)
+        if name in found:
+            raise InvalidArgumentError(f"--dimension {name} is given twice")
+        found[name] = limits
+    return found
+
+
+def _read(argument: str, parse: Callable[[str], Value], text: str) -> Value:
+    try:
+        return parse(text)
+    except ValidationError as error:
+        raise InvalidArgumentError(f"{argument}: {validation_message(error)}") from error
+    except ValueError as error:
+        raise InvalidArgumentError(f"{argument}: {error}") from error
+
+
+def _place(fields: dict[str, Any], parts: Sequence[str], value: Any) -> None:
+    *folders, leaf = parts
+    for folder in folders:
+        fields = fields.setdefault(folder, {})
+    fields[leaf] = value
+
+
+def _leaves(document: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
+    for name, info in document.model_fields.items():
+        nested = [kind for kind in _alternatives(info.annotation) if _is_document(kind)]
+        if not nested:
+            yield f"{prefix}{name}", info
+        for kind in nested:
+            yield from _leaves(kind, f"{prefix}{name}.")
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+
+
+def _folders(key: str) -> Iterator[str]:
+    """The parents of a dotted key: ``a`` and ``a.b`` of ``a.b.c``."""
+    return (key[:place] for place, letter in enumerate(key) if letter == ".")
+
+
+def _is_mapping(path: str, known: Mapping[str, FieldInfo]) -> bool:
+    """Whether an option accepts entries of any name, which the document validates."""
+    return path in known and get_origin(known[path].annotation) is dict
+
+
+def _is_document(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _is_tuple(annotation: Any) -> bool:
+    return any(get_origin(kind) is tuple for kind in _alternatives(annotation))
+
+
+class RequestCommand(TyperCommand):
+    """Suggests ``--option trials=…`` for an unknown option such as ``--trials``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the command line.
+
+        Raises:
+            Exception: a usage error; for an unknown option, with suggestions.
+        """
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # Typer does not export the class of this error
+            if hasattr(error, "possibilities"):
+                error.possibilities = _fields_named(getattr(error, "option_name", "")) or error.possibilities
+            raise
+
+
+def _fields_named(option: str) -> tuple[str, ...]:
+    """Suggestions for an unknown option that has the name of a field, such as ``--trials``."""
+    name = option.lstrip("-").replace("-", "_")
+    paths = (path for path in option_paths() if name in (path, path.rpartition(".")[2]))
+    return tuple(f"--option {path}=…" for path in paths)

@@ -1,0 +1,189 @@
+"""The MODEL argument: a file, a digest, or a Python function such as ``models/net.py:export``."""
+
+import importlib.util
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bessemer.cli.output import errors, print_lines
+from bessemer.client.exporting import Modules, save_module, torch_kind
+from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs, named_specs, ranges_of
+from bessemer.contract.base import is_digest_prefix
+from bessemer.contract.dynamic import DimensionRange
+from bessemer.contract.names import as_name, name_of_file
+from bessemer.contract.tensor import InputSpec
+from bessemer.errors import BessemerError, ExportError, InvalidArgumentError
+
+__all__ = ["ResolvedModel", "is_entry_point", "call_entry_point", "resolved_model"]
+
+RETURNS = "a path, bytes or a torch object, alone or in a tuple with its inputs and dimensions"
+PYTHON = ".py"
+MODULE = Modules["torch.nn.modules.module.Module"]
+MODULE_WITH_INPUTS = "(module, {'x': (1, 784)})"
+
+
+@dataclass(frozen=True)
+class ResolvedModel:
+    """A model's file or digest, and what the request must add to it.
+
+    Attributes:
+        source: a file, or the digest of an uploaded model.
+        name: the default name; None for a digest.
+        inputs: empty if the file contains its inputs.
+        dimensions: the ranges of named sizes.
+    """
+
+    source: Path | str
+    name: str | None = None
+    inputs: tuple[InputSpec, ...] = ()
+    dimensions: Mapping[str, DimensionRange] = field(default_factory=dict)
+
+
+@contextmanager
+def resolved_model(
+    model: str, inputs: Inputs = (), dimensions: Dimensions = NO_DIMENSIONS
+) -> Iterator[ResolvedModel]:
+    """Resolve a MODEL argument. Temporary files live until the block ends.
+
+    Args:
+        model: a file, the digest of an uploaded model, or ``file.py:function``.
+        inputs: the inputs on the command line.
+        dimensions: the dimensions on the command line.
+
+    Raises:
+        InvalidArgumentError: a Python file lacks its function; or see ``call_entry_point``.
+        ExportError: see ``call_entry_point``.
+    """
+    if is_entry_point(model):
+        print_lines(errors, f"building the model of {model}")
+        with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
+            resolved = call_entry_point(model, Path(folder), inputs, dimensions)
+            yield replace(resolved, name=_entry_name(model))
+        return
+    if model.endswith(PYTHON):
+        raise InvalidArgumentError(
+            f"{model} is a Python file; name the function that returns the model: {model}:NAME"
+        )
+    specs, ranges = named_specs(inputs), ranges_of(dimensions)
+    if is_digest_prefix(model) and not Path(model).exists():
+        yield ResolvedModel(model, inputs=specs, dimensions=ranges)
+    else:
+        yield ResolvedModel(Path(model), name_of_file(Path(model).name), specs, ranges)
+
+
+def is_entry_point(model: str) -> bool:
+    """Whether the argument is a function in a Python file."""
+    file, colon, _ = model.rpartition(":")
+    return bool(colon) and file.endswith(PYTHON) and not Path(model).exists()
+
+
+def _entry_name(entry: str) -> str | None:
+    """``net.export`` of ``models/net.py:export``."""
+    file, _, function = entry.rpartition(":")
+    return as_name(f"{Path(file).stem}.{function}")
+
+
+def call_entry_point(
+    entry: str, folder: Path, inputs: Inputs = (), dimensions: Dimensions = NO_DIMENSIONS
+) -> ResolvedModel:
+    """Call a function that returns a model, and save the model in a file.
+
+    Args:
+        entry: ``file.py:function``. The function takes no arguments. It returns the path of a model file, its
+            bytes or a torch object, alone or with inputs and dimensions as in ``Client.submit``. Its output
+            goes to standard error.
+        folder: where to write the file.
+        inputs: replace the function's inputs.
+        dimensions: ranges for these inputs; without inputs, they override the function's ranges by name.
+
+    Raises:
+        InvalidArgumentError: the function does not exist, or returns something else.
+        ExportError: the function raised an error, or torch could not export the module.
+    """
+    with redirect_stdout(sys.stderr):
+        with _naming_the_line(entry):
+            returned = _function(entry)()
+        model, own_inputs, own_dimensions = _parts(entry, returned)
+        if not inputs:
+            inputs, dimensions = own_inputs, {**own_dimensions, **dimensions}
+        if torch_kind(model) is not None:
+            return _save(entry, model, folder, inputs, dimensions)
+        file = _file(entry, model, folder)
+        return ResolvedModel(file, inputs=named_specs(inputs), dimensions=ranges_of(dimensions))
+
+
+def _save(entry: str, module: Any, folder: Path, inputs: Inputs, dimensions: Dimensions) -> ResolvedModel:
+    if torch_kind(module) == MODULE and not inputs:
+        ways = f"return {MODULE_WITH_INPUTS}, or pass --input x=1x784"
+        raise InvalidArgumentError(f"{entry} returned a module without its inputs: {ways}")
+    exported = save_module(module, inputs, folder, dimensions)
+    return ResolvedModel(exported.path, inputs=exported.inputs, dimensions=ranges_of(dimensions))
+
+
+def _file(entry: str, model: Any, folder: Path) -> Path:
+    if isinstance(model, bytes):
+        path = folder / "model"
+        path.write_bytes(model)
+        return path
+    if isinstance(model, str | Path):
+        return Path(model)
+    raise InvalidArgumentError(f"{entry} returned {type(model).__name__}; expected {RETURNS}")
+
+
+def _parts(entry: str, returned: Any) -> tuple[Any, Inputs, Dimensions]:
+    """Split a return value into a model, its optional inputs and its optional dimensions."""
+    parts = returned if isinstance(returned, tuple) and len(returned) in (2, 3) else (returned,)
+    inputs = parts[1] if len(parts) > 1 else ()
+    dimensions = parts[2] if len(parts) > 2 else NO_DIMENSIONS
+    if not isinstance(inputs, Mapping | Sequence) or isinstance(inputs, str):
+        given = type(inputs).__name__
+        raise InvalidArgumentError(
+            f"{entry} returned {given} as inputs; expected {{'x': (1, 784)}} or (tensor,)"
+        )
+    if not isinstance(dimensions, Mapping):
+        given = type(dimensions).__name__
+        raise InvalidArgumentError(f"{entry} returned {given} as dimensions; expected {{'batch': (1, 64)}}")
+    return parts[0], inputs, dimensions
+
+
+@contextmanager
+def _naming_the_line(entry: str) -> Iterator[None]:
+    """Run the user's code; if it raises, report the line."""
+    file = _path(entry)
+    try:
+        yield
+    except BessemerError:
+        raise
+    except (Exception, SystemExit) as error:
+        message = f"{type(error).__name__}: {error}"
+        raise ExportError(f"{entry} raised {message}{_place(error, file)}") from error
+
+
+def _place(error: BaseException, file: Path) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
+    return f" ({file.name}:{lines[-1]})" if lines else ""
+
+
+def _function(entry: str) -> Callable[[], Any]:
+    path, name = _path(entry), entry.rpartition(":")[2]
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    if not path.is_file() or specification is None or specification.loader is None:
+        raise InvalidArgumentError(f"{entry.rpartition(':')[0]} is not a Python file")
+    module = importlib.util.module_from_spec(specification)
+    sys.path.insert(0, str(path.parent))  # as `python file.py` does
+    sys.modules[path.stem] = module
+    specification.loader.exec_module(module)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise InvalidArgumentError(f"{path.name} has no function '{name}'")
+    return function  # type: ignore[no-any-return]
+
+
+def _path(entry: str) -> Path:
+    return Path(entry.rpartition(":")[0]).resolve()

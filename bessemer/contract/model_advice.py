@@ -1,0 +1,35 @@
+"""Known obstacles in models, and what to do instead. The client and the worker give the same advice."""
+
+__all__ = ["FLOAT_MODEL", "FLOAT_WEIGHTS", "UNPACKED", "dependence_on_values"]
+
+FLOAT_MODEL = (
+    "compile the float model that they were made from (`quantize_dynamic` returns a copy; your original is "
+    "still float)"
+)
+FLOAT_WEIGHTS = (
+    "export it before you call `quantize_`, or first put `nn.Parameter(weight.dequantize())` in place of "
+    "each quantized weight"
+)
+
+UNPACKED = (
+    "the model calls pack_padded_sequence, whose result has sizes that depend on the values of lengths. Run "
+    "the recurrent layer on the padded batch, and select each sequence's last step with gather at "
+    "lengths - 1, or mask the padding with torch.where. For a bidirectional layer, run the second direction "
+    "as a separate layer on reversed sequences"
+)
+
+KINDS = frozenset({"GuardOnDataDependentSymNode", "DataDependentOutputException"})
+NUMBER = "Could not extract"
+
+
+def dependence_on_values(error: BaseException) -> str | None:
+    """How the model depends on tensor values, if that is why the export failed; else None.
+
+    Args:
+        error: the exception from ``torch.export.export``.
+    """
+    if type(error).__name__ not in KINDS:
+        return None
+    if str(error).startswith(NUMBER):
+        return "the model takes a size or an index from a tensor's value"
+    return "the model branches on a tensor's value"

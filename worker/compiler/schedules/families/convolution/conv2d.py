@@ -1,0 +1,305 @@
+"""Dense and grouped convolutions of images in blocks, and of plain images of few channels (stems)::
+
+    copy the image with its border, in parallel                           # if it has one
+    for parallel task in (image, group of output blocks, row):            # or row outside group of blocks
+        for tile of columns:
+            sums[columns, blocks, lanes] = 0
+            for input block, tap row, tap column, input lane:
+                for column, block:                                        # unrolled
+                    sums[column, block, lanes] += image[pixel] * weights[block, lanes]
+            for block, column:                                            # unrolled
+                output[block, column, lanes] = epilogue(sums[column, block, lanes])
+
+Registers hold the sums, the weights of one tap and input channel, and one broadcast pixel. Columns are
+outside blocks: the other way around, LLVM keeps all pixels in registers and spills. Neighboring tasks share a
+group's weights (rows inside) or a row's pixels (rows outside), whichever would otherwise be read more often.
+The epilogue (bias, residual, activation) reads the tile from L1. If the weights of a tile's blocks exceed
+half of L2, the input channels are divided: all tiles of a row add up one part before the next part's weights
+are read, and the row's sums stay in memory.
+
+Edges: the last, shorter tile of a row is compiled separately (LoopPartition). Short rows are joined to one
+long row, so a tile may go on in the next row. The border is a copy, so the window has no branch.
+
+Source: Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures",
+2018: blocked layout, register tile and order of loops of the forward pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, prod
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm.s_tir.schedule import LoopRV
+
+from worker.compiler.schedules.annotations import CONVOLUTION, GROUP_BLOCKS
+from worker.compiler.schedules.families.convolution.windows import (
+    PARTITION,
+    Windows,
+    copy_border,
+    cut_row,
+    find_windows,
+    join_rows,
+    run_parallel,
+    tile_inside,
+)
+from worker.compiler.schedules.plans import PlanChooser, by_rank
+from worker.compiler.schedules.processors import Machine, divisors
+
+_MAX_BLOCKS = 8
+_MAX_COLUMNS = 28
+_MAX_SCATTERED = 8
+"""The pixels of a tile over joined rows that are not contiguous: each needs a register for its address."""
+_MAX_JOINED = 1024
+_TILE_CYCLES = 20
+"""The cost of a tile besides its multiply-adds: a mispredicted loop end, the first loads."""
+_SCATTERED_COST = 1.02
+
+
+@dataclass(frozen=True)
+class ConvolutionShape:
+    """The sizes that a plan depends on.
+
+    Attributes:
+        batch: images.
+        groups: groups of output blocks that read the same inputs.
+        blocks: vectors of output channels in one group.
+        rows: rows of the output.
+        columns: columns of the output.
+        taps: multiply-adds of an output: the taps of the window times the input channels.
+        contiguous: whether rows are adjacent in memory, as without a border and strides.
+        channels: blocks of input channels, or input channels if the image is not in blocks.
+        bits: width of an element.
+        image: elements of all images.
+        weights: elements of the weights.
+        only_whole: whether a tile's columns must divide a row.
+        joinable: whether rows may be joined. They may not if the batch is open, if they are parts of a
+            sequence, or if the window has one tap and channel, whose reductions TVM would drop.
+        is_plain: whether the image is not in blocks.
+    """
+
+    batch: int
+    groups: int
+    blocks: int
+    rows: int
+    columns: int
+    taps: int
+    contiguous: bool
+    channels: int = 1
+    bits: int = 32
+    image: int = 0
+    weights: int = 0
+    only_whole: bool = False
+    joinable: bool = True
+    is_plain: bool = False
+
+
+@dataclass(frozen=True)
+class ConvolutionTile:
+    """A register tile: ``blocks`` vectors of output channels times ``columns`` pixels of ``joined`` rows.
+
+    The input channels are divided into ``parts``.
+    """
+
+    blocks: int
+    columns: int
+    joined: int = 1
+    parts: int = 1
+
+
+@dataclass(frozen=True)
+class ConvolutionPlan:
+    """How a convolution is computed.
+
+    Attributes:
+        tile: the register tile.
+        keeps_weights: whether rows are inside groups of blocks, so that the weights stay in the cache.
+        unrolls: whether the innermost loop around the tile is unrolled.
+    """
+
+    tile: ConvolutionTile
+    keeps_weights: bool
+    unrolls: bool
+
+
+def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> bool:
+    """Schedule a convolution in blocks; False for other functions."""
+    windows = find_windows(schedule, CONVOLUTION)
+    if windows is None:
+        return False
+    whole, windows = windows, cut_row(schedule, windows)
+    plan = choose(convolution_plans(_shape(schedule, windows, is_cut=windows is not whole), machine))
+    windows = join_rows(schedule, windows, plan.tile.joined)
+    _tile(schedule, windows, plan, machine)
+    if windows.border is not None:
+        copy_border(schedule, windows, machine)
+    return True
+
+
+def convolution_plans(shape: ConvolutionShape, machine: Machine) -> tuple[ConvolutionPlan, ...]:
+    """All plans of a convolution, the ones that the model expects to be fastest first."""
+    tiles = rank_convolution_tiles(shape, machine)
+    return tuple(
+        ConvolutionPlan(tile, _keeps_weights(shape, tile) is as_expected, unrolls)
+        for tile, as_expected, unrolls in by_rank(tiles, (True, False), (False, True))
+    )
+
+
+def rank_convolution_tiles(shape: ConvolutionShape, machine: Machine) -> tuple[ConvolutionTile, ...]:
+    """All tiles that fit the registers, the fastest first.
+
+    Ties go to the tile that joins fewer rows, then to fewer loads, then to fewer blocks. A tile's blocks
+    divide the group's; its columns need not divide a row.
+    """
+    tiles = [
+        ConvolutionTile(high, wide, joined, _parts(high, shape, machine))
+        for joined in _joins(shape)
+        for high in divisors(shape.blocks, _MAX_BLOCKS)
+        for wide in range(1, min(_widest(shape, joined), _MAX_COLUMNS) + 1)
+        if _registers(high, wide, shape, machine) <= machine.registers
+        and not (shape.only_whole and joined * shape.columns % wide)
+    ]
+    return tuple(sorted(tiles, key=lambda tile: _merit(tile, shape, machine)))
+
+
+def _registers(blocks: int, columns: int, shape: ConvolutionShape, machine: Machine) -> int:
+    """Sums, the weights of a tap, and one pixel, or every pixel's channels if lanes can be factors.
+
+    For a plain image, LLVM keeps the pixels that neighboring taps share, about as many as sums.
+    """
+    sums = blocks * columns
+    if shape.is_plain:
+        return 2 * sums
+    return sums + blocks + (columns if machine.lane_factors else 1)
+
+
+def _joins(shape: ConvolutionShape) -> tuple[int, ...]:
+    """The numbers of rows to join: one, and all of an image."""
+    few = 1 < shape.rows <= _MAX_JOINED // shape.columns
+    return (1, shape.rows) if few and shape.joinable else (1,)
+
+
+def _parts(blocks: int, shape: ConvolutionShape, machine: Machine) -> int:
+    """One if the weights of a tile's blocks fit half of L2, else as few parts as fit an eighth of it."""
+    weights_bytes = blocks * machine.lanes(shape.bits) * shape.taps * shape.bits // 8
+    if weights_bytes <= machine.l2_bytes // 2:
+        return 1
+    fitting = (
+        parts
+        for parts in divisors(shape.channels, shape.channels)
+        if weights_bytes // parts <= machine.l2_bytes // 8
+    )
+    return next(fitting, shape.channels)
+
+
+def _widest(shape: ConvolutionShape, joined: int) -> int:
+    return shape.columns if joined == 1 else joined * shape.columns if shape.contiguous else _MAX_SCATTERED
+
+
+def _merit(tile: ConvolutionTile, shape: ConvolutionShape, machine: Machine) -> tuple[float, int, float, int]:
+    cycles = _cycles(tile, shape, machine)
+    return (round(cycles, 3), tile.joined, _loads(tile), tile.blocks)
+
+
+def _cycles(tile: ConvolutionTile, shape: ConvolutionShape, machine: Machine) -> float:
+    """Cycles per tap and output vector, on the thread with the most work."""
+    pixels = tile.joined * shape.columns
+    whole, rest = divmod(pixels, tile.columns)
+    total = whole * _tile_cycles(tile.blocks, tile.columns, shape, machine)
+    if rest:
+        total += _tile_cycles(tile.blocks, rest, shape, machine)
+    tasks = shape.batch * shape.groups * (shape.blocks // tile.blocks) * (shape.rows // tile.joined)
+    unequal = ceil(tasks / machine.threads) * machine.threads / tasks
+    scattered = tile.joined > 1 and not shape.contiguous
+    return total / (tile.blocks * pixels) * unequal * (_SCATTERED_COST if scattered else 1)
+
+
+def _tile_cycles(blocks: int, columns: int, shape: ConvolutionShape, machine: Machine) -> float:
+    """Cycles of a tap: the slowest of multiply-adds, loads, and the latency of a multiply-add."""
+    multiply_adds = blocks * columns / machine.fma_ports
+    loads = (blocks + columns) / machine.loads_per_cycle
+    return max(multiply_adds, loads, machine.fma_latency) + _TILE_CYCLES / shape.taps
+
+
+def _loads(tile: ConvolutionTile) -> float:
+    return (tile.blocks + tile.columns) / (tile.blocks * tile.columns)
+
+
+def _tile(schedule: s_tir.Schedule, windows: Windows, plan: ConvolutionPlan, machine: Machine) -> None:
+    tile = plan.tile
+    batch, block, row, column, lane = schedule.get_loops(windows.last)
+    outer_block, inner_block = schedule.split(block, factors=[None, tile.blocks])
+    outer_column, inner_column = schedule.split(column, factors=[None, tile.columns])
+    outside = (outer_block, row) if plan.keeps_weights else (row, outer_block)
+    schedule.reorder(batch, *outside, outer_column, inner_block, inner_column, lane)
+    schedule.vectorize(lane)
+    schedule.unroll(inner_block)
+    schedule.unroll(inner_column)
+    parallel = schedule.fuse(batch, *outside)
+    if windows.sizes[3] % tile.columns:
+        schedule.annotate(outer_column, PARTITION, 1)
+    run_parallel(schedule, windows, parallel, machine)
+    if tile.parts > 1:
+        _reduce_in_parts(schedule, windows, plan, parallel)
+        return
+    schedule.compute_at(windows.main, outer_column, preserve_unit_loops=True)
+    reductions = tile_inside(schedule, windows.main, outer=2, order=(0, 2, 3, 1, 4))
+    if plan.unrolls:
+        schedule.unroll(reductions[-1])
+    schedule.decompose_reduction(windows.main, reductions[0])
+
+
+def _reduce_in_parts(
+    schedule: s_tir.Schedule, windows: Windows, plan: ConvolutionPlan, outer: LoopRV
+) -> None:
+    """Let all tiles of a row add up one part of the input channels, then the next."""
+    tile = plan.tile
+    schedule.compute_at(windows.main, outer, preserve_unit_loops=True)
+    _, batch, block, row, column, lane, channel, *taps = schedule.get_loops(windows.main)
+    part, channel = schedule.split(channel, factors=[tile.parts, None])
+    outer_column, inner_column = schedule.split(column, factors=[None, tile.columns])
+    tile_loops = (batch, row, inner_column, block)
+    schedule.reorder(part, outer_column, channel, *taps, *tile_loops, lane)
+    if windows.sizes[3] % tile.columns:
+        schedule.annotate(outer_column, PARTITION, 1)
+    schedule.vectorize(lane)
+    for loop in tile_loops:
+        schedule.unroll(loop)
+    if plan.unrolls:
+        schedule.unroll(taps[-1])
+    schedule.decompose_reduction(windows.main, part)
+
+
+def _keeps_weights(shape: ConvolutionShape, tile: ConvolutionTile) -> bool:
+    """Whether rows inside groups of blocks read less memory than groups of blocks inside rows."""
+    turns, rows = shape.groups * shape.blocks // tile.blocks, shape.rows // tile.joined
+    return shape.image * turns + shape.weights <= shape.weights * rows + shape.image
+
+
+def _shape(schedule: s_tir.Schedule, windows: Windows, is_cut: bool) -> ConvolutionShape:
+    batch, blocks, rows, columns, _ = windows.sizes
+    main = schedule.get(windows.main)
+    per_group = int(main.annotations[GROUP_BLOCKS])
+    image, weights = (read.source.shape for read in main.reads)
+    return ConvolutionShape(
+        batch=batch,
+        groups=blocks // per_group,
+        blocks=per_group,
+        rows=rows,
+        columns=columns,
+        taps=windows.taps,
+        contiguous=tuple(map(int, image[2:4])) == (rows, columns),
+        channels=windows.channels,
+        bits=windows.dtype_bits,
+        image=_elements(image),
+        weights=_elements(weights),
+        only_whole=windows.is_open,
+        joinable=not (windows.is_open or is_cut or windows.taps == 1),
+        is_plain=not main.reads[0].region[-1].min.same_as(main.iter_vars[-1].var),
+    )
+
+
+def _elements(shape: Any) -> int:
+    """Elements of a buffer, or of one image if the batch is open."""
+    return prod(int(size) for size in shape if isinstance(size, tirx.IntImm))

@@ -1,0 +1,267 @@
+"""The cost model of matrix products: ranks register tiles and ways to divide the work.
+
+One step of the depth multiplies ``rows`` numbers of the left operand by ``vectors`` vectors of the right one.
+It takes as many cycles as the slowest of::
+
+    rows * vectors / fma_ports                arithmetic
+    (rows + vectors) / loads_per_cycle        loads
+    fma_latency / chains                      a sum waits for its previous multiply-add
+    row of the panel, bytes / 24              L2 bandwidth, if a panel outgrows half of L1
+
+and the product takes ``tiles * (depth * step + 5 * rows * vectors)`` cycles. The registers must hold
+``rows * vectors * chains`` sums, the vectors that several rows share, and one number. ``chains`` sets of sums
+hide the latency of multiply-adds where a tile alone is too small; they are added up at the end.
+
+Source: the register and cache blocking of Goto and van de Geijn, "Anatomy of High-Performance Matrix
+Multiplication", 2008, section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+from worker.compiler.schedules.plans import by_rank, either
+from worker.compiler.schedules.processors import MIN_PARALLEL_CYCLES, Machine
+
+_MAX_ROWS = 14
+_MAX_VECTORS = 8
+_MAX_CHAINS = 8
+_RESERVED_REGISTERS = 1
+"""Holds the number of the left operand."""
+
+_L2_BYTES_PER_CYCLE = 24
+"""Bandwidth of L2, for panels of the right operand that do not fit L1."""
+
+_TILE_CYCLES = 20
+"""The cost of a tile of four vectors besides its multiply-adds: clear, store, compute addresses."""
+
+
+_DOUBT = 8
+"""Within this factor of the threshold, the search measures with and without threads."""
+
+_MIN_TILES_TO_COPY = 4
+_MAX_TILES = 16
+
+_STEPS_PER_SUM = 32
+_MAX_STEPS = 1024
+_FEW_ROWS = 4
+
+
+@dataclass(frozen=True)
+class MatmulShape:
+    """``batches`` products of ``rows`` by ``depth`` and ``depth`` by ``columns``, of ``bits`` bits."""
+
+    rows: int
+    depth: int
+    columns: int
+    bits: int
+    batches: int = 1
+
+
+@dataclass(frozen=True)
+class MatmulTile:
+    """A register tile: ``chains`` sets of ``rows`` times ``vectors`` vectors of ``lanes`` elements."""
+
+    rows: int
+    vectors: int
+    lanes: int
+    chains: int
+
+    @property
+    def columns(self) -> int:
+        """Elements of a row."""
+        return self.vectors * self.lanes
+
+
+@dataclass(frozen=True)
+class RightOperand:
+    """How the right operand lies in memory.
+
+    Attributes:
+        columns: width of a panel if the operand is already packed; packed panels are read in place.
+        contiguous: whether neighboring columns are adjacent in memory; if not, each task copies its panel.
+        far: whether consecutive steps of the depth are far apart in memory, so that a copy that is read
+            often pays.
+    """
+
+    columns: int | None = None
+    contiguous: bool = True
+    far: bool = False
+
+
+IN_PLACE = RightOperand()
+"""A row-major matrix."""
+
+
+@dataclass(frozen=True)
+class MatmulPlan:
+    """How a product is computed.
+
+    Attributes:
+        tile: the register tile.
+        steps: the depth to sum before the sums join the total; rounding errors grow with it.
+        chunk_tiles: tiles of rows that one task computes with the same columns of the right operand.
+        parallel: whether to use several threads.
+        copies: whether each task copies its columns of the right operand into a panel.
+        chunks_outside: whether tasks order chunks outside panels, instead of panels outside chunks.
+    """
+
+    tile: MatmulTile
+    steps: int
+    chunk_tiles: int
+    parallel: bool
+    copies: bool
+    chunks_outside: bool
+
+
+def plan_matmul(shape: MatmulShape, machine: Machine, right: RightOperand = IN_PLACE) -> MatmulPlan:
+    """The plan that the model expects to be fastest.
+
+    Args:
+        shape: the product.
+        machine: the processor.
+        right: how the right operand lies in memory.
+    """
+    return matmul_plans(shape, machine, right)[0]
+
+
+def matmul_plans(
+    shape: MatmulShape, machine: Machine, right: RightOperand = IN_PLACE
+) -> tuple[MatmulPlan, ...]:
+    """The plans worth measuring, the ones that the model expects to be fastest first.
+
+    Args:
+        shape: the product.
+        machine: the processor.
+        right: how the right operand lies in memory.
+    """
+    possible = dict.fromkeys(_tiles(shape, machine, right.columns))
+    tiles = sorted(possible, key=lambda tile: _cost(tile, shape, machine))
+    ranked = (
+        (rank + own_rank, plan)
+        for rank, tile in enumerate(tiles[:_MAX_TILES])
+        for own_rank, plan in enumerate(_plans_with(tile, shape, machine, right))
+    )
+    return tuple(plan for _, plan in sorted(ranked, key=lambda entry: entry[0]))
+
+
+def panels(columns: int, tile: MatmulTile) -> int:
+    """The number of tiles in a row of the output; the last one may overlap its neighbor."""
+    return ceil(columns / tile.columns)
+
+
+def _plans_with(
+    tile: MatmulTile, shape: MatmulShape, machine: Machine, right: RightOperand
+) -> Iterator[MatmulPlan]:
+    """The plans with one tile, the model's choice first."""
+    cycles, side = _cycles(tile, shape, machine), panels(shape.columns, tile)
+    parallel = machine.threads > 1 and cycles >= MIN_PARALLEL_CYCLES
+    doubtful = machine.threads > 1 and _is_near(cycles, MIN_PARALLEL_CYCLES)
+    fitting = _chunk_tiles(tile, shape, machine, parallel)
+    combinations = by_rank(
+        _chunks(fitting, ceil(shape.rows / tile.rows)),
+        _copies(tile, shape, right),
+        either(parallel) if doubtful else (parallel,),
+        (False, True) if side > 1 else (False,),
+    )
+    for chunk, copies, at_once, outside in combinations:
+        if chunk * tile.rows < shape.rows or not outside:
+            yield MatmulPlan(tile, _steps(tile, shape), chunk, at_once, copies, outside)
+
+
+def _chunks(fitting: int, tiles: int) -> tuple[int, ...]:
+    """The chunk that fits the cache, then a smaller and a larger one if they change the number of chunks."""
+    sizes = (fitting, ceil(fitting / 2), min(2 * fitting, tiles))
+    return (fitting, *dict.fromkeys(size for size in sizes if ceil(tiles / size) != ceil(tiles / fitting)))
+
+
+def _copies(tile: MatmulTile, shape: MatmulShape, right: RightOperand) -> tuple[bool, ...]:
+    """Whether a task copies its panel; both choices, the better first, if neither is necessary."""
+    if right.columns is not None:
+        return (False,)
+    if shape.columns < tile.columns or not right.contiguous:
+        return (True,)
+    tiles = ceil(shape.rows / tile.rows)
+    return either(right.far and tiles >= _MIN_TILES_TO_COPY) if tiles > 1 else (False,)
+
+
+def _is_near(number: float, other: float) -> bool:
+    return other / _DOUBT <= number <= other * _DOUBT
+
+
+def _tiles(shape: MatmulShape, machine: Machine, columns: int | None) -> Iterator[MatmulTile]:
+    lanes = machine.lanes(shape.bits)
+    widths = range(1, _MAX_VECTORS + 1) if columns is None else (max(1, columns // lanes),)
+    widest = max(1, ceil(shape.columns / lanes)) if columns is None else _MAX_VECTORS
+    for vectors in widths:
+        for rows in range(1, min(shape.rows, _MAX_ROWS) + 1):
+            chains = _chains(rows * vectors, machine)
+            for tile in (MatmulTile(rows, vectors, lanes, chains * times) for times in (1, 2)):
+                if vectors <= widest and _registers(tile) <= machine.registers:
+                    yield tile
+    if columns is not None:
+        yield MatmulTile(1, max(1, columns // lanes), lanes, 1)
+
+
+def _chains(accumulators: int, machine: Machine) -> int:
+    """The number of chains that keeps the multiply-add units busy."""
+    wanted, chains = machine.fma_latency * machine.fma_ports, 1
+    while accumulators * chains < wanted and chains < _MAX_CHAINS:
+        chains *= 2
+    return chains
+
+
+def _registers(tile: MatmulTile) -> int:
+    shared = tile.vectors if tile.rows > 1 else 0
+    return tile.rows * tile.vectors * tile.chains + shared + _RESERVED_REGISTERS
+
+
+def _step_cycles(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> float:
+    """Cycles of one step of the depth, see above."""
+    arithmetic = tile.rows * tile.vectors / machine.fma_ports
+    loads = (tile.rows + tile.vectors) / machine.loads_per_cycle
+    row_bytes = tile.columns * shape.bits // 8
+    far = row_bytes * shape.depth > machine.l1_bytes // 2
+    return max(
+        arithmetic,
+        loads,
+        machine.fma_latency / tile.chains,
+        row_bytes / _L2_BYTES_PER_CYCLE if far else 0.0,
+    )
+
+
+def _cycles(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> float:
+    """Cycles of the whole product on one thread."""
+    tiles = shape.batches * ceil(shape.rows / tile.rows) * panels(shape.columns, tile)
+    return tiles * (
+        shape.depth * _step_cycles(tile, shape, machine) + _TILE_CYCLES * tile.rows * tile.vectors / 4
+    )
+
+
+def _cost(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> tuple[float, int, int]:
+    """Cycles, with the imbalance of threads; ties go to the larger tile, then to fewer chains."""
+    tasks = shape.batches * panels(shape.columns, tile)
+    unequal = ceil(tasks / machine.threads) * machine.threads / tasks if shape.rows <= tile.rows else 1.0
+    return _cycles(tile, shape, machine) * unequal, -tile.rows * tile.vectors, tile.chains
+
+
+def _steps(tile: MatmulTile, shape: MatmulShape) -> int:
+    """The steps of a part of the depth; with few rows, joining the total more often costs nothing."""
+    if shape.rows > _FEW_ROWS:
+        return min(shape.depth, _MAX_STEPS)
+    return min(shape.depth, _STEPS_PER_SUM * tile.chains)
+
+
+def _chunk_tiles(tile: MatmulTile, shape: MatmulShape, machine: Machine, parallel: bool) -> int:
+    """The tiles whose rows of the left operand fill half of L2; fewer if threads would idle."""
+    tiles = ceil(shape.rows / tile.rows)
+    row_bytes = shape.depth * shape.bits // 8
+    fitting = max(1, machine.l2_bytes // 2 // max(1, row_bytes * tile.rows))
+    chunks = ceil(tiles / fitting)
+    if parallel:
+        side = shape.batches * panels(shape.columns, tile)
+        while side * chunks < 4 * machine.threads and (side * chunks) % machine.threads and chunks < tiles:
+            chunks += 1
+    return ceil(tiles / chunks)

@@ -1,0 +1,167 @@
+"""Recognize a matrix product in a function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm.ir import TensorLoad
+
+from worker.compiler.schedules import nest
+from worker.compiler.schedules.annotations import PACKED
+from worker.compiler.schedules.blocks import (
+    Axis,
+    Block,
+    Places,
+    element_bits,
+    has_branch,
+    read_blocks,
+    same_sizes,
+    uses,
+)
+from worker.compiler.schedules.families.matmul.plan import MatmulShape
+
+
+@dataclass(frozen=True)
+class Product:
+    """The product in a function.
+
+    ``left`` and ``right`` are the factors, expressions of the block's variables. Both may use ``batch`` and
+    ``depth``; only the right one uses ``column``, only the left one ``rows``. ``epilogue`` is the elementwise
+    block that reads the result, if any.
+    """
+
+    block: Block
+    batch: tuple[Axis, ...]
+    rows: tuple[Axis, ...]
+    column: Axis
+    depth: Axis
+    left: Any
+    right: Any
+    epilogue: Block | None
+
+    @property
+    def output(self) -> Any:
+        """The buffer of the result."""
+        return self.block.body.writes[0].source
+
+    @property
+    def index_dtype(self) -> str:
+        """The dtype of the loops."""
+        return nest.dtype_of(self.column.var)
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the sums."""
+        return str(self.output.dtype)
+
+    @property
+    def packed(self) -> int | None:
+        """The width of a panel of the right operand; None if it is not packed."""
+        columns = self.block.body.annotations.get(PACKED)
+        return None if columns is None else int(columns)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any size is open until run time."""
+        return self.block.is_open
+
+    @property
+    def row_count(self) -> nest.Size:
+        """The number of rows."""
+        return prod(axis.size for axis in self.rows)
+
+    @property
+    def batch_count(self) -> nest.Size:
+        """The number of products."""
+        return prod(axis.size for axis in self.batch)
+
+    @property
+    def shape(self) -> MatmulShape:
+        """The sizes that a plan depends on."""
+        return MatmulShape(
+            rows=_extent(self.rows),
+            depth=self.depth.extent,
+            columns=self.column.extent,
+            bits=element_bits(self.block),
+            batches=_extent(self.batch),
+        )
+
+    def result(self, value: Any, places: Places) -> tirx.Stmt:
+        """Store an element of the output, given the element of the product."""
+        if self.epilogue is None:
+            indices = self.block.body.body.indices
+            return nest.store(self.output, value, *(nest.substitute(index, places) for index in indices))
+        own = {
+            axis.var: places[of_block.var]
+            for axis, of_block in zip(self.epilogue.axes, self.block.spatial, strict=True)
+        }
+        final = self.epilogue.body.body
+        computed = nest.replace_loads(nest.substitute(final.value, own), self.output, lambda _: value)
+        return nest.store(final.buffer, computed, *(nest.substitute(index, own) for index in final.indices))
+
+
+def find_product(schedule: s_tir.Schedule) -> Product | None:
+    """The product of a function of a product and at most an epilogue; None for other functions."""
+    blocks = read_blocks(schedule, may_be_open=True)
+    if len(blocks) not in (1, 2):
+        return None
+    block, epilogue = blocks[0], blocks[1] if len(blocks) == 2 else None
+    if epilogue is not None and not _is_epilogue(epilogue, block):
+        return None
+    return _read_product(block, epilogue)
+
+
+def _read_product(block: Block, epilogue: Block | None) -> Product | None:
+    factors = _factors(block)
+    if factors is None or len(block.reduced) != 1 or not block.spatial:
+        return None
+    if not _are_axes(block.body.body.indices, block.spatial):
+        return None
+    column, depth = block.spatial[-1], block.reduced[0]
+    others = block.spatial[:-1]
+    for left, right in (factors, factors[::-1]):
+        if uses(right, column) and not uses(left, column) and uses(right, depth):
+            batch = tuple(axis for axis in others if uses(right, axis))
+            rows = tuple(axis for axis in others if not uses(right, axis))
+            return Product(block, batch, rows, column, depth, left, right, epilogue)
+    return None
+
+
+def _factors(block: Block) -> tuple[Any, Any] | None:
+    """The factors of a block that sums products."""
+    body = block.body.body
+    if not isinstance(body, tirx.BufferStore) or block.body.init is None or has_branch(block.body):
+        return None
+    total = body.value
+    if not isinstance(total, tirx.Add) or not isinstance(total.b, tirx.Mul):
+        return None
+    previous = total.a
+    if not isinstance(previous, TensorLoad) or not previous.source.same_as(body.buffer):
+        return None
+    return total.b.a, total.b.b
+
+
+def _is_epilogue(epilogue: Block, block: Block) -> bool:
+    """Whether a block reads the result elementwise."""
+    output = block.body.writes[0].source
+    body = epilogue.body.body
+    if epilogue.reduced or not isinstance(body, tirx.BufferStore):
+        return False
+    reads = [load for load in nest.loads_of(body.value) if load.source.same_as(output)]
+    same = same_sizes(epilogue.axes, block.spatial)
+    return bool(reads) and same and all(_are_axes(load.indices, epilogue.axes) for load in reads)
+
+
+def _are_axes(indices: Any, axes: tuple[Axis, ...]) -> bool:
+    """Whether indices are the axes themselves, in order; an axis of extent 1 may be written as 0."""
+    return len(indices) == len(axes) and all(
+        axis.var.same_as(index) or (axis.extent == 1 and isinstance(index, tirx.IntImm))
+        for index, axis in zip(indices, axes, strict=True)
+    )
+
+
+def _extent(axes: tuple[Axis, ...]) -> int:
+    return prod(axis.extent for axis in axes)
