@@ -15,6 +15,8 @@ from worker.compiler.values import StageContext
 
 SEED = 0
 
+pytest.register_assert_rewrite("ir_text")
+
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
     """What a module makes as it is imported has the same numbers every time."""

@@ -21,7 +21,7 @@ from tvm import relax, tirx
 
 from examples.models import bert
 from worker.candidates.client import CandidateClient
-from worker.compiler.layout.attention import fuse_attention
+from worker.compiler.layout.attention.fuse_attention import fuse_attention
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.schedules.default import unclaimed_functions
 

@@ -14,9 +14,15 @@ from torch import nn
 from tvm import te
 
 from bessemer.contract.target import LINUX_X86_64
-from worker.compiler.layout.convolution_kernels import convolution
-from worker.compiler.layout.convolution_weights import Groups, merge, merged_groups, pack_dense, pack_vector
-from worker.compiler.layout.convolution_window import Window
+from worker.compiler.layout.blocked.compute import convolution
+from worker.compiler.layout.blocked.weight_packing import (
+    Groups,
+    merge,
+    merged_groups,
+    pack_dense,
+    pack_vector,
+)
+from worker.compiler.layout.images import Window
 from worker.compiler.schedules.default import default_schedule, schedule_rest
 from worker.compiler.schedules.families.convolution.conv2d import ConvolutionShape, rank_convolution_tiles
 from worker.compiler.schedules.families.convolution.depthwise import choose_band, choose_columns

@@ -23,7 +23,7 @@ from tvm import relax
 
 from worker.candidates.client import CandidateClient
 from worker.compiler.codegen.executable import compile_module
-from worker.compiler.layout.linear import pack_panels
+from worker.compiler.layout.pack_linear import pack_panels
 from worker.compiler.schedules.default import unclaimed_functions
 
 TOLERANCES = {"float32": 1e-5, "float64": 1e-13}

@@ -1,4 +1,4 @@
-"""Infinities are numbers: the largest is not finite, and a row that is masked whole stays defined."""
+"""Infinities, NaN and rounding: compiled functions agree with torch on them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,13 +23,13 @@ ABOVE_ALL = -BELOW_ALL
 
 @pytest.fixture
 def run(server: CandidateClient, tmp_path: Path) -> Run:
-    """A function compiled as the pipeline compiles it, and called: its first output."""
+    """Compile a function as the pipeline does, call it, and return its first output."""
     return lambda function, *inputs: outputs_of(server, tmp_path, function, *inputs)[0]
 
 
 @pytest.fixture
 def run_all(server: CandidateClient, tmp_path: Path) -> Run:
-    """The same: all its outputs."""
+    """Compile a function as the pipeline does, call it, and return all outputs."""
     return lambda function, *inputs: outputs_of(server, tmp_path, function, *inputs)
 
 
@@ -73,7 +73,7 @@ def ordered(_: Any, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
-def test_what_is_no_number_is_sorted_above_all(run_all: Run, dtype: torch.dtype) -> None:
+def test_nan_is_sorted_above_all_numbers(run_all: Run, dtype: torch.dtype) -> None:
     x = UNORDERED.to(dtype)
 
     for found, expected in zip(run_all(ordered, x), ordered(None, x), strict=True):
@@ -105,7 +105,7 @@ def test_a_pool_of_infinities_is_infinite(run_all: Run, pool: Callable[..., Any]
 HOLES = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0, 1.0, -1.0, 7.5, -7.5] * 8)
 
 
-def test_what_is_no_number_passes_bounds_and_activations(run: Run) -> None:
+def test_nan_passes_bounds_and_activations(run: Run) -> None:
     def bounded(_: Any, x: torch.Tensor) -> torch.Tensor:
         other = x.roll(1)
         return torch.stack(
@@ -126,7 +126,7 @@ def test_zeros_are_divided_by_and_multiplied_with_as_torch_does(run: Run) -> Non
 
 
 ROUNDED = 12582912.0
-"""Added and subtracted, it leaves a float32 without its fraction."""
+"""Adding and subtracting it rounds a float32 to a whole number."""
 
 
 def test_differences_and_comparisons_are_not_simplified_as_of_real_numbers(run: Run) -> None:
@@ -154,7 +154,7 @@ def test_differences_near_zero_keep_their_digits(run: Run) -> None:
     np.testing.assert_allclose(run(near_zero, tiny), near_zero(None, tiny).numpy(), rtol=1e-5)
 
 
-def test_what_is_no_number_passes_activations_in_blocks(run: Run) -> None:
+def test_nan_passes_activations_in_blocks(run: Run) -> None:
     x, weight = torch.randn(1, 16, 4, 4), torch.randn(16, 16, 1, 1)
     x[0, 3, 2, 2] = torch.nan
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 import tvm
-from stage_samples import Function, Perceptron, capture_module, make_context, optimized
+from stage_samples import Perceptron, capture_module, make_context, optimized
 from torch import nn
 
 from bessemer.contract.problem import ErrorCode
@@ -36,11 +36,6 @@ def calls(module: tvm.IRModule) -> list[str]:
     return re.findall(r"R\.call_tir\(cls\.(\w+)", module.script(show_meta=False))
 
 
-def kernels(module: tvm.IRModule) -> list[str]:
-    """The functions that compute, not those that only change a layout."""
-    return [name for name in calls(module) if name not in {"to_blocks", "from_blocks"}]
-
-
 def test_every_pass_of_every_phase_is_timed_in_order(context: StageContext) -> None:
     passes = optimized(capture_module(Perceptron(), torch.randn(1, 16)), context).passes
 
@@ -53,42 +48,6 @@ def test_main_calls_fused_functions_only(context: StageContext) -> None:
     module = optimized(capture_module(Perceptron(), torch.randn(1, 16)), context).module
 
     assert calls(module) == ["fused_linear_add_relu", "fused_linear1_add1"]
-
-
-BATCH_NORMS = {
-    "convolution": (nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), (1, 3, 8, 8), ["fused_conv2d_add"]),
-    "with-bias": (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), (1, 3, 8, 8), ["fused_conv2d_add"]),
-    "depthwise": (
-        nn.Conv2d(4, 4, 3, groups=4),
-        nn.BatchNorm2d(4),
-        (1, 4, 8, 8),
-        ["fused_depthwise_conv2d_add"],
-    ),
-    "one-dimension": (nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4), (1, 3, 8), ["fused_conv1d_add"]),
-    "three-dimensions": (nn.Conv3d(3, 4, 3), nn.BatchNorm3d(4), (1, 3, 5, 5, 5), ["fused_conv3d_add"]),
-    "linear": (nn.Linear(3, 4), nn.BatchNorm1d(4), (2, 3), ["fused_linear_add"]),
-}
-
-
-@pytest.mark.parametrize("name", BATCH_NORMS)
-def test_a_batch_norm_leaves_no_arithmetic_of_its_own(name: str, context: StageContext) -> None:
-    layer, norm, shape, expected = BATCH_NORMS[name]
-    module = nn.Sequential(layer, randomized(norm))
-
-    assert kernels(optimized(capture_module(module, torch.randn(shape)), context).module) == expected
-
-
-def test_a_batch_norm_after_what_others_read_becomes_one_product_and_one_sum(context: StageContext) -> None:
-    module = Function(
-        lambda self, x: (lambda y: self.norm(y) + y)(self.layer(x)),
-        layer=nn.Conv2d(3, 4, 3, bias=False),
-        norm=randomized(nn.BatchNorm2d(4)),
-    )
-
-    operators = kernels(optimized(capture_module(module, torch.randn(1, 3, 8, 8)), context).module)
-
-    assert len(operators) == 1
-    assert operators[0].startswith("fused_conv2d_multiply_add")
 
 
 def test_no_batch_norm_is_left_in_a_public_network(context: StageContext) -> None:

@@ -1,4 +1,4 @@
-"""Where rewrites and legalizations come from, and which one counts."""
+"""Built-in and installed rewrites and legalizations: their order, and which one wins."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from ir_text import program
 from stage_samples import TARGET
 from tvm import relax, topi
 from tvm.relax.dpl import is_op, wildcard
@@ -85,16 +86,9 @@ def test_an_installed_legalization_comes_before_the_built_in_one(
     package: ModuleType, rule: legalizations.Rule, function: str
 ) -> None:
     package.LEGALIZATIONS = (Legalization("relax.argmax", rule),)  # type: ignore[attr-defined]
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((4, 8), "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            result = builder.emit_output(relax.op.argmax(x, 1))
-        builder.emit_func_output(result)
-
     with tvm_target(TARGET):
         rules = make_legalization_map(legalizations.BUILT_IN, [RULES])
-        module = relax.transform.LegalizeOps(rules)(builder.get())
+        module = relax.transform.LegalizeOps(rules)(program("x: (4, 8)", "out = R.argmax(x, axis=1)"))
 
     assert function in {variable.name_hint for variable in module.get_global_vars()}
 

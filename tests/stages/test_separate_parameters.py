@@ -15,7 +15,7 @@ from bessemer.bundle.manifest import LIBRARY, PARAMETERS, REPORT
 from bessemer.contract.base import now
 from bessemer.contract.stage import Stage
 from worker.candidates.client import LibraryCrashedError
-from worker.compiler.layout.weights import PREPARE, without_preparation
+from worker.compiler.layout.separate_parameters import PREPARE, without_preparation
 from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.pipeline import Reached
 from worker.compiler.pipeline.stopped import write_stopped

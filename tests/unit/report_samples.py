@@ -183,7 +183,7 @@ def rich_report() -> Report:
                     ),
                 ),
                 RewriteResult(
-                    name="attention", source="worker.compiler.rewrites.attention:REWRITES", count=0
+                    name="attention", source="worker.compiler.rewrites.attention_rewrites:REWRITES", count=0
                 ),
             ),
             "kernels": (

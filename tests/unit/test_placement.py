@@ -1,9 +1,9 @@
-"""Which tensors may lie in one another."""
+"""Placement decides which tensors lie inside one another."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker.compiler.layout.placement import ALIGNMENT_BYTES, Part, Placement, in_a_row
+from worker.compiler.layout.memory.placement import ALIGNMENT_BYTES, Part, Placement, in_a_row
 
 BLOCK = ALIGNMENT_BYTES
 

@@ -23,7 +23,7 @@ from worker.compiler.kernels.linking import (
     objects_of,
     place_beside,
 )
-from worker.compiler.layout.shared_memory import share_storage
+from worker.compiler.layout.memory.share_storage import share_storage
 from worker.errors import failure_of
 
 

@@ -12,8 +12,7 @@ from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from worker.compiler.kernels.kernel import Kernel, Operand
-from worker.compiler.layout.graph import count_reads
-from worker.compiler.layout.views import operator_of
+from worker.compiler.layout.relax_graph import count_reads, operator_of
 
 
 @dataclass(frozen=True)

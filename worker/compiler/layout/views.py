@@ -1,26 +1,31 @@
-"""Operators that only move elements: a kernel reads through them instead of reading a copy."""
+"""Operators that only move elements: a kernel reads through them instead of reading a copy.
+
+    y = permute_dims(reshape(x, (1, 4, 2, 8)), (0, 2, 1, 3))
+    read_through(y)  →  x, (reshape, transpose)
+
+A view turns a tensor expression into another, which a kernel inlines into its reads. Known operators are
+those of ``_RULES`` and the parts of a ``split``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any, NamedTuple
 
-import tvm
 from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst
 from tvm_ffi import structural_equal
 
+from worker.compiler.layout.relax_graph import Shape, are_known, is_one, operator_of, shape_of, static_shape
+
 Tensor = Any
 View = Callable[[Tensor], Tensor]
 Lookup = Callable[[relax.Expr], relax.Expr]
-"""What a variable is bound to; other expressions are themselves."""
-Shape = tuple[Any, ...]
-"""Sizes as expressions, of which some may be open until run time."""
+"""The value of a variable; other expressions are themselves."""
 
 
 class Cut(NamedTuple):
-    """A part of a tensor, all of it but along ``axis``, where it begins at ``first``."""
+    """A part of a tensor: along ``axis`` it begins at ``first``, along the others it is whole."""
 
     whole: relax.Expr
     axis: int
@@ -28,7 +33,7 @@ class Cut(NamedTuple):
 
 
 def read_through(operand: relax.Expr, lookup: Lookup) -> tuple[relax.Expr, tuple[View, ...]]:
-    """What an operand is a view of, and the views on the way from there to the operand, in order."""
+    """The tensor under an operand, and the views from it to the operand, in order."""
     views: list[View] = []
     while True:
         step = _step(lookup(operand), lookup)
@@ -38,47 +43,8 @@ def read_through(operand: relax.Expr, lookup: Lookup) -> tuple[relax.Expr, tuple
         views.append(view)
 
 
-def shape_of(operand: relax.Expr) -> Shape | None:
-    """The sizes of a tensor, of which some may be open; None where even their number is unknown."""
-    kind = operand.ty
-    if not isinstance(kind, relax.TensorType) or not isinstance(kind.shape, relax.ShapeExpr):
-        return None
-    return tuple(kind.shape)
-
-
-def static_shape(operand: relax.Expr) -> tuple[int, ...] | None:
-    """The sizes of a tensor, where all of them are known."""
-    sizes = shape_of(operand)
-    return tuple(map(int, sizes)) if sizes is not None and are_known(sizes) else None
-
-
-def element_bytes(tensor: relax.Expr) -> int:
-    """The size of one element of a tensor."""
-    return -(-int(tvm.DataType(str(tensor.ty.dtype)).bits) // 8)
-
-
-def bytes_of(tensor: relax.Expr) -> int:
-    """The size of a tensor of known sizes."""
-    return prod(map(int, tensor.ty.shape)) * element_bytes(tensor)
-
-
-def are_known(sizes: Sequence[Any]) -> bool:
-    """Whether no size is open."""
-    return all(isinstance(size, int | tirx.IntImm) for size in sizes)
-
-
-def is_one(size: Any) -> bool:
-    """Whether a dimension broadcasts; an open one does not."""
-    return are_known([size]) and int(size) == 1
-
-
-def same_shape(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether sizes are the same expressions."""
-    return len(one) == len(other) and all(map(structural_equal, one, other))
-
-
 def scalar_of(operand: relax.Expr, lookup: Lookup) -> float | None:
-    """The value of a constant of one element, which may be a view of one."""
+    """The value of a constant of one element, or of a view of one; None for others."""
     base, _ = read_through(operand, lookup)
     constant = lookup(base)
     if not isinstance(constant, GenericConst) or constant.value.numpy().size != 1:
@@ -86,21 +52,8 @@ def scalar_of(operand: relax.Expr, lookup: Lookup) -> float | None:
     return float(constant.value.numpy().reshape(()))
 
 
-def operator_of(expression: relax.Expr) -> str:
-    """The operator that an expression calls, without its prefix; empty where it calls none."""
-    return str(expression.op.name).removeprefix("relax.") if _is_operator_call(expression) else ""
-
-
-def _is_operator_call(expression: relax.Expr) -> bool:
-    return (
-        isinstance(expression, relax.Call)
-        and hasattr(expression.op, "name")
-        and not isinstance(expression.op, relax.Var)
-    )
-
-
 def _step(value: relax.Expr, lookup: Lookup) -> tuple[relax.Expr, View] | None:
-    """One view back, where an expression is one."""
+    """The operand of a view and the view; None for other expressions."""
     if isinstance(value, relax.TupleGetItem):
         return _part_of_split(value, lookup)
     rule = _RULES.get(operator_of(value))
@@ -138,7 +91,7 @@ def _reshaped(call: relax.Call, _lookup: Lookup) -> View | None:
 
 
 def _common(old: Shape, new: Shape) -> int:
-    """How many sizes two shapes begin with alike."""
+    """The number of sizes that two shapes have in common at the start."""
     pairs = zip(old, new, strict=False)
     return next(
         (count for count, (one, other) in enumerate(pairs) if not structural_equal(one, other)),
@@ -155,7 +108,7 @@ def _joined(place: Sequence[Any], sizes: Sequence[Any]) -> Any:
 
 
 def _split(number: Any, sizes: Sequence[Any]) -> list[Any]:
-    """The place that a number names, in row order; the first size is not needed."""
+    """The inverse of ``_joined``; it does not need the first size."""
     place: list[Any] = []
     for size in reversed(sizes[1:]):
         place.append(number % size)
@@ -163,17 +116,15 @@ def _split(number: Any, sizes: Sequence[Any]) -> list[Any]:
     return [number, *reversed(place)] if sizes else []
 
 
+def element_at(tensor: Tensor, place: Sequence[Any]) -> Any:
+    """The element at a place of the broadcast tensor."""
+    own = place[len(place) - len(tensor.shape) :]
+    return tensor(*(0 if is_one(size) else at for at, size in zip(own, tensor.shape, strict=True)))
+
+
 def _broadcast(call: relax.Call, _lookup: Lookup) -> View:
     shape = shape_of(call) or ()
-
-    def view(tensor: Tensor) -> Tensor:
-        def element(*place: Any) -> Any:
-            own = place[len(place) - len(tensor.shape) :]
-            return tensor(*(0 if is_one(size) else at for at, size in zip(own, tensor.shape, strict=True)))
-
-        return te.compute(shape, element)
-
-    return view
+    return lambda tensor: te.compute(shape, lambda *place: element_at(tensor, place))
 
 
 def _sliced(call: relax.Call, lookup: Lookup) -> View | None:
@@ -189,7 +140,7 @@ def _sliced(call: relax.Call, lookup: Lookup) -> View | None:
 
 
 def _moved(call: relax.Expr, moves: dict[int, tuple[int, int]]) -> View:
-    """A part of a tensor: along an axis, from a first element in strides."""
+    """A part of a tensor; ``moves`` has the first element and the stride along each axis."""
     shape = shape_of(call) or ()
 
     def view(tensor: Tensor) -> Tensor:
@@ -219,7 +170,7 @@ def _taken(call: relax.Call, lookup: Lookup) -> View | None:
 
 
 def cut_of(value: relax.Expr, lookup: Lookup) -> Cut | None:
-    """What a slice in steps of one along one axis, or a part of a split, is cut from; None for others."""
+    """A slice with stride 1 along one axis, or a part of a split, as a cut; None for others."""
     if isinstance(value, relax.TupleGetItem):
         return _cut_of_split(value, lookup)
     whole = static_shape(value.args[0]) if operator_of(value) == "strided_slice" else None
@@ -254,7 +205,7 @@ def _part_of_split(item: relax.TupleGetItem, lookup: Lookup) -> tuple[relax.Expr
 
 
 def integers_of(argument: relax.Expr, lookup: Lookup) -> list[int] | None:
-    """The numbers of a tuple or a shape, where all of them are known."""
+    """The numbers of a tuple or a shape; None if one is unknown."""
     bound = lookup(argument)
     values = getattr(bound, "fields", None) or getattr(bound, "values", None)
     if values is None:

@@ -1,9 +1,14 @@
-"""Bounds, maxima and pools of floats that keep what is no number, as torch does.
+"""Bounds, maxima and pools of floats that propagate NaN, as torch does.
 
-``Max(a, b)`` becomes ``a > b ? a : b``, an instruction of x86: where one of them is NaN it gives ``b``. So
-the bound comes first, which costs nothing. Of two tensors the first is asked too. A maximum over many
-elements starts from infinity, but forgets a NaN that is followed by a number: to keep it would take three
-instructions for each element.
+    nn.relu(x)        bounded[i] = max(0, x[i])
+    clip(x, l, h)     bounded[i] = min(h, max(l, x[i]))
+    maximum(x, y)     chosen[i] = select(isnan(x[i]), x[i], max(x[i], y[i]))
+    nn.max_pool2d(x)  border = x padded with -inf; max_pool[n, c, place] = max over taps of border
+
+LLVM compiles ``max(a, b)`` to ``a > b ? a : b``, one x86 instruction that returns ``b`` if either is NaN. So
+the bound stands first, at no cost, and of two tensors the first is tested too. A maximum over many elements
+starts from -inf but forgets a NaN that a number follows: keeping it would take three instructions per
+element.
 """
 
 from __future__ import annotations
@@ -14,18 +19,16 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst
 
-from worker.compiler.layout.blocked_pools import window_of
-from worker.compiler.layout.convolution_types import FLOATS
-from worker.compiler.layout.convolution_window import Window
 from worker.compiler.layout.extremes import extreme, first
-from worker.compiler.layout.views import operator_of
+from worker.compiler.layout.images import FLOATS, Window, pool_window_of
+from worker.compiler.layout.relax_graph import operator_of
 from worker.compiler.legalize.registry import Rule
 
 Bound = Callable[[relax.Call], float | None]
 
 
 def _between(lowest: Bound, highest: Bound) -> Rule:
-    """Numbers, of which those beyond a bound become the bound."""
+    """Clamp numbers between two bounds, each of which may be None."""
 
     def rule(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         data, low, high = call.args[0], lowest(call), highest(call)
@@ -48,7 +51,7 @@ def _between(lowest: Bound, highest: Bound) -> Rule:
 
 
 def _bound(place: int) -> Bound:
-    """A bound that is an argument of the call."""
+    """The bound that is an argument of the call."""
     return lambda call: float(call.args[place].value)
 
 
@@ -57,7 +60,7 @@ def _fixed(bound: float | None) -> Bound:
 
 
 def _larger(compare: Callable[[Any, Any], Any], name: str) -> Rule:
-    """The larger, or the smaller, of two; NaN where one is."""
+    """The larger or smaller of two numbers; NaN if one is NaN."""
 
     def rule(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         left, right = call.args
@@ -72,7 +75,7 @@ def _larger(compare: Callable[[Any, Any], Any], name: str) -> Rule:
 
 
 def _is_constant(operand: relax.Expr) -> bool:
-    """Whether an operand is one number, which is a number."""
+    """Whether an operand is a constant of one element that is not NaN."""
     if not isinstance(operand, GenericConst):
         return False
     value = operand.value.numpy()
@@ -95,8 +98,8 @@ def _compared(compare: Callable[[Any, Any], Any], is_left_sure: bool) -> Callabl
 
 
 def _max_pool(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """Pools of images that are not in blocks, of infinities too."""
-    window = window_of(call)
+    """Pool plain images."""
+    window = pool_window_of(call)
     if window is None or str(call.ty.dtype) not in FLOATS:
         return None
     pool = _pool(window, str(call.ty.dtype))
@@ -120,7 +123,7 @@ def _pool(window: Window, dtype: str) -> Callable[[te.Tensor], te.Tensor]:
 
 
 def _with_border(data: te.Tensor, window: Window, nothing: Any) -> te.Tensor:
-    """A copy of images with the window's border around each; the images themselves where it has none."""
+    """Copy images with the window's border around each; return the images if it has none."""
     wide = tuple(size + sum(border) for size, border in zip(window.image, window.border, strict=True))
     if wide == window.image:
         return data
@@ -144,4 +147,4 @@ BOUNDS: dict[str, Rule] = {
     "relax.nn.relu": _between(_fixed(0.0), _fixed(None)),
     **{f"relax.{name}": _max_pool for name in ("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d")},
 }
-"""By the operators' names."""
+"""Rules by operator."""

@@ -1,9 +1,13 @@
-"""Differences and comparisons of floats in forms that TVM's algebra leaves alone.
+"""Differences and comparisons of floats in forms that TVM's simplifier leaves alone.
 
-To TVM ``x - x`` is 0 and ``(x + y) - y`` is ``x``: of floats neither is so, where they round or are not
-finite, and a quotient by such a 0 is an error. What it sees as a sum with a product it does not cancel; LLVM
-makes one subtraction of it. And of two numbers one is less or equal, to TVM, or the other is greater: of NaN
-neither is so.
+    subtract(x, y)    x[i] + y[i] * -1
+    not_equal(x, y)   x[i] != y[i] or isnan(x[i]) or isnan(y[i])
+    equal(x, x)       not isnan(x[i])
+    logical_not(x)    bool(int8(x[i]) ^ 1)
+
+TVM simplifies as if floats were real numbers: ``x - x`` to 0, ``(x + y) - y`` to ``x``, ``not a < b`` to
+``b <= a``. These are wrong for infinities, NaN and rounding. It does not cancel a sum with a product, which
+LLVM compiles to one subtraction.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ def _difference(left: te.Tensor, right: te.Tensor) -> te.Tensor:
 
 
 def _equal(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """Of a float with itself: all but NaN are."""
+    """Compare a float with itself: only NaN differs."""
     left, right = call.args
     if not left.same_as(right) or "float" not in str(left.ty.dtype):
         return None
@@ -44,7 +48,7 @@ def _equal(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
 
 
 def _not_equal(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """Of floats: NaN is, to which TVM's comparison says no."""
+    """Compare floats: NaN differs from everything, which TVM's comparison denies."""
     if "float" not in str(call.args[0].ty.dtype):
         return None
     return bb.call_te(_differing, *call.args, primfunc_name_hint="not_equal")
@@ -61,7 +65,7 @@ def _differing(left: te.Tensor, right: te.Tensor) -> te.Tensor:
 
 
 def _logical_not(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """By bits: to TVM ``not a < b`` is ``b <= a``, which NaN makes neither of."""
+    """Flip the bit, since TVM turns ``not a < b`` into ``b <= a``, which is false for NaN."""
     data = call.args[0]
     if str(data.ty.dtype) != "bool":
         return None
@@ -86,4 +90,4 @@ DIFFERENCES: dict[str, Rule] = {
     "relax.not_equal": _not_equal,
     "relax.subtract": _subtract,
 }
-"""By the operators' names."""
+"""Rules by operator."""

@@ -1,4 +1,4 @@
-"""What LLVM is given for TensorIR's functions that it has no code for on a processor."""
+"""Lowerings for LLVM that TVM lacks: ``tirx.fmod`` calls the C library's function."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tvm.tirx.op import register_intrin_lowering
 
 @cache
 def register_lowerings() -> None:
-    """Make TVM know them, in this process and those that are forked from it; TVM refuses a second time."""
+    """Register the lowerings in this process and its forks; TVM refuses to register them twice."""
     register_intrin_lowering("tirx.fmod", target="llvm", f=_call_library)
 
 

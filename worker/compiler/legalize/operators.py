@@ -1,6 +1,14 @@
-"""Our own TensorIR for operators whose form in TVM loses accuracy or is not vectorized.
+"""The table of our legalizations, and the short ones: extremes and their places, ``take``, multiply-add.
 
-TVM's arg-max reduces pairs, its running sums go through memory element by element.
+    argmax(x, axis)   x as [before, k, after]
+                      extremes[b, a] = max over k of x[b, k, a]
+                      places[b, a] = min over k of (k where x[b, k, a] == extremes[b, a])
+    max(x, axis)      extremes[...] = max over the axes, from -inf
+    take(x, [2, 0])   x[places[i], ...] without a bounds check, if all places are constant and valid
+    ewise_fma(x, y, z)  x[i] * y[i] + z[i]
+
+For ``argmax`` TVM reduces pairs of place and value, which LLVM does not vectorize; it vectorizes these two
+reductions.
 """
 
 from __future__ import annotations
@@ -14,18 +22,19 @@ from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst
 
 from worker.compiler.layout.extremes import Reduce, extreme
-from worker.compiler.layout.views import static_shape
+from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.legalize.bounds import BOUNDS
 from worker.compiler.legalize.differences import DIFFERENCES
-from worker.compiler.legalize.norms import group_norm, instance_norm
+from worker.compiler.legalize.group_norm import group_norm, instance_norm
 from worker.compiler.legalize.registry import Legalization, Rule
 from worker.compiler.legalize.resize import find_taps, write_resize
-from worker.compiler.legalize.rows import argsort, scatter, topk
 from worker.compiler.legalize.scan import PRODUCT, SUM, Join, write_scan
+from worker.compiler.legalize.scatter import scatter_elements
+from worker.compiler.legalize.sorting import argsort, topk
 
 
 def _extreme(is_largest: bool) -> Rule:
-    """``argmax`` or ``argmin``: the extreme, then the first place where it stands."""
+    """``argmax`` or ``argmin``: the extreme, then the first place of it."""
 
     def rule(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         shape = static_shape(call.args[0])
@@ -45,7 +54,7 @@ def _extreme(is_largest: bool) -> Rule:
 
 
 def _around(shape: tuple[int, ...], axis: Any) -> tuple[int, int, int]:
-    """The elements before, along and after an axis; all lie along None."""
+    """The numbers of elements before, along and after an axis; None is all axes as one."""
     if axis is None:
         return 1, prod(shape), 1
     axis = int(axis) % len(shape)
@@ -74,7 +83,7 @@ def _place_of_extreme(x: te.Tensor, is_largest: bool) -> te.Tensor:
 
 
 def _extremes(is_largest: bool) -> Rule:
-    """``max`` or ``min`` of floats, to which infinities count."""
+    """``max`` or ``min`` of floats, infinities included."""
 
     def rule(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         data, dtype = call.args[0], str(call.ty.dtype)
@@ -101,7 +110,7 @@ def _reduce(reduce: Reduce, axes: frozenset[int], keepdims: bool, x: te.Tensor) 
 
 
 def _running(join: Join) -> Rule:
-    """``cumsum`` or ``cumprod``."""
+    """``cumsum`` or ``cumprod``, by ``write_scan``."""
 
     def rule(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         data = call.args[0]
@@ -119,7 +128,7 @@ def _running(join: Join) -> Rule:
 
 
 def _take(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """``take`` by constant indices, all of which lie within the table: nothing is left to check."""
+    """``take`` by constant indices that are all within the table, without a check at run time."""
     data, indices = call.args
     shape = static_shape(data)
     if shape is None or not isinstance(indices, GenericConst) or call.attrs.axis is None:
@@ -131,7 +140,7 @@ def _take(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
 
 
 def _resize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """``image.resize2d`` of planes, by tables of places and weights."""
+    """``image.resize2d`` of planes, by ``write_resize``."""
     data, size = call.args
     shape, attributes = static_shape(data), call.attrs
     dtype = str(data.ty.dtype)
@@ -187,7 +196,7 @@ _RULES: dict[str, Rule] = {
     "relax.min": _extremes(is_largest=False),
     "relax.nn.group_norm": group_norm,
     "relax.nn.instance_norm": instance_norm,
-    "relax.scatter_elements": scatter,
+    "relax.scatter_elements": scatter_elements,
     "relax.take": _take,
     "relax.topk": topk,
 }

@@ -1,10 +1,17 @@
-"""Resizing images: each output row and column is a weighted sum of a few of the input's.
+"""Resize images: each output row and column is a weighted sum of a few input ones.
 
-Which ones, and their weights, depend on sizes only: they are tables that the compiler makes.
+    image.resize2d(x, (H', W'))  →  x as planes [N * C, H, W]; places and weights [taps, H'] and [taps, W']
 
-Loop order: planes (in parallel where the work is worth it) → input rows → output columns in vectors, gathered
-from the row, which is in the first cache → output rows → columns in vectors, contiguous. The plane resized
-along its rows only stays in the second cache in between; resizing rows first gathers from the fewer rows.
+    parallel if worth it: for plane in planes
+        strip = buffer[H, W']
+        for row in H, for each vector of W'
+            strip[row, vector] = sum over taps of plane[row, column_places] * column_weights
+        for row in H', for each vector of W'
+            resized[row, vector] = sum over taps of strip[row_places, vector] * row_weights
+
+The places and weights depend on sizes only, so they are constants. Columns come first: the gathered row is in
+the first cache, and an image that grows has fewer rows to gather from. The strip stays in the second cache.
+Cubic weights are those of R. Keys (1981).
 """
 
 from __future__ import annotations
@@ -27,19 +34,19 @@ from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine, mac
 
 @dataclass(frozen=True)
 class Taps:
-    """For each output place, the input places and their weights; both ``[taps, outputs]``."""
+    """The input places and weights of each output place; both ``[taps, outputs]``."""
 
     places: NDArray[np.int32]
     weights: NDArray[np.float64]
 
     @property
     def count(self) -> int:
-        """How many input places an output place reads."""
+        """The number of input places that an output place reads."""
         return int(self.places.shape[0])
 
     @property
     def outputs(self) -> int:
-        """How many output places there are."""
+        """The number of output places."""
         return int(self.places.shape[1])
 
 
@@ -54,14 +61,14 @@ def find_taps(method: str, mode: str, size: int, outputs: int, cubic: float) -> 
     """The places and weights along one axis.
 
     Args:
-        method: ``linear``, ``cubic`` or ``nearest_neighbor``; the last for whole factors only.
-        mode: how output places lie over the input: ``half_pixel``, ``align_corners``, ``asymmetric``.
+        method: ``linear``, ``cubic``, or ``nearest_neighbor`` if ``outputs`` is a multiple of ``size``.
+        mode: how output places map to the input: ``half_pixel``, ``align_corners`` or ``asymmetric``.
         size: elements of the input.
         outputs: elements of the output.
         cubic: the coefficient of cubic convolution (R. Keys, 1981), -0.75 in torch.
 
     Returns:
-        The table, or None for another method or mode.
+        The places and weights; None for another method or mode.
     """
     at = np.arange(outputs)
     if method == "nearest_neighbor":
@@ -90,8 +97,8 @@ def write_resize(
 ) -> tirx.PrimFunc:
     """A scheduled function from planes ``[count, height, width]`` to resized ones.
 
-    Its parameters: the planes; places and weights of the columns, ``[taps, width']``; those of the rows,
-    ``[taps, height']``; the result. Weights are float64 for float64, else float32, as is what is in between.
+    Its parameters are the planes, places and weights of the columns ``[taps, width']``, those of the rows
+    ``[taps, height']``, and the result. Weights and strip are float64 for float64 planes, else float32.
     """
     count, height, _ = sizes
     wide = "float64" if dtype == "float64" else "float32"
@@ -133,7 +140,7 @@ def write_resize(
 
 
 def _vectors(extent: int, dtype: str, machine: Machine, element: nest.Body) -> tirx.Stmt:
-    """A statement for every place, in vectors; the last vector may be shorter."""
+    """A statement for each place, in vectors; the last one may be shorter."""
     lanes = machine.lanes(int(tvm.DataType(dtype).bits))
     whole, rest = divmod(extent, lanes)
 

@@ -1,11 +1,17 @@
 """Running sums and products along one axis.
 
-A scan is serial along its axis: each result needs the one before. The other axes are not.
+    cumsum(x, axis)   x as [before, along, after]
 
-Loop order: tasks (what lies before the axis, chunks of what lies after it; in parallel where the work is
-worth it) → the axis → the chunk, written out as vectors. The running value stays in registers, so that every
-element is read and written once. Along the last axis there is no chunk, and a row is one chain of additions,
-four cycles each.
+    parallel if worth it: for task in before * chunks of after
+        running = registers[vectors, lanes], cleared
+        for step in along
+            for each vector of the chunk
+                running = join(running, source[before, step, vector])
+                scanned[before, step, vector] = running
+
+A scan is serial along its axis, since each result needs the one before. The running values stay in
+registers, so that each element is read and written once. Along the last axis ``after`` is 1: a row is one
+chain of additions, four cycles each. TVM's form goes through memory element by element.
 """
 
 from __future__ import annotations
@@ -26,7 +32,7 @@ from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, machine_of
 
 @dataclass(frozen=True)
 class Join:
-    """What a scan does: its name, how it joins two numbers, and its first value."""
+    """A scan: its name, how it joins two numbers, and its first value."""
 
     name: str
     join: Callable[[Any, Any], Any]
@@ -40,7 +46,7 @@ PRODUCT = Join("cumprod", lambda one, other: one * other, 1)
 def write_scan(
     sizes: tuple[int, int, int], dtype: str, result: str, join: Join, target: tvm.target.Target
 ) -> tirx.PrimFunc:
-    """A scheduled function from ``[before, along, after]`` of ``dtype`` to the same of ``result``."""
+    """A scheduled function from ``[before, along, after]`` of ``dtype`` to the same shape of ``result``."""
     before, along, after = sizes
     machine = machine_of(target)
     threads = machine.threads if before * along * after >= MIN_PARALLEL_WORK else 1

@@ -1,23 +1,29 @@
 """Writes to places that indices name, along one axis.
 
-Two indices may name one place, and the order of such writes matters: along the axis they go one after
-another. What lies before and after the axis is independent, since an element stays in its row and column.
+    scatter_elements(x, indices, values, axis)
+    x as [before, along, after]; indices and values as [before, written, after]
 
-Loop order: tasks (what lies before the axis, chunks of what lies after it; in parallel where the work is
-worth it) → a copy of the task's own part of the tensor → the indices along the axis → the chunk, whose
-elements lie side by side. With nothing before and after, all is one task.
+    parallel if worth it: for task in before * chunks of after
+        for place in along, column in chunk          scattered[b, place, column] = data[b, place, column]
+        for step in written, column in chunk
+            at = indices[b, step, column], plus along if negative
+            scattered[b, at, column] = join(scattered[b, at, column], values[b, step, column])
+
+Two indices may name the same place, so writes along the axis are in order. Tasks are independent, since an
+element stays in its row and column. Without anything before and after the axis there is one task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import tvm
-from tvm import tirx
+from tvm import relax, tirx
 
+from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.nest import INDEX, signature
 from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, machine_of
@@ -31,7 +37,7 @@ JOINS: dict[str, Join] = {
     "max": lambda old, new: tirx.max(old, new),
     "min": lambda old, new: tirx.min(old, new),
 }
-"""By the reduction's name in Relax: what a place holds after a write."""
+"""The value of a place after a write, by the reduction's name in Relax."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,7 @@ class Scatter:
 
 
 def write_scatter(asked: Scatter, join: Join, target: tvm.target.Target) -> tirx.PrimFunc:
-    """A scheduled function from a tensor, indices and values to the tensor with the values in it."""
+    """A scheduled function that copies a tensor and writes values to the indexed places."""
     machine = machine_of(target)
     work = asked.before * (asked.along + asked.written) * asked.after
     threads = machine.threads if work >= MIN_PARALLEL_WORK else 1
@@ -60,7 +66,7 @@ def write_scatter(asked: Scatter, join: Join, target: tvm.target.Target) -> tirx
 
 @dataclass(frozen=True)
 class _Writer:
-    """Writes the loops of a task: a row, and ``chunk`` columns or what is left of them."""
+    """Writes the loops of a task: one row, and at most ``chunk`` columns."""
 
     asked: Scatter
     join: Join
@@ -100,7 +106,7 @@ class _Writer:
 
 
 def _chunk(asked: Scatter, threads: int, lanes: int) -> int:
-    """Columns of a task: all, unless threads would have nothing to do; then whole vectors."""
+    """Columns of a task: all, or whole vectors if threads would be idle otherwise."""
     if asked.before >= threads:
         return asked.after
     parts = ceil(threads / asked.before)
@@ -115,3 +121,26 @@ def _signature(asked: Scatter) -> tirx.PrimFunc:
         "values": (written, asked.dtype),
     }
     return signature(inputs, {"scattered": (shape, asked.dtype)})
+
+
+def scatter_elements(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+    """Legalize ``scatter_elements`` if indices and tensor have the same sizes beside the axis."""
+    data, indices, values = call.args
+    shape, written = static_shape(data), static_shape(indices)
+    join = JOINS.get(str(call.attrs.reduction))
+    if shape is None or written is None or join is None or prod(shape) * prod(written) == 0:
+        return None
+    axis = int(call.attrs.axis) % len(shape)
+    beside = [(*sizes[:axis], *sizes[axis + 1 :]) for sizes in (shape, written)]
+    if static_shape(values) != written or beside[0] != beside[1]:
+        return None
+    before, after = prod(shape[:axis]), prod(shape[axis + 1 :])
+    asked = Scatter(before, shape[axis], written[axis], after, str(data.ty.dtype), str(indices.ty.dtype))
+    function = write_scatter(asked, join, tvm.target.Target.current())
+    operands = [
+        bb.emit(relax.op.reshape(operand, (before, along, after)))
+        for operand, along in ((data, shape[axis]), (indices, written[axis]), (values, written[axis]))
+    ]
+    kind = relax.TensorType((before, shape[axis], after), asked.dtype)
+    scattered = bb.emit(relax.call_tir(bb.add_func(function, "scatter"), operands, kind))
+    return relax.op.reshape(scattered, shape)

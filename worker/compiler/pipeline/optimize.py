@@ -13,7 +13,7 @@ from bessemer.contract.stage import Stage
 from worker.compiler.pipeline.call_kernels import KernelStep
 from worker.compiler.pipeline.passes import OPTIMIZATION, Phase, plan_passes
 from worker.compiler.pipeline.translate import blame_open_sizes
-from worker.compiler.rewrites.report import report_rewrite
+from worker.compiler.rewrites.engine import report_rewrite
 from worker.compiler.target import tvm_target
 from worker.compiler.values import Optimized, StageContext, Translated
 from worker.errors import JobError, failure_of, short_message

@@ -6,10 +6,10 @@ import tvm
 from tvm.relax import backend, transform
 
 from bessemer.contract.options import Fusion, OptimizeOptions
-from worker.compiler.layout.convolution import block_convolutions
-from worker.compiler.layout.linear import pack_linear_weights
-from worker.compiler.layout.sharing import share_memory
-from worker.compiler.layout.weights import keep_results
+from worker.compiler.layout.blocked.block_convolutions import block_convolutions
+from worker.compiler.layout.memory.share_memory import share_memory
+from worker.compiler.layout.pack_linear import pack_linear_weights
+from worker.compiler.layout.separate_parameters import keep_results
 from worker.compiler.legalize.registry import legalization_map
 from worker.compiler.rewrites.engine import Application
 from worker.compiler.rewrites.fold import evaluate_constants, fold_batch_norm
@@ -19,13 +19,13 @@ from worker.compiler.rewrites.registry import rewrite_book
 from worker.parameters import PREPARE
 
 REWRITE, KERNELS = "rewrite", "kernels"
-"""The phases that a request fills."""
+"""The phases whose passes depend on the request."""
 
 _FUSE_OPS = transform.FuseOps()
 
 
 class Phase(NamedTuple):
-    """Passes with one purpose."""
+    """Named passes with one purpose."""
 
     name: str
     passes: tuple[tvm.transform.Pass, ...]
@@ -33,19 +33,19 @@ class Phase(NamedTuple):
 
 @tvm.transform.module_pass(opt_level=0, name="RemoveUnreached")
 def remove_unreached(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-    """Keep what is reached from ``main``, or from what prepares its parameters."""
+    """Keep the functions that ``main``, or the preparation of its parameters, reaches."""
     names = {str(variable.name_hint) for variable in module.get_global_vars()}
     return transform.DeadCodeElimination([name for name in ("main", PREPARE) if name in names])(module)
 
 
 @tvm.transform.module_pass(opt_level=0, name="LegalizeOps")
 def legalize_by_rules(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-    """``LegalizeOps`` with the rules of installed packages and our own before TVM's."""
+    """Run ``LegalizeOps`` with the rules of installed packages first, then ours, then TVM's."""
     return transform.LegalizeOps(legalization_map())(module)
 
 
 OPTIMIZATION: tuple[Phase, ...] = (
-    # Whatever depends on parameters only is computed now.
+    # Compute what depends on constants only, and fold batch norms.
     Phase(
         "fold",
         (
@@ -57,7 +57,7 @@ OPTIMIZATION: tuple[Phase, ...] = (
             transform.FoldConstant(),
         ),
     ),
-    # Equal things look equal, and what nobody reads is gone.
+    # Give equal expressions one variable, and drop unused ones.
     Phase(
         "canonicalize",
         (
@@ -66,13 +66,13 @@ OPTIMIZATION: tuple[Phase, ...] = (
             transform.DeadCodeElimination(["main"]),
         ),
     ),
-    # What a request switches on, each under its own name: see ``plan_passes``.
+    # ``plan_passes`` puts the request's rewrites here, each under its own name.
     Phase(REWRITE, ()),
-    # What the request leaves to kernel libraries: ``optimize`` fills it in.
+    # ``optimize`` puts calls of kernel libraries here.
     Phase(KERNELS, ()),
-    # Regions of the graph get the layouts that their kernels read; weights are packed for them.
+    # Choose the layouts that kernels read, and pack weights for them.
     Phase("layout", (block_convolutions, pack_linear_weights, share_memory)),
-    # Every operator becomes a call of a TensorIR function. Sorts know what the target offers.
+    # Turn every operator into a call of a TensorIR function; sorts as the target offers them.
     Phase(
         "legalize",
         (
@@ -83,9 +83,9 @@ OPTIMIZATION: tuple[Phase, ...] = (
             transform.FoldConstant(),
         ),
     ),
-    # What depends on separate parameters only is computed when they are loaded, by a function of its own.
+    # Move what depends on separate parameters only to a function that runs when they are loaded.
     Phase("lift", (keep_results, transform.LiftTransformParams())),
-    # Elementwise functions join what feeds them, as far as the request lets them.
+    # Fuse elementwise functions with their producers, as far as the request allows.
     Phase(
         "fuse",
         (
@@ -95,7 +95,7 @@ OPTIMIZATION: tuple[Phase, ...] = (
             transform.FuseTIR(),
         ),
     ),
-    # Functions that only reshape become views, so that nobody schedules them.
+    # Turn functions that only reshape into views, which need no schedule.
     Phase(
         "clean",
         (
@@ -107,14 +107,14 @@ OPTIMIZATION: tuple[Phase, ...] = (
 
 
 class Plan(NamedTuple):
-    """The phases for one request, and the rewrites among their passes, which tell where they fired."""
+    """The phases for one request, and the rewrites among their passes."""
 
     phases: tuple[Phase, ...]
     rewrites: tuple[Application, ...]
 
 
 def plan_passes(phases: tuple[Phase, ...], options: OptimizeOptions) -> Plan:
-    """The phases with the rewrites that a request wants, and with its way of fusing.
+    """Add a request's rewrites and its way of fusing to the phases.
 
     Raises:
         JobError: ``rewrite-unknown``.
@@ -126,7 +126,7 @@ def plan_passes(phases: tuple[Phase, ...], options: OptimizeOptions) -> Plan:
 
 
 def default_phases() -> tuple[Phase, ...]:
-    """The phases for a request that says nothing of them."""
+    """The phases for a request with default options."""
     return plan_passes(OPTIMIZATION, OptimizeOptions()).phases
 
 

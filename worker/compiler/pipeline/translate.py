@@ -15,7 +15,7 @@ from bessemer.contract.options import TranslationLevel
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import Parameters
 from bessemer.contract.tensor import TensorSpec
-from worker.compiler.layout.weights import INPUTS
+from worker.compiler.layout.separate_parameters import INPUTS
 from worker.compiler.legalize.registry import legalization_map
 from worker.compiler.source_locations import place_of
 from worker.compiler.target import tvm_target

@@ -16,7 +16,7 @@ from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
 from bessemer.contract.options import SearchEnd, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Schedules, TuneResult, TuneTask
-from worker.compiler.layout.weights import without_preparation
+from worker.compiler.layout.separate_parameters import without_preparation
 from worker.compiler.schedules.blocks import REFUSALS, has_open_sizes
 from worker.compiler.schedules.default import plans_of, schedule_rest, unclaimed_functions
 from worker.compiler.target import tvm_target

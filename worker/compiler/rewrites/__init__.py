@@ -1,1 +1,1 @@
-"""Rewrites of the graph, each switched on or off by its name in a request, and how operators are lowered."""
+"""Rewrites of the graph, each switched on or off by its name in a request."""

@@ -1,24 +1,28 @@
-"""Applies a rewrite to a module, and remembers where it fired."""
+"""Apply a rewrite to a module, and report where it fired."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from worker.compiler.layout.views import static_shape
+from bessemer.contract.problem import SourcePlace
+from bessemer.contract.report import RewriteResult
+from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.rewrites.grouping import is_primitive, primitive_of
 from worker.compiler.rewrites.matching import Finder, Occurrence
+from worker.compiler.rewrites.registry import rewrite_book
 from worker.compiler.rewrites.rewrite import AnyRewrite, GraphRewrite, Match, Rewrite
 
 
 class Application:
-    """One rewrite on its way through one module: a pass, and afterwards where it fired.
+    """One rewrite applied to one module, and the places where it fired.
 
     Args:
-        rewrite: what to apply.
+        rewrite: the rewrite to apply.
         may_group: whether it may make primitive functions.
     """
 
@@ -28,7 +32,7 @@ class Application:
         self._may_group = may_group
 
     def as_pass(self) -> tvm.transform.Pass:
-        """The rewrite under its own name, for the list of passes."""
+        """The rewrite as a pass of its name."""
 
         def apply(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
             module, self.fired = self.apply(module)
@@ -37,7 +41,7 @@ class Application:
         return tvm.transform.module_pass(apply, opt_level=0, name=self.rewrite.name)
 
     def apply(self, module: tvm.IRModule) -> tuple[tvm.IRModule, tuple[relax.Var, ...]]:
-        """The module rewritten, and the variables that were bound to something else, in their order."""
+        """The rewritten module, and the variables with new values, in order."""
         if isinstance(self.rewrite, GraphRewrite):
             return self.rewrite.apply(module)
         fired: list[relax.Var] = []
@@ -53,7 +57,7 @@ class Application:
 
 @mutator
 class _Replacer(PyExprMutator):
-    """Binds the roots of matches to what replaces them."""
+    """Binds the roots of matches to their replacements."""
 
     def __init__(self, module: tvm.IRModule, may_group: bool) -> None:
         super().__init__(module)
@@ -61,7 +65,7 @@ class _Replacer(PyExprMutator):
         self.replacements: dict[relax.Var, relax.Expr] = {}
 
     def plan(self, rewrite: Rewrite, finder: Finder) -> None:
-        """Choose what is replaced: where matches overlap, the one that ends last."""
+        """Choose the matches to replace; of two that overlap, the later one."""
         taken: set[relax.Var] = set()
         for found in finder.find(rewrite.pattern):
             if found.root not in taken:
@@ -69,10 +73,10 @@ class _Replacer(PyExprMutator):
                 replacement = rewrite.rewriter(match)
                 if replacement is not None:
                     self.replacements[found.root] = replacement
-                    taken |= _needless(found, finder)
+                    taken |= _unread(found, finder)
 
     def replaced(self, variable: Any, function: relax.Function) -> tvm.IRModule:
-        """The module with the function rewritten; what nothing reads any more is gone."""
+        """The module with the function rewritten and without unused bindings."""
         rewritten = relax.analysis.remove_all_unused(self.visit_expr(function))
         self.builder_.update_func(variable, rewritten)
         return self.builder_.get()
@@ -91,7 +95,30 @@ class _Replacer(PyExprMutator):
         return relax.Call(self.builder_.add_func(function, name), list(arguments))
 
 
-def _needless(found: Occurrence, finder: Finder) -> set[relax.Var]:
-    """What is inside and disappears."""
+def _unread(found: Occurrence, finder: Finder) -> set[relax.Var]:
+    """The variables inside a match that nothing else reads."""
     own = {found.root, *found.inside}
     return {one for one in found.inside if own.issuperset(finder.graph.readers.get(one, []))}
+
+
+MAX_PLACES = 100
+
+
+def report_rewrite(application: Application, places: Mapping[str, SourcePlace]) -> RewriteResult:
+    """How often a rewrite fired, and where.
+
+    Args:
+        application: the rewrite, after its pass.
+        places: the place in the user's model by variable; a variable without one is reported by its name.
+    """
+    name = application.rewrite.name
+    return RewriteResult(
+        name=name,
+        source=rewrite_book().sources[name],
+        count=len(application.fired),
+        places=tuple(_place(variable, places) for variable in application.fired[:MAX_PLACES]),
+    )
+
+
+def _place(variable: relax.Var, places: Mapping[str, SourcePlace]) -> SourcePlace:
+    return places.get(str(variable.name)) or SourcePlace(operator=str(variable.name))

@@ -1,6 +1,13 @@
-"""Rewrites of what is constant, computed with numpy: TVM compiles a function for each constant that it folds.
+"""Compute constants at compile time, and fold batch norms of constant statistics.
 
-Batch norms are affine once their statistics are constants; their arithmetic goes into the weights before.
+    permute_dims(W)                    →   W'                  W and W' are constants
+    batch_norm(conv2d(x, W) + b)[0]    →   conv2d(x, W * scale) + (b * scale + shift)
+    batch_norm(x)[0]                   →   x * scale + shift
+
+    scale = gamma / sqrt(variance + epsilon), shift = beta - mean * scale
+
+numpy computes them: TVM would compile a function for each constant. The scale goes into the weights of a
+convolution or a product if these are constant and nothing else reads its result; the bias may be missing.
 """
 
 from __future__ import annotations
@@ -16,8 +23,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from worker.compiler.layout.graph import count_reads, resolve
-from worker.compiler.layout.views import operator_of
+from worker.compiler.layout.relax_graph import count_reads, operator_of, resolve
 
 Array = NDArray[Any]
 
@@ -30,7 +36,7 @@ EVALUATORS: dict[str, Callable[..., Array]] = {
     "subtract": lambda _attrs, x, y: x - y,
     "multiply": lambda _attrs, x, y: x * y,
 }
-"""Operators that parameters commonly pass through; numpy computes them as TVM does, bit by bit."""
+"""Operators that parameters often pass through; numpy computes them exactly as TVM does."""
 
 WEIGHT_CHANNEL_AXIS = {
     "nn.conv1d": 0,
@@ -38,7 +44,7 @@ WEIGHT_CHANNEL_AXIS = {
     "nn.conv3d": 0,
     "matmul": 1,
 }
-"""Which axis of the weights runs over the output's channels (the importer's layouts: OI…, and (K, N))."""
+"""The axis of the weights that runs over output channels: the importer's layouts are OI… and (K, N)."""
 
 CHANNEL_AXIS = 1
 
@@ -54,7 +60,7 @@ class Affine(NamedTuple):
 def evaluate_constants(
     function: relax.Function, module: tvm.IRModule, _context: tvm.transform.PassContext
 ) -> relax.Function:
-    """Replace calls of ``EVALUATORS`` on constants by their results."""
+    """Replace calls of the operators of ``EVALUATORS`` on constants by their results."""
     return _ConstantEvaluator(module).visit_expr(function)
 
 
@@ -62,24 +68,19 @@ def evaluate_constants(
 def fold_batch_norm(
     function: relax.Function, module: tvm.IRModule, _context: tvm.transform.PassContext
 ) -> relax.Function:
-    """Remove inference batch norms whose parameters and statistics are constants.
-
-    After a convolution or a matmul that has constant weights, with or without a bias, and that nothing else
-    reads, the scale goes into the weights and the shift into the bias. Elsewhere one multiplication and one
-    addition stay.
-    """
+    """Fold inference batch norms whose parameters and statistics are constants."""
     folded = _BatchNormFolder(module, reads_by_name(function)).visit_expr(function)
     return relax.analysis.remove_all_unused(folded)
 
 
 class _Mutator(PyExprMutator):
-    """A rewriter that sees through variables to what they are bound to."""
+    """A mutator that follows variables to their values."""
 
     def binding(self, expression: relax.Expr) -> relax.Expr:
         return resolve(expression, self.lookup_binding)
 
     def constant(self, expression: relax.Expr) -> Array | tuple[int, ...] | None:
-        """The value of a tensor or a shape, where it is known and numpy has its type."""
+        """The value of a tensor or a shape; None if it is unknown or numpy lacks its dtype."""
         bound = self.binding(expression)
         if isinstance(bound, GenericConst) and "bfloat" not in str(bound.value.dtype):
             return bound.value.numpy()
@@ -132,13 +133,13 @@ class _BatchNormFolder(_Mutator):
         return relax.op.add(self.builder_.emit(weighted), _per_channel(shift, data))
 
     def _without_bias(self, data: relax.Expr) -> tuple[relax.Expr, Array | None]:
-        """What computes ``data``, and the bias per channel that is added to it, where there is one."""
+        """The operand of the bias that computes ``data``, and the bias; ``data`` itself without one."""
         call = self.binding(data)
         if operator_of(call) != "add":
             return data, None
         for term, other in (call.args, reversed(call.args)):
             value = self.constant(other)
-            if isinstance(value, np.ndarray) and _is_per_channel(value.shape, data.ty.ndim):
+            if isinstance(value, np.ndarray) and is_per_channel(value.shape, data.ty.ndim):
                 return (term, value.reshape(-1).astype(np.float64)) if self._alone(data) else (data, None)
         return data, None
 
@@ -159,7 +160,7 @@ class _BatchNormFolder(_Mutator):
 
 
 def reads_by_name(function: relax.Function) -> Counter[str]:
-    """How often each variable is read; a rewriter makes others, of the same names."""
+    """How often each variable is read, by name: a mutator makes new variables of the same names."""
     counts: Counter[str] = Counter()
     for variable, count in count_reads(function).items():
         counts[variable.name] += count
@@ -170,7 +171,8 @@ def _integers(values: Any) -> tuple[int, ...] | None:
     return None if values is None else tuple(int(value) for value in values)
 
 
-def _is_per_channel(shape: tuple[int, ...], rank: int) -> bool:
+def is_per_channel(shape: tuple[int, ...], rank: int) -> bool:
+    """Whether a shape broadcasts along all axes of a tensor but the channels'."""
     padded = (1,) * (rank - len(shape)) + shape
     return all(size == 1 for axis, size in enumerate(padded) if axis != CHANNEL_AXIS)
 
@@ -181,5 +183,5 @@ def _per_channel(values: Array, data: relax.Expr) -> relax.Expr:
 
 
 def _constant(values: Array) -> relax.Expr:
-    """A constant of the array's own dtype, which ``relax.const`` would narrow."""
+    """A constant of the array's dtype; ``relax.const`` alone would narrow it."""
     return relax.const(np.array(values, order="C"), str(values.dtype))

@@ -1,31 +1,29 @@
-"""Batch norms whose parameters and statistics are arguments: folded by operators instead of by numpy.
+"""Fold batch norms whose parameters and statistics are arguments of ``main``.
 
-What they compute depends on parameters alone, so that it is computed once, when these are loaded.
+    batch_norm(conv2d(x, W) + b)[0]   →   conv2d(x, multiply(W, scale)) + (b * scale + shift)
+
+``fold`` does the same with constants. Here operators compute ``scale``, ``shift`` and the scaled weights; as
+they depend on parameters alone, they run once, when the parameters are loaded.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from worker.compiler.layout.graph import resolve
-from worker.compiler.layout.views import operator_of
-from worker.compiler.layout.weights import Derivation, parameters_of
-from worker.compiler.rewrites.fold import CHANNEL_AXIS, WEIGHT_CHANNEL_AXIS, reads_by_name
+from worker.compiler.layout.relax_graph import operator_of, resolve
+from worker.compiler.layout.separate_parameters import Derivation, parameters_of
+from worker.compiler.rewrites.fold import CHANNEL_AXIS, WEIGHT_CHANNEL_AXIS, is_per_channel, reads_by_name
 
 
 @relax.transform.function_pass(opt_level=0, name="FoldParameterBatchNorm")
 def fold_parameter_batch_norm(
     function: relax.Function, module: tvm.IRModule, _context: tvm.transform.PassContext
 ) -> relax.Function:
-    """Make inference batch norms of separate parameters one multiplication and one addition.
-
-    After a convolution or a matmul that nothing else reads, with or without a bias, the multiplication is one
-    of the weights, and the bias joins the addition.
-    """
+    """Fold inference batch norms whose parameters and statistics are separate parameters."""
     if not parameters_of(function):
         return function
     folded = _Folder(module, function).visit_expr(function)
@@ -86,17 +84,18 @@ class _Folder(PyExprMutator):
         return _Affine(scale, self._emit(shift))
 
     def _without_bias(self, data: relax.Expr) -> tuple[relax.Expr, relax.Expr | None]:
-        """What computes ``data``, and the bias per channel that is added to it, where there is one."""
+        """The operand of the bias that computes ``data``, and the bias; ``data`` itself without one."""
         call = self._binding(data)
         if operator_of(call) != "add" or not self._is_alone(data):
             return data, None
         for term, other in (call.args, reversed(call.args)):
-            if self._derivation.holds(other) and _is_per_channel(other, data.ty.ndim):
+            shape = tuple(map(int, other.ty.shape)) if self._derivation.holds(other) else None
+            if shape is not None and is_per_channel(shape, data.ty.ndim):
                 return term, other
         return data, None
 
     def _weighted(self, data: relax.Expr, scale: relax.Var) -> relax.Call | None:
-        """The convolution or product that computes ``data``, with scaled weights."""
+        """The convolution or product that computes ``data``, with scaled weights; None for others."""
         call = self._binding(data)
         axis = WEIGHT_CHANNEL_AXIS.get(operator_of(call))
         if axis is None or not self._is_alone(data) or not self._derivation.holds(call.args[1]):
@@ -117,9 +116,3 @@ class _Folder(PyExprMutator):
 
     def _is_alone(self, variable: relax.Expr) -> bool:
         return isinstance(variable, relax.Var) and self._reads[variable.name] == 1
-
-
-def _is_per_channel(bias: Any, rank: int) -> bool:
-    shape = [int(size) for size in bias.ty.shape]
-    padded = [1] * (rank - len(shape)) + shape
-    return all(size == 1 for axis, size in enumerate(padded) if axis != CHANNEL_AXIS)

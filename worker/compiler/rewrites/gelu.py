@@ -1,4 +1,11 @@
-"""GELU (Hendrycks and Gimpel, 2016), written out with an error function or a hyperbolic tangent."""
+"""GELU (Hendrycks and Gimpel, 2016), written out with an error function or a hyperbolic tangent.
+
+    0.5 * x * (1 + erf(x / sqrt(2)))                                →   nn.gelu(x)
+    0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))       →   nn.gelu_tanh(x)
+
+The factors may stand in any order, the cube may be a power or products, and ``x * (1 + 0.044715 * x^2)`` is
+recognized too. Constants may differ by a thousandth, as float16 rounds them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +20,7 @@ _MULTIPLY = "relax.multiply"
 
 
 def _product(one: DFPattern, two: DFPattern, three: DFPattern) -> DFPattern:
-    """A product of three, associated in any way."""
+    """A product of three factors in any order."""
     return (
         commuted(_MULTIPLY, commuted(_MULTIPLY, one, two), three)
         | commuted(_MULTIPLY, one, commuted(_MULTIPLY, two, three))

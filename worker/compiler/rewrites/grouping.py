@@ -1,4 +1,13 @@
-"""Primitive functions: what they hold becomes one function of TensorIR."""
+"""Primitive functions: each becomes one function of TensorIR.
+
+    lv = matmul(x, W); r = add(lv, B)     →     r = fused_linear_add(x)
+
+``LiftConstants``, after layout, makes the constants inside arguments, since ``FuseTIR`` accepts no others:
+
+    r = fused_linear_add(x)               →     r = fused_linear_add(x, W, B)
+
+Functions that differ in their constants only become one.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +24,14 @@ PRIMITIVE = "Primitive"
 
 
 def is_primitive(function: Any) -> bool:
-    """Whether a function is a group already: nothing in it is matched again."""
+    """Whether a function is a group already, in which rewrites match nothing."""
     return bool(
         isinstance(function, relax.Function) and function.attrs and function.attrs.get(PRIMITIVE, False)
     )
 
 
 def primitive_of(match: Match) -> tuple[relax.Function, tuple[relax.Var, ...]]:
-    """A primitive function that computes what was matched, and what it is called with.
+    """A primitive function that computes a match, and its arguments.
 
     Constants stay inside, so that weights can be packed.
     """
@@ -53,7 +62,7 @@ def _function(
 
 @mutator
 class _Renamer(PyExprMutator):
-    """Puts the variables of a group in the place of those outside."""
+    """Replaces the variables outside a group by those inside."""
 
     def __init__(self, names: dict[relax.Var, relax.Var]) -> None:
         super().__init__()
@@ -68,10 +77,7 @@ class _Renamer(PyExprMutator):
 
 @tvm.transform.module_pass(opt_level=0, name="LiftConstants")
 def lift_constants(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-    """Make the constants of primitive functions their arguments, for ``FuseTIR`` takes no others.
-
-    Functions that are the same but for their constants become one.
-    """
+    """Make the constants in primitive functions arguments; functions that differ only in these become one."""
     groups = {gv: function for gv, function in module.functions_items() if is_primitive(function)}
     if not groups:
         return module
@@ -88,7 +94,7 @@ def lift_constants(module: tvm.IRModule, _context: tvm.transform.PassContext) ->
 
 
 class _Lifted(NamedTuple):
-    """What is called in a primitive function's place, and with which constants."""
+    """The function that replaces a primitive one, and the constants that it takes."""
 
     function: tvm.ir.GlobalVar
     constants: tuple[GenericConst, ...]

@@ -1,4 +1,4 @@
-"""Finds where a pattern may be replaced: matches that make their inner results needless."""
+"""Find where a pattern may be replaced: nothing else reads its inner results, or they are cheap."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from functools import cached_property
 from tvm import relax
 from tvm.relax.dpl import DFPattern
 
-from worker.compiler.layout.graph import read_graph
-from worker.compiler.layout.views import operator_of
+from worker.compiler.layout.relax_graph import operator_of, read_graph
 
 CHEAP = frozenset(
     {
@@ -29,12 +28,12 @@ CHEAP = frozenset(
         "subtract",
     }
 )
-"""What takes no longer to compute again than to read: one operation per element, or none."""
+"""Operators that take no longer to repeat than to read: at most one operation per element."""
 
 
 @dataclass(frozen=True)
 class Occurrence:
-    """A pattern in a graph: the root's variable, those inside, and what each part matched."""
+    """A match in a graph: the root's variable, those inside, and the expression of each part."""
 
     root: relax.Var
     inside: tuple[relax.Var, ...]
@@ -46,21 +45,21 @@ class Finder:
 
     def __init__(self, function: relax.Function) -> None:
         self.graph = read_graph(function)
-        # As TVM holds it: a dictionary would be copied at every match.
+        # TVM's own map: it would copy a dictionary at every match.
         self._bound = relax.analysis.get_var2val(function)
 
     @cached_property
     def _variables(self) -> dict[relax.Expr, relax.Var]:
-        """The variable that is bound to each value: patterns capture values."""
+        """The variable of each value: patterns capture values."""
         return {value: variable for variable, value in self.graph.values.items()}
 
     def find(self, pattern: DFPattern) -> Iterator[Occurrence]:
-        """Where a pattern matches and nobody needs what is inside, from the last to the first."""
+        """The replaceable matches of a pattern, from the last to the first."""
         for variable, value in reversed(self.graph.values.items()):
             captured = pattern.extract_matched_expr(value, self._bound)
             if captured is not None:
                 found = self._occurrence(variable, dict(captured))
-                if self._is_needless(found):
+                if self._is_replaceable(found):
                     yield found
 
     def _occurrence(self, root: relax.Var, captured: dict[DFPattern, relax.Expr]) -> Occurrence:
@@ -72,15 +71,15 @@ class Finder:
         return Occurrence(root, tuple(inside), named)
 
     def _collect(self, value: relax.Expr, matched: set[relax.Expr], inside: dict[relax.Var, None]) -> None:
-        """The variables of a value whose own values were matched, producers first."""
+        """Collect the variables below a value that the pattern matched, producers first."""
         for operand in relax.analysis.free_vars(value):
             bound = self.graph.values.get(operand)
             if bound is not None and bound in matched and operand not in inside:
                 self._collect(bound, matched, inside)
                 inside[operand] = None
 
-    def _is_needless(self, found: Occurrence) -> bool:
-        """Whether everything inside that others read, and what that needs, is cheap."""
+    def _is_replaceable(self, found: Occurrence) -> bool:
+        """Whether the variables inside that must stay for other readers are all cheap."""
         kept: set[relax.Var] = set()
         own = {found.root, *found.inside}
         for variable in reversed(found.inside):
@@ -91,5 +90,5 @@ class Finder:
 
 
 def _computes(pattern: DFPattern) -> bool:
-    """Whether a pattern stands for a call of its own, not for an operand of whatever kind."""
+    """Whether a pattern matches a call, not any operand."""
     return type(pattern).__name__ in {"CallPattern", "OrPattern", "AndPattern", "AttrPattern"}

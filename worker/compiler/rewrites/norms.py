@@ -1,4 +1,12 @@
-"""Layer norm (Ba et al., 2016) and RMS norm (Zhang and Sennrich, 2019), written out."""
+"""Layer norm (Ba et al., 2016) and RMS norm (Zhang and Sennrich, 2019), written out.
+
+    (x - mean(x)) / sqrt(variance(x) + epsilon) * gamma + beta   →   nn.layer_norm(x, gamma, beta)
+    x / sqrt(mean(x * x) + epsilon) * gamma                      →   nn.rms_norm(x, gamma)
+
+Means run along the last axis and keep it. ``gamma`` and ``beta`` are constants with one number per column, or
+missing: then they become ones and zeros. The root may be ``sqrt``, ``rsqrt`` or a power, and ``gamma`` may
+multiply any factor. Sizes must be known.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +17,7 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.relax.dpl import DFPattern, is_const, is_op, wildcard
 
-from worker.compiler.layout.views import static_shape
+from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.rewrites.rewrite import Match, Rewrite, commuted
 
 _X = wildcard()
@@ -17,7 +25,7 @@ _GAMMA, _BETA, _EPSILON = is_const(), is_const(), is_const()
 _TWO, _EXPONENT = is_const(), is_const()
 _MULTIPLY = "relax.multiply"
 _DTYPES = ("float32", "float16")
-"""Those that TVM's norms know; written out, they know all."""
+"""The dtypes that TVM's norm operators accept."""
 
 
 def _squared(value: DFPattern) -> DFPattern:
@@ -25,7 +33,7 @@ def _squared(value: DFPattern) -> DFPattern:
 
 
 class _Normal(NamedTuple):
-    """A value divided by the root of its variance and epsilon, and that times a factor per column."""
+    """Patterns of a value divided by the root of its variance, and of that times ``gamma``."""
 
     plain: DFPattern
     scaled: DFPattern
@@ -76,7 +84,7 @@ def _rms_norm(match: Match) -> relax.Expr | None:
 
 
 def _is_along_rows(match: Match, reductions: list[DFPattern]) -> bool:
-    """Whether reductions run along the last axis and keep it, and the constants are a norm's."""
+    """Whether reductions run along the last axis and keep it, and exponents are those of a norm."""
     if static_shape(match.root) is None or match.scalar(_EPSILON) is None:
         return False
     if str(match.root.ty.dtype) not in _DTYPES:
@@ -96,7 +104,7 @@ def _keeps_rows(call: relax.Call) -> bool:
 
 
 def _row(match: Match, part: DFPattern, default: int) -> NDArray[np.float32] | None:
-    """A factor or a term per column: the neutral one without a part; None for another shape than a row's."""
+    """One number per column: ``default`` if the part did not match, None if its shape is not a row's."""
     columns = (static_shape(match.root) or (0,))[-1]
     if part not in match:
         return np.full(columns, default, str(match.root.ty.dtype))

@@ -22,7 +22,7 @@ GROUP = "bessemer.rewrites"
 BUILT_IN = built_in(
     GROUP,
     "worker.compiler.rewrites.*:REWRITES",
-    ("gelu", "norms", "projections", "attention", "linear", "fma"),
+    ("gelu", "norms", "attention_rewrites", "multiply_add"),
 )
 
 

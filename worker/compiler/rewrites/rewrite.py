@@ -1,4 +1,4 @@
-"""The two kinds of rewrite, and what a match tells a rewriter."""
+"""The two kinds of rewrite, and the match that a rewriter gets."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tvm.ir import GenericConst
 from tvm.relax.dpl import DFPattern, is_op
 
 Group = Callable[["Match", str], relax.Expr | None]
-"""Makes a primitive function of what was matched, and calls it."""
+"""Makes a primitive function of a match; returns a call of it."""
 
 
 @dataclass(frozen=True)
 class Match:
-    """Where a pattern matches.
+    """One match of a pattern.
 
     Attributes:
-        root: what the pattern's root is bound to.
-        inside: the variables that the replacement makes needless, the root's producers first.
-        bound: what each variable is bound to.
+        root: the variable of the pattern's root.
+        inside: the other variables that the pattern matched, producers first.
+        bound: the value of each variable.
     """
 
     root: relax.Var
@@ -34,11 +34,11 @@ class Match:
     make_group: Group
 
     def __contains__(self, pattern: DFPattern) -> bool:
-        """Whether a part of the pattern matched; of alternatives, only one does."""
+        """Whether a part of the pattern matched; of alternatives only one does."""
         return pattern in self.captured
 
     def __getitem__(self, pattern: DFPattern) -> relax.Expr:
-        """What a part of the pattern matched: a variable or a constant, which has a type, in ``.ty``."""
+        """The variable or constant that a part of the pattern matched, with its type in ``.ty``."""
         return self.captured[pattern]
 
     def call(self, pattern: DFPattern) -> relax.Call:
@@ -47,47 +47,49 @@ class Match:
         return self.bound.get(found, found) if isinstance(found, relax.Var) else found
 
     def array(self, pattern: DFPattern) -> NDArray[Any] | None:
-        """The value of a constant; None for what is none, and for types that numpy lacks."""
+        """The value of a constant; None for other expressions, and for dtypes that numpy lacks."""
         found = self.captured[pattern]
         if not isinstance(found, GenericConst) or "bfloat" in str(found.value.dtype):
             return None
         return found.value.numpy()
 
     def scalar(self, pattern: DFPattern) -> float | None:
-        """The value of a constant of one element; None for what is none."""
+        """The value of a constant of one element; None for other expressions."""
         values = self.array(pattern)
         return None if values is None or values.size != 1 else float(values.reshape(()))
 
     def is_close(self, pattern: DFPattern, value: float) -> bool:
-        """Whether a part is a constant of one element, of this value as far as its dtype can tell."""
+        """Whether a part is a constant of one element that equals ``value`` to a relative 0.001."""
         found = self.scalar(pattern)
         return found is not None and bool(np.isclose(found, value, rtol=1e-3, atol=0))
 
     def group(self, name: str) -> relax.Expr | None:
-        """A call of a new primitive function that does what was matched; None where the request
-        fuses nothing, and where sizes are open.
+        """A call of a new primitive function that computes the match.
 
         Args:
-            name: of the function; it ought to say what it holds.
+            name: the name of the function, which should list its operators.
+
+        Returns:
+            The call; None if the request fuses nothing, or if a size is open.
         """
         return self.make_group(self, name)
 
 
 Rewriter = Callable[[Match], relax.Expr | None]
-"""What replaces a match: an expression of what was captured, calls within calls allowed; None leaves it."""
+"""Returns the expression that replaces a match, nested calls allowed; None leaves the match alone."""
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Replaces what a dataflow pattern matches.
+    """Replaces the matches of a dataflow pattern.
 
     Attributes:
-        name: what requests and reports call it.
+        name: its name in requests and reports.
         summary: one line on what it does.
-        pattern: what to look for (``tvm.relax.dpl``). Matches whose inner results others read are left
-            alone, unless these are cheap to compute again.
-        rewriter: what replaces a match.
-        is_default: whether it is on unless a request switches it off.
+        pattern: a pattern of ``tvm.relax.dpl``. A match stays if something else reads its inner results,
+            unless these are cheap to compute again.
+        rewriter: makes the replacement of a match.
+        is_default: whether it runs unless a request disables it.
     """
 
     name: str
@@ -99,13 +101,13 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class GraphRewrite:
-    """Replaces what no pattern can say, such as any number of readers of one tensor.
+    """Rewrites a whole module, for structures that a pattern cannot express.
 
     Attributes:
-        name: what requests and reports call it.
+        name: its name in requests and reports.
         summary: one line on what it does.
-        apply: takes the module; returns the new one, and the variables that it bound to something else.
-        is_default: whether it is on unless a request switches it off.
+        apply: takes the module; returns the new one, and the variables whose values it replaced.
+        is_default: whether it runs unless a request disables it.
     """
 
     name: str
@@ -118,6 +120,6 @@ AnyRewrite = Rewrite | GraphRewrite
 
 
 def commuted(operator: str, one: DFPattern, other: DFPattern) -> DFPattern:
-    """A call of an operator of two operands, in either order."""
+    """A call of an operator with two operands in either order."""
     call = is_op(operator)
     return call(one, other) | call(other, one)

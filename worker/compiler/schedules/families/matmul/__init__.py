@@ -16,7 +16,7 @@ any reads, so a transposition or a cast in front of them is part of the product:
 Registers hold the sums, the vectors of the right operand of one step, and one number of the left. L1 or L2
 holds a panel of the right operand, which every tile of rows reads again; half of L2 holds a chunk's rows of
 the left operand, which are read in place. Weights come packed as ``[panels, depth, columns]``
-(``layout.linear``). Each task copies its panel where the columns are not contiguous or are fewer than the
+(``pack_linear``). Each task copies its panel where the columns are not contiguous or are fewer than the
 tile's, or where several tiles of rows read lines that lie far apart. If the plan's ``steps`` are fewer than
 the depth, the sums join a total, also in registers, after every ``steps``.
 

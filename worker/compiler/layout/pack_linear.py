@@ -1,10 +1,19 @@
-"""Weights of linear layers, packed into the panels that the kernels read.
+"""Pack the weights of linear layers into the panels that their kernels read.
 
-A product with a constant matrix ``[depth, columns]`` becomes a kernel that reads it as ``[panels, depth,
-panel columns]``: a panel lies contiguously, as wide as the register tile that the model of the machine
-chooses. Where the columns are no multiple of a panel's, the last panel overlaps its neighbor; a matrix
-narrower than one panel is filled up with zeros. Of constants only the packed weights are stored; what is
-computed from separate parameters is packed when these are loaded.
+    y = matmul(x, W)      →      y = call_tir(linear, (x, packed W))
+
+``W`` is ``[depth, columns]`` and constant, or depends on separate parameters alone. Packed it is ``[panels,
+depth, panel columns]``: the columns of one panel lie side by side, so the kernel reads it front to back.
+``plan_matmul`` chooses the panel width: the columns of its register tile.
+
+    linear[..., column] = sum over k of x[..., k] * packed[panel, k, column - start]
+    panel = column // width, start = min(panel * width, columns - width)
+
+If the width does not divide the columns, the last panel overlaps its neighbor. A matrix narrower than one
+panel is padded with zeros, and ``start`` is 0. This pass packs a constant and keeps only the packed copy; for
+a parameter it emits ``pack_weights``, which ``LiftTransformParams`` moves to load time. The loops are in
+``schedules.families.matmul``. Packing into panels follows Goto and van de Geijn, "Anatomy of High-Performance
+Matrix Multiplication" (2008).
 """
 
 from __future__ import annotations
@@ -20,9 +29,8 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from worker.compiler.layout.graph import resolve
-from worker.compiler.layout.views import static_shape
-from worker.compiler.layout.weights import Derivation, parameters_of
+from worker.compiler.layout.relax_graph import resolve, static_shape
+from worker.compiler.layout.separate_parameters import Derivation, parameters_of
 from worker.compiler.schedules.annotations import FUSES_OUTPUT, PACKED, PATTERN
 from worker.compiler.schedules.blocks import guess
 from worker.compiler.schedules.families.matmul.plan import MatmulShape, plan_matmul
@@ -33,7 +41,7 @@ _MATMUL = tvm.ir.Op.get("relax.matmul")
 
 @tvm.transform.module_pass(opt_level=0, name="PackLinearWeights")
 def pack_linear_weights(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-    """Replace products with constant matrices by kernels that read packed ones, for the current target."""
+    """Replace products with constant matrices by kernels that read packed ones."""
     packer = _Packer(module, machine_of(tvm.target.Target.current()))
     for variable, function in module.functions_items():
         if isinstance(function, relax.Function):
@@ -42,7 +50,7 @@ def pack_linear_weights(module: tvm.IRModule, _context: tvm.transform.PassContex
 
 
 def pack_panels_tensor(columns: int) -> Callable[[Any], Any]:
-    """As ``pack_panels``, of a tensor expression."""
+    """A kernel that does what ``pack_panels`` does."""
 
     def kernel(weights: Any) -> Any:
         depth, width = map(int, weights.shape)
@@ -62,7 +70,7 @@ def pack_panels_tensor(columns: int) -> Callable[[Any], Any]:
 
 
 def pack_panels(weights: NDArray[Any], columns: int) -> NDArray[Any]:
-    """``[depth, N]`` to ``[panels, depth, columns]``; the last panel overlaps, or is filled up with zeros."""
+    """``[depth, N]`` to ``[panels, depth, columns]``; the last panel overlaps, or is padded with zeros."""
     width = weights.shape[1]
     if width < columns:
         return np.pad(weights, ((0, 0), (0, columns - width)))[None]
@@ -112,7 +120,7 @@ class _Packer(PyExprMutator):
         return self.builder_.emit_te(kernel, weights, primfunc_name_hint="pack_weights")
 
     def _shape_of_weights(self, call: relax.Call) -> tuple[int, ...] | None:
-        """The shape of the matrix that a call multiplies with in every run, where the depth is known."""
+        """The shape of the matrix that a call multiplies by in every run; None for other calls."""
         if call.op != _MATMUL:
             return None
         data, weights = call.args
@@ -126,7 +134,7 @@ class _Packer(PyExprMutator):
 
 
 def _is_known(data: relax.Expr) -> bool:
-    """Whether a tensor has rows of a known length; how many may be open."""
+    """Whether a tensor has rows of a known length; their number may be open."""
     sizes = getattr(data.ty, "shape", None)
     if not isinstance(sizes, relax.ShapeExpr) or len(sizes) < 2 or not isinstance(sizes[-1], tirx.IntImm):
         return False

@@ -1,8 +1,16 @@
-"""Tensors that lie in one another: joins and slices without copies.
+"""Allocate tensors that share memory in one storage, and drop the copies between them.
 
-Runs when every result has an allocation of its own and memory is not planned yet. Where a function copies
-between tensors of which one holds the others (``layout.sharing``), these are allocated in one storage
-and the call is dropped: kernels write each part where it belongs.
+    a = alloc_tensor(...)                        storage = memory.alloc_storage([2048])
+    conv(x, W, a)                                a = memory.alloc_tensor(storage, 0, ...)
+    b = alloc_tensor(...)                        conv(x, W, a)
+    conv(a, W, b)                           →    b = memory.alloc_tensor(storage, 1024, ...)
+    c = alloc_tensor(...)                        conv(a, W, b)
+    join(a, b, c)                                c = memory.alloc_tensor(storage, 0, ...)
+
+Runs after ``CallTIRRewrite``, when every result has an allocation of its own, and before memory is planned.
+``join`` and ``cut`` are the functions that ``share_memory`` marks. If an operand is not an allocation (an
+argument of ``main``, for example), or the places contradict each other, the call stays and copies. Kernels
+ignore a tensor's offset, so ``vm.builtin.ensure_zero_offset`` moves its pointer to the first byte.
 """
 
 from __future__ import annotations
@@ -11,18 +19,18 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from worker.compiler.layout.placement import Part, Placement, Region, in_a_row
-from worker.compiler.layout.views import bytes_of
+from worker.compiler.layout.memory.placement import Part, Placement, Region, in_a_row
+from worker.compiler.layout.relax_graph import bytes_of
 from worker.compiler.schedules.annotations import FIRST_BYTE, JOIN, SHARES
 
 _ALLOCATE = tvm.ir.Op.get("relax.builtin.alloc_tensor")
 _AT_FIRST_BYTE = relax.ExternFunc("vm.builtin.ensure_zero_offset")
-"""Moves a tensor's pointer to its first byte: kernels ignore the offset that it has in its storage."""
+"""Moves a tensor's pointer to its first byte."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="ShareStorage")
 def share_storage(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-    """Allocate tensors that can share their memory in one storage, and copy no more between them."""
+    """Allocate tensors that can share memory in one storage, and drop the copies between them."""
     copies = {
         variable: function
         for variable, function in module.functions_items()
@@ -44,7 +52,7 @@ def share_storage(module: tvm.IRModule, _context: tvm.transform.PassContext) -> 
 
 
 class _Plan:
-    """Which allocations share a region, and which calls of copies are dropped."""
+    """The regions of allocations, and the copies to drop."""
 
     def __init__(self, copies: dict[tvm.ir.GlobalVar, tirx.PrimFunc]) -> None:
         self._copies = copies
@@ -54,7 +62,7 @@ class _Plan:
         self.kept: set[tvm.ir.GlobalVar] = set()
 
     def read(self, function: relax.Function) -> None:
-        """Decide on the calls of a function's body, in order."""
+        """Decide on each call of a function's body, in order."""
         if not isinstance(function.body, relax.SeqExpr):
             return
         for block in function.body.blocks:
@@ -65,7 +73,7 @@ class _Plan:
                     self._decide(binding.var, value)
 
     def region(self, variable: relax.Var) -> Region | None:
-        """The region of an allocation; None where it has a storage of its own."""
+        """The region of an allocation; None if it has its own storage."""
         return self._placement.region(variable)
 
     def _decide(self, variable: relax.Var, call: relax.Call) -> None:
@@ -86,7 +94,7 @@ class _Plan:
         return self._placement.cut(operands[0], bytes_of(operands[0]), part)
 
     def _allocation(self, argument: relax.Expr) -> relax.Var | None:
-        """The allocation that an argument is another name of."""
+        """The allocation behind an argument; None if there is none."""
         while isinstance(argument, relax.Var):
             value = self._values.get(argument)
             if isinstance(value, relax.TupleGetItem):

@@ -1,59 +1,62 @@
-"""Blocked layouts through the convolutional part of a graph.
-
-A convolution's result stays in blocks of channels, ``[N, C / lanes, rows, columns, lanes]``, as long as
-what reads it can work on blocks: convolutions, pools, elementwise operators, joins of channels, reshapes of
-its dimensions. Conversions stand at the borders only; a plain image of few channels enters its first
-convolution without one. Constant weights are packed here, others when the model runs.
-"""
+"""The graph that ``BlockConvolutions`` builds: which tensors are in blocks, and conversions where needed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import tvm
+from numpy.typing import NDArray
 from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from worker.compiler.layout.blocked_operators import cut
-from worker.compiler.layout.blocked_rules import RULES
-from worker.compiler.layout.convolution_kernels import from_blocks, to_blocks
-from worker.compiler.layout.convolution_types import Array, Blocked, image_of
-from worker.compiler.layout.convolution_window import Tensor
-from worker.compiler.layout.views import cut_of
+from worker.compiler.layout.blocked.compute import from_blocks, to_blocks
+from worker.compiler.layout.images import Tensor, image_of
 from worker.compiler.schedules.annotations import FUSES_OUTPUT, INJECTIVE, PATTERN
-from worker.compiler.schedules.processors import Machine, machine_of
+from worker.compiler.schedules.nest import Sizes
+from worker.compiler.schedules.processors import Machine
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """A tensor ``[N, C / lanes, rows, columns, lanes]`` that holds ``channels`` channels.
+
+    ``sizes`` are the plain image's; ``rows`` is the product of all but the last.
+    """
+
+    variable: relax.Var
+    channels: int
+    sizes: Sizes
+
 
 _NARROWEST_BITS = 32
 
 
-@tvm.transform.module_pass(opt_level=0, name="BlockConvolutions")
-def block_convolutions(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-    """Compute convolutions, and what follows them, in blocks as wide as the current target's vectors."""
-    blocker = _Blocker(module, machine_of(tvm.target.Target.current()))
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            blocker.builder_.update_func(variable, blocker.visit_expr(function))
-    return blocker.builder_.get()
-
-
 @mutator
-class _Blocker(PyExprMutator):
-    """Leaves results in blocks; before what cannot read them, the plain tensor appears once.
+class BlockedGraph(PyExprMutator):
+    """A graph whose results stay in blocks; a plain tensor appears once, before its first plain reader."""
 
-    It is the ``BlockedGraph`` of the operators' rules.
-    """
-
-    def __init__(self, module: tvm.IRModule, machine: Machine) -> None:
+    def __init__(
+        self,
+        module: tvm.IRModule,
+        machine: Machine,
+        apply_rule: Callable[[relax.Expr, BlockedGraph], Blocked | None],
+    ) -> None:
         super().__init__(module)
+        self._apply_rule = apply_rule
         self._machine = machine
         self._blocked: dict[relax.Var, Blocked] = {}
         self._plain: set[relax.Var] = set()
         self._values: dict[relax.Var, relax.Expr] = {}
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        """Compute a binding in blocks where a rule says how."""
         self._values[binding.var] = binding.value
-        blocked = self._apply_rule(binding.value)
+        blocked = self._apply_rule(binding.value, self)
         if blocked is None:
             super().visit_var_binding_(binding)
             return
@@ -63,6 +66,7 @@ class _Blocker(PyExprMutator):
             super().visit_var_binding_(relax.VarBinding(binding.var, self._unblocked(blocked)))
 
     def visit_dataflow_var_(self, variable: relax.DataflowVar) -> relax.Expr:
+        """Convert a blocked result back, once, for the first reader that needs it plain."""
         blocked = self._blocked.get(variable)
         if blocked is not None and variable not in self._plain:
             self._plain.add(variable)
@@ -70,15 +74,15 @@ class _Blocker(PyExprMutator):
         return super().visit_dataflow_var_(variable)
 
     def lanes(self, dtype: str) -> int:
-        """Elements of a type in one block: narrow ones lie as far apart as those that they are summed to."""
+        """Channels in one block: elements of the dtype in a vector, of 32 bits at least."""
         return self._machine.lanes(max(_NARROWEST_BITS, tvm.DataType(dtype).bits))
 
     def blocked(self, operand: relax.Expr) -> Blocked | None:
-        """The operand in blocks, where it is so already."""
+        """The operand in blocks; None if it is not in blocks yet."""
         return self._blocked.get(operand) if isinstance(operand, relax.Var) else None
 
     def block(self, operand: relax.Expr) -> Blocked | None:
-        """The operand in blocks, converted if need be; None where it is no image."""
+        """The operand in blocks, converted if necessary; None if it is not an image."""
         ready = self.blocked(operand)
         image = image_of(operand)
         if ready is not None or image is None:
@@ -91,7 +95,7 @@ class _Blocker(PyExprMutator):
         return result
 
     def constant(self, operand: relax.Expr) -> Array | None:
-        """The value of a constant."""
+        """The value of a constant; None for other operands."""
         return operand.value.numpy() if isinstance(operand, GenericConst) else None
 
     def kernel(
@@ -109,23 +113,15 @@ class _Blocker(PyExprMutator):
         return self.builder_.emit(call)
 
     def emit(self, call: relax.Expr) -> relax.Var:
-        """Emit a call of an operator on operands as they are now."""
+        """Emit a call whose operands already belong to the new graph."""
         return self.builder_.emit(call)
 
     def plain(self, operand: relax.Expr) -> relax.Expr:
-        """The operand as it is now, not in blocks."""
+        """The plain operand in the new graph."""
         return self.visit_expr(operand)
 
-    def _apply_rule(self, value: relax.Expr) -> Blocked | None:
-        part = cut_of(value, self._bound)
-        if part is not None:
-            return cut(value, part, self)
-        if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
-            return None
-        rule = RULES.get(value.op.name)
-        return None if rule is None else rule(value, self)
-
-    def _bound(self, expression: relax.Expr) -> relax.Expr:
+    def bound(self, expression: relax.Expr) -> relax.Expr:
+        """What a variable is bound to; other expressions are themselves."""
         return self._values.get(expression, expression) if isinstance(expression, relax.Var) else expression
 
     def _unblocked(self, blocked: Blocked) -> relax.Expr:

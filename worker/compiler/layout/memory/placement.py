@@ -1,8 +1,8 @@
-"""Which tensors lie in one another: the parts of a joined tensor, the slices of a larger one.
+"""Decide which tensors lie inside one another: parts of a join, slices of a larger tensor.
 
-Parts that follow each other in memory need no copy to be joined: who makes one writes it where it belongs.
-The joined tensor is such a part of a still larger one, or the beginning of one to which more is appended
-(as the features of a dense block are); a slice is a part of what it is cut from.
+A region is memory that several tensors share; each begins at an offset. The parts of a join follow one
+another. A joined tensor may be a part of a larger one, or its beginning, to which more is appended, as in a
+dense block. A tensor has one place only: a second join that needs it elsewhere is refused and copies.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 ALIGNMENT_BYTES = 64
-"""What kernels may expect of a tensor's first byte: TVM's alignment of all allocations."""
+"""The alignment that kernels assume of a tensor's first byte: TVM aligns every allocation so."""
 
 
 class Part(NamedTuple):
-    """A tensor, and where in another it begins."""
+    """A tensor and its place inside another."""
 
     tensor: Hashable
     offset_bytes: int
@@ -24,7 +24,7 @@ class Part(NamedTuple):
 
 
 def in_a_row(sized: Iterable[tuple[Hashable, int]]) -> list[Part]:
-    """Tensors, each with its size in bytes, as parts one after another."""
+    """Lay tensors, given with their sizes in bytes, one after another."""
     parts, offset = [], 0
     for tensor, size_bytes in sized:
         parts.append(Part(tensor, offset, size_bytes))
@@ -34,7 +34,7 @@ def in_a_row(sized: Iterable[tuple[Hashable, int]]) -> list[Part]:
 
 @dataclass
 class Region:
-    """Memory that tensors share, and where in it each begins."""
+    """Memory that tensors share, and the offset of each."""
 
     start_bytes: int
     end_bytes: int
@@ -42,19 +42,19 @@ class Region:
 
 
 class Placement:
-    """Where tensors lie, as far as joins and slices have been accepted."""
+    """The places of tensors after the joins and slices accepted so far."""
 
     def __init__(self) -> None:
         self._region_of: dict[Hashable, Region] = {}
 
     def region(self, tensor: Hashable) -> Region | None:
-        """The memory that a tensor lies in; None where it has its own."""
+        """The region that a tensor lies in; None if it has its own memory."""
         return self._region_of.get(tensor)
 
     def join(self, joined: Hashable, parts: Sequence[Part]) -> bool:
-        """Make parts lie in the joined tensor, one after another; False where they cannot, nothing changed.
+        """Place parts in the joined tensor, one after another; return False, changing nothing, if impossible.
 
-        Parts that no region holds are appended behind those that one does.
+        Parts without a region are appended behind those that have one.
         """
         if any(part.offset_bytes % ALIGNMENT_BYTES or not part.size_bytes for part in parts):
             return False
@@ -77,7 +77,7 @@ class Placement:
         return self._place(joined, parts, region, start)
 
     def cut(self, whole: Hashable, whole_bytes: int, part: Part) -> bool:
-        """Make a tensor lie in the one that it is a slice of; False where it cannot."""
+        """Place a slice in its tensor; return False if it cannot be."""
         if part.offset_bytes % ALIGNMENT_BYTES or not part.size_bytes or part.tensor in self._region_of:
             return False
         region = self._region_of.get(whole)

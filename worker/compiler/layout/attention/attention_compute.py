@@ -1,7 +1,16 @@
-"""Attention as one function of TensorIR, written plainly: ``softmax(f(QK))V``.
+"""The function of TensorIR for ``softmax(f(QK))V``, with its operands read through views.
 
-Its operands are read through views, which move elements only; ``f`` is a chain of elementwise steps on the
-scores. ``worker.compiler.schedules.families.attention`` writes its loops.
+    scores[..., t, s]   = sum over d of query[..., t, d] * key[..., d, s]
+    weights[..., t, s]  = f(scores[..., t, s]), and -inf if s > t + causal
+    highest[..., t]     = largest weights[..., t, s]
+    powers[..., t, s]   = exp(weights[..., t, s] - highest[..., t])
+    total[..., t]       = sum over s of powers[..., t, s]
+    shares[..., t, s]   = powers[..., t, s] / total[..., t]
+    attended            = sum over s of shares[..., t, s] * value[..., s, e], its dimensions in ``order``
+
+``f`` is a chain of elementwise steps. With ``safe``, a query that sees no key gives zeros. These blocks say
+what is computed; ``worker.compiler.schedules.families.attention`` replaces them by loops that never store all
+scores.
 """
 
 from __future__ import annotations
@@ -16,17 +25,17 @@ from tvm import te, tirx
 from tvm.s_tir import renew_defs
 from tvm.tirx.analysis import undefined_vars
 
-from worker.compiler.layout.views import Shape, is_one
+from worker.compiler.layout.relax_graph import Shape, is_one
+from worker.compiler.layout.views import View, element_at
 from worker.compiler.schedules.annotations import ATTENTION, CAUSAL, OPAQUE, PATTERN, SAFE
 
 Tensor = Any
 Expression = Any
-View = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Operand:
-    """A parameter of the function, and the views that it is read through, in order."""
+    """A parameter of the function and the views through which the function reads it, in order."""
 
     parameter: int
     views: tuple[View, ...]
@@ -34,7 +43,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Edit:
-    """A step on the scores: from a score and the operand's element, where it has one."""
+    """A step on the scores; ``apply`` takes a score and the operand's element, or None without an operand."""
 
     apply: Callable[[Expression, Expression], Expression]
     operand: Operand | None = None
@@ -42,7 +51,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Attention:
-    """What is computed.
+    """One attention, ``softmax(f(QK))V``.
 
     Attributes:
         query: ``[..., T, D]``.
@@ -50,7 +59,7 @@ class Attention:
         value: ``[..., S, E]``.
         edits: the steps between the scores and the softmax.
         order: the result's dimensions, as positions in ``[..., T, E]``.
-        causal: query ``i`` sees the keys up to ``i + causal``; None where it sees all.
+        causal: query ``i`` sees the keys up to ``i + causal``; all keys if None.
         safe: whether a query that sees no key gives zeros.
     """
 
@@ -66,10 +75,10 @@ class Attention:
 def attention_function(
     attention: Attention, shapes: Sequence[tuple[Shape, str]]
 ) -> tuple[tirx.PrimFunc, tuple[tirx.Var, ...]]:
-    """The function of parameters of these shapes and dtypes, of open sizes, and of the result.
+    """Write the function for parameters of these shapes and dtypes.
 
     Returns:
-        The function, and the open sizes that it takes after the parameters.
+        The function, and the open sizes that it takes between its parameters and the result.
     """
     parameters = [te.placeholder(shape, dtype, f"p{index}") for index, (shape, dtype) in enumerate(shapes)]
     result = _attend(attention, parameters)
@@ -80,7 +89,7 @@ def attention_function(
 
 
 def _open_sizes(tensors: Sequence[Tensor]) -> tuple[tirx.Var, ...]:
-    """The variables in the tensors' sizes that are no size of a parameter by themselves."""
+    """The variables in the tensors' sizes that no parameter has as a size of its own."""
     sizes = [size for tensor in tensors for size in tensor.shape]
     alone = {size for tensor in tensors[:-1] for size in tensor.shape if isinstance(size, tirx.Var)}
     used = dict.fromkeys(variable for size in sizes for variable in undefined_vars(size, []))
@@ -103,12 +112,6 @@ def _viewed(operand: Operand, parameters: list[Tensor]) -> Tensor:
     return tensor
 
 
-def _element(tensor: Tensor, place: Sequence[Expression]) -> Expression:
-    """The element at a place of what the tensor broadcasts to."""
-    own = place[len(place) - len(tensor.shape) :]
-    return tensor(*(0 if is_one(size) else index for index, size in zip(own, tensor.shape, strict=True)))
-
-
 def _steps(extent: Any, name: str) -> Any:
     return te.reduce_axis((tirx.IntImm("int64", 0), extent), name)
 
@@ -119,7 +122,9 @@ def _scores(query: Tensor, key: Tensor) -> Tensor:
 
     def score(*place: Any) -> Expression:
         *outer, row, column = place
-        return te.sum(_element(query, (*outer, row, step)) * _element(key, (*outer, step, column)), axis=step)
+        return te.sum(
+            element_at(query, (*outer, row, step)) * element_at(key, (*outer, step, column)), axis=step
+        )
 
     return te.compute([*batch, query.shape[-2], key.shape[-1]], score, "scores")
 
@@ -136,7 +141,7 @@ def _edited(scores: Tensor, attention: Attention, parameters: list[Tensor]) -> T
     def weight(*place: Any) -> Expression:
         value = scores(*place)
         for edit, operand in zip(attention.edits, operands, strict=True):
-            value = edit.apply(value, None if operand is None else _element(operand, place))
+            value = edit.apply(value, None if operand is None else element_at(operand, place))
         if attention.causal is None:
             return value
         return tirx.Select(place[-1] <= place[-2] + attention.causal, value, _infinity(scores.dtype))
@@ -176,7 +181,7 @@ def _result(weights: Tensor, value: Tensor, attention: Attention) -> Tensor:
     def element(*place: Any) -> Expression:
         at = [place[attention.order.index(position)] for position in range(len(place))]
         *outer, row, column = at
-        return te.sum(weights(*outer, row, step) * _element(value, (*outer, step, column)), axis=step)
+        return te.sum(weights(*outer, row, step) * element_at(value, (*outer, step, column)), axis=step)
 
     attributes: dict[str, Any] = {ATTENTION: list(attention.order), SAFE: int(attention.safe)}
     if attention.causal is not None:

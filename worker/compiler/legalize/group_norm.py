@@ -1,6 +1,13 @@
-"""Our own TensorIR for group, instance and batch norm.
+"""Group norm, instance norm, and instance norm over the batch: first means, then squares of differences.
 
-TVM's group and instance norm subtract the squared mean from the mean of squares, which cancels.
+    group, instance   x as [N * groups, C / groups, rest], one function:
+                        means[r] = sum of x[r] / count
+                        scales[r] = rsqrt(sum of (x[r] - means[r])^2 / count + epsilon)
+                        normal[r, c, s] = (x[r, c, s] - means[r]) * scales[r] * gamma + beta
+    over the batch    x as [N, C, rest], three functions: means[c], scales[c], batch_norm[n, c, s]
+
+TVM's legalizations subtract the squared mean from the mean of squares, which cancels. Sums of float16 and
+bfloat16 are float32. Over the batch, each pass needs all of the one before, hence three functions.
 """
 
 from __future__ import annotations
@@ -12,14 +19,14 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
-from worker.compiler.layout.views import Shape, are_known, is_one, shape_of, static_shape
+from worker.compiler.layout.relax_graph import Shape, are_known, is_one, shape_of, static_shape
 from worker.compiler.schedules.annotations import OPAQUE, PATTERN
 
 _WIDE = {"float16": "float32", "bfloat16": "float32"}
 
 
 def _normalize_groups(bb: relax.BlockBuilder, call: relax.Call, groups: int) -> relax.Expr | None:
-    """A norm over groups of channels and all that follow, as ``[N * groups, C / groups, rest]``."""
+    """A norm over groups of channels and the axes behind them, as ``[N * groups, C / groups, rest]``."""
     data, gamma, beta = call.args
     shape, axis = shape_of(data), int(call.attrs.channel_axis)
     if shape is None or axis % len(shape) != 1 or not _reduces_what_follows(shape, call.attrs.axes):
@@ -37,7 +44,7 @@ def _normalize_groups(bb: relax.BlockBuilder, call: relax.Call, groups: int) -> 
 
 
 def _reduces_what_follows(shape: Shape, axes: Any) -> bool:
-    """Whether axes are those after the channels, as far as they matter."""
+    """Whether axes are those behind the channels; axes of size 1 do not matter."""
     reduced = {int(axis) % len(shape) for axis in axes}
     return {axis for axis in reduced if not is_one(shape[axis])} == {
         axis for axis in range(2, len(shape)) if not is_one(shape[axis])
@@ -47,7 +54,7 @@ def _reduces_what_follows(shape: Shape, axes: Any) -> bool:
 def _norm_of_strips(
     x: te.Tensor, gamma: te.Tensor, beta: te.Tensor, groups: int, epsilon: float
 ) -> te.Tensor:
-    """Rows of mean 0 and variance 1, scaled; ``x`` is ``[rows, channels, rest]``."""
+    """Rows of mean 0 and variance 1, times gamma, plus beta; ``x`` is ``[rows, channels, rest]``."""
     rows, channels, rest = x.shape
     dtype = _WIDE.get(str(x.dtype), str(x.dtype))
     count = (channels * rest).astype(dtype)
@@ -76,12 +83,12 @@ def _norm_of_strips(
 
 
 def group_norm(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """``nn.group_norm`` of images whose channels come second."""
+    """Legalize ``nn.group_norm`` if the channels are axis 1."""
     return _normalize_groups(bb, call, int(call.attrs.num_groups))
 
 
 def instance_norm(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """``nn.instance_norm``; where its axes take the batch along, a batch norm by the batch's statistics."""
+    """Legalize ``nn.instance_norm``, whose axes may include the batch."""
     shape = static_shape(call.args[0])
     if shape is None:
         return None
@@ -90,7 +97,7 @@ def instance_norm(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None
 
 
 def _normalize_batch(bb: relax.BlockBuilder, call: relax.Call, shape: tuple[int, ...]) -> relax.Expr | None:
-    """Statistics of each channel over the batch too: three passes, as each needs all of the one before."""
+    """A norm by the statistics of each channel over the whole batch."""
     data, gamma, beta = call.args
     axes = sorted(int(axis) % len(shape) for axis in call.attrs.axes)
     if int(call.attrs.channel_axis) % len(shape) != 1 or axes != [0, *range(2, len(shape))]:
@@ -109,7 +116,7 @@ def _normalize_batch(bb: relax.BlockBuilder, call: relax.Call, shape: tuple[int,
 
 @dataclass(frozen=True)
 class _BatchNorm:
-    """The passes over ``[batch, channels, rest]``, in a wide dtype."""
+    """Three passes over ``[batch, channels, rest]``, computed in ``dtype``."""
 
     batch: int
     channels: int
@@ -118,12 +125,12 @@ class _BatchNorm:
     epsilon: float
 
     def means(self, x: te.Tensor) -> te.Tensor:
-        """Of each channel."""
+        """The mean of each channel."""
         sums = self._total(lambda *at: x[at].astype(self.dtype), "sums")
         return te.compute((self.channels,), lambda c: sums[c] / self._count, name="means")
 
     def scales(self, x: te.Tensor, mean: te.Tensor) -> te.Tensor:
-        """One divided by each channel's deviation."""
+        """One divided by the standard deviation of each channel."""
 
         def square(n: Any, c: Any, s: Any) -> Any:
             return (x[n, c, s].astype(self.dtype) - mean[c]) * (x[n, c, s].astype(self.dtype) - mean[c])
@@ -136,7 +143,7 @@ class _BatchNorm:
     def scaled(
         self, x: te.Tensor, mean: te.Tensor, scale: te.Tensor, gamma: te.Tensor, beta: te.Tensor
     ) -> te.Tensor:
-        """Of mean 0 and variance 1, times gamma, plus beta."""
+        """Channels of mean 0 and variance 1, times gamma, plus beta."""
 
         def element(n: Any, c: Any, s: Any) -> Any:
             unit = (x[n, c, s].astype(self.dtype) - mean[c]) * scale[c]
@@ -154,7 +161,7 @@ class _BatchNorm:
 
 
 def _alone(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
-    """The call of a function with which nothing is fused."""
+    """The same call, of a function that fusion leaves alone."""
     name = call.args[0]
     bb.update_func(name, bb.get()[name].with_attr(PATTERN, OPAQUE))
     return call

@@ -1,9 +1,13 @@
 """Tensor expressions of transposed convolutions of images in blocks.
 
-An output pixel sums the taps that meet it: those for which ``output + before - tap * dilation`` is a
-multiple of the stride. The expression says just that, tap by tap; which taps these are depends only on the
-pixel's phase, its remainder by the stride, and the schedule's loops know it beforehand
-(``worker.compiler.schedules.families.convolution.transposed``).
+    out[n, k, row, column, lane] = sum over channel, *taps, channel lane of
+        image[n, channel, place, channel lane] * weights[k, channel, *taps, channel lane, lane]
+        where (index + before - tap * dilation) % stride == 0 in each dimension, else 0
+    place = (index + before - tap * dilation) // stride
+
+The condition depends only on the pixel's phase, which is its index modulo the stride. The schedule
+(``worker.compiler.schedules.families.convolution.transposed``) writes its loops by phase, so it knows at
+compile time which taps count.
 """
 
 from __future__ import annotations
@@ -14,8 +18,8 @@ from typing import Any
 
 from tvm import te, tirx
 
-from worker.compiler.layout.convolution_kernels import input_channels
-from worker.compiler.layout.convolution_window import Tensor, bordered
+from worker.compiler.layout.blocked.compute import input_channels
+from worker.compiler.layout.images import Tensor, bordered
 from worker.compiler.schedules.annotations import (
     DILATION,
     FAMILY,
@@ -30,7 +34,7 @@ from worker.compiler.schedules.nest import Expression, Sizes, rows_of, split_row
 
 @dataclass(frozen=True)
 class TransposedWindow:
-    """As ``Window``, of a transposed convolution; what is padded is cut off the output."""
+    """The window of a transposed convolution; padding cuts pixels off the output."""
 
     image: Sizes
     kernel: Sizes
@@ -44,8 +48,8 @@ class TransposedWindow:
     def border(self) -> tuple[tuple[int, int], ...]:
         """Pixels to add before and after the input, as many as the outermost outputs' taps need.
 
-        Where there is a border it holds the places of taps between two pixels too, which nobody reads: TVM
-        inlines nothing around a read that it cannot prove to lie inside.
+        A border also covers the places of taps between two pixels, which are never read: TVM does not inline
+        around a read that it cannot prove to be inside.
         """
         axes = range(len(self.image))
         needed = tuple((max(0, self._before(axis, 0)), self._after(axis)) for axis in axes)
@@ -64,7 +68,7 @@ class TransposedWindow:
     def places(
         self, row: Expression, column: Expression, taps: Sequence[Expression]
     ) -> tuple[list[Expression], list[Expression]]:
-        """Where taps lie on the bordered input, and when they do."""
+        """The places of taps on the bordered input, and the conditions under which they exist."""
         indices = (*split_rows(row, self.output), column)
         places, conditions = [], []
         for axis, (index, tap) in enumerate(zip(indices, taps, strict=True)):
@@ -76,7 +80,7 @@ class TransposedWindow:
         return places, conditions
 
     def attributes(self, blocks_per_group: int) -> dict[str, Any]:
-        """What the schedule knows a block by."""
+        """The annotations that the schedule reads."""
         return {
             FAMILY: TRANSPOSED,
             GROUP_BLOCKS: blocks_per_group,
@@ -88,7 +92,7 @@ class TransposedWindow:
 
 
 def transposed_convolution(window: TransposedWindow, groups: int) -> Callable[[Tensor, Tensor], Tensor]:
-    """A transposed convolution; data and weights lie as ``convolution_kernels.convolution`` reads them."""
+    """A transposed convolution; data and weights have the layouts of ``compute.convolution``."""
 
     def kernel(data: Tensor, weights: Tensor) -> Tensor:
         image = bordered(data, window.image, window.border, 0.0)
@@ -117,7 +121,7 @@ def transposed_convolution(window: TransposedWindow, groups: int) -> Callable[[T
 
 
 def transposed_depthwise(window: TransposedWindow) -> Callable[[Tensor, Tensor], Tensor]:
-    """A transposed convolution of each channel by itself; the weights are ``[C / lanes, *taps, lanes]``."""
+    """A transposed depthwise convolution; the weights are ``[C / lanes, *taps, lanes]``."""
 
     def kernel(data: Tensor, weights: Tensor) -> Tensor:
         image = bordered(data, window.image, window.border, 0.0)

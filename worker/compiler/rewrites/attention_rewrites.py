@@ -1,7 +1,16 @@
-"""Linear layers of one tensor whose results attention reads become one, and attention reads its parts.
+"""Rewrites of attention: joint projections, and one function for each attention.
 
-Attention reads a part of a joint result in place, so that nothing is copied. Layers that anything else reads
-keep their own kernels: those apply bias and activation on the way out.
+    projections                                          attention
+    q = add(matmul(x, WQ), BQ)                           s = matmul(q, k)
+    k = add(matmul(x, WK), BK)                           w = nn.softmax(s, axis=-1)
+    v = add(matmul(x, WV), BV)                           o = matmul(w, v)
+        ↓                                                    ↓
+    lv = add(matmul(x, [WQ WK WV]), [BQ BK BV])          o = call_tir(attention, (q, k, v))
+    q, k, v = split(lv, [...], axis=-1)
+
+Attention reads its part of a joint result in place, so nothing is copied. ``projections`` takes linear layers
+of one tensor with constant weights, read by nothing but the views in front of attention; others keep their
+own kernels, which apply bias and activation as they write. ``layout.attention`` recognizes and fuses.
 """
 
 from __future__ import annotations
@@ -17,9 +26,10 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from worker.compiler.layout.attention_pattern import find_attentions
-from worker.compiler.layout.graph import Graph, read_graph
-from worker.compiler.layout.views import operator_of, read_through
+from worker.compiler.layout.attention.fuse_attention import fuse_attention
+from worker.compiler.layout.attention.match_attention import find_attentions
+from worker.compiler.layout.relax_graph import Graph, operator_of, read_graph
+from worker.compiler.layout.views import read_through
 from worker.compiler.rewrites.grouping import is_primitive
 from worker.compiler.rewrites.rewrite import GraphRewrite
 
@@ -28,7 +38,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Layer:
-    """A linear layer of constant weights ``[depth, columns]``, and a bias ``[columns]`` where it has one."""
+    """A linear layer with constant weights ``[depth, columns]`` and, maybe, a bias ``[columns]``."""
 
     data: relax.Var
     result: relax.Var
@@ -51,7 +61,7 @@ def _combine(module: tvm.IRModule) -> tuple[tvm.IRModule, tuple[relax.Var, ...]]
 
 
 def find_projections(graph: Graph) -> list[tuple[Layer, ...]]:
-    """The layers of each attention that read the same tensor, in the order queries, keys, values."""
+    """For each attention, its layers of queries, keys and values, if they read the same tensor."""
     groups = []
     for match in find_attentions(graph):
         operands = (match.query, match.key, match.value)
@@ -74,7 +84,7 @@ def _fit(group: tuple[Layer, ...]) -> bool:
 
 
 def _layer(graph: Graph, result: relax.Expr) -> Layer | None:
-    """The linear layer whose result a tensor is, where only attention's views read it."""
+    """The linear layer that computes a tensor; None if there is none, or if several readers share it."""
     product, bias, inner = graph.lookup(result), None, result
     if operator_of(product) == "add":
         inner, bias = product.args[0], _constant(graph, product.args[1])
@@ -102,7 +112,7 @@ def _constant(graph: Graph, operand: relax.Expr) -> Array | None:
 
 @mutator
 class _Combiner(PyExprMutator):
-    """Binds each layer's result to its part of the joint one, which stands before the first of them."""
+    """Binds each layer's result to its part of the joint result, computed before the first of them."""
 
     def __init__(self, module: tvm.IRModule, groups: list[tuple[Layer, ...]]) -> None:
         super().__init__(module)
@@ -133,10 +143,36 @@ def _const(values: Array) -> relax.Expr:
     return relax.const(values, str(values.dtype))
 
 
+def _fuse(module: tvm.IRModule) -> tuple[tvm.IRModule, tuple[relax.Var, ...]]:
+    fused = fuse_attention(module)
+    known = {variable.name_hint for variable in module.get_global_vars()}
+    fired = [
+        variable
+        for function in fused.functions.values()
+        if isinstance(function, relax.Function)
+        for variable, value in relax.analysis.get_var2val(function).items()
+        if _called(value) not in {"", *known}
+    ]
+    return fused, tuple(fired)
+
+
+def _called(value: relax.Expr) -> str:
+    """The function of TensorIR that an expression calls; empty for other expressions."""
+    if not isinstance(value, relax.Call) or value.op != tvm.ir.Op.get("relax.call_tir"):
+        return ""
+    return str(value.args[0].name_hint)
+
+
 REWRITES = (
     GraphRewrite(
         name="projections",
         summary="linear layers of one tensor that attention reads (queries, keys, values) become one",
         apply=_combine,
+    ),
+    GraphRewrite(
+        name="attention",
+        summary="two products with a softmax between become one function without a matrix of all scores",
+        apply=_fuse,
+        is_default=True,
     ),
 )

@@ -1,4 +1,13 @@
-"""Parameters of a model that are arguments of its function, and what is computed from them alone."""
+"""Parameters that are arguments of ``main``, and what depends on them alone.
+
+``main(inputs..., parameters...)`` has the attribute ``num_input``. After legalization ``LiftTransformParams``
+moves what depends on parameters alone, such as packed weights, into a function that runs once, when the
+parameters are loaded. ``KeepResults`` runs before it:
+
+    b = add(w, w)            b = add(w, w)
+    return (b,)         →    lv = builtin.stop_lift_params(b)
+                             return (lv,)
+"""
 
 from __future__ import annotations
 
@@ -12,10 +21,10 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from worker.parameters import PREPARE
 
 INPUTS = "num_input"
-"""The attribute that says how many arguments come before the parameters, as TVM's passes read it."""
+"""TVM's attribute for the number of arguments before the parameters."""
 
 Lookup = Callable[[relax.Var], relax.Expr | None]
-"""What a variable is bound to; None where it is an argument."""
+"""The value that a variable is bound to; None for an argument."""
 
 
 def parameters_of(function: relax.Function) -> frozenset[relax.Var]:
@@ -26,13 +35,13 @@ def parameters_of(function: relax.Function) -> frozenset[relax.Var]:
 
 
 def without_preparation(module: tvm.IRModule) -> tvm.IRModule:
-    """What each run computes: a module without what is computed when separate parameters are loaded."""
+    """The module without the function that runs once, when separate parameters are loaded."""
     kept = {name: function for name, function in module.functions_items() if name.name_hint != PREPARE}
     return relax.transform.DeadCodeElimination(["main"])(tvm.IRModule(kept, attrs=module.attrs))
 
 
 class Derivation:
-    """Knows what is computed from parameters and constants alone."""
+    """Tells which expressions depend on parameters and constants alone."""
 
     def __init__(self, parameters: Iterable[relax.Var], lookup: Lookup) -> None:
         self._lookup = lookup
@@ -60,9 +69,9 @@ class Derivation:
 def keep_results(
     function: relax.Function, module: tvm.IRModule, _context: tvm.transform.PassContext
 ) -> relax.Function:
-    """Leave the results in ``main`` where all come from parameters alone.
+    """Keep the results in ``main`` if all of them depend on parameters alone.
 
-    ``LiftTransformParams`` would lift their tuple too, and return what nothing defines (TVM 0.27).
+    Otherwise ``LiftTransformParams`` lifts their tuple too and returns an undefined variable (TVM 0.27).
     """
     known = set(parameters_of(function))
     if not known or not isinstance(function.body, relax.SeqExpr):

@@ -1,8 +1,18 @@
-"""Attention becomes one function each, which reads queries, keys and values where they lie.
+"""Replace each attention by one function of TensorIR.
 
-The views in front of it (heads split off, dimensions swapped, parts of a joint projection, masks and keys
-that broadcast) are part of its reads, and transpositions of its result part of its writes. A constant mask
-that is causal turns into a comparison of indices.
+    q, k, v = split(x, 3, axis=-1)                       out = call_tir(attention, (x,))
+    q = permute_dims(reshape(q, ...), (0, 2, 1, 3))
+    ...                                             →
+    s = add(matmul(q, permute_dims(k, ...)), mask)
+    o = matmul(nn.softmax(s, axis=-1), v)
+    out = permute_dims(o, (0, 2, 1, 3))
+
+``match_attention`` finds the two products with a softmax between. Views in front of queries, keys, values and
+masks (``views``) become part of the function's reads, and transpositions behind the result part of its
+writes, so that it takes ``x`` itself. A constant mask that hides the keys behind each query, or a triangle
+made at run time, becomes the comparison ``key <= query + offset``; a constant mask that hides more keys stays
+beside it. Constant masks are stored transposed, ``[..., S, T]``, as the schedule reads them.
+``attention_compute`` writes the function.
 """
 
 from __future__ import annotations
@@ -16,10 +26,10 @@ from tvm import relax, tirx
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from worker.compiler.layout.attention_kernel import Attention, Edit, Operand, attention_function
-from worker.compiler.layout.attention_pattern import Match, Step, find_attentions, is_masked
-from worker.compiler.layout.graph import Graph, read_graph
-from worker.compiler.layout.views import View, are_known, operator_of, read_through, scalar_of, shape_of
+from worker.compiler.layout.attention.attention_compute import Attention, Edit, Operand, attention_function
+from worker.compiler.layout.attention.match_attention import Match, Step, find_attentions, is_masked
+from worker.compiler.layout.relax_graph import Graph, are_known, operator_of, read_graph, shape_of
+from worker.compiler.layout.views import View, read_through, scalar_of
 
 Array = NDArray[Any]
 
@@ -48,7 +58,7 @@ def _replace(module: tvm.IRModule, variable: Any, attentions: dict[relax.Var, _F
 
 
 def _result_of(graph: Graph, match: Match) -> tuple[relax.Var, tuple[int, ...]]:
-    """The variable after the transpositions that follow, and how it orders the product's dimensions."""
+    """The variable behind the transpositions that follow, and its order of the product's dimensions."""
     last = match.result
     order = tuple(range(last.ty.ndim))
     while True:
@@ -61,7 +71,7 @@ def _result_of(graph: Graph, match: Match) -> tuple[relax.Var, tuple[int, ...]]:
 
 
 class _Fusion:
-    """Makes the function of a match, and collects what it is called with."""
+    """Builds the function of a match and collects its arguments."""
 
     def __init__(self, graph: Graph, match: Match, order: tuple[int, ...]) -> None:
         self._graph = graph
@@ -78,7 +88,7 @@ class _Fusion:
         )
 
     def function(self) -> tuple[tirx.PrimFunc, tuple[tirx.Var, ...]]:
-        """The function of TensorIR, and the open sizes that it takes."""
+        """The function of TensorIR, and the open sizes that it takes as arguments."""
         kinds = [(shape_of(argument) or (), str(argument.ty.dtype)) for argument in self.arguments]
         return attention_function(self.attention, kinds)
 
@@ -110,7 +120,7 @@ class _Fusion:
         return tuple(edits), causal
 
     def _is_triangle(self, step: Step) -> bool:
-        """Whether a step hides the keys behind each query's own, by a triangle that is made at run time."""
+        """Whether a step hides the keys behind each query's own with a triangle made at run time."""
         if step.operand is None or step.fill is None or step.inverted or not is_masked(step.fill):
             return False
         names, made = ("astype", "tril", "ones"), self._graph.lookup(step.operand)
@@ -129,7 +139,7 @@ class _Fusion:
         return Edit(step.apply, self._mask(step.operand))
 
     def _mask(self, operand: relax.Expr) -> Operand:
-        """A mask as it is read; a constant one lies with the queries last, as its readers go through it."""
+        """A mask as the function reads it: a constant one has the queries last, the order of its readers."""
         values = self._constant(operand)
         if values is None or values.ndim < 2 or values.shape[-2] == 1:
             return self._operand(operand)
@@ -142,7 +152,7 @@ class _Fusion:
         return bound.value.numpy() if isinstance(bound, GenericConst) else None
 
     def _seen(self, step: Step, match: Match) -> Array | None:
-        """Which keys ``[..., T, S]`` a query sees, where a constant mask says so."""
+        """The keys ``[..., T, S]`` that a query sees by a constant mask; None for other steps."""
         values = self._constant(step.operand)
         if values is None or values.size == 1:
             return None
@@ -159,7 +169,7 @@ class _Fusion:
         return np.broadcast_to(seen, np.broadcast_shapes(seen.shape, known))
 
     def _is_only_causal(self, step: Step, seen: Array, offset: int) -> bool:
-        """Whether a mask does nothing but hide the keys behind ``i + offset``."""
+        """Whether a mask only hides the keys behind ``i + offset``."""
         values = self._constant(step.operand)
         if values is None or not (seen == np.tri(seen.shape[-2], seen.shape[-1], offset, dtype=bool)).all():
             return False
@@ -171,7 +181,7 @@ def _transposed(axes: list[int]) -> View:
 
 
 def _causal_offset(seen: Array) -> int | None:
-    """The least number for which query ``i`` sees no key behind ``i`` plus it; None where that hides none."""
+    """The least offset such that query ``i`` sees no key behind ``i + offset``; None if that hides no key."""
     queries, keys = seen.shape[-2:]
     if not seen.any(axis=-1).all():
         return None

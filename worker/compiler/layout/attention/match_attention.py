@@ -1,7 +1,13 @@
-"""Recognizing attention on a graph: two products, and a softmax along the keys between them.
+"""Recognize attention: two products, and a softmax along the keys between them.
 
-Between the first product and the softmax any elementwise steps may stand: scales, masks that are added or
-chosen by, caps. Nothing else may read what the function will no longer have in memory.
+    s = matmul(query, key)           [..., T, D] times [..., D, S]
+    s = f(s)                         any chain of add, multiply, divide, tanh, where, ...
+    w = nn.softmax(s, axis=-1)
+    w = where(no key is seen, 0, w)  optional: torch writes this for masked rows
+    o = matmul(w, value)             [..., T, S] times [..., S, E]
+
+The matcher walks back from each product. It gives up if anything outside the pattern reads ``s`` or ``w``,
+which the fused function does not store, or if keys or values are weights: those are linear layers.
 """
 
 from __future__ import annotations
@@ -14,17 +20,8 @@ import numpy as np
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 
-from worker.compiler.layout.graph import Graph
-from worker.compiler.layout.views import (
-    Lookup,
-    Shape,
-    are_known,
-    operator_of,
-    read_through,
-    same_shape,
-    scalar_of,
-    shape_of,
-)
+from worker.compiler.layout.relax_graph import Graph, Shape, are_known, operator_of, same_shape, shape_of
+from worker.compiler.layout.views import Lookup, read_through, scalar_of
 
 Apply = Callable[[Any, Any], Any]
 
@@ -35,14 +32,14 @@ _NO_KEY = (
     ("equal", "max"),
     ("logical_not", "astype", "max", "astype", "logical_not", "equal"),
 )
-"""How a graph asks whether a query sees no key: operators from the answer back to the scores."""
+"""How a graph tests that a query sees no key: operators from the answer back to the scores."""
 
 
 @dataclass(frozen=True)
 class Step:
     """An elementwise step on the scores: ``apply(score, element of the operand)``.
 
-    ``mask`` is what the score becomes where a boolean operand is false, or true where ``inverted``.
+    ``fill`` replaces the score where a boolean operand is false, or where it is true if ``inverted``.
     """
 
     apply: Apply
@@ -57,11 +54,11 @@ class Match:
     """Attention on a graph.
 
     Attributes:
-        result: what the second product is bound to.
+        result: the variable of the second product.
         query: ``[..., T, D]``.
         key: ``[..., D, S]``.
         value: ``[..., S, E]``.
-        steps: between the first product and the softmax.
+        steps: those between the first product and the softmax.
         safe: whether a query that sees no key gives zeros.
     """
 
@@ -83,7 +80,7 @@ def find_attentions(graph: Graph) -> Iterator[Match]:
 
 
 class _Matcher:
-    """Walks back from a product, and remembers what it passes."""
+    """Walks back from a product and remembers the variables that it passes."""
 
     def __init__(self, graph: Graph, variable: relax.Var, product: relax.Call) -> None:
         self._graph = graph
@@ -91,7 +88,7 @@ class _Matcher:
         self._passed: set[relax.Var] = set()
 
     def match(self) -> Match | None:
-        """The attention that ends with the product, if any."""
+        """The attention that ends with the product; None if there is none."""
         weights, value = self._product.args
         softmax, safe = self._softmax(weights)
         if softmax is None or not _is_plain(self._product) or not _is_along_last(softmax):
@@ -108,13 +105,13 @@ class _Matcher:
         return Match(self._variable, query, key, value, tuple(steps), safe)
 
     def _bound(self, expression: relax.Expr) -> relax.Expr:
-        """What an expression is bound to, which will be gone."""
+        """The value of a variable that fusing removes."""
         if isinstance(expression, relax.Var):
             self._passed.add(expression)
         return self._graph.lookup(expression)
 
     def _softmax(self, weights: relax.Expr) -> tuple[relax.Call | None, bool]:
-        """The softmax, and whether queries that see no key get zeros."""
+        """The softmax, and whether a query that sees no key gets zeros."""
         bound = self._bound(weights)
         if operator_of(bound) == "nn.softmax":
             return bound, False
@@ -145,7 +142,7 @@ class _Matcher:
         return tuple(names) in _NO_KEY and place.same_as(scores)
 
     def _scores(self, expression: relax.Expr, shape: Shape | None) -> tuple[relax.Call, list[Step]] | None:
-        """The first product, and the steps from there to the expression."""
+        """The first product and the steps from it to the expression."""
         own = shape_of(expression)
         if shape is None or own is None or not same_shape(own, shape):
             return None
@@ -162,7 +159,7 @@ class _Matcher:
 
 
 def _readings(call: relax.Expr, lookup: Lookup) -> Iterator[tuple[relax.Expr, Step]]:
-    """The ways to take a call as a step: which operand the scores are, and the step."""
+    """The ways to read a call as a step: the operand that is the scores, and the step."""
     name = operator_of(call)
     if name in _BINARY:
         left, right = call.args
@@ -198,7 +195,7 @@ _BINARY: dict[str, Apply] = {
 
 
 def _is_plain(product: relax.Call) -> bool:
-    """Whether a product has at least two dimensions each, something to compute and one dtype."""
+    """Whether operands and result have two dimensions or more, no size 0, and one dtype of ``_DTYPES``."""
     operands = [*product.args, product]
     shapes = [shape_of(operand) for operand in operands]
     kinds = {str(operand.ty.dtype) for operand in operands}
@@ -232,13 +229,13 @@ def _is_along_last_kept(maximum: relax.Call) -> bool:
 
 
 def _is_weight(operand: relax.Expr, graph: Graph) -> bool:
-    """Whether an operand is a constant: a product with it is a linear layer, whose weights are packed."""
+    """Whether an operand is a constant or a parameter: the product is a linear layer, with packed weights."""
     base = graph.lookup(read_through(operand, graph.lookup)[0])
     return isinstance(base, GenericConst) or base in graph.parameters
 
 
 def is_masked(values: Any) -> Any:
-    """Whether a score of this value, or with this added, gets no weight beside any plain score."""
+    """Whether a score of this value, or with this value added, gets no weight beside ordinary scores."""
     return values <= _LEAST
 
 

@@ -1,15 +1,16 @@
-"""Windows that slide over images of one, two or three dimensions.
+"""Plain images ``[N, C, *sizes]``, and windows that slide over images of one to three dimensions.
 
-The last dimension of an image is its columns; those before it, however many, are kept as one: its rows.
+A kernel on blocks has two image loops, whatever the number of dimensions: the last size is its columns, and
+the product of the others its rows (``worker.compiler.schedules.nest``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from tvm import te, tirx
+from tvm import relax, te, tirx
 
 from worker.compiler.schedules.nest import Expression, Sizes, join_rows, rows_of, split_rows
 
@@ -17,10 +18,38 @@ Tensor = Any
 Reader = Callable[..., Expression]
 """The element at ``(n, channel or block, place, *lane)``; a place has one index per dimension."""
 
+FLOATS = frozenset({"float16", "float32", "float64"})
+_DTYPES = FLOATS | {"int8", "uint8", "int16", "int32", "int64"}
+_RANKS = (3, 4, 5)
+IMAGE_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+"""Relax's names for plain images, by their number of dimensions."""
+
+
+class Image(NamedTuple):
+    """A tensor ``[N, C, *sizes]`` with known channels and one to three known sizes."""
+
+    channels: int
+    sizes: Sizes
+    dtype: str
+
+
+def image_of(operand: relax.Expr) -> Image | None:
+    """An operand as an image; None if it is not one, or if numpy does not have its dtype."""
+    kind = operand.ty
+    if not isinstance(kind, relax.TensorType) or kind.shape is None or kind.ndim not in _RANKS:
+        return None
+    if str(kind.dtype) not in _DTYPES or not isinstance(kind.shape, relax.ShapeExpr):
+        return None
+    sizes = list(kind.shape)[1:]
+    if not all(isinstance(size, tirx.IntImm) for size in sizes):
+        return None
+    channels, *image = map(int, sizes)
+    return Image(channels, tuple(image), str(kind.dtype))
+
 
 @dataclass(frozen=True)
 class Window:
-    """Places of a window of ``kernel`` taps on an image, ``output`` in all; one number per dimension."""
+    """A window of ``kernel`` taps that slides to ``output`` places; one number per dimension."""
 
     image: Sizes
     kernel: Sizes
@@ -37,7 +66,7 @@ class Window:
 
     @property
     def border(self) -> tuple[tuple[int, int], ...]:
-        """Pixels to add before and after, as many as the last window needs."""
+        """Pixels to add before and after the image, as many as the last window needs."""
         return tuple(
             (before, max(0, (output - 1) * stride + (taps - 1) * dilation + 1 - size - before))
             for size, taps, stride, dilation, before, output in zip(
@@ -50,7 +79,7 @@ class Window:
         return tuple(te.reduce_axis((0, size), "tap") for size in self.kernel)
 
     def places(self, row: Expression, column: Expression, taps: Sequence[Expression]) -> list[Expression]:
-        """Where a tap lies on the bordered image."""
+        """The place of a tap on the bordered image."""
         indices = (*split_rows(row, self.output), column)
         return [
             index * stride + tap * dilation
@@ -59,7 +88,7 @@ class Window:
 
 
 def bordered(data: Tensor, sizes: Sizes, border: Sequence[tuple[int, int]], filler: Expression) -> Reader:
-    """Reads an image ``[N, C, rows, columns]``, in blocks or not, with a border, from a copy if need be."""
+    """Read an image, in blocks or plain, with a border; a copy holds the border if there is one."""
     wide = tuple(size + before + after for size, (before, after) in zip(sizes, border, strict=True))
     if wide == sizes:
         return _reader(data, sizes)
@@ -86,3 +115,29 @@ def _reader(data: Tensor, sizes: Sizes) -> Reader:
         return data[(n, c, join_rows(place, sizes), place[-1], *lane)]
 
     return read
+
+
+def pool_window_of(call: relax.Call) -> Window | None:
+    """The window of a pool; None if the image has open sizes or another layout."""
+    attributes, image, output = call.attrs, image_of(call.args[0]), image_of(call)
+    if image is None or output is None or attributes.layout != IMAGE_LAYOUTS[len(image.sizes)]:
+        return None
+    return Window(
+        image.sizes,
+        integers(attributes.pool_size),
+        integers(attributes.strides),
+        integers(attributes.dilation),
+        *halves(attributes.padding),
+        output.sizes,
+    )
+
+
+def halves(padding: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Padding before and after."""
+    values = integers(padding)
+    return values[: len(values) // 2], values[len(values) // 2 :]
+
+
+def integers(values: Sequence[Any]) -> tuple[int, ...]:
+    """Attributes as Python integers."""
+    return tuple(int(value) for value in values)

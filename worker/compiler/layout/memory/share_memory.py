@@ -1,26 +1,35 @@
-"""Joins and slices whose tensors can share their memory, so that nobody copies them.
+"""Mark joins and slices whose tensors can share memory, before operators are fused.
 
-A ``concat`` whose parts follow each other in memory — nothing but ones lies before its axis, as with the
-channels of a single image — costs nothing where kernels write the parts where they belong; a slice or a part
-of a split like that is read where it lies. Such calls become functions of their own, which no other is fused
-with: ``layout.shared_memory`` drops their calls when memory is planned. Parts that are themselves
-views or cheap chains of elementwise operators are left to fusion, which reads through the join.
+    c = concat((a, b), axis=1)                  →   c = call_tir(join, (a, b))
+    d = strided_slice(a, axes=[1], ...)         →   d = call_tir(cut, (a,))
+
+``join`` and ``cut`` copy, but carry the attribute ``SHARES``: ``share_storage`` drops their calls once memory
+is allocated. A call qualifies if all sizes before the axis are 1, so that parts are contiguous (channels of a
+single image, for example), if a kernel writes the parts, and if ``placement`` finds a place for them. Inputs,
+views, and elementwise chains that no kernel feeds are left to fusion, which reads through the join.
+
+Loops of the copies: the parts; for each its dimensions in order, the outermost that is not 1 in parallel if
+the work is worth it. LLVM copies the last dimension in vectors.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 import tvm
 from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from worker.compiler.layout.blocked_operators import ELEMENTWISE
-from worker.compiler.layout.contiguous import write_cut, write_join
-from worker.compiler.layout.placement import Part, Placement, in_a_row
-from worker.compiler.layout.views import Cut, bytes_of, cut_of, element_bytes, operator_of, static_shape
-from worker.compiler.schedules.annotations import FIRST_BYTE, FUSES_OUTPUT, OPAQUE, PATTERN
-from worker.compiler.schedules.processors import machine_of
+from worker.compiler.layout.blocked.operator_rules import ELEMENTWISE
+from worker.compiler.layout.memory.placement import Part, Placement, in_a_row
+from worker.compiler.layout.relax_graph import bytes_of, element_bytes, operator_of, static_shape
+from worker.compiler.layout.views import Cut, cut_of
+from worker.compiler.schedules import nest
+from worker.compiler.schedules.annotations import CUT, FIRST_BYTE, FUSES_OUTPUT, JOIN, OPAQUE, PATTERN, SHARES
+from worker.compiler.schedules.nest import INDEX, signature
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, machine_of
 
 _FUSED = frozenset({*ELEMENTWISE, "astype", "divide", "exp", "sqrt"})
 _KERNELS = frozenset({"matmul", "mean", "sum"})
@@ -29,7 +38,7 @@ _CALL_TIR = tvm.ir.Op.get("relax.call_tir")
 
 @tvm.transform.module_pass(opt_level=0, name="ShareMemory")
 def share_memory(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-    """Replace joins and slices that need no copy by calls of functions that say so."""
+    """Replace joins and slices that need no copy by calls of marked functions."""
     sharer = _Sharer(module, machine_of(tvm.target.Target.current()).threads)
     for variable, function in module.functions_items():
         if isinstance(function, relax.Function):
@@ -97,7 +106,7 @@ class _Sharer(PyExprMutator):
         return relax.call_tir(variable, relax.Tuple(operands), like.ty)
 
     def _is_written(self, value: relax.Expr) -> bool:
-        """Whether a kernel writes a value that nothing but elementwise operators can be fused with."""
+        """Whether a kernel writes a value, elementwise operators behind it included."""
         if isinstance(value, relax.Call) and value.op == _CALL_TIR:
             function = self._module[value.args[0]]
             pattern = function.attrs.get(PATTERN) if function.attrs else None
@@ -112,5 +121,58 @@ class _Sharer(PyExprMutator):
 
 
 def _is_outermost(shape: tuple[int, ...], axis: int) -> bool:
-    """Whether what follows each other along an axis does so in memory."""
+    """Whether parts along an axis follow each other in memory."""
     return prod(shape[:axis]) == 1
+
+
+Shape = tuple[int, ...]
+
+
+def write_join(shapes: Sequence[Shape], axis: int, dtype: str, threads: int) -> tirx.PrimFunc:
+    """A scheduled function that joins tensors along an axis."""
+    joined = (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])
+    inputs = {f"part{number}": (shape, dtype) for number, shape in enumerate(shapes)}
+    function = signature(inputs, {"whole": (joined, dtype)})
+    *parts, whole = function.params
+    copies, first = [], 0
+    for part, shape in zip(parts, shapes, strict=True):
+        copies.append(_copy(shape, threads, _copier(part, 0, whole, first, axis)))
+        first += shape[axis]
+    return nest.with_loops(function.with_attr(SHARES, JOIN), nest.sequence(*copies))
+
+
+def write_cut(shape: Shape, part: Shape, axis: int, first: int, dtype: str, threads: int) -> tirx.PrimFunc:
+    """A scheduled function that copies the part of a tensor that begins at ``first`` along an axis."""
+    function = signature({"whole": (shape, dtype)}, {"part": (part, dtype)})
+    whole, result = function.params
+    copy = _copy(part, threads, _copier(whole, first, result, 0, axis))
+    return nest.with_loops(function.with_attr(SHARES, CUT), copy)
+
+
+def _copier(
+    source: Any, source_first: int, target: Any, target_first: int, axis: int
+) -> Callable[[Sequence[Any]], tirx.Stmt]:
+    def element(place: Sequence[Any]) -> tirx.Stmt:
+        value = source[tuple(_moved(place, axis, source_first))]
+        return nest.store(target, value, *_moved(place, axis, target_first))
+
+    return element
+
+
+def _moved(place: Sequence[Any], axis: int, by: int) -> list[Any]:
+    return [index + by if dimension == axis else index for dimension, index in enumerate(place)]
+
+
+def _copy(shape: Shape, threads: int, element: Callable[[Sequence[Any]], tirx.Stmt]) -> tirx.Stmt:
+    """Loops over all elements of a part."""
+    outer = next((dimension for dimension, size in enumerate(shape[:-1]) if size > 1), None)
+    pays = threads > 1 and prod(shape) >= MIN_PARALLEL_WORK
+
+    def loops(place: tuple[Any, ...]) -> tirx.Stmt:
+        dimension = len(place)
+        if dimension == len(shape):
+            return element(place)
+        loop = nest.parallel if pays and dimension == outer else nest.serial
+        return loop(shape[dimension], lambda index: loops((*place, index)), INDEX)
+
+    return loops(())

@@ -1,9 +1,15 @@
-"""Tensor expressions over the blocked layout ``[N, C / lanes, rows, columns, lanes]``.
+"""Tensor expressions of kernels on images in blocks, ``[N, C / lanes, rows, columns, lanes]``.
 
-One vector holds ``lanes`` channels of one pixel. Rows are all dimensions of the image but the last: the
-depth and height of a volume, one row for a sequence. Channels that fill up the last vector hold no meaning;
-weights that meet them are zero. Windows slide over a copy with borders, made by a block of its own. A
-kernel's main block is annotated with its family, which is what the schedules go by.
+    convolution   out[n, k, row, column, lane] = sum over channel, *taps, channel lane of
+                    image[n, channel, place, channel lane] * weights[k, channel, *taps, channel lane, lane]
+    depthwise     out[n, c, row, column, lane] = sum over *taps of
+                    image[n, c, place, lane] * weights[c, *taps, lane]
+    max_pool      out[n, c, row, column, lane] = largest image[n, c, place, lane] over *taps
+    average_pool  the same sum without weights, divided by the number of taps that count
+
+``place`` is ``index * stride + tap * dilation`` in each dimension of an image that a ``border`` block has
+padded. The expressions fix no loop order: a kernel's main block is annotated with its family, and the
+schedules in ``worker.compiler.schedules.families`` write the loops.
 """
 
 from __future__ import annotations
@@ -14,8 +20,8 @@ from typing import Any
 
 from tvm import te, tirx
 
-from worker.compiler.layout.convolution_window import Reader, Tensor, Window, bordered
 from worker.compiler.layout.extremes import extreme, first
+from worker.compiler.layout.images import Reader, Tensor, Window, bordered
 from worker.compiler.schedules.annotations import (
     CONVOLUTION,
     DEPTHWISE,
@@ -28,7 +34,7 @@ from worker.compiler.schedules.nest import Expression, Sizes, join_rows, rows_of
 
 
 def to_blocks(lanes: int) -> Callable[[Tensor], Tensor]:
-    """``[N, C, *sizes]`` to blocks, filled up with zeros."""
+    """``[N, C, *sizes]`` to blocks; zeros fill the last one."""
 
     def kernel(plain: Tensor) -> Tensor:
         batch, channels, *rest = plain.shape
@@ -62,13 +68,13 @@ def from_blocks(channels: int, sizes: Sizes) -> Callable[[Tensor], Tensor]:
 
 
 def regroup(lanes: int, channels: int, source: int, target: int) -> Callable[[Tensor], Tensor]:
-    """Blocks to blocks in which other groups of channels begin at a first lane.
+    """Blocks to blocks in which groups of another size begin at a first lane.
 
     Args:
-        lanes: elements of a block.
-        channels: all channels.
-        source: channels of a group of the given blocks; all, where channels lie one after another.
-        target: channels of a group of the result.
+        lanes: channels of a block.
+        channels: channels of the image.
+        source: channels of a group in the given blocks; ``channels`` if they are not grouped.
+        target: channels of a group in the result.
     """
     source_blocks, target_blocks = -(-source // lanes), -(-target // lanes)
 
@@ -89,10 +95,10 @@ def regroup(lanes: int, channels: int, source: int, target: int) -> Callable[[Te
 
 
 def convolution(window: Window, groups: int) -> Callable[[Tensor, Tensor], Tensor]:
-    """A convolution of a blocked image, or of a plain one, whose channels are then read one by one.
+    """A convolution of an image in blocks, or of a plain one.
 
-    The weights are ``[K / lanes, inputs, *taps, lanes]``, ``inputs`` being the input channels of a group;
-    for a blocked image ``inputs`` is split: ``[K / lanes, inputs / lanes, *taps, lanes, lanes]``.
+    The weights of a plain image are ``[K / lanes, inputs, *taps, lanes]``, where ``inputs`` counts the input
+    channels of a group. For blocks they are ``[K / lanes, inputs / lanes, *taps, lanes, lanes]``.
     """
 
     def kernel(data: Tensor, weights: Tensor) -> Tensor:
@@ -116,7 +122,7 @@ def convolution(window: Window, groups: int) -> Callable[[Tensor, Tensor], Tenso
 
 
 def input_channels(data: Tensor, weights: Tensor) -> list[te.IterVar]:
-    """The reductions over the input channels of a group: one, or blocks and lanes."""
+    """The reductions over the input channels of a group: one for a plain image, two for blocks and lanes."""
     axes = (1,) if len(data.shape) == 4 else (1, len(weights.shape) - 2)
     return [te.reduce_axis((0, weights.shape[axis]), "channel") for axis in axes]
 
@@ -150,7 +156,7 @@ def max_pool(window: Window) -> Callable[[Tensor], Tensor]:
 
 
 def average_pool(window: Window, counts_border: bool) -> Callable[[Tensor], Tensor]:
-    """The mean of each window; the border counts as zeros where ``counts_border``, else not at all."""
+    """The mean of each window; the border counts as zeros if ``counts_border``, else not at all."""
 
     def kernel(data: Tensor) -> Tensor:
         total = _pool(data, window, 0.0, te.sum, "pool_sum")
@@ -189,7 +195,7 @@ def _image(data: Tensor, window: Window, filler: Expression) -> Reader:
 
 
 def _taps_inside(window: Window, axis: int, index: Expression, counts_border: bool) -> Expression:
-    """How many taps along an axis count."""
+    """The number of taps along an axis that count."""
     size, taps, before = window.image[axis], window.kernel[axis], window.before[axis]
     if _never_leaves(window, axis, counts_border):
         return taps

@@ -1,0 +1,1 @@
+"""The pass ``FuseAttention``: each attention as one function of TensorIR."""

@@ -1,0 +1,1 @@
+"""The pass ``BlockConvolutions``: images in blocks of channels, ``[N, C / lanes, rows, columns, lanes]``."""

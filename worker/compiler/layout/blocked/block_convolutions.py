@@ -1,0 +1,86 @@
+"""Keep images in blocks of channels between convolutions.
+
+    y = nn.conv2d(x, W)                 lv = call_tir(to_blocks, (x,))
+    z = nn.relu(y)               →      lv1 = call_tir(conv2d, (lv, packed W))
+    r = nn.softmax(z, axis=1)           lv2 = nn.relu(lv1)
+                                        lv3 = call_tir(from_blocks, (lv2,))
+                                        r = nn.softmax(lv3, axis=1)
+
+A plain image is ``[N, C, *sizes]`` with one to three sizes. In blocks it is ``[N, C / lanes, rows, columns,
+lanes]``: one vector holds ``lanes`` channels of one pixel, ``columns`` is the last size, and ``rows`` is the
+product of the others. Lanes past the last channel hold no meaning; the weights that meet them are zero.
+
+A convolution starts a region of blocks. ``RULES`` names the operators that stay in it: convolutions, pools,
+means over pixels, elementwise operators, ``concat`` and slices of whole blocks, reshapes of the sizes. The
+pass converts only at the region's borders, once per tensor. A plain image with fewer than two blocks of
+channels enters its first convolution as it is. Constant weights are packed by this pass, others by a kernel.
+
+The layout is ``NCHW[x]c`` of Liu et al., "Optimizing CNN Model Inference on CPUs" (USENIX ATC 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm
+from tvm import relax
+
+from worker.compiler.layout.blocked.blocked_graph import Blocked, BlockedGraph
+from worker.compiler.layout.blocked.convolution_rule import convolve
+from worker.compiler.layout.blocked.operator_rules import (
+    ELEMENTWISE,
+    average,
+    cast,
+    cut,
+    divide,
+    join,
+    map_elements,
+    pool,
+    pool_adaptively,
+    reshape,
+)
+from worker.compiler.layout.views import cut_of
+from worker.compiler.schedules.processors import machine_of
+
+
+@tvm.transform.module_pass(opt_level=0, name="BlockConvolutions")
+def block_convolutions(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    """Compute convolutions and the operators behind them in blocks as wide as the target's vectors."""
+    blocker = BlockedGraph(module, machine_of(tvm.target.Target.current()), _apply_rule)
+    for variable, function in module.functions_items():
+        if isinstance(function, relax.Function):
+            blocker.builder_.update_func(variable, blocker.visit_expr(function))
+    return blocker.builder_.get()
+
+
+def _apply_rule(value: relax.Expr, graph: BlockedGraph) -> Blocked | None:
+    part = cut_of(value, graph.bound)
+    if part is not None:
+        return cut(value, part, graph)
+    if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
+        return None
+    rule = RULES.get(value.op.name)
+    return None if rule is None else rule(value, graph)
+
+
+Rule = Callable[[relax.Call, BlockedGraph], Blocked | None]
+"""Computes a call in blocks, or returns None to leave it alone."""
+
+_DIMENSIONS = (1, 2, 3)
+
+RULES: dict[str, Rule] = {
+    **{f"relax.nn.conv{dimensions}d": convolve for dimensions in _DIMENSIONS},
+    **{f"relax.nn.conv{dimensions}d_transpose": convolve for dimensions in _DIMENSIONS},
+    **{f"relax.nn.max_pool{dimensions}d": pool for dimensions in _DIMENSIONS},
+    **{f"relax.nn.avg_pool{dimensions}d": pool for dimensions in _DIMENSIONS},
+    **{f"relax.nn.adaptive_avg_pool{dimensions}d": pool_adaptively for dimensions in _DIMENSIONS},
+    "relax.mean": average,
+    "relax.concat": join,
+    "relax.astype": cast,
+    "relax.divide": divide,
+    "relax.reshape": reshape,
+    "relax.expand_dims": reshape,
+    "relax.squeeze": reshape,
+    **{f"relax.{name}": map_elements for name in ELEMENTWISE},
+}
+"""Rules by the operator's name."""

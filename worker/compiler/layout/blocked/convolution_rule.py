@@ -1,0 +1,201 @@
+"""The rule for ``nn.conv1d`` to ``nn.conv3d`` and their transposed forms, in blocks.
+
+    dense       image in blocks, or plain with fewer than two blocks of channels; see ``compute.convolution``
+    depthwise   one input and one output channel per group; weights ``[C / lanes, *taps, lanes]``
+    grouped     a few groups merge into one with zeros between them, so that each starts at a first lane
+    else        ``regroup`` copies inputs and outputs so that each group fills whole blocks
+
+``weight_packing.merged_groups`` decides between the last two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import relax
+
+from worker.compiler.layout.blocked import compute
+from worker.compiler.layout.blocked.blocked_graph import Blocked, BlockedGraph
+from worker.compiler.layout.blocked.compute_transposed import (
+    TransposedWindow,
+    transposed_convolution,
+    transposed_depthwise,
+)
+from worker.compiler.layout.blocked.weight_packing import (
+    Groups,
+    Packing,
+    merged_groups,
+    pack_constant,
+    pack_depthwise,
+    pack_depthwise_tensor,
+    pack_tensor,
+)
+from worker.compiler.layout.images import Image, Window, halves, image_of, integers
+from worker.compiler.schedules.nest import rows_of
+
+AnyWindow = Window | TransposedWindow
+
+_LAYOUTS = {
+    1: ("NCW", ("OIW", "IOW")),
+    2: ("NCHW", ("OIHW", "IOHW")),
+    3: ("NCDHW", ("OIDHW", "IODHW")),
+}
+"""By number of dimensions: the layout of data, and of weights, ordinary and transposed."""
+
+
+@dataclass(frozen=True)
+class _Convolution:
+    """A convolution that a call asks for."""
+
+    data: relax.Expr
+    weights: relax.Expr
+    image: Image
+    output: Image
+    window: AnyWindow
+    groups: Groups
+
+    @property
+    def is_transposed(self) -> bool:
+        return isinstance(self.window, TransposedWindow)
+
+    @property
+    def is_depthwise(self) -> bool:
+        groups = self.groups
+        return groups.count > 1 and groups.inputs == groups.outputs == 1
+
+
+def convolve(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
+    """Compute a convolution in blocks."""
+    conv = _read(call)
+    if conv is None or not _fits(conv):
+        return None
+    variable = _depthwise(conv, graph) if conv.is_depthwise else _dense(conv, graph)
+    return None if variable is None else Blocked(variable, conv.output.channels, conv.output.sizes)
+
+
+def _depthwise(conv: _Convolution, graph: BlockedGraph) -> relax.Var | None:
+    data = graph.block(conv.data)
+    if data is None:
+        return None
+    lanes, dtype = graph.lanes(conv.output.dtype), conv.output.dtype
+    constant = graph.constant(conv.weights)
+    weights = (
+        graph.kernel(pack_depthwise_tensor(lanes, dtype), "pack_weights", conv.weights)
+        if constant is None
+        else relax.const(pack_depthwise(constant.astype(dtype), lanes), dtype)
+    )
+    kernel = (
+        transposed_depthwise(conv.window)
+        if isinstance(conv.window, TransposedWindow)
+        else compute.depthwise(conv.window)
+    )
+    return graph.kernel(kernel, _name(conv, "depthwise_"), _cast(data.variable, dtype, graph), weights)
+
+
+def _dense(conv: _Convolution, graph: BlockedGraph) -> relax.Var:
+    dtype, groups = conv.output.dtype, conv.groups
+    lanes = graph.lanes(dtype)
+    blocked = graph.blocked(conv.data)
+    if blocked is None and (conv.image.channels >= 2 * lanes):
+        blocked = graph.block(conv.data)
+    merged = merged_groups(groups, lanes, blocked is not None)
+    if merged is None:
+        return _in_filled_groups(conv, graph)
+    data = blocked.variable if blocked else _plain_rows(conv, graph)
+    packing = Packing(groups, merged, lanes, blocked is not None, conv.is_transposed, dtype)
+    return _call_dense(conv, data, packing, graph)
+
+
+def _in_filled_groups(conv: _Convolution, graph: BlockedGraph) -> relax.Var:
+    """Pad each group's inputs and outputs to whole blocks, which copies both."""
+    dtype, groups = conv.output.dtype, conv.groups
+    lanes, blocked = graph.lanes(dtype), graph.block(conv.data)
+    if blocked is None:
+        raise ValueError("the operand of a convolution is not an image")
+    channels, outputs = conv.image.channels, conv.output.channels
+    apart = compute.regroup(lanes, channels, channels, groups.inputs)
+    data = graph.kernel(apart, "regroup", blocked.variable)
+    packing = Packing(groups, None, lanes, True, conv.is_transposed, dtype)
+    result = _call_dense(conv, data, packing, graph)
+    together = compute.regroup(lanes, outputs, groups.outputs, outputs)
+    return graph.kernel(together, "regroup", result)
+
+
+def _call_dense(conv: _Convolution, data: relax.Expr, packing: Packing, graph: BlockedGraph) -> relax.Var:
+    constant = graph.constant(conv.weights)
+    weights = (
+        graph.kernel(pack_tensor(packing), "pack_weights", conv.weights)
+        if constant is None
+        else relax.const(pack_constant(constant, packing), packing.dtype)
+    )
+    groups = packing.groups.count // packing.side_by_side
+    kernel = (
+        transposed_convolution(conv.window, groups)
+        if isinstance(conv.window, TransposedWindow)
+        else compute.convolution(conv.window, groups)
+    )
+    return graph.kernel(kernel, _name(conv), _cast(data, packing.dtype, graph), weights)
+
+
+def _name(conv: _Convolution, kind: str = "") -> str:
+    return f"{'transposed_' if conv.is_transposed else ''}{kind}conv{len(conv.image.sizes)}d"
+
+
+def _plain_rows(conv: _Convolution, graph: BlockedGraph) -> relax.Expr:
+    """The plain image as ``[N, C, rows, columns]``."""
+    data, sizes = graph.plain(conv.data), conv.image.sizes
+    if len(sizes) == 2:
+        return data
+    shape = (data.ty.shape[0], conv.image.channels, rows_of(sizes), sizes[-1])
+    return graph.emit(relax.op.reshape(data, shape))
+
+
+def _cast(data: relax.Expr, dtype: str, graph: BlockedGraph) -> relax.Expr:
+    return data if str(data.ty.dtype) == dtype else graph.emit(relax.op.astype(data, dtype))
+
+
+def _read(call: relax.Call) -> _Convolution | None:
+    data, weights, attributes = call.args[0], call.args[1], call.attrs
+    image, output = image_of(data), image_of(call)
+    if image is None or output is None or not _is_plain(attributes, len(image.sizes)):
+        return None
+    known = image_of(weights)
+    if known is None or not isinstance(weights.ty.shape, relax.ShapeExpr):
+        return None
+    outer = int(weights.ty.shape[0])
+    count = int(attributes.groups)
+    is_transposed = hasattr(attributes, "output_padding")
+    inputs, outputs = (outer, known.channels) if is_transposed else (known.channels, outer)
+    groups = (
+        Groups(count, inputs // count, outputs) if is_transposed else Groups(count, inputs, outputs // count)
+    )
+    window = (TransposedWindow if is_transposed else Window)(*_window(attributes, image, known.sizes, output))
+    return _Convolution(data, weights, image, output, window, groups)
+
+
+def _window(
+    attributes: Any, image: Image, kernel: tuple[int, ...], output: Image
+) -> tuple[tuple[int, ...], ...]:
+    before, after = halves(attributes.padding)
+    return (
+        image.sizes,
+        kernel,
+        integers(attributes.strides),
+        integers(attributes.dilation),
+        before,
+        after,
+        output.sizes,
+    )
+
+
+def _fits(conv: _Convolution) -> bool:
+    """Whether no size is 0."""
+    everything = (*conv.image.sizes, *conv.output.sizes, *conv.window.kernel, conv.image.channels)
+    return min(everything) > 0 and conv.output.channels > 0
+
+
+def _is_plain(attributes: Any, dimensions: int) -> bool:
+    data, weights = _LAYOUTS[dimensions]
+    layouts = (attributes.data_layout, attributes.out_layout)
+    return layouts == (data, data) and attributes.kernel_layout in weights

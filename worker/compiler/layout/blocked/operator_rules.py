@@ -1,0 +1,194 @@
+"""Rules for the operators that work on blocks besides convolutions.
+
+An elementwise operator applies to the blocks unchanged; constants of one number per channel are put in blocks
+at compile time. ``concat`` and slices work on axis 1 if every part is a whole number of blocks. A pool, or a
+mean over pixels, becomes a kernel of ``compute``. A rule returns None where the plain tensor must be read.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm_ffi
+from tvm import relax
+
+from worker.compiler.layout.blocked import compute
+from worker.compiler.layout.blocked.blocked_graph import Array, Blocked, BlockedGraph
+from worker.compiler.layout.blocked.weight_packing import pack_vector
+from worker.compiler.layout.images import FLOATS, IMAGE_LAYOUTS, Image, Window, image_of, pool_window_of
+from worker.compiler.layout.views import Cut
+from worker.compiler.schedules.nest import Sizes, rows_of
+
+ELEMENTWISE = (
+    "abs",
+    "add",
+    "clip",
+    "maximum",
+    "minimum",
+    "multiply",
+    "negative",
+    "nn.gelu",
+    "nn.gelu_tanh",
+    "nn.leakyrelu",
+    "nn.relu",
+    "nn.relu6",
+    "nn.silu",
+    "sigmoid",
+    "subtract",
+    "tanh",
+)
+"""Operators whose results stay finite on the lanes past the last channel."""
+
+
+def map_elements(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
+    """Apply an elementwise operator if at least one operand is in blocks."""
+    output = image_of(call)
+    if output is None or not any(graph.blocked(operand) for operand in call.args):
+        return None
+    lanes = graph.lanes(output.dtype)
+    operands = [_in_blocks(operand, output, lanes, graph) for operand in call.args]
+    if any(operand is None for operand in operands):
+        return None
+    return Blocked(graph.emit(relax.Call(call.op, operands, call.attrs)), output.channels, output.sizes)
+
+
+def divide(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
+    """Divide by numbers that are equal for all channels: others would be padded with zeros."""
+    divisor = graph.constant(call.args[1])
+    if graph.blocked(call.args[0]) is None or divisor is None:
+        return None
+    if divisor.ndim >= call.ty.ndim - 1 and divisor.shape[1 - call.ty.ndim] != 1:
+        return None
+    return map_elements(call, graph)
+
+
+def cast(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
+    """Cast between dtypes whose blocks have equally many lanes."""
+    data, output = graph.blocked(call.args[0]), image_of(call)
+    if data is None or output is None or graph.lanes(output.dtype) != int(data.variable.ty.shape[4]):
+        return None
+    cast_blocks = graph.emit(relax.op.astype(data.variable, output.dtype))
+    return Blocked(cast_blocks, data.channels, data.sizes)
+
+
+def join(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
+    """Join channels if every part is a whole number of blocks."""
+    output = image_of(call)
+    if output is None or call.attrs.axis is None or int(call.attrs.axis) % call.ty.ndim != 1:
+        return None
+    lanes = graph.lanes(output.dtype)
+    blocked = [graph.blocked(part) for part in _fields(call.args[0])]
+    if not blocked or any(part is None or part.channels % lanes for part in blocked):
+        return None
+    variables = [part.variable for part in blocked if part is not None]
+    joined = graph.emit(relax.op.concat(variables, axis=1))
+    return Blocked(joined, output.channels, output.sizes)
+
+
+def cut(value: relax.Expr, part: Cut, graph: BlockedGraph) -> Blocked | None:
+    """Take a slice of channels, or a part of a split, that begins and ends between blocks."""
+    data, output = graph.blocked(part.whole), image_of(value)
+    if data is None or output is None or part.axis != 1:
+        return None
+    lanes = graph.lanes(output.dtype)
+    end = part.first + output.channels
+    if part.first % lanes or (end % lanes and end != data.channels):
+        return None
+    bounds = (part.first // lanes, -(-end // lanes))
+    blocks = graph.emit(relax.op.strided_slice(data.variable, [1], *([bound] for bound in bounds)))
+    return Blocked(blocks, output.channels, output.sizes)
+
+
+def reshape(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
+    """Reshape the sizes of an image whose batch and channels stay the same."""
+    data, output = graph.blocked(call.args[0]), image_of(call)
+    if data is None or output is None or output.channels != data.channels:
+        return None
+    batch, blocks, rows, columns, lanes = data.variable.ty.shape
+    if not tvm_ffi.structural_equal(call.ty.shape[0], batch):
+        return None
+    variable, shape = data.variable, (rows_of(output.sizes), output.sizes[-1])
+    if shape != (int(rows), int(columns)):
+        variable = graph.emit(relax.op.reshape(variable, (batch, blocks, *shape, lanes)))
+    return Blocked(variable, data.channels, output.sizes)
+
+
+def _in_blocks(operand: relax.Expr, output: Image, lanes: int, graph: BlockedGraph) -> relax.Expr | None:
+    """An operand in blocks; scalars and constants of one channel stay as they are."""
+    if not isinstance(operand.ty, relax.TensorType):
+        return operand
+    value = graph.constant(operand)
+    if value is not None:
+        return _constant_in_blocks(value, output, lanes)
+    image = image_of(operand)
+    if image is None or image.channels != output.channels or graph.lanes(image.dtype) != lanes:
+        return None
+    if image.sizes != output.sizes and (len(image.sizes) != len(output.sizes) or set(image.sizes) != {1}):
+        return None
+    blocked = graph.block(operand)
+    return blocked.variable if blocked else None
+
+
+def _constant_in_blocks(value: Array, output: Image, lanes: int) -> relax.Expr | None:
+    rank = len(output.sizes) + 2
+    if value.ndim > rank:
+        return None
+    wide = value.reshape((1,) * (rank - value.ndim) + value.shape)
+    rows = wide.shape[2:-1]
+    if set(rows) != {1}:
+        wide = np.broadcast_to(wide, (*wide.shape[:2], *output.sizes[:-1], wide.shape[-1]))
+    if wide.shape[1] == 1:
+        return _constant(value if value.ndim == 0 else wide.reshape(wide.shape[0], 1, -1, wide.shape[-1], 1))
+    return _constant(pack_vector(wide, lanes))
+
+
+def _fields(operand: relax.Expr) -> tuple[relax.Expr, ...]:
+    return tuple(operand.fields) if isinstance(operand, relax.Tuple) else ()
+
+
+def _constant(values: Array) -> relax.Expr:
+    return relax.const(np.ascontiguousarray(values), str(values.dtype))
+
+
+def pool(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
+    """Compute ``nn.max_pool…`` and ``nn.avg_pool…``."""
+    data, window = graph.blocked(call.args[0]), pool_window_of(call)
+    if data is None or window is None:
+        return None
+    if "max_pool" in call.op.name:
+        variable = graph.kernel(compute.max_pool(window), "max_pool", data.variable)
+        return Blocked(variable, data.channels, window.output)
+    if str(call.ty.dtype) not in FLOATS or set(window.dilation) != {1}:
+        return None
+    kernel = compute.average_pool(window, bool(call.attrs.count_include_pad))
+    return Blocked(graph.kernel(kernel, "avg_pool", data.variable), data.channels, window.output)
+
+
+def pool_adaptively(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
+    """Compute ``nn.adaptive_avg_pool…`` to sizes that divide the image's."""
+    image, output = image_of(call.args[0]), image_of(call)
+    if image is None or output is None or call.attrs.layout != IMAGE_LAYOUTS[len(image.sizes)]:
+        return None
+    if any(size % wanted for size, wanted in zip(image.sizes, output.sizes, strict=True)):
+        return None
+    return _pool_evenly(call.args[0], image, output.sizes, graph)
+
+
+def average(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
+    """Compute ``mean`` over some or all sizes of an image."""
+    image = image_of(call.args[0])
+    axes = {int(axis) % call.args[0].ty.ndim for axis in call.attrs.axis or ()}
+    if image is None or not axes or not axes.isdisjoint({0, 1}) or not call.attrs.keepdims:
+        return None
+    output = tuple(1 if axis + 2 in axes else size for axis, size in enumerate(image.sizes))
+    return _pool_evenly(call.args[0], image, output, graph)
+
+
+def _pool_evenly(operand: relax.Expr, image: Image, output: Sizes, graph: BlockedGraph) -> Blocked | None:
+    data = graph.blocked(operand)
+    if data is None or image.dtype not in FLOATS:
+        return None
+    taps = tuple(size // wanted for size, wanted in zip(image.sizes, output, strict=True))
+    ones, zeros = (1,) * len(taps), (0,) * len(taps)
+    window = Window(image.sizes, taps, taps, ones, zeros, zeros, output)
+    kernel = compute.average_pool(window, counts_border=False)
+    return Blocked(graph.kernel(kernel, "avg_pool", data.variable), data.channels, output)

@@ -1,0 +1,1 @@
+"""The passes ``ShareMemory`` and ``ShareStorage``: joins and slices without copies."""
