@@ -15,11 +15,11 @@ from torch import nn
 
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.extensions import ExtensionError
-from worker.compiler.kernels import elementwise, openblas
+from worker.compiler.kernels.built_in import openblas
 from worker.compiler.kernels.choose import Times, check_choices, choose_kernels
 from worker.compiler.kernels.compile import compile_kernels
 from worker.compiler.kernels.kernel import OBJECTS, Kernel
-from worker.compiler.kernels.registry import BUILT_IN, GROUP, kernel_book, make_kernel_book
+from worker.compiler.kernels.registry import POINT, kernel_book, make_kernel_book
 from worker.compiler.kernels.uses import Use
 from worker.compiler.pipeline.benchmark import benchmark
 from worker.compiler.pipeline.build import build
@@ -205,14 +205,14 @@ def test_every_built_in_kernel_is_compiled(tmp_path: Path) -> None:
 
 
 def point(value: str = "sample_extension:KERNELS") -> EntryPoint:
-    return EntryPoint(name="sample", value=value, group=GROUP)
+    return EntryPoint(name="sample", value=value, group=POINT.group)
 
 
 def test_an_installed_package_adds_kernels(package: ModuleType) -> None:
     own = Kernel("tanh", "mine", ("tanh",), "my_tanh", Path("/nowhere"), "tanh.o", lambda _: True)
     package.KERNELS = (own,)  # type: ignore[attr-defined]
 
-    book = make_kernel_book((*BUILT_IN, point()))
+    book = make_kernel_book((point(),))
 
     assert book.names("tanh") == ("mine",)
     assert book.operators == ("linear", "relu", "tanh")
@@ -223,9 +223,6 @@ def test_what_is_no_kernel_is_named(package: ModuleType) -> None:
     for wrong in (point(), point("sample_extension:NOTHING"), point("no_such_package:KERNELS")):
         with pytest.raises(ExtensionError, match=r"of bessemer\.kernels"):
             make_kernel_book((wrong,))
-    package.KERNELS = elementwise.KERNELS  # type: ignore[attr-defined]
-    with pytest.raises(ExtensionError, match="'bessemer_relu' is in "):
-        make_kernel_book((*BUILT_IN, point()))
 
 
 def test_the_bundle_has_the_library_and_its_license_and_runs_without_ours(context: StageContext) -> None:

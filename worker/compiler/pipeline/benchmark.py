@@ -15,8 +15,8 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTime, ThreadTrial
 from worker.candidates.client import Library, LibraryCrashedError, Runner
 from worker.candidates.side import LibrarySide
+from worker.compiler.codegen.flops import Product, find_products
 from worker.compiler.pipeline.original import OriginalModel
-from worker.compiler.pipeline.products import Product, find_products
 from worker.compiler.values import Benchmarked, Captured, StageContext, Verified
 from worker.errors import failure_of
 from worker.measure.looks import Look, look, why_undecided, why_unsteady

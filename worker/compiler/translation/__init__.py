@@ -2,5 +2,5 @@
 
 A rule is one function for one operator; each file holds those of one kind. Rules come from the entry points
 of
-``GROUP`` in ``registry.py``, the built-in ones too; TVM's own converters serve what has no rule.
+``POINT`` in ``registry.py``, the built-in ones too; TVM's own converters serve what has no rule.
 """

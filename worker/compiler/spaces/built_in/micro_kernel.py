@@ -14,7 +14,7 @@ from tvm.script import tirx as T
 
 from worker.compiler.schedules.inline import inline_blocks
 from worker.compiler.spaces.llvm_ir import read_kernel
-from worker.compiler.spaces.products import find_product, finish_at, require_multiples
+from worker.compiler.spaces.matmul_block import find_product, finish_at, require_multiples
 from worker.compiler.spaces.space import Intrinsic, Space
 
 SIDE = 16

@@ -21,7 +21,7 @@ from tvm import s_tir, tirx
 from tvm.script import tirx as T
 
 from worker.compiler.schedules.inline import inline_blocks
-from worker.compiler.spaces.products import find_product, finish_at, require_multiples
+from worker.compiler.spaces.matmul_block import find_product, finish_at, require_multiples
 from worker.compiler.spaces.space import Intrinsic, Space
 
 _MOST_ROWS = 8

@@ -11,7 +11,7 @@ from typing import Any
 from tvm import s_tir
 
 from worker.compiler.schedules.inline import inline_blocks
-from worker.compiler.spaces.products import find_product, finish_at
+from worker.compiler.spaces.matmul_block import find_product, finish_at
 from worker.compiler.spaces.space import Space
 
 _MOST_ROWS = 8
