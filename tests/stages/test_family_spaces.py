@@ -22,6 +22,7 @@ from tvm.s_tir.schedule import Trace
 from worker.candidates.client import CandidateClient
 from worker.compiler.pipeline.passes import default_phases
 from worker.compiler.schedules.default import default_schedule, follow_plans, plans_of, schedule_rest
+from worker.compiler.schedules.machine import machine_of
 from worker.compiler.schedules.plans import PLAN, NoSuchPlanError, numbers_of
 from worker.compiler.schedules.spaces import space_of
 
@@ -66,7 +67,7 @@ def optimized(name: str) -> tvm.IRModule:
     build, inputs = FUNCTIONS[name]
     module = main_of(build, *inputs)
     with TARGET, tvm.transform.PassContext(opt_level=3):
-        for phase in default_phases():
+        for phase in default_phases(machine_of(TARGET)):
             for step in phase.passes:
                 module = step(module)
     return module

@@ -16,6 +16,7 @@ from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from worker.compiler.pipeline import pipeline
 from worker.compiler.pipeline.pipeline import PIPELINE, Pipeline, StageFailedError, run_pipeline
+from worker.compiler.target import compile_target
 from worker.compiler.values import StageContext, Upload
 from worker.errors import OperatorsUnsupportedError
 from worker.job.compilation import compiled
@@ -42,7 +43,7 @@ def upload(path: Path, **fields: Any) -> Upload:
     request = CompilationRequest.model_validate(
         {"model": "0" * 64, "target": PresetTarget(preset="host"), "benchmark": {"seconds": 0.05}, **fields}
     )
-    return Upload(path=path, request=request, target=TARGET)
+    return Upload(path=path, request=request, target=compile_target(TARGET))
 
 
 def test_every_stage_of_the_contract_is_run_in_its_order() -> None:
@@ -111,7 +112,7 @@ def test_a_run_stops_where_it_is_to_with_what_there_is(
     torch.export.save(torch.export.export(Perceptron().eval(), (torch.randn(1, 16),)), path)
     wanted = upload(path, stop_after=last, inspect={"assembly": True})
 
-    said = compiled(run_pipeline(wanted, context, notes), context, TARGET)
+    said = compiled(run_pipeline(wanted, context, notes), context, compile_target(TARGET))
 
     report = Report.model_validate_json((context.output / REPORT).read_text())
     assert notes.finished == list(Stage)[: list(Stage).index(last) + 1]

@@ -19,7 +19,7 @@ from worker.compiler.legalize.registry import Legalization, make_legalization_ma
 from worker.compiler.rewrites import registry
 from worker.compiler.rewrites.registry import make_rewrite_book
 from worker.compiler.rewrites.rewrite import Match, Rewrite
-from worker.compiler.target import tvm_target
+from worker.compiler.target import compile_target
 
 
 def nothing(_match: Match) -> relax.Expr | None:
@@ -92,7 +92,7 @@ def test_an_installed_legalization_comes_before_the_built_in_one(
             result = builder.emit_output(relax.op.argmax(x, 1))
         builder.emit_func_output(result)
 
-    with tvm_target(TARGET):
+    with compile_target(TARGET).llvm:
         rules = make_legalization_map([RULES])
         module = relax.transform.LegalizeOps(rules)(builder.get())
 

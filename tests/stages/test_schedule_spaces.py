@@ -18,7 +18,7 @@ from worker.compiler.extensions import ExtensionError
 from worker.compiler.schedules.default import follow_plans
 from worker.compiler.spaces.registry import SpaceBook, make_space_book, register_intrinsics
 from worker.compiler.spaces.space import Space
-from worker.compiler.target import tvm_target
+from worker.compiler.target import compile_target
 from worker.compiler.tuning import search, space_proposals
 from worker.compiler.tuning.session import open_database
 from worker.compiler.values import Tuned
@@ -65,7 +65,7 @@ def runs_as_script(tuned: Tuned, script: Path) -> bool:
     """Whether the script makes of the function what the module has."""
     assert "sch.sample_perfect_tile(loop=" in script.read_text()
     scheduled = runpy.run_path(str(script))["scheduled"]()
-    return computing(tuned.module, follow_plans(scheduled, tvm_target(HOST))["main"].body) == 1
+    return computing(tuned.module, follow_plans(scheduled, compile_target(HOST).llvm)["main"].body) == 1
 
 
 def test_without_force_the_library_has_it_only_where_it_is_faster(

@@ -22,9 +22,7 @@ from bessemer.contract.report import (
 )
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
-from bessemer.contract.target import ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
-from worker.measure.machine import threads_here
 from worker.snapshots.snapshots import NoRecorder, Recorder
 
 if TYPE_CHECKING:
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
     from worker.candidates.client import Candidates
+    from worker.compiler.target import CompileTarget
     from worker.parameters import ParameterFile
 
     Arrays = tuple[np.ndarray, ...]
@@ -65,16 +64,11 @@ class StageContext:
 
 @dataclass(frozen=True)
 class Upload:
-    """The bytes of a model, and what is wanted of them."""
+    """The bytes of a model, the request, and the target that every stage compiles for."""
 
     path: Path
     request: CompilationRequest
-    target: ResolvedTarget
-
-    @property
-    def threads(self) -> int:
-        """With how many threads the library is run here: its target may have more cores than this machine."""
-        return threads_here(self.target.cores)
+    target: CompileTarget
 
 
 @dataclass(frozen=True)

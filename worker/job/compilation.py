@@ -8,18 +8,17 @@ from bessemer.contract.job import Figures
 from bessemer.contract.report import TuneResult, TuneVerdict
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import ResolvedTarget, resolve_target
+from bessemer.contract.target import resolve_target
 from worker.candidates.server import fork_server
 from worker.candidates.threads import use_threads
 from worker.compiler.pipeline.names import check_names
 from worker.compiler.pipeline.observer import StageObserver
 from worker.compiler.pipeline.pipeline import Reached, run_pipeline
 from worker.compiler.pipeline.stopped import write_stopped
-from worker.compiler.target import refuse_unrunnable
+from worker.compiler.target import CompileTarget, compile_target, refuse_unrunnable
 from worker.compiler.values import NO_RECORDER, Benchmarked, StageContext, Upload, made_from
 from worker.errors import JobError
 from worker.job.folder import JobFolder
-from worker.measure.machine import threads_here
 from worker.measure.statistics import largest
 from worker.measure.turns import ANY_TIME, SharedTurns, Turns
 from worker.protocol.messages import Compiled
@@ -58,15 +57,14 @@ def compile_model(
     if not isinstance(order.work, CompileWork):
         raise TypeError(f"{order.work.kind} is no compilation")
     request, seconds = order.work.request, order.work.seconds
-    target = resolve_target(request.target, host_mcpu, order.cores)
+    target = compile_target(resolve_target(request.target, host_mcpu, order.cores))
     refuse_unrunnable(target)
     check_names(request, target)
-    threads = threads_here(target.cores)
-    use_threads(threads)
+    use_threads(target.threads)
     turns = _turns(order.work.measuring, lock)
     with fork_server(folder.scratch, turns=turns) as candidates:
         # only now: nothing may have run in parallel when the server is forked
-        _set_torch_threads(threads)
+        _set_torch_threads(target.threads)
         recorder = IrRecorder(folder.output) if request.inspect.ir else NO_RECORDER
         context = StageContext(
             scratch=folder.scratch,
@@ -88,7 +86,7 @@ def compile_model(
         return compiled(reached, context, target)
 
 
-def compiled(reached: Reached, context: StageContext, target: ResolvedTarget) -> Compiled:
+def compiled(reached: Reached, context: StageContext, target: CompileTarget) -> Compiled:
     """The last message of a compilation that ended well, at its end or where it was to stop."""
     if reached.stage is Stage.PACKAGE:
         files = reached.value.files
@@ -98,7 +96,7 @@ def compiled(reached: Reached, context: StageContext, target: ResolvedTarget) ->
         stopped_after = reached.stage
     benchmarked = made_from(reached.value, Benchmarked)
     return Compiled(
-        target=target,
+        target=target.resolved,
         verified=True if reached.stage.includes(Stage.VERIFY) else None,
         figures=None if benchmarked is None else _figures(benchmarked),
         files=(*files, *(name for name in KEPT if (context.output / name).is_file())),

@@ -11,13 +11,13 @@ from tvm.relax import transform
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import FunctionSplit
+from bessemer.contract.target import architecture_of
 from worker.compiler.codegen.argument_checks import PIPELINE, trust_own_tensors
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import compile_in_shares
 from worker.compiler.codegen.link import LinkError, link_shared
 from worker.compiler.kernels.kernel import Kernel
 from worker.compiler.kernels.linking import (
-    architecture_of,
     kernels_among,
     libraries_of,
     objects_of,

@@ -11,11 +11,6 @@ from worker.compiler.kernels.kernel import Kernel, SharedLibrary
 from worker.compiler.kernels.registry import kernel_book
 
 
-def architecture_of(triple: str) -> str:
-    """The processor's architecture that a triple begins with."""
-    return triple.partition("-")[0]
-
-
 def kernels_among(names: Iterable[str]) -> tuple[Kernel, ...]:
     """The kernels among functions that a library calls."""
     called = set(names)

@@ -22,19 +22,23 @@ from worker.compiler.layout.convolution_types import Array, Blocked, image_of
 from worker.compiler.layout.convolution_window import Tensor
 from worker.compiler.layout.views import cut_of
 from worker.compiler.schedules.annotations import FUSES_OUTPUT, INJECTIVE, PATTERN
-from worker.compiler.schedules.machine import Machine, machine_of
+from worker.compiler.schedules.machine import Machine
 
 _NARROWEST_BITS = 32
 
 
-@tvm.transform.module_pass(opt_level=0, name="BlockConvolutions")
-def block_convolutions(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-    """Compute convolutions, and what follows them, in blocks as wide as the current target's vectors."""
-    blocker = _Blocker(module, machine_of(tvm.target.Target.current()))
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            blocker.builder_.update_func(variable, blocker.visit_expr(function))
-    return blocker.builder_.get()
+def block_convolutions(machine: Machine) -> tvm.transform.Pass:
+    """A pass that computes convolutions and what follows them in blocks as wide as the vectors."""
+
+    @tvm.transform.module_pass(opt_level=0, name="BlockConvolutions")
+    def block(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        blocker = _Blocker(module, machine)
+        for variable, function in module.functions_items():
+            if isinstance(function, relax.Function):
+                blocker.builder_.update_func(variable, blocker.visit_expr(function))
+        return blocker.builder_.get()
+
+    return block
 
 
 @mutator

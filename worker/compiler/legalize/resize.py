@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tvm import tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.machine import Machine, machine_of
+from worker.compiler.schedules.machine import Machine
 from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
 from worker.compiler.schedules.standalone import INDEX, signature
 
@@ -87,7 +87,7 @@ def _cubic(distance: NDArray[Any], a: float) -> NDArray[Any]:
 
 
 def write_resize(
-    sizes: tuple[int, int, int], rows: Taps, columns: Taps, dtype: str, target: tvm.target.Target
+    sizes: tuple[int, int, int], rows: Taps, columns: Taps, dtype: str, machine: Machine
 ) -> tirx.PrimFunc:
     """A scheduled function from planes ``[count, height, width]`` to resized ones.
 
@@ -96,7 +96,6 @@ def write_resize(
     """
     count, height, _ = sizes
     wide = "float64" if dtype == "float64" else "float32"
-    machine = machine_of(target)
     function = _signature(sizes, rows, columns, dtype, wide)
     x, column_places, column_weights, row_places, row_weights, result = function.params
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from math import prod
 
-import tvm
 from tvm import relax
 
 from worker.compiler.layout.views import static_shape
 from worker.compiler.legalize.ordering import write_argsort, write_topk
+from worker.compiler.legalize.registry import current_machine
 from worker.compiler.legalize.scatter import JOINS, Scatter, write_scatter
 from worker.compiler.legalize.sort_keys import sort_keys
-from worker.compiler.schedules.machine import machine_of
 
 
 def argsort(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
@@ -25,7 +24,7 @@ def argsort(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     axis = int(call.attrs.axis) % len(shape)
     rows, width = prod(shape) // shape[axis], shape[axis]
     dtypes = (str(data.ty.dtype), str(call.ty.dtype))
-    function = write_argsort(rows, width, dtypes, not call.attrs.descending, _threads())
+    function = write_argsort(rows, width, dtypes, not call.attrs.descending, current_machine().threads)
     strips = _strips(bb, data, shape, axis)
     kind = relax.TensorType((rows, width), dtypes[1])
     places = bb.emit(relax.call_tir(bb.add_func(function, "argsort"), [strips], kind))
@@ -45,7 +44,7 @@ def topk(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         return None
     rows, width = prod(shape) // shape[axis], shape[axis]
     dtypes = (str(data.ty.dtype), str(attributes.dtype))
-    function = write_topk(rows, width, kept, dtypes, not attributes.largest, _threads())
+    function = write_topk(rows, width, kept, dtypes, not attributes.largest, current_machine().threads)
     strips = _strips(bb, data, shape, axis)
     kinds = [relax.TensorType((rows, kept), dtype) for dtype in dtypes]
     both = bb.emit(relax.call_tir(bb.add_func(function, "topk"), [strips], kinds))
@@ -74,7 +73,7 @@ def scatter(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         return None
     before, after = prod(shape[:axis]), prod(shape[axis + 1 :])
     asked = Scatter(before, shape[axis], written[axis], after, str(data.ty.dtype), str(indices.ty.dtype))
-    function = write_scatter(asked, join, tvm.target.Target.current())
+    function = write_scatter(asked, join, current_machine())
     operands = [
         bb.emit(relax.op.reshape(operand, (before, along, after)))
         for operand, along in ((data, shape[axis]), (indices, written[axis]), (values, written[axis]))
@@ -106,7 +105,3 @@ def _others(rank: int, axis: int) -> list[int]:
 
 def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return (*shape[:axis], *shape[axis + 1 :])
-
-
-def _threads() -> int:
-    return machine_of(tvm.target.Target.current()).threads

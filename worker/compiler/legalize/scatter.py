@@ -19,7 +19,7 @@ import tvm
 from tvm import tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.machine import machine_of
+from worker.compiler.schedules.machine import Machine
 from worker.compiler.schedules.spatial import MIN_PARALLEL_WORK
 from worker.compiler.schedules.standalone import INDEX, signature
 
@@ -47,9 +47,8 @@ class Scatter:
     index_dtype: str
 
 
-def write_scatter(asked: Scatter, join: Join, target: tvm.target.Target) -> tirx.PrimFunc:
+def write_scatter(asked: Scatter, join: Join, machine: Machine) -> tirx.PrimFunc:
     """A scheduled function from a tensor, indices and values to the tensor with the values in it."""
-    machine = machine_of(target)
     work = asked.before * (asked.along + asked.written) * asked.after
     threads = machine.threads if work >= MIN_PARALLEL_WORK else 1
     chunk = _chunk(asked, threads, machine.lanes(int(tvm.DataType(asked.dtype).bits)))

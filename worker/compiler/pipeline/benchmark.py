@@ -99,7 +99,7 @@ class Looks:
 
 
 def _measure(verified: Verified, context: StageContext, captured: Captured) -> BenchmarkResult:
-    options, threads = captured.upload.request.benchmark, captured.upload.threads
+    options, threads = captured.upload.request.benchmark, captured.upload.target.threads
     path = verified.built.library
     with ExitStack() as processes:
         library = processes.enter_context(
@@ -140,7 +140,7 @@ def _enter(name: Baseline, captured: Captured, context: StageContext, processes:
     The mean decides: runs that stall must count against the number of threads with which they do.
     """
     looks = {}
-    for threads in sorted({1, captured.upload.threads}):
+    for threads in sorted({1, captured.upload.target.threads}):
         with ExitStack() as trial:
             looks[threads] = look(_open(name, threads, captured, context, trial))
     best = min(looks, key=lambda threads: fmean(looks[threads]))

@@ -14,7 +14,6 @@ from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import FunctionTooSlowError
 from worker.compiler.codegen.executable import build_in_shares
 from worker.compiler.pipeline.origin import places_of
-from worker.compiler.target import tvm_target
 from worker.compiler.values import Built, StageContext, Tuned
 from worker.errors import JobError
 from worker.snapshots.machine_code import join_sources
@@ -32,10 +31,10 @@ def build(tuned: Tuned, context: StageContext) -> Built:
     triple, which contains the code, the virtual machine's instructions and the parameters.
 
     Raises:
-        JobError: ``build-failed``: LLVM does not know the target, or lowering, code generation or linking
+        JobError: ``build-failed``: lowering, code generation or linking
             failed. ``function-too-slow``: a function that cannot be split took too long.
     """
-    target = tvm_target(tuned.captured.upload.target)
+    target = tuned.captured.upload.target.llvm
     library = context.output / LIBRARY
     objects, with_sources = context.scratch / "objects", tuned.captured.upload.request.inspect.assembly
     compiler = Compiler(

@@ -14,7 +14,6 @@ from worker.compiler.kernels.measure import Contest
 from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.pipeline.passes import KERNELS, Phase
 from worker.compiler.schedules.default import schedule_rest
-from worker.compiler.target import tvm_target
 from worker.compiler.values import StageContext, Upload
 
 
@@ -52,18 +51,17 @@ class KernelStep:
         return self._choices
 
     def _contest(self, phases: tuple[Phase, ...]) -> Contest:
-        target = self._upload.target
+        target = self._upload.target.llvm
 
         def compile_to(module: tvm.IRModule, path: Path) -> None:
             for phase in phases:
                 module = tvm.transform.Sequential(phase.passes)(module)
-            machine = tvm_target(target)
-            build_library(schedule_rest(module, machine), machine, path, path.parent / "objects")
+            build_library(schedule_rest(module, target), target, path, path.parent / "objects")
 
         return Contest(
             candidates=self._workshop.candidates,
             folder=self._workshop.scratch / "kernels",
-            threads=self._upload.threads,
+            threads=self._upload.target.threads,
             compile=compile_to,
             numbers=count(),
         )

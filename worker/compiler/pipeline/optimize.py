@@ -11,16 +11,15 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import PassTime
 from bessemer.contract.stage import Stage
 from worker.compiler.pipeline.call_kernels import KernelStep
-from worker.compiler.pipeline.passes import OPTIMIZATION, Phase, plan_passes
+from worker.compiler.pipeline.passes import Phase, optimization_phases, plan_passes
 from worker.compiler.pipeline.translate import blame_open_sizes
 from worker.compiler.rewrites.report import report_rewrite
-from worker.compiler.target import tvm_target
 from worker.compiler.values import Optimized, StageContext, Translated
 from worker.errors import JobError, failure_of, short_message
 
 
 def optimize(translated: Translated, context: StageContext) -> Optimized:
-    """Run the phases of ``OPTIMIZATION``, with the rewrites and the fusion that the request wants.
+    """Run the ``optimization_phases``, with the rewrites and the fusion that the request wants.
 
     Before: ``main`` is in Relax. After: it calls primitive TensorIR functions and views only; every function
     is reached from ``main``, or from the function that prepares separate parameters for it, fused with its
@@ -29,16 +28,16 @@ def optimize(translated: Translated, context: StageContext) -> Optimized:
     Raises:
         JobError: ``rewrite-unknown``; ``kernel-unknown`` for a workload that the model lacks;
             ``optimize-failed`` with the phase and the pass, or ``dynamic-shapes-unsupported`` where sizes are
-            open; ``build-failed`` for a target that LLVM does not know.
+            open.
     """
     module = translated.module
     upload = translated.captured.upload
     kernels = KernelStep(upload, context)
-    planned, rewrites = plan_passes(OPTIMIZATION, upload.request.optimize)
+    planned, rewrites = plan_passes(optimization_phases(upload.target.machine), upload.request.optimize)
     phases = kernels.added_to(planned)
     total = sum(len(phase.passes) for phase in phases)
     times: list[PassTime] = []
-    with tvm_target(translated.captured.upload.target), tvm.transform.PassContext(opt_level=3):
+    with upload.target.llvm, tvm.transform.PassContext(opt_level=3):
         for phase, step in _steps(phases):
             context.advance(len(times), total, f"{phase.name}: {step.info.name}")
             start = time.perf_counter()

@@ -16,6 +16,7 @@ from worker.compiler.rewrites.fold import evaluate_constants, fold_batch_norm
 from worker.compiler.rewrites.fold_parameters import fold_parameter_batch_norm
 from worker.compiler.rewrites.grouping import lift_constants
 from worker.compiler.rewrites.registry import rewrite_book
+from worker.compiler.schedules.machine import Machine
 from worker.parameters import PREPARE
 
 REWRITE, KERNELS = "rewrite", "kernels"
@@ -44,66 +45,72 @@ def legalize_by_rules(module: tvm.IRModule, _context: tvm.transform.PassContext)
     return transform.LegalizeOps(legalization_map())(module)
 
 
-OPTIMIZATION: tuple[Phase, ...] = (
-    # Whatever depends on parameters only is computed now.
-    Phase(
-        "fold",
-        (
-            evaluate_constants,
-            fold_batch_norm,
-            fold_parameter_batch_norm,
-            transform.DecomposeOpsForInference(),
-            evaluate_constants,
-            transform.FoldConstant(),
+def optimization_phases(machine: Machine) -> tuple[Phase, ...]:
+    """The phases in order.
+
+    Args:
+        machine: the processor to lay data out for.
+    """
+    return (
+        # Whatever depends on parameters only is computed now.
+        Phase(
+            "fold",
+            (
+                evaluate_constants,
+                fold_batch_norm,
+                fold_parameter_batch_norm,
+                transform.DecomposeOpsForInference(),
+                evaluate_constants,
+                transform.FoldConstant(),
+            ),
         ),
-    ),
-    # Equal things look equal, and what nobody reads is gone.
-    Phase(
-        "canonicalize",
-        (
-            transform.CanonicalizeBindings(),
-            transform.EliminateCommonSubexpr(),
-            transform.DeadCodeElimination(["main"]),
+        # Equal things look equal, and what nobody reads is gone.
+        Phase(
+            "canonicalize",
+            (
+                transform.CanonicalizeBindings(),
+                transform.EliminateCommonSubexpr(),
+                transform.DeadCodeElimination(["main"]),
+            ),
         ),
-    ),
-    # What a request switches on, each under its own name: see ``plan_passes``.
-    Phase(REWRITE, ()),
-    # What the request leaves to kernel libraries: ``optimize`` fills it in.
-    Phase(KERNELS, ()),
-    # Regions of the graph get the layouts that their kernels read; weights are packed for them.
-    Phase("layout", (block_convolutions, pack_linear_weights, share_memory)),
-    # Every operator becomes a call of a TensorIR function. Sorts know what the target offers.
-    Phase(
-        "legalize",
-        (
-            legalize_by_rules,
-            backend.DispatchSampling(),
-            backend.DispatchSortScan(),
-            transform.LegalizeOps(),
-            transform.FoldConstant(),
+        # What a request switches on, each under its own name: see ``plan_passes``.
+        Phase(REWRITE, ()),
+        # What the request leaves to kernel libraries: ``optimize`` fills it in.
+        Phase(KERNELS, ()),
+        # Regions of the graph get the layouts that their kernels read; weights are packed for them.
+        Phase("layout", (block_convolutions(machine), pack_linear_weights(machine), share_memory(machine))),
+        # Every operator becomes a call of a TensorIR function. Sorts know what the target offers.
+        Phase(
+            "legalize",
+            (
+                legalize_by_rules,
+                backend.DispatchSampling(),
+                backend.DispatchSortScan(),
+                transform.LegalizeOps(),
+                transform.FoldConstant(),
+            ),
         ),
-    ),
-    # What depends on separate parameters only is computed when they are loaded, by a function of its own.
-    Phase("lift", (keep_results, transform.LiftTransformParams())),
-    # Elementwise functions join what feeds them, as far as the request lets them.
-    Phase(
-        "fuse",
-        (
-            transform.AnnotateTIROpPattern(),
-            lift_constants,
-            _FUSE_OPS,
-            transform.FuseTIR(),
+        # What depends on separate parameters only is computed when they are loaded, by a function of its own.
+        Phase("lift", (keep_results, transform.LiftTransformParams())),
+        # Elementwise functions join what feeds them, as far as the request lets them.
+        Phase(
+            "fuse",
+            (
+                transform.AnnotateTIROpPattern(),
+                lift_constants,
+                _FUSE_OPS,
+                transform.FuseTIR(),
+            ),
         ),
-    ),
-    # Functions that only reshape become views, so that nobody schedules them.
-    Phase(
-        "clean",
-        (
-            transform.RewriteDataflowReshape(),
-            remove_unreached,
+        # Functions that only reshape become views, so that nobody schedules them.
+        Phase(
+            "clean",
+            (
+                transform.RewriteDataflowReshape(),
+                remove_unreached,
+            ),
         ),
-    ),
-)
+    )
 
 
 class Plan(NamedTuple):
@@ -125,9 +132,9 @@ def plan_passes(phases: tuple[Phase, ...], options: OptimizeOptions) -> Plan:
     return Plan(tuple(_fitted(phase, passes, options.fusion) for phase in phases), rewrites)
 
 
-def default_phases() -> tuple[Phase, ...]:
-    """The phases for a request that says nothing of them."""
-    return plan_passes(OPTIMIZATION, OptimizeOptions()).phases
+def default_phases(machine: Machine) -> tuple[Phase, ...]:
+    """The phases for a request without optimization options."""
+    return plan_passes(optimization_phases(machine), OptimizeOptions()).phases
 
 
 def _fitted(phase: Phase, rewrites: tuple[tvm.transform.Pass, ...], fusion: Fusion) -> Phase:

@@ -18,7 +18,6 @@ from bessemer.contract.tensor import TensorSpec
 from worker.compiler.layout.weights import INPUTS
 from worker.compiler.legalize.registry import legalization_map
 from worker.compiler.source_locations import place_of
-from worker.compiler.target import tvm_target
 from worker.compiler.translation.importer import Importer, operator_name, unbound
 from worker.compiler.translation.registry import rule_book
 from worker.compiler.translation.template import rule_template
@@ -64,8 +63,7 @@ def translate(captured: Captured, context: StageContext) -> Translated:
     Raises:
         OperatorsUnsupportedError: the importer lacks operators; all of them are listed with their places.
         JobError: ``translate-failed``: the importer failed, or it made another signature than the model's;
-            ``dynamic-shapes-unsupported`` where that is so with open sizes; ``build-failed`` for a target
-            that LLVM does not know.
+            ``dynamic-shapes-unsupported`` where sizes are open.
     """
     upload = captured.upload
     importer = Importer(_expressions(upload.request.translate.level))
@@ -73,7 +71,7 @@ def translate(captured: Captured, context: StageContext) -> Translated:
         program = decomposed(captured.program)
         refuse_unsupported(program, importer)
         separate = _separate(captured, program)
-        with tvm_target(upload.target):
+        with upload.target.llvm:
             module = _import(importer, unbound(program, frozenset(separate)))
         main = _named_parameters(module["main"], captured.input_specs, len(separate))
         _check_outputs(main, captured)

@@ -20,7 +20,6 @@ from worker.compiler.layout.weights import without_preparation
 from worker.compiler.schedules.attempt import REFUSALS
 from worker.compiler.schedules.blocks import has_open_sizes
 from worker.compiler.schedules.default import plans_of, schedule_rest, unclaimed_functions
-from worker.compiler.target import tvm_target
 from worker.compiler.tuning.assignment import assign_spaces
 from worker.compiler.tuning.builder import BuilderSettings, CandidateBuilder
 from worker.compiler.tuning.final_comparison import measure_defaults, winners
@@ -61,11 +60,10 @@ def tune(optimized: Optimized, context: StageContext) -> Tuned:
         The scheduled module, and what the search did.
 
     Raises:
-        JobError: ``build-failed`` where LLVM does not know the target, ``tune-failed`` where the search
-            itself breaks.
+        JobError: ``tune-failed``: the search itself failed.
     """
     upload = optimized.captured.upload
-    target = tvm_target(upload.target)
+    target = upload.target.llvm
     options = upload.request.tune
     if options.trials == 0:
         module = schedule_rest(optimized.module, target)
@@ -151,7 +149,7 @@ def _with_unclaimed(result: TuneResult, module: tvm.IRModule) -> TuneResult:
 
 def _open_session(optimized: Optimized, context: StageContext, target: tvm.target.Target) -> TuningSession:
     upload = optimized.captured.upload
-    threads, options = upload.threads, upload.request.tune
+    threads, options = upload.target.threads, upload.request.tune
     folder = context.scratch / "candidates"
     folder.mkdir(exist_ok=True)
     return TuningSession(

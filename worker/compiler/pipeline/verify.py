@@ -35,7 +35,9 @@ def verify(built: Built, context: StageContext) -> Verified:
     refuse_unrunnable(captured.upload.target)
     samples = (captured.example, *captured.samples)
     comparisons: list[OutputComparison] = []
-    for outputs, sample in zip(_run(built, context, captured.upload.threads, samples), samples, strict=True):
+    for outputs, sample in zip(
+        _run(built, context, captured.upload.target.threads, samples), samples, strict=True
+    ):
         comparisons += compare_outputs(outputs, captured, sample)
     return Verified(built=built, comparisons=tuple(comparisons))
 

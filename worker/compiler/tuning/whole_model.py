@@ -128,7 +128,7 @@ def _alternate(
 def _enter(
     stack: ExitStack, schedules: Schedules, path: Path, model: Finalists, context: StageContext
 ) -> _Entrant:
-    threads = model.captured.upload.threads
+    threads = model.captured.upload.target.threads
     with _blaming(schedules):
         library = context.candidates.open_library(path, threads, model.parameters)
         stack.enter_context(library).run(model.captured.inputs)
