@@ -12,7 +12,8 @@ from tvm.target import codegen
 
 from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.target import LINUX_X86_64, ResolvedTarget, architecture_of
+from bessemer.contract.target import ResolvedTarget, architecture_of
+from bessemer.contract.target_names import unfit_system
 from worker.compiler.schedules.machine import Machine, machine_of
 from worker.errors import JobError
 from worker.measure.machine import threads_here
@@ -22,10 +23,6 @@ _INSTRUCTION_SETS = re.compile(
     r"|cx16|cmov|mmx)"
 )
 """LLVM's features that generated code uses; others tune (``fast-…``) or concern the system (``xsave``)."""
-
-LINUX = "linux"
-NARROW_ABIS = ("x32", "ilp32", "abin32")
-"""Environments in which 64-bit processors have addresses of 32 bits, such as ``gnux32``."""
 
 _LONG_MODE = frozenset({"64bit", "64bit-mode", "sse", "sse2"})
 """What 64-bit code of x86 cannot do without: its functions return floating-point numbers by way of SSE."""
@@ -221,14 +218,9 @@ def _instruction_sets(target: tvm.target.Target) -> frozenset[str]:
 
 
 def _check_triple(triple: str) -> None:
-    if LINUX not in triple.split("-"):
-        detail = f"libraries are made for Linux: the triple is one such as {LINUX_X86_64}, not '{triple}'"
-        raise JobError(ErrorCode.BUILD_FAILED, detail)
-    if triple.endswith(NARROW_ABIS):
-        detail = (
-            f"the triple '{triple}' has addresses of 32 bits, the runtime's libraries 64: end it with gnu"
-        )
-        raise JobError(ErrorCode.BUILD_FAILED, detail)
+    reason = unfit_system(triple)
+    if reason is not None:
+        raise JobError(ErrorCode.BUILD_FAILED, reason)
     if architecture_of(triple) not in known_architectures():
         near = did_you_mean(architecture_of(triple), known_architectures())
         raise JobError(ErrorCode.BUILD_FAILED, f"LLVM knows no architecture for the triple '{triple}'{near}")
