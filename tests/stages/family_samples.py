@@ -17,7 +17,7 @@ from tvm import relax
 from bessemer.contract.target import LINUX_X86_64
 from worker.candidates.client import CandidateClient
 from worker.compiler.codegen.link import link_shared
-from worker.compiler.pipeline.passes import default_phases
+from worker.compiler.pipeline.optimize import default_phases
 from worker.compiler.schedules.default import schedule_rest
 from worker.compiler.schedules.machine import machine_of
 

@@ -20,7 +20,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.schedule import Trace
 
 from worker.candidates.client import CandidateClient
-from worker.compiler.pipeline.passes import default_phases
+from worker.compiler.pipeline.optimize import default_phases
 from worker.compiler.schedules.default import default_schedule, follow_plans, plans_of, schedule_rest
 from worker.compiler.schedules.machine import machine_of
 from worker.compiler.schedules.plans import PLAN, NoSuchPlanError, numbers_of

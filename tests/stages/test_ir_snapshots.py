@@ -15,8 +15,7 @@ from bessemer.contract.ir import IR_INDEX, IR_TEXTS, IrListing, IrText
 from bessemer.contract.stage import Stage
 from worker.compiler.pipeline import optimize as optimizing
 from worker.compiler.pipeline.observer import StageObserver
-from worker.compiler.pipeline.optimize import optimize
-from worker.compiler.pipeline.passes import Phase, default_phases, optimization_phases
+from worker.compiler.pipeline.optimize import Phase, default_phases, optimization_phases, optimize
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.target import compile_target
 from worker.compiler.values import StageContext, Translated

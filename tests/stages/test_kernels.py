@@ -191,7 +191,7 @@ def test_what_cannot_be_linked_is_refused_in_words(name: str) -> None:
 
 def test_a_request_for_an_unknown_workload_ends_in_optimize(context: StageContext) -> None:
     kernels = {"linear[9x9,9x9,9]": "none"}
-    with pytest.raises(JobError, match=r"no workload 'linear\[9x9,9x9,9\]'; there are linear") as raised:
+    with pytest.raises(JobError, match=r"no workload 'linear\[9x9,9x9,9\]'; it has linear") as raised:
         optimized(capture_module(Perceptron(), torch.randn(1, 16), kernels=kernels), context)
 
     assert raised.value.code is ErrorCode.KERNEL_UNKNOWN

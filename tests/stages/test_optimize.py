@@ -9,8 +9,7 @@ from torch import nn
 
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.pipeline import optimize as stage
-from worker.compiler.pipeline.optimize import optimize
-from worker.compiler.pipeline.passes import Phase, default_phases
+from worker.compiler.pipeline.optimize import Phase, default_phases, optimize
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.target import compile_target
 from worker.compiler.values import StageContext

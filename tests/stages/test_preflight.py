@@ -20,10 +20,10 @@ from bessemer.contract.target import PresetTarget
 from examples.models import EXAMPLES
 from worker.compiler.pipeline.observer import StageObserver
 from worker.compiler.pipeline.pipeline import StageFailedError, run_pipeline
-from worker.compiler.pipeline.preflight import make_preflight
 from worker.compiler.target import compile_target
 from worker.compiler.values import NO_RECORDER, Upload
 from worker.job.compilation import compiled
+from worker.report.preflight import make_preflight
 
 
 class Heard:

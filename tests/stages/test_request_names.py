@@ -7,8 +7,8 @@ from stage_samples import TARGET
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest
-from worker.compiler.pipeline.names import check_names
 from worker.errors import JobError
+from worker.job.compilation import check_names
 
 
 def request(**fields: Any) -> CompilationRequest:

@@ -16,9 +16,8 @@ from torch import nn
 from tvm import relax, topi
 
 from worker.compiler.extensions import ExtensionError
-from worker.compiler.pipeline import translate as stage
 from worker.compiler.pipeline.translate import translate
-from worker.compiler.translation import importer, registry
+from worker.compiler.translation import decompositions, importer, registry
 from worker.compiler.translation.emitter import Emitter
 from worker.compiler.translation.registry import make_rule_book
 from worker.compiler.translation.rule import Decomposition, Rule
@@ -63,9 +62,9 @@ CUSTOM = Custom()
 def install(package: ModuleType, monkeypatch: pytest.MonkeyPatch, *rules: Rule | Decomposition) -> None:
     package.RULES = rules  # type: ignore[attr-defined]
     book = make_rule_book([POINT])
-    for module in (registry, importer, stage):
+    for module in (registry, importer, decompositions):
         monkeypatch.setattr(module, "rule_book", lambda: book)
-    stage.decomposition_table.cache_clear()
+    decompositions.decomposition_table.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -84,7 +83,7 @@ def test_a_custom_operator_works_through_a_rule(
     x = torch.randn(2, 3)
 
     (found,) = run(CUSTOM, (x,))
-    stage.decomposition_table.cache_clear()
+    decompositions.decomposition_table.cache_clear()
 
     np.testing.assert_allclose(found, x.numpy() * 3 + 1, rtol=1e-6)
 
@@ -190,4 +189,4 @@ def test_a_translation_of_another_type_than_torchs_is_refused(
 
     with pytest.raises(TypeError, match="became int32, in torch it is float32"):
         run(CUSTOM, (x,))
-    stage.decomposition_table.cache_clear()
+    decompositions.decomposition_table.cache_clear()

@@ -31,9 +31,9 @@ from worker.compiler.codegen.link import link_shared
 from worker.compiler.pipeline.tune import apply_records, tune
 from worker.compiler.schedules.default import follow_plans, is_scheduled, schedule_rest
 from worker.compiler.target import compile_target, host_mcpu, refuse_unrunnable
-from worker.compiler.tuning.builder import build_library
+from worker.compiler.tuning.final_comparison import Finalists, ModelComparison, compare_finalists
+from worker.compiler.tuning.meta_schedule import build_library
 from worker.compiler.tuning.session import open_database
-from worker.compiler.tuning.whole_model import Finalists, Verdict, compare_finalists
 from worker.compiler.values import Optimized, StageContext, Tuned
 from worker.errors import JobError
 from worker.job.warmup import import_everything
@@ -242,17 +242,17 @@ class CrashesWithSchedules:
 def test_the_model_that_crashes_has_lost(
     crashing: Schedules, kept: Schedules, server: CandidateClient, tmp_path: Path
 ) -> None:
-    verdict = contest(CrashesWithSchedules(server, crashing), tmp_path)
-    assert verdict == Verdict(kept=kept, crashed=crashing)
+    comparison = compare(CrashesWithSchedules(server, crashing), tmp_path)
+    assert comparison == ModelComparison(kept=kept, crashed=crashing)
 
 
 def test_a_contest_tells_both_latencies(server: CandidateClient, tmp_path: Path) -> None:
-    verdict = contest(server, tmp_path)
-    assert verdict.search_ms is not None
-    assert verdict.default_ms is not None
+    comparison = compare(server, tmp_path)
+    assert comparison.search_ms is not None
+    assert comparison.default_ms is not None
 
 
-def contest(candidates: Any, scratch: Path) -> Verdict:
+def compare(candidates: Any, scratch: Path) -> ModelComparison:
     upload = SimpleNamespace(target=HOST, threads=HOST.cores)
     captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
     module = schedule_rest(two_layers(), compile_target(HOST).llvm)

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
+from bessemer.bundle.manifest import LIBRARY, PARAMETERS, REPORT
 from bessemer.contract.base import now
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import Figures
 from bessemer.contract.report import TuneResult, TuneVerdict
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import resolve_target
 from worker.candidates.server import fork_server
 from worker.candidates.threads import use_threads
-from worker.compiler.pipeline.names import check_names
+from worker.compiler.kernels.choose import check_choices
+from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.pipeline.observer import StageObserver
 from worker.compiler.pipeline.pipeline import Reached, run_pipeline
-from worker.compiler.pipeline.stopped import write_stopped
+from worker.compiler.rewrites.registry import rewrite_book
+from worker.compiler.spaces.registry import space_book
+from worker.compiler.spaces.space import OWN_SPACES
 from worker.compiler.target import CompileTarget, compile_target, refuse_unrunnable
-from worker.compiler.values import NO_RECORDER, Benchmarked, StageContext, Upload, made_from
+from worker.compiler.tuning.assignment import check_spaces
+from worker.compiler.values import NO_RECORDER, Benchmarked, Built, Captured, StageContext, Upload, made_from
 from worker.errors import JobError
 from worker.job.folder import JobFolder
 from worker.measure.statistics import largest
 from worker.measure.turns import ANY_TIME, SharedTurns, Turns
+from worker.package.document import make_report
 from worker.protocol.messages import Compiled
 from worker.protocol.order import CompileWork, MeasuringLock, StartJob
 from worker.protocol.sender import Sender
+from worker.report.preflight import make_preflight
 from worker.snapshots.machine_code import ASSEMBLY, LLVM_IR
 from worker.snapshots.recorder import IrRecorder
 
@@ -134,3 +144,35 @@ def _set_torch_threads(cores: int) -> None:
     import torch
 
     torch.set_num_threads(cores)
+
+
+def write_stopped(reached: Reached, context: StageContext, created_at: datetime) -> tuple[str, ...]:
+    """Write ``report.json``, as far as it is known.
+
+    Returns:
+        The names of the files that exist by then; once it is built, the library among them, with the
+        parameters that it does not contain.
+    """
+    captured = made_from(reached.value, Captured)
+    preflight = None
+    if reached.stage is Stage.TRANSLATE and captured is not None:
+        preflight = make_preflight(captured, reached.finding)
+    report = make_report(reached.value, context, created_at, reached.stage, preflight)
+    (context.output / REPORT).write_text(report.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    built = made_from(reached.value, Built)
+    if built is None:
+        return (REPORT,)
+    return (REPORT, LIBRARY) if built.parameters is None else (REPORT, LIBRARY, PARAMETERS)
+
+
+def check_names(request: CompilationRequest, target: CompileTarget) -> None:
+    """Refuse what names nothing here, before any work is spent on the model.
+
+    Raises:
+        JobError: ``rewrite-unknown``, ``kernel-unknown``, ``kernel-unavailable`` or ``space-unknown``; where
+            a name is near, it says so.
+    """
+    rewrite_book().chosen(request.optimize)
+    check_choices(request.kernels, kernel_book(), target.architecture)
+    if request.tune.spaces:
+        check_spaces(request.tune.spaces, (*OWN_SPACES, *space_book().spaces))

@@ -11,11 +11,11 @@ from torch import nn
 
 from worker.compiler.codegen.executable import compile_module
 from worker.compiler.kernels.registry import kernel_book
-from worker.compiler.pipeline.passes import default_phases
-from worker.compiler.pipeline.translate import decomposition_table
+from worker.compiler.pipeline.optimize import default_phases
 from worker.compiler.schedules.machine import machine_of
 from worker.compiler.spaces.registry import space_book
 from worker.compiler.target import host_mcpu
+from worker.compiler.translation.decompositions import decomposition_table
 from worker.compiler.translation.importer import Importer
 
 

@@ -18,9 +18,10 @@ from tvm_ffi import structural_equal
 
 from worker.candidates.compiling import write_functions
 from worker.candidates.requests import CompileBatch, CompileFunctions, CompileOutcome, CompileProgress
-from worker.compiler.codegen.objects import write_object
+from worker.compiler.codegen.argument_checks import PIPELINE
 from worker.compiler.codegen.time_limits import group_seconds, group_size
 from worker.errors import JobError
+from worker.snapshots.machine_code import write_sources
 
 
 class CompileMany(Protocol):
@@ -186,3 +187,21 @@ def _remove(path: Path) -> None:
     """Remove an object and the files beside it."""
     for file in path.parent.glob(f"{path.stem}.*"):
         file.unlink()
+
+
+def write_object(
+    module: tvm.IRModule, target: tvm.target.Target, path: Path, with_sources: bool = False
+) -> None:
+    """Generate code for scheduled functions.
+
+    Args:
+        module: the functions.
+        target: for which processor.
+        path: the object to write.
+        with_sources: leave LLVM IR and assembly beside it.
+    """
+    with tvm.transform.PassContext(opt_level=3):
+        compiled = tirx.build(module, target=target, pipeline=PIPELINE)
+    compiled.write_to_file(str(path))
+    if with_sources:
+        write_sources(compiled, path)

@@ -6,23 +6,34 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
+import torch
 import tvm
 
 from bessemer.contract.options import Baseline
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTime, ThreadTrial
 from worker.candidates.client import Library, LibraryCrashedError, Runner
+from worker.candidates.library import Command, Run, Time
 from worker.candidates.side import LibrarySide
 from worker.compiler.codegen.flops import Product, find_products
-from worker.compiler.pipeline.original import OriginalModel
+from worker.compiler.frontend.load import load_model
+from worker.compiler.frontend.outputs import flatten_outputs
 from worker.compiler.values import Benchmarked, Captured, StageContext, Verified
 from worker.errors import failure_of
 from worker.measure.looks import Look, look, why_undecided, why_unsteady
 from worker.measure.profiles import choose_profile
 from worker.measure.rounds import Rounds, Side, alternate
 from worker.measure.statistics import latency, round_ratios
+from worker.measure.timed import timed
+from worker.tensors import as_array, as_tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+
 
 OURS = "the compiled library"
 
@@ -74,7 +85,7 @@ class OriginalSide:
 
 
 @dataclass(frozen=True)
-class Entrant:
+class MeasuredBaseline:
     """A baseline with the number of threads that suits it best, and its first look with each number."""
 
     name: str
@@ -84,7 +95,7 @@ class Entrant:
 
 
 @dataclass(frozen=True)
-class Looks:
+class SideTimes:
     """One side, looked at three times: before the alternation, in it, and at the end."""
 
     name: str
@@ -107,10 +118,10 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
         )
         library.run(captured.inputs)
         processes.enter_context(context.candidates.turn())
-        finalists = tuple(_enter(name, captured, context, processes) for name in options.baselines)
+        baselines = tuple(_choose_threads(name, captured, context, processes) for name in options.baselines)
         sides: tuple[Side, ...] = (
             LibrarySide(library, _turn_seconds(captured)),
-            *(entrant.side for entrant in finalists),
+            *(baseline.side for baseline in baselines),
         )
         first = look(sides[0])
         rounds = alternate(
@@ -119,7 +130,7 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
         second = tuple(map(look, sides))
         # last: a library that was profiled once runs slower from then on
         functions = _profile(library, rounds)
-        ours = Looks(OURS, first, rounds.runs(0), second[0])
+        ours = SideTimes(OURS, first, rounds.runs(0), second[0])
         return BenchmarkResult(
             latency=latency(ours.rounds),
             unsteady=ours.unsteady,
@@ -127,14 +138,16 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
             library_bytes=path.stat().st_size,
             peak_memory_bytes=library.peak_memory_bytes(),
             baselines=tuple(
-                describe_baseline(entrant, ours.unsteady, rounds, index, second[index])
-                for index, entrant in enumerate(finalists, 1)
+                describe_baseline(baseline, ours.unsteady, rounds, index, second[index])
+                for index, baseline in enumerate(baselines, 1)
             ),
             functions=count_products(functions, verified.built.module),
         )
 
 
-def _enter(name: Baseline, captured: Captured, context: StageContext, processes: ExitStack) -> Entrant:
+def _choose_threads(
+    name: Baseline, captured: Captured, context: StageContext, processes: ExitStack
+) -> MeasuredBaseline:
     """Try the baseline with one thread and with all, one process after the other; the faster one stays.
 
     The mean decides: runs that stall must count against the number of threads with which they do.
@@ -144,7 +157,7 @@ def _enter(name: Baseline, captured: Captured, context: StageContext, processes:
         with ExitStack() as trial:
             looks[threads] = look(_open(name, threads, captured, context, trial))
     best = min(looks, key=lambda threads: fmean(looks[threads]))
-    return Entrant(name.value, _open(name, best, captured, context, processes), best, looks)
+    return MeasuredBaseline(name.value, _open(name, best, captured, context, processes), best, looks)
 
 
 def _open(
@@ -175,30 +188,30 @@ def _named(name: str) -> Iterator[None]:
 
 
 def describe_baseline(
-    entrant: Entrant, ours_unsteady: str, rounds: Rounds, side: int, second: Look
+    baseline: MeasuredBaseline, ours_unsteady: str, rounds: Rounds, side: int, second: Look
 ) -> BaselineResult:
     """What the report says of a baseline.
 
     Args:
-        entrant: with its first look.
+        baseline: with its first look.
         ours_unsteady: why the library's own figures do not hold, if they do not.
         rounds: of all sides; the library's is the first.
         side: the baseline's index.
         second: the baseline's last look.
     """
     spread = round_ratios(rounds.sides[0], rounds.sides[side])
-    spoken = entrant.side.name
-    theirs = Looks(spoken, entrant.looks[entrant.threads], rounds.runs(side), second)
+    spoken = baseline.side.name
+    theirs = SideTimes(spoken, baseline.looks[baseline.threads], rounds.runs(side), second)
     return BaselineResult(
-        name=entrant.name,
-        threads=entrant.threads,
+        name=baseline.name,
+        threads=baseline.threads,
         latency=latency(theirs.rounds),
         ratio=spread.p50,
         ratio_p10=spread.p10,
         ratio_p90=spread.p90,
-        trials=tuple(_trial(threads, each) for threads, each in entrant.looks.items()),
+        trials=tuple(_trial(threads, each) for threads, each in baseline.looks.items()),
         second_look_ms=latency(second).p50_ms,
-        unsteady=theirs.unsteady or why_undecided(spoken, entrant.threads, entrant.looks) or ours_unsteady,
+        unsteady=theirs.unsteady or why_undecided(spoken, baseline.threads, baseline.looks) or ours_unsteady,
     )
 
 
@@ -234,3 +247,36 @@ def _profile(library: Library, rounds: Rounds) -> tuple[FunctionTime, ...]:
     runs = min(max(int(_PROFILE_SECONDS / min(seconds)), 1), _MAX_PROFILE_RUNS)
     turns = min(max(int(_PROFILES_SECONDS / min(seconds)), 1), _MAX_PROFILES)
     return choose_profile((library.profile(runs) for _ in range(turns)), latency(seconds).p50_ms)
+
+
+class OriginalModel:
+    """The model as its user runs it, in this process, under ``inference_mode``."""
+
+    def __init__(self, path: Path, threads: int) -> None:
+        torch.set_num_threads(threads)
+        self._eager = load_model(path).eager
+        self._tensors: tuple[torch.Tensor, ...] = ()
+
+    def answer(self, command: Command) -> Any:
+        """See ``Served.answer``.
+
+        Raises:
+            TypeError: only a library can do that.
+        """
+        match command:
+            case Run(inputs):
+                return self.run(inputs)
+            case Time(runs, most_seconds):
+                return self.time(runs, most_seconds)
+        raise TypeError(f"{type(command).__name__} is for libraries")
+
+    def run(self, inputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        """Run once on copies of ``inputs``; the outputs, nested ones flattened."""
+        self._tensors = tuple(map(as_tensor, inputs))
+        with torch.inference_mode():
+            return tuple(map(as_array, flatten_outputs(self._eager(*self._tensors))))
+
+    def time(self, runs: int, most_seconds: float) -> tuple[float, ...]:
+        """See ``timed``."""
+        with torch.inference_mode():
+            return timed(partial(self._eager, *self._tensors), runs, most_seconds)

@@ -13,7 +13,7 @@ from bessemer.contract.problem import ErrorCode, SourcePlace
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import FunctionTooSlowError
 from worker.compiler.codegen.executable import build_in_shares
-from worker.compiler.pipeline.origin import places_of
+from worker.compiler.codegen.origin import places_of
 from worker.compiler.values import Built, StageContext, Tuned
 from worker.errors import JobError
 from worker.snapshots.machine_code import join_sources

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import lru_cache, wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import tvm
@@ -18,8 +17,8 @@ from bessemer.contract.tensor import TensorSpec
 from worker.compiler.layout.weights import INPUTS
 from worker.compiler.legalize.registry import legalization_map
 from worker.compiler.source_locations import place_of
+from worker.compiler.translation.decompositions import calls_of, decomposed, untranslatable
 from worker.compiler.translation.importer import Importer, operator_name, unbound
-from worker.compiler.translation.registry import rule_book
 from worker.compiler.translation.template import rule_template
 from worker.compiler.translation.untranslatable import UntranslatableError, advice_on
 from worker.compiler.values import Captured, StageContext, Translated
@@ -27,24 +26,14 @@ from worker.errors import JobError, OperatorsUnsupportedError, failure_of, short
 from worker.parameters import ParameterFile, separable, write_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Mapping
 
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-    from bessemer.contract.problem import SourcePlace
     from worker.compiler.translation.expressions import Express
 
 MAX_PLACES = 200
-
-KEPT_WHOLE = (
-    torch.ops.aten.linear.default,
-    torch.ops.aten.matmul.default,
-    torch.ops.aten.scaled_dot_product_attention.default,
-    torch.ops.aten.upsample_bicubic2d.vec,
-)
-"""Decomposed, products hide between reshapes and further steps, which part them from what could be fused, and
-a cubic resize becomes sixteen look-ups of every pixel."""
 
 _BY_OPEN_SIZES = (ErrorCode.TRANSLATE_FAILED, ErrorCode.OPTIMIZE_FAILED)
 
@@ -105,66 +94,6 @@ def _write(separate: dict[str, torch.Tensor], context: StageContext) -> Paramete
         raise failure_of(ErrorCode.TRANSLATE_FAILED, error, f"its parameters: {error}") from error
 
 
-def decomposed(program: ExportedProgram) -> ExportedProgram:
-    """The program in core operators; torch cannot decompose some whose sizes are open and related."""
-    try:
-        return program.run_decompositions(decomposition_table())
-    except UntranslatableError as error:
-        place = _first_place(program, error.operator)
-        raise _untranslatable(error, place) from error
-    except Exception as error:
-        raise failure_of(
-            ErrorCode.TRANSLATE_FAILED, error, f"torch cannot decompose it: {short_message(error)}"
-        ) from error
-
-
-def _first_place(program: ExportedProgram, operator: str | None) -> SourcePlace | None:
-    """Where a program first calls an operator; None where it is a part of others."""
-    calls = (node for node in calls_of(program) if operator_name(node) == operator)
-    return next(map(place_of, calls), None)
-
-
-def _untranslatable(error: UntranslatableError, place: SourcePlace | None) -> JobError:
-    where = error.operator if place is None else str(place)
-    detail = f"{where} cannot be translated: {error.reason}"
-    return JobError(ErrorCode.TRANSLATE_FAILED, detail, () if place is None else (place,))
-
-
-@lru_cache(maxsize=1)
-def decomposition_table() -> dict[Any, Any]:
-    """torch's default decompositions to its core operators, without those of ``KEPT_WHOLE``, and the rules'.
-
-    torch materializes them anew for every program, which takes longer than to decompose a small model.
-    """
-    table = dict(torch.export.default_decompositions())
-    for operator in KEPT_WHOLE:
-        table.pop(operator, None)
-    for name, rule in rule_book().decompositions.items():
-        table[_overload(name)] = _named(name, rule.compute)
-    return table
-
-
-def _named(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
-    """A decomposition that says whose it is where it raises."""
-
-    @wraps(compute)
-    def decompose(*arguments: Any, **named: Any) -> Any:
-        try:
-            return compute(*arguments, **named)
-        except UntranslatableError as error:
-            error.operator = error.operator or name
-            raise
-
-    return decompose
-
-
-def _overload(name: str) -> torch._ops.OpOverload:
-    operator: Any = torch.ops
-    for part in name.split("."):
-        operator = getattr(operator, part)
-    return operator
-
-
 def refuse_unsupported(program: ExportedProgram, importer: Importer) -> None:
     """Refuse a program that calls operators which have neither a rule nor a converter.
 
@@ -199,13 +128,6 @@ def count_operators(module: tvm.IRModule) -> dict[str, int]:
     return dict(counts.most_common())
 
 
-def calls_of(program: ExportedProgram) -> Iterator[Node]:
-    """The calls of a program, those of its branches and loops included."""
-    for graph_module in program.graph_module.modules():
-        if isinstance(graph_module, torch.fx.GraphModule):
-            yield from (node for node in graph_module.graph.nodes if node.op == "call_function")
-
-
 def _import(importer: Importer, program: ExportedProgram) -> tvm.IRModule:
     try:
         return importer.from_exported_program(
@@ -225,7 +147,7 @@ def _import_failure(importer: Importer, error: Exception) -> JobError:
         return failure_of(ErrorCode.TRANSLATE_FAILED, error, reason)
     place = place_of(importer.reached)
     if isinstance(error, UntranslatableError):
-        return _untranslatable(error, place)
+        return untranslatable(error, place)
     return failure_of(ErrorCode.TRANSLATE_FAILED, error, f"{place}: {reason}", (place,))
 
 

@@ -20,12 +20,14 @@ from worker.compiler.layout.weights import without_preparation
 from worker.compiler.schedules.attempt import REFUSALS
 from worker.compiler.schedules.blocks import has_open_sizes
 from worker.compiler.schedules.default import plans_of, schedule_rest, unclaimed_functions
-from worker.compiler.tuning.assignment import assign_spaces
-from worker.compiler.tuning.builder import BuilderSettings, CandidateBuilder
-from worker.compiler.tuning.final_comparison import measure_defaults, winners
-from worker.compiler.tuning.log import logging_to
-from worker.compiler.tuning.naming import names_of
-from worker.compiler.tuning.plan_selection import forced_records
+from worker.compiler.tuning.assignment import assign_spaces, names_of
+from worker.compiler.tuning.final_comparison import Finalists, ModelComparison, compare_finalists
+from worker.compiler.tuning.meta_schedule import (
+    BuilderSettings,
+    CandidateBuilder,
+    CandidateRunner,
+    RunnerSettings,
+)
 from worker.compiler.tuning.policy import (
     best_so_far,
     next_task,
@@ -35,11 +37,16 @@ from worker.compiler.tuning.policy import (
     shown_scope,
     shown_search,
 )
-from worker.compiler.tuning.runner import CandidateRunner, RunnerSettings
+from worker.compiler.tuning.record_selection import forced_records, measure_defaults, winners
 from worker.compiler.tuning.scripts import write_scripts
 from worker.compiler.tuning.search import TaskSearch
-from worker.compiler.tuning.session import EVALUATION, TuningSession, make_cost_model, open_database
-from worker.compiler.tuning.whole_model import Finalists, Verdict, compare_finalists
+from worker.compiler.tuning.session import (
+    EVALUATION,
+    TuningSession,
+    logging_to,
+    make_cost_model,
+    open_database,
+)
 from worker.compiler.values import Optimized, StageContext, Tuned
 from worker.errors import failure_of
 
@@ -102,7 +109,7 @@ class _Outcome(NamedTuple):
     """The scheduled module, how it was decided, the records that are in it, and those that won alone."""
 
     module: tvm.IRModule
-    verdict: Verdict
+    comparison: ModelComparison
     kept: Sequence[TuningRecord] = ()
     won: Sequence[TuningRecord] = ()
 
@@ -119,17 +126,17 @@ def _settle(
     records = forced_records(tasks) if is_forced else winners(tasks, session)
     default = schedule_rest(optimized.module, target)
     if not records:
-        return _Outcome(default, Verdict(kept=Schedules.SEARCH if is_forced else Schedules.DEFAULT))
+        return _Outcome(default, ModelComparison(kept=Schedules.SEARCH if is_forced else Schedules.DEFAULT))
     searched = apply_records(optimized.module, records, target)
     if is_forced:
-        return _Outcome(searched, Verdict(kept=Schedules.SEARCH), kept=records)
+        return _Outcome(searched, ModelComparison(kept=Schedules.SEARCH), kept=records)
     finalists = Finalists(
         searched, default, optimized.module, target, optimized.captured, optimized.parameters
     )
-    verdict = compare_finalists(finalists, context, comparison_seconds)
-    if verdict.kept is Schedules.SEARCH:
-        return _Outcome(searched, verdict, kept=records, won=records)
-    return _Outcome(default, verdict, won=records)
+    comparison = compare_finalists(finalists, context, comparison_seconds)
+    if comparison.kept is Schedules.SEARCH:
+        return _Outcome(searched, comparison, kept=records, won=records)
+    return _Outcome(default, comparison, won=records)
 
 
 def count_open(module: tvm.IRModule) -> int:
@@ -235,10 +242,10 @@ def _result(tasks: Sequence[TaskSearch], seconds: float, outcome: _Outcome) -> T
         trials=sum(len(task.trial_seconds) for task in tasks),
         seconds=seconds,
         tasks=tuple(_describe(task, outcome) for task in tasks),
-        kept=outcome.verdict.kept,
-        search_ms=outcome.verdict.search_ms,
-        default_ms=outcome.verdict.default_ms,
-        crashed=outcome.verdict.crashed,
+        kept=outcome.comparison.kept,
+        search_ms=outcome.comparison.search_ms,
+        default_ms=outcome.comparison.default_ms,
+        crashed=outcome.comparison.crashed,
     )
 
 

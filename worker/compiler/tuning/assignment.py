@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
+import tvm
+import tvm_ffi
+from tvm import tirx
+
 from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError
@@ -56,3 +60,17 @@ def _space_of(names: Sequence[str], wanted: Mapping[str, str]) -> str | None:
         space for pattern, space in wanted.items() if any(fnmatchcase(name, pattern) for name in names)
     )
     return next(fitting, None)
+
+
+def names_of(function: tirx.PrimFunc, module: tvm.IRModule) -> tuple[str, ...]:
+    """The names of all functions of a module that compute what a function computes, in order.
+
+    Equal functions are searched once.
+    """
+    names = (
+        str(variable.name_hint)
+        for variable, other in module.functions_items()
+        if isinstance(other, tirx.PrimFunc)
+        and tvm_ffi.structural_equal(other.body, function.body, map_free_vars=True)
+    )
+    return tuple(sorted(names))

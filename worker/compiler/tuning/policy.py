@@ -15,14 +15,14 @@ ROUND_TRIALS = 8
 MEASURED_ROUNDS = 3
 """How often a candidate is timed."""
 
-CONTEST_ROUNDS = 5
+COMPARISON_ROUNDS = 5
 """How often a winner and the default that it replaces are timed."""
 
 _WORTHWHILE = 0.98
 """Less than this share of the default's time is a gain; more is noise."""
 
-CONTEST_SECONDS = 1.0
-_CONTEST_SHARE = 0.1
+COMPARISON_SECONDS = 1.0
+_COMPARISON_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Budget(NamedTuple):
 def share_seconds(seconds: float | None) -> Budget:
     """Share what a request gives to tuning: the contest gets a tenth, and never more than it needs."""
     if seconds is None:
-        return Budget(None, CONTEST_SECONDS)
-    comparison_seconds = min(CONTEST_SECONDS, _CONTEST_SHARE * seconds)
+        return Budget(None, COMPARISON_SECONDS)
+    comparison_seconds = min(COMPARISON_SECONDS, _COMPARISON_SHARE * seconds)
     return Budget(seconds - comparison_seconds, comparison_seconds)
 
 

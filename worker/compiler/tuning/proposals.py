@@ -13,9 +13,8 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
 from worker.compiler.schedules.plans import numbers_of
 from worker.compiler.schedules.spaces import space_of
-from worker.compiler.tuning.log import tuning_logger
 from worker.compiler.tuning.policy import ROUND_TRIALS, best_of, next_plans
-from worker.compiler.tuning.session import TuningSession
+from worker.compiler.tuning.session import TuningSession, tuning_logger
 
 _POPULATION = 128
 _MIN_UNMEASURED = 32

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,3 +90,28 @@ def measure(modules: Sequence[tvm.IRModule], session: TuningSession, rounds: int
         RunnerResult(None, error) if error is not None else RunnerResult(times, None)
         for times, error in zip(seconds, errors, strict=True)
     ]
+
+
+_LIBRARY = "tvm.s_tir.meta_schedule"
+
+
+def tuning_logger() -> logging.Logger:
+    """The logger of everything that searches."""
+    return logging.getLogger(f"{_LIBRARY}.bessemer")
+
+
+@contextmanager
+def logging_to(path: Path) -> Iterator[None]:
+    """Send the search's log to a file while the context lasts."""
+    logger = logging.getLogger(_LIBRARY)
+    handler = logging.FileHandler(path)
+    propagated, level = logger.propagate, logger.level
+    logger.addHandler(handler)
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
+        logger.propagate, logger.level = propagated, level

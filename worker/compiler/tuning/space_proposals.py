@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, count, islice
 from random import Random
@@ -16,12 +17,11 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
 from bessemer.contract.problem import ErrorCode
-from worker.compiler.spaces.refusal import refusal
 from worker.compiler.spaces.space import Space
 from worker.compiler.tuning.policy import best_of
 from worker.compiler.tuning.proposals import Refusals
 from worker.compiler.tuning.session import WARM_UP_SAMPLES, TuningSession
-from worker.errors import failure_of, ran_out_of_memory
+from worker.errors import failure_of, ran_out_of_memory, short_message
 
 _CHOICE = 3
 """How many points are drawn for each that is measured, once the cost model has learned."""
@@ -47,7 +47,7 @@ class SpaceProposals:
         self._name = name
         self._module = module
         self._space = space
-        self._laboratory = session
+        self._session = session
         self._context = ms.TuneContext(module, target=session.target, num_threads=session.threads)
         self._arguments = ArgInfo.from_entry_func(module)
         self._random = Random(session.seed)
@@ -77,7 +77,7 @@ class SpaceProposals:
     def _promising(self, candidates: list[MeasureCandidate]) -> list[MeasureCandidate]:
         if not candidates:
             return []
-        model = self._laboratory.cost_model
+        model = self._session.cost_model
         for measured in self._unlearned:
             model.update(self._context, *measured)
         self._unlearned.clear()
@@ -91,7 +91,7 @@ class SpaceProposals:
         refused: Exception | None = None
         for draw in islice(self._draws(), wanted * _ATTEMPTS):
             try:
-                with self._laboratory.target:
+                with self._session.target:
                     points = draw()
             except Exception as error:
                 if ran_out_of_memory(error):
@@ -144,3 +144,17 @@ def _forgetting(changed: Any) -> Callable[[Any, Any, Any, Any], Any]:
 
 def _identity(schedule: s_tir.Schedule) -> str:
     return json.dumps(schedule.trace.as_json(), default=str)
+
+
+_PRIMITIVE = re.compile(r"schedule primitive '([^']+)'")
+_MESSAGE = "Error message:"
+
+
+def refusal(error: BaseException) -> str:
+    """The primitive, and the first and the last line of the reason; other errors' short messages."""
+    head, marker, reason = str(error).partition(_MESSAGE)
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    primitive = _PRIMITIVE.search(head)
+    if not (marker and lines and primitive):
+        return short_message(error)
+    return f"{primitive.group(1)}: {' … '.join(dict.fromkeys((lines[0], lines[-1])))}"

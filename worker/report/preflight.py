@@ -11,7 +11,7 @@ from torch.export.graph_signature import InputKind
 from bessemer.contract.preflight import OperatorUse, Preflight
 from bessemer.contract.stage import Stage
 from worker.compiler.frontend.torchscript.attributes import memory_of
-from worker.compiler.pipeline.translate import calls_of, decomposed
+from worker.compiler.translation.decompositions import calls_of, decomposed
 from worker.compiler.translation.importer import Importer, operator_name
 from worker.errors import JobError
 from worker.snapshots.work import flops_of, peak_bytes, tensor_bytes
