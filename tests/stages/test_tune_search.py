@@ -134,7 +134,7 @@ def run_tune(
     candidates: Any, scratch: Path, options: TuneOptions, module: tvm.IRModule | None = None
 ) -> tuple[Tuned, Told]:
     told = Told()
-    upload = SimpleNamespace(target=HOST, threads=HOST.cores, request=SimpleNamespace(tune=options))
+    upload = SimpleNamespace(target=compile_target(HOST), request=SimpleNamespace(tune=options))
     captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
     optimized = Optimized(captured=captured, operators={}, module=module or two_layers(), passes=())
     return tune(optimized, make_context(candidates, scratch, told)), told
@@ -253,7 +253,7 @@ def test_a_contest_tells_both_latencies(server: CandidateClient, tmp_path: Path)
 
 
 def compare(candidates: Any, scratch: Path) -> ModelComparison:
-    upload = SimpleNamespace(target=HOST, threads=HOST.cores)
+    upload = SimpleNamespace(target=compile_target(HOST))
     captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
     module = schedule_rest(two_layers(), compile_target(HOST).llvm)
     finalists = Finalists(module, module, module, compile_target(HOST).llvm, captured)

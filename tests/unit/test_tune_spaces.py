@@ -38,7 +38,7 @@ def test_a_pattern_that_fits_no_function_is_refused_with_those_that_there_are() 
         assign_spaces(FUNCTIONS, {"*": "plans", "conv*": "plans"})
     assert (caught.value.code, caught.value.detail) == (
         ErrorCode.FUNCTION_UNKNOWN,
-        "no function fits 'conv*'; those that can be searched: linear, max_pool, max_pool1",
+        "no function matches 'conv*'; these can be searched: linear, max_pool, max_pool1",
     )
 
 

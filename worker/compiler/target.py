@@ -22,10 +22,10 @@ _INSTRUCTION_SETS = re.compile(
     r"(sse|ssse|avx|fma|xop|tbm|bmi|lzcnt|popcnt|movbe|f16c|aes|vaes|pclmul|vpclmul|sha|gfni|adx|amx|sm[34]|crc32"
     r"|cx16|cmov|mmx)"
 )
-"""LLVM's features that generated code uses; others tune (``fast-…``) or concern the system (``xsave``)."""
+"""LLVM's features that generated code uses. Others are for tuning (``fast-…``) or the system (``xsave``)."""
 
 _LONG_MODE = frozenset({"64bit", "64bit-mode", "sse", "sse2"})
-"""What 64-bit code of x86 cannot do without: its functions return floating-point numbers by way of SSE."""
+"""Features that 64-bit x86 code requires: its functions return floating-point numbers in SSE registers."""
 _OTHER_MODES = frozenset({"16bit-mode", "32bit-mode", "soft-float"})
 
 _DETECTED = {
@@ -48,9 +48,9 @@ _DETECTED = {
     "AVX512VPOPCNTDQ": ("avx512vpopcntdq",),
     "AVX512FP16": ("avx512fp16",),
 }
-"""What numpy reads from the processor itself, in LLVM's words.
+"""numpy's names of features that it detects on the processor, with LLVM's.
 
-A virtual machine may mask what a processor's name implies.
+A virtual machine may mask features that a processor's name implies.
 """
 
 
@@ -186,7 +186,7 @@ def processors(triple: str) -> dict[str, frozenset[str]]:
 
 
 def dependents(triple: str) -> dict[str, frozenset[str]]:
-    """The instruction sets of a triple's architecture, each with those that LLVM leaves out without it."""
+    """The instruction sets of a triple's architecture, each with those that depend on it."""
     known = sorted(frozenset().union(*processors(triple).values()))
     added = tuple(f"+{name}" for name in known)
     everything = _make_target(triple, host_mcpu(), added, 1)
@@ -234,7 +234,7 @@ def known_processors(triple: str) -> frozenset[str]:
 
 
 def _near_feature(target: ResolvedTarget, feature: str) -> str:
-    """LLVM lists what a processor has, not what there is."""
+    """The nearest feature of the processor, since LLVM lists a processor's features only."""
     known = {
         str(name) for name in codegen.llvm_get_cpu_features(_make_target(target.triple, target.mcpu, (), 1))
     }

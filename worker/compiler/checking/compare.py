@@ -1,4 +1,4 @@
-"""Comparing an output of the library with its reference, element by element."""
+"""Compares an output of the library with its reference, element by element."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class _Worst(NamedTuple):
 def compare(name: str, actual: Array, reference: Array, tolerance: Tolerance) -> OutputComparison:
     """Compare an output with its reference: ``|x - r| <= absolute + relative * |r|`` for every element.
 
-    A NaN equals a NaN at the same place and an infinity the same infinity; against anything else they are
-    infinitely far apart. The worst element is the one furthest outside, or nearest to, its own bound; where
-    none differs and none is finite in both arrays, its index is ``()`` and its values are 0. Relative errors
-    are taken where the reference is not 0.
+    A NaN equals a NaN at the same place, and an infinity equals the same infinity; from any other value they
+    are infinitely far. The worst element is the furthest outside, or nearest to, its bound. If none differs
+    and none is finite in both arrays, its index is ``()`` and its values are 0. The relative error covers
+    elements whose reference is not 0.
 
     Args:
         name: the output's name.
-        actual: what the library computed; any shape, any dtype of the contract.
-        reference: what the model computed; the same shape and dtype.
-        tolerance: how far an element may lie from its reference.
+        actual: the library's output; any shape, any dtype of the contract.
+        reference: the model's output; the same shape and dtype.
+        tolerance: the allowed distance of an element from its reference.
 
     Raises:
         ValueError: the shapes or the dtypes differ; the message names both.
@@ -65,7 +65,7 @@ def _kind(array: Array) -> str:
 
 
 def _widened(array: Array) -> Array:
-    """A type in which differences are exact enough: x86's long double holds every 64-bit integer."""
+    """Widen so that differences are exact enough: x86's long double holds every 64-bit integer."""
     return array.astype(np.longdouble if array.dtype.kind in "iu" else np.float64)
 
 

@@ -1,4 +1,4 @@
-"""How far a correct library may be from its reference, which is rounded too."""
+"""Widens a tolerance by the rounding of the reference itself."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from bessemer.contract.options import Tolerance
 from worker.compiler.checking.compare import Array
 
 ALLOWED = 4.0
-"""In units of the reference's distance from the exact result: its own, and three for the library."""
+"""Multiples of the reference's own rounding error: one for itself, three for the library."""
 
 CEILING = 10.0
-"""In units of the relative tolerance, of the largest exact element: beyond it a difference is no rounding."""
+"""Multiples of the relative tolerance of the largest exact element; a larger difference is not rounding."""
 
 HIGHEST_CEILING = 0.01
-"""Of the largest exact element, for types whose relative tolerance is wide."""
+"""Share of the largest exact element, for types with a wide relative tolerance."""
 
 
 def own_rounding(reference: Array, exact: Array, tolerance: Tolerance) -> float:
-    """How far a reference lies from the exact result beyond the tolerance's relative part, at most.
+    """The maximum distance of a reference from the exact result, beyond the tolerance's relative part.
 
     Args:
-        reference: what the model computed in its own type; any shape.
-        exact: what it computes in float64; the same shape.
-        tolerance: whose relative part is allowed anyway.
+        reference: the model's output in its own type; any shape.
+        exact: the model's output in float64; the same shape.
+        tolerance: the tolerance whose relative part is subtracted.
 
     Returns:
-        0 where the relative part covers every element; infinity where one is finite in one of both only.
+        0 if the relative part covers every element; infinity if an element is finite in only one array.
     """
     r, e = reference.astype(np.float64), exact.astype(np.float64)
     with np.errstate(all="ignore"):
@@ -36,15 +36,15 @@ def own_rounding(reference: Array, exact: Array, tolerance: Tolerance) -> float:
 
 
 def widen(tolerance: Tolerance, rounding: float, scale: float) -> Tolerance:
-    """The tolerance for a reference that is itself so far from the exact result.
+    """Widen a tolerance for a reference with a rounding error.
 
-    The absolute part grows to ``ALLOWED`` times that distance, unless that is more than ``CEILING`` relative
-    tolerances, or ``HIGHEST_CEILING``, of the largest element: then the model is sensitive to more than
-    rounding (a branch, a sort, an ``argmax``), and float64 says nothing about the library.
+    The absolute part grows to ``ALLOWED`` times the error, unless that exceeds ``CEILING`` relative
+    tolerances, or ``HIGHEST_CEILING``, of the largest element. Beyond that, the model is sensitive to
+    more than rounding (a branch, a sort, an ``argmax``), and the float64 result cannot judge the library.
 
     Args:
-        tolerance: in force without.
-        rounding: see ``own_rounding``.
+        tolerance: the tolerance to widen.
+        rounding: the error; see ``own_rounding``.
         scale: the largest magnitude of the exact result's finite elements.
     """
     absolute = ALLOWED * rounding
@@ -55,6 +55,6 @@ def widen(tolerance: Tolerance, rounding: float, scale: float) -> Tolerance:
 
 
 def scale_of(array: Array) -> float:
-    """The largest magnitude of the finite elements; 0 of none."""
+    """The largest magnitude of the finite elements; 0 if there are none."""
     finite = np.abs(array[np.isfinite(array)].astype(np.float64))
     return float(finite.max(initial=0))

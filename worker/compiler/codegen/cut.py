@@ -1,4 +1,12 @@
-"""Cutting a fused TensorIR function at its blocks, into functions that compute one step each."""
+"""Cuts a fused TensorIR function between its blocks.
+
+Emits, for ``f(x, y): t = g(x); y = h(t)``::
+
+    part0(x, t): t = g(x)
+    part1(t, y): y = h(t)
+
+Statements that write the same buffer, and those between them, stay in one part.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +22,12 @@ from worker.compiler.schedules.annotations import PATTERN
 
 @dataclass(frozen=True)
 class Part:
-    """One step of a function that was cut.
+    """One part of a function that was cut.
 
     Attributes:
         function: takes ``inputs``, then ``outputs``; it has no schedule.
-        inputs: the buffers of the whole function that the step reads.
-        outputs: the buffers of the whole function that the step writes.
+        inputs: the buffers of the whole function that the part reads.
+        outputs: the buffers of the whole function that the part writes.
     """
 
     function: tirx.PrimFunc
@@ -29,7 +37,7 @@ class Part:
 
 @dataclass(frozen=True)
 class _Step:
-    """Statements that stay together, with the buffers that they use."""
+    """Statements that stay together, and the buffers that they use."""
 
     statements: tuple[tirx.Stmt, ...]
     reads: tuple[tirx.Var, ...]
@@ -37,18 +45,18 @@ class _Step:
 
 
 def steps_of(function: tirx.PrimFunc) -> int:
-    """The number of statements that a function runs in sequence; it can be cut between them."""
+    """The number of statements between which a function can be cut."""
     return max(1, len(_statements(function)))
 
 
 def cut(function: tirx.PrimFunc) -> tuple[Part, ...]:
-    """The parts of a function, in the order in which they run.
+    """The parts of a function in execution order.
 
     Args:
-        function: as legalization and fusion leave it, without a schedule.
+        function: legalized and fused, without a schedule.
 
     Returns:
-        At least two parts, or none if the function cannot be cut.
+        At least two parts, or an empty tuple if the function cannot be cut.
     """
     steps: list[_Step] = []
     for statement in _statements(function):
@@ -60,7 +68,7 @@ def cut(function: tirx.PrimFunc) -> tuple[Part, ...]:
 
 
 def _statements(function: tirx.PrimFunc) -> tuple[tirx.Stmt, ...]:
-    """The statements of the root block; none if it has only one."""
+    """The statements of the root block; empty if it has only one."""
     if not isinstance(function.body, s_tir.SBlockRealize):
         return ()
     body = function.body.block.body
@@ -68,7 +76,7 @@ def _statements(function: tirx.PrimFunc) -> tuple[tirx.Stmt, ...]:
 
 
 def _read_step(statement: tirx.Stmt, buffers: Sequence[tirx.Var]) -> _Step | None:
-    """A statement with the buffers that it uses; None where its blocks do not declare what they write."""
+    """A statement and the buffers that it uses; None if its blocks do not declare what they write."""
     written: set[tirx.Var] = set()
     read: set[tirx.Var] = set(undefined_vars(statement, []))
 
@@ -83,7 +91,7 @@ def _read_step(statement: tirx.Stmt, buffers: Sequence[tirx.Var]) -> _Step | Non
 
 
 def _followed(steps: list[_Step], step: _Step) -> list[_Step]:
-    """Add a step. If an earlier step writes the same buffer, merge all steps from that one on."""
+    """Add a step. If an earlier step writes the same buffer, merge all steps from there on."""
     first = next((i for i, other in enumerate(steps) if set(step.writes) & set(other.writes)), len(steps))
     together = (*steps[first:], step)
     writes = dict.fromkeys(buffer for each in together for buffer in each.writes)

@@ -1,4 +1,10 @@
-"""Replacing the calls of a function that takes too long to compile by calls of its parts."""
+"""Replaces calls of a function that takes too long to compile by calls of its parts.
+
+Emits, in Relax, for ``y = call_tir(f, x)``::
+
+    t = call_tir(f_part0, x)
+    y = call_tir(f_part1, t)
+"""
 
 from __future__ import annotations
 
@@ -20,29 +26,29 @@ _CALL = tvm.ir.Op.get("relax.call_tir")
 
 @dataclass(frozen=True)
 class Pieces:
-    """A function that was cut: its parameters, and its parts in the order in which they run."""
+    """The parameters of a function that was cut, and its parts in execution order."""
 
     parameters: tuple[tirx.Var, ...]
     parts: tuple[Part, ...]
 
     def changed(self, change: Callable[[tirx.PrimFunc], tirx.PrimFunc]) -> Pieces:
-        """The same pieces with every part's function changed."""
+        """The pieces with every part's function changed."""
         parts = tuple(replace(part, function=change(part.function)) for part in self.parts)
         return replace(self, parts=parts)
 
 
 class Split(NamedTuple):
-    """A module whose functions were split, and the names of each one's parts."""
+    """A module without the functions that were split, and the names of the parts of each."""
 
     module: tvm.IRModule
     parts: dict[str, tuple[str, ...]]
 
 
 def pieces_of(name: str, module: tvm.IRModule) -> Pieces | None:
-    """The pieces that a function can be split into; None where it cannot be split.
+    """The pieces that a function can be split into; None if it cannot be split.
 
     Args:
-        name: the function's.
+        name: the function's name.
         module: legalized and fused; its functions have no schedules.
     """
     function = module[name]
@@ -58,11 +64,11 @@ def pieces_of(name: str, module: tvm.IRModule) -> Pieces | None:
 
 
 def split_functions(module: tvm.IRModule, pieces: Mapping[str, Pieces]) -> Split:
-    """Replace calls of functions by calls of their parts, which pass on tensors of the caller.
+    """Replace calls of functions by calls of their parts, whose results are tensors of the caller.
 
     Args:
-        module: where the calls are.
-        pieces: by the function's name.
+        module: the module with the calls.
+        pieces: the pieces by the function's name.
 
     Returns:
         The module without those functions.
@@ -120,7 +126,7 @@ class _Splitter(PyExprMutator):
 
 
 def _split_by_calls(module: tvm.IRModule) -> set[str]:
-    """The functions that are called by ``call_tir`` only, with tensors only."""
+    """The functions that only ``call_tir`` calls, with tensors only."""
     called: set[str] = set()
     otherwise: set[str] = set()
 
@@ -139,7 +145,7 @@ def _split_by_calls(module: tvm.IRModule) -> set[str]:
 
 
 def _finds_sizes(part: Part, open_sizes: set[tirx.Var]) -> bool:
-    """Whether a part can read every open size that it uses from the shape of one of its tensors."""
+    """Whether the shapes of a part's tensors determine every open size that it uses."""
     buffers = (*part.inputs, *part.outputs)
     used = chain(_used(part.function.body), *(_used(size) for buffer in buffers for size in buffer.ty.shape))
     return set(used) & open_sizes <= set(chain.from_iterable(map(_sizes, buffers)))

@@ -1,4 +1,4 @@
-"""What a library that calls kernels is linked with, and what it needs beside it."""
+"""The objects to link into a library that calls kernels, and the shared libraries beside it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from worker.compiler.kernels.registry import kernel_book
 
 
 def kernels_among(names: Iterable[str]) -> tuple[Kernel, ...]:
-    """The kernels among functions that a library calls."""
+    """The kernels among the names of called functions."""
     called = set(names)
     return tuple(kernel for symbol, kernel in kernel_book().kernels.items() if symbol in called)
 
@@ -28,12 +28,12 @@ def libraries_of(kernels: Iterable[Kernel]) -> tuple[SharedLibrary, ...]:
 
 
 def bundle_paths(libraries: Iterable[SharedLibrary]) -> dict[str, Path]:
-    """The shared libraries by their paths in a bundle, where a linked library looks for them."""
+    """The shared libraries by their paths in a bundle, where the linked library finds them."""
     return {f"{LIBRARIES_FOLDER}/{library.path.name}": library.path for library in libraries}
 
 
 def place_beside(folder: Path, libraries: Iterable[SharedLibrary]) -> None:
-    """Copy shared libraries to where a library in ``folder`` looks for them."""
+    """Copy shared libraries to where a linked library in ``folder`` finds them."""
     for path, source in bundle_paths(libraries).items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)

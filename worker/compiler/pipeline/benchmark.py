@@ -1,4 +1,4 @@
-"""Benchmark: how fast the library is, beside what its user would run otherwise."""
+"""Benchmark: measures the library beside the baselines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 OURS = "the compiled library"
 
 _ROUNDS_SECONDS = 3.0
-"""How long the rounds may take until each side has 20 runs, where the request's seconds are too few."""
+"""Limit of the rounds that give each side 20 runs where the request's seconds are too short for that."""
 _PROFILE_SECONDS = 0.03
 _MAX_PROFILE_RUNS = 20
 _PROFILES_SECONDS = 0.5
@@ -48,8 +48,8 @@ _MAX_PROFILES = 5
 def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
     """Time the library in alternation with the baselines, each in a process of its own.
 
-    Before: the library computes what the model computes. After: nothing has changed; there are figures, and
-    those that do not hold at a second look say so.
+    Before: the library is verified. After: the library is unchanged and has figures; a figure that a second
+    measurement contradicts is marked as unsteady.
 
     Raises:
         JobError: ``benchmark-failed``: the library crashed or a baseline raised under repetition.
@@ -81,12 +81,12 @@ class OriginalSide:
             return self.runner.time(runs, self.most_seconds)
 
     def rest(self) -> None:
-        """See ``Side.rest``: its process is stopped between two turns."""
+        """See ``Side.rest``: its process is stopped between turns."""
 
 
 @dataclass(frozen=True)
 class MeasuredBaseline:
-    """A baseline with the number of threads that suits it best, and its first look with each number."""
+    """A baseline with its fastest number of threads, and its first measurement with each number."""
 
     name: str
     side: OriginalSide
@@ -96,7 +96,7 @@ class MeasuredBaseline:
 
 @dataclass(frozen=True)
 class SideTimes:
-    """One side, looked at three times: before the alternation, in it, and at the end."""
+    """The run times of one side, measured before, during and after the alternation."""
 
     name: str
     first: Look
@@ -105,7 +105,7 @@ class SideTimes:
 
     @property
     def unsteady(self) -> str:
-        """Why these figures do not hold; empty where they do."""
+        """Why the figures are unsteady; empty if they are steady."""
         return why_unsteady(self.name, (self.first, self.rounds, self.second))
 
 
@@ -128,7 +128,7 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
             sides, options.seconds, lambda done, of: context.advance(done, of, "rounds"), _ROUNDS_SECONDS
         )
         second = tuple(map(look, sides))
-        # last: a library that was profiled once runs slower from then on
+        # last, since a library runs slower once it has been profiled
         functions = _profile(library, rounds)
         ours = SideTimes(OURS, first, rounds.runs(0), second[0])
         return BenchmarkResult(
@@ -148,9 +148,9 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
 def _choose_threads(
     name: Baseline, captured: Captured, context: StageContext, processes: ExitStack
 ) -> MeasuredBaseline:
-    """Try the baseline with one thread and with all, one process after the other; the faster one stays.
+    """Measure a baseline with one thread and with all, and keep the faster.
 
-    The mean decides: runs that stall must count against the number of threads with which they do.
+    The mean decides, so that stalled runs count against the number of threads that causes them.
     """
     looks = {}
     for threads in sorted({1, captured.upload.target.threads}):
@@ -175,7 +175,7 @@ def _open(
 
 
 def _turn_seconds(captured: Captured) -> float:
-    """How long a turn may take at most: several times what it is planned to."""
+    """The limit of one turn: several times its planned length."""
     return max(0.5, captured.upload.request.benchmark.seconds / 10)
 
 
@@ -190,14 +190,14 @@ def _named(name: str) -> Iterator[None]:
 def describe_baseline(
     baseline: MeasuredBaseline, ours_unsteady: str, rounds: Rounds, side: int, second: Look
 ) -> BaselineResult:
-    """What the report says of a baseline.
+    """Describe a baseline for the report.
 
     Args:
-        baseline: with its first look.
-        ours_unsteady: why the library's own figures do not hold, if they do not.
-        rounds: of all sides; the library's is the first.
+        baseline: the baseline with its first measurement.
+        ours_unsteady: why the library's own figures are unsteady; empty if they are steady.
+        rounds: the rounds of all sides; the library is the first.
         side: the baseline's index.
-        second: the baseline's last look.
+        second: the baseline's last measurement.
     """
     spread = round_ratios(rounds.sides[0], rounds.sides[side])
     spoken = baseline.side.name
@@ -221,11 +221,11 @@ def _trial(threads: int, seconds: Look) -> ThreadTrial:
 
 
 def count_products(functions: tuple[FunctionTime, ...], module: tvm.IRModule) -> tuple[FunctionTime, ...]:
-    """Functions with what they multiply.
+    """Add the work of their products to profiled functions.
 
     Args:
-        functions: as they were profiled.
-        module: as it was before its functions were scheduled.
+        functions: the functions as profiled.
+        module: the module before its functions were scheduled.
     """
     known = {
         variable.name_hint: find_products(function)
@@ -242,7 +242,7 @@ def _with_products(function: FunctionTime, products: tuple[Product, ...]) -> Fun
 
 
 def _profile(library: Library, rounds: Rounds) -> tuple[FunctionTime, ...]:
-    """Of one turn after another, until one agrees with the runs that were timed: a turn may be a busy one."""
+    """Profile in turns until one agrees with the timed runs, since the machine may be busy in a turn."""
     seconds = rounds.runs(0)
     runs = min(max(int(_PROFILE_SECONDS / min(seconds)), 1), _MAX_PROFILE_RUNS)
     turns = min(max(int(_PROFILES_SECONDS / min(seconds)), 1), _MAX_PROFILES)

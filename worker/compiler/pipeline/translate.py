@@ -1,4 +1,4 @@
-"""Translate: the exported program in Relax."""
+"""Translate: turns the exported program into Relax."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ _RELAX_PREFIX = "relax."
 def translate(captured: Captured, context: StageContext) -> Translated:
     """Translate the exported program to Relax.
 
-    Before: the program is exported and has run on its inputs. After: the module's ``main`` takes the inputs,
-    under their names and in their order, and returns the outputs as one flat tuple of their shapes and
-    dtypes; parameters, buffers and constants are bound. At the level of tensor expressions it calls TensorIR
-    functions, and only operators that have no expression. Where the request wants parameters separate, those
-    and the persistent buffers are arguments behind the inputs, and ``context.output`` has their file.
+    Before: the program is exported and has run on its inputs. After: ``main`` takes the inputs by their names
+    in order and returns a flat tuple of the outputs, with the model's shapes and dtypes. Parameters, buffers
+    and constants are bound. At the level of tensor expressions, ``main`` calls TensorIR functions, and
+    operators only where they have no expression. If the request asks for separate parameters, these and the
+    persistent buffers are arguments after the inputs, and ``context.output`` has their file.
 
     Raises:
-        OperatorsUnsupportedError: the importer lacks operators; all of them are listed with their places.
-        JobError: ``translate-failed``: the importer failed, or it made another signature than the model's;
-            ``dynamic-shapes-unsupported`` where sizes are open.
+        OperatorsUnsupportedError: lists all operators that cannot be translated, with their places.
+        JobError: ``translate-failed``: the importer failed or changed the model's signature;
+            ``dynamic-shapes-unsupported`` instead where sizes are open.
     """
     upload = captured.upload
     importer = Importer(_expressions(upload.request.translate.level))
@@ -78,7 +78,7 @@ def translate(captured: Captured, context: StageContext) -> Translated:
 
 
 def _expressions(level: TranslationLevel) -> Mapping[str, Express] | None:
-    """The tensor expressions to emit: those that legalizing makes of operators at the other level, later."""
+    """The tensor expressions to emit, which at the level of operators legalization writes later."""
     return legalization_map() if level is TranslationLevel.TENSOR_EXPRESSIONS else None
 
 
@@ -95,11 +95,11 @@ def _write(separate: dict[str, torch.Tensor], context: StageContext) -> Paramete
 
 
 def refuse_unsupported(program: ExportedProgram, importer: Importer) -> None:
-    """Refuse a program that calls operators which have neither a rule nor a converter.
+    """Refuse a program that calls operators without a rule or a converter.
 
     Raises:
-        OperatorsUnsupportedError: with the distinct places of all of them, in the order of the program, and a
-            rule to fill in, or what to do where no rule can help.
+        OperatorsUnsupportedError: with their distinct places in program order, and a rule to fill in, or
+            advice where a rule cannot help.
     """
     missing = [node for node in calls_of(program) if not importer.can_translate(node)]
     if missing:
@@ -115,7 +115,7 @@ def _advice(missing: list[Node]) -> tuple[str, ...]:
 
 
 def count_operators(module: tvm.IRModule) -> dict[str, int]:
-    """How often the module's Relax functions call each operator, by name, most frequent first."""
+    """The number of calls of each operator in the module's Relax functions, most frequent first."""
     counts: Counter[str] = Counter()
 
     def visit(expression: relax.Expr) -> None:
@@ -152,7 +152,7 @@ def _import_failure(importer: Importer, error: Exception) -> JobError:
 
 
 def _named_parameters(main: relax.Function, specs: tuple[TensorSpec, ...], separate: int) -> relax.Function:
-    """Inputs under their own names; what follows them is said to be parameters."""
+    """Give inputs their own names, and mark the arguments after them as parameters."""
     count = len(main.params) - separate
     if count != len(specs):
         raise JobError(ErrorCode.TRANSLATE_FAILED, f"main takes {count} inputs, the model {len(specs)}")
@@ -164,7 +164,7 @@ def _named_parameters(main: relax.Function, specs: tuple[TensorSpec, ...], separ
 
 
 def blame_open_sizes(error: JobError, captured: Captured) -> JobError:
-    """The error as one of open sizes, where there are any: with fixed ones the compiler may be able."""
+    """Report the error as one of open sizes, if any are open, since fixed sizes may compile."""
     if not captured.dynamic.dimensions or error.code not in _BY_OPEN_SIZES:
         return error
     open_sizes = ", ".join(map(str, captured.dynamic.dimensions))
@@ -173,7 +173,7 @@ def blame_open_sizes(error: JobError, captured: Captured) -> JobError:
 
 
 def _check_outputs(main: relax.Function, captured: Captured) -> None:
-    """Compare rank, dtype and fixed sizes with the model's; a size that is open must still be."""
+    """Compare rank, dtype and fixed sizes with the model's; an open size must stay open."""
     returned, specs = main.ret_ty, captured.output_specs
     opened = {(axis.tensor, axis.axis) for axis in captured.dynamic.outputs}
     if not isinstance(returned, relax.TupleType) or len(returned.fields) != len(specs):

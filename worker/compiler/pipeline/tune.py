@@ -1,4 +1,4 @@
-"""The tune stage: spends the trials where the model spends its time, and schedules every function."""
+"""Tune: spends the trials where the model spends its time, and schedules every function."""
 
 from __future__ import annotations
 
@@ -54,17 +54,9 @@ from worker.errors import failure_of
 def tune(optimized: Optimized, context: StageContext) -> Tuned:
     """Schedule every function of the module.
 
-    Before: the module is legalized and fused; its functions have no schedule; this machine runs the target's
-    code. After: every TensorIR function
-    is marked as scheduled, by the search's best record where that beats the default schedule; a model that
-    the records would make slower keeps the default schedules.
-
-    Args:
-        optimized: the module.
-        context: folders, the candidate server, and a way to report progress.
-
-    Returns:
-        The scheduled module, and what the search did.
+    Before: the module is legalized and fused; its functions have no schedule; this machine can run the
+    target's code. After: every TensorIR function has a schedule. The search's best record replaces a default
+    schedule that it beats, unless the records make the whole model slower.
 
     Raises:
         JobError: ``tune-failed``: the search itself failed.
@@ -106,7 +98,7 @@ def _search_and_apply(
 
 
 class _Outcome(NamedTuple):
-    """The scheduled module, how it was decided, the records that are in it, and those that won alone."""
+    """The scheduled module, the final comparison, the records in it, and those that won by themselves."""
 
     module: tvm.IRModule
     comparison: ModelComparison
@@ -121,7 +113,7 @@ def _settle(
     context: StageContext,
     comparison_seconds: float,
 ) -> _Outcome:
-    """Keep what the request forces, or what wins, alone and in the whole model."""
+    """Keep the records that the request forces, or those that win by themselves and in the whole model."""
     is_forced, target = optimized.captured.upload.request.tune.force, session.target
     records = forced_records(tasks) if is_forced else winners(tasks, session)
     default = schedule_rest(optimized.module, target)
@@ -140,7 +132,7 @@ def _settle(
 
 
 def count_open(module: tvm.IRModule) -> int:
-    """How many functions have open sizes."""
+    """The number of functions with open sizes."""
     functions = (function for function in module.functions.values() if isinstance(function, tirx.PrimFunc))
     return sum(map(has_open_sizes, functions))
 
@@ -172,7 +164,7 @@ def _open_session(optimized: Optimized, context: StageContext, target: tvm.targe
 
 
 def _tasks_of(module: tvm.IRModule, session: TuningSession) -> list[TaskSearch]:
-    """What each run computes and can be searched; a function whose sizes are open cannot be measured."""
+    """The functions to search: those of each run, unless their sizes are open and they cannot be measured."""
     found = extract_tasks(without_preparation(module), session.target)
     known = [task for task in found if not count_open(task.dispatched[0])]
     return [
@@ -190,7 +182,7 @@ def _tasks_of(module: tvm.IRModule, session: TuningSession) -> list[TaskSearch]:
 
 
 def _named(tasks: list[TaskSearch], module: tvm.IRModule, options: TuneOptions) -> list[TaskSearch]:
-    """The tasks that the request names, with their spaces; all where it names none."""
+    """The tasks that the request names, with their spaces; all tasks if it names none."""
     if not options.spaces:
         return tasks
     names = [names_of(task.module["main"], module) for task in tasks]
@@ -203,7 +195,7 @@ def _named(tasks: list[TaskSearch], module: tvm.IRModule, options: TuneOptions) 
 def _search(
     tasks: Sequence[TaskSearch], options: TuneOptions, started: float, context: StageContext, scope: str
 ) -> SearchEnd:
-    """Run rounds until the trials, the time or the candidates are used up."""
+    """Run rounds until trials, time or candidates run out."""
     total = 0 if options.is_limited_by_time_alone else options.trials
     done, note = 0, scope
     standings = [task.standing for task in tasks]
@@ -227,7 +219,7 @@ def _seconds_since(started: float) -> float:
 def apply_records(
     module: tvm.IRModule, records: Sequence[TuningRecord], target: tvm.target.Target
 ) -> tvm.IRModule:
-    """Schedule the functions that records are of as these say, and the others by default."""
+    """Schedule functions by their records, and the others by default."""
     database = ms.database.MemoryDatabase()
     for record in records:
         database.commit_workload(record.workload.mod)

@@ -1,4 +1,4 @@
-"""Two schedules of one model against each other, measured as its user will run it."""
+"""Compares the whole model with the search's schedules and with the default ones, as its user runs it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelComparison:
-    """Which schedules run the model faster, with the median of each; None where one of them ``crashed``."""
+    """The faster schedules and both medians; medians are None if one side ``crashed``."""
 
     kept: Schedules
     search_ms: float | None = None
@@ -35,7 +35,7 @@ class ModelComparison:
 
 @dataclass(frozen=True)
 class Finalists:
-    """One model with the search's schedules, with the default ones, and without any."""
+    """One model with the search's schedules, with the default ones, and with none (``plain``)."""
 
     search: tvm.IRModule
     default: tvm.IRModule
@@ -46,19 +46,19 @@ class Finalists:
 
 
 def compare_finalists(finalists: Finalists, context: StageContext, seconds: float) -> ModelComparison:
-    """Find out which schedules make the whole model faster.
+    """Build both models, time them in alternation, and keep the faster one.
 
-    A candidate that wins in a loop of its own may lose between other functions, whose threads and caches it
-    shares. Both models are built, and timed in alternation. One that crashes has lost.
+    A candidate that wins in a loop of its own may lose among other functions, which share its threads and
+    caches. A model that crashes loses.
 
     Args:
         finalists: the two models.
         context: folders and the candidate server.
-        seconds: for measuring, besides building and opening.
+        seconds: the time for measuring, without building and opening.
 
     Raises:
-        JobError: ``build-failed``: one of them cannot be built. ``function-too-slow``: one of its functions
-            takes too long to compile.
+        JobError: ``build-failed``: a model cannot be built. ``function-too-slow``: a function takes too long
+            to compile.
     """
     search = _build(finalists.search, finalists, context, Schedules.SEARCH)
     default = _build(finalists.default, finalists, context, Schedules.DEFAULT)
@@ -85,7 +85,7 @@ class FinalistCrashedError(Exception):
 
 @dataclass(frozen=True)
 class _Finalist:
-    """A library whose crash is its own."""
+    """A side of the alternation whose crash names its schedules."""
 
     schedules: Schedules
     library: Library
@@ -97,7 +97,7 @@ class _Finalist:
             return self.library.time(runs)
 
     def rest(self) -> None:
-        """See ``Side.rest``: a library rests while nobody asks it anything."""
+        """See ``Side.rest``: an idle library rests by itself."""
 
 
 def _build(module: tvm.IRModule, finalists: Finalists, context: StageContext, name: Schedules) -> Path:

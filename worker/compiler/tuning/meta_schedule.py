@@ -1,4 +1,4 @@
-"""MetaSchedule's builder over the candidate server."""
+"""MetaSchedule's builder and runner, which use the candidate server's processes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BUILD_TIMEOUT_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class BuilderSettings:
-    """Where libraries are written, how many builders run at once, and how long each may take."""
+    """The folder for libraries, the number of concurrent builds, and the time limit of each."""
 
     folder: Path
     workers: int
@@ -43,7 +43,7 @@ class BuilderSettings:
 
 @derived_object
 class CandidateBuilder(PyBuilder):
-    """Compiles MetaSchedule's candidates in forked processes; one that fails is a result with an error."""
+    """Compiles candidates in forked processes. A failed build is a result with an error."""
 
     def __init__(self, candidates: Candidates, settings: BuilderSettings) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class CandidateBuilder(PyBuilder):
         self.numbers = itertools.count()
 
     def build(self, build_inputs: list[BuilderInput]) -> list[BuilderResult]:
-        """Build each input to a shared library in the settings' folder."""
+        """Build a shared library for each input."""
         batch = BuildBatch(
             candidates=tuple(self.describe(build_input) for build_input in build_inputs),
             workers=self.settings.workers,
@@ -62,14 +62,14 @@ class CandidateBuilder(PyBuilder):
         return [BuilderResult(outcome.library, outcome.error) for outcome in outcomes]
 
     def describe(self, build_input: BuilderInput) -> BuildCandidate:
-        """The input as the candidate server takes it."""
+        """Convert an input for the candidate server."""
         library = self.settings.folder / f"candidate-{next(self.numbers)}.so"
         build = partial(build_library, build_input.mod, build_input.target)
         return BuildCandidate(payload=pickle.dumps(build), library=str(library))
 
 
 def build_library(module: tvm.IRModule, target: tvm.target.Target, library: str) -> None:
-    """Compile a candidate in this process and write its library."""
+    """Compile a candidate in this process to a library."""
     module = follow_plans(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target)
     built = tvm.tirx.build(module, target=target)
     with tempfile.TemporaryDirectory() as folder:
@@ -81,7 +81,7 @@ RUN_TIMEOUT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class RunnerSettings:
-    """With how many threads candidates run, how they are timed, and how long each may take."""
+    """The threads of a candidate, how it is timed, and the time limit of each."""
 
     threads: int
     evaluation: Evaluation = field(default_factory=Evaluation)
@@ -90,7 +90,7 @@ class RunnerSettings:
 
 @derived_object
 class CandidateRunner(PyRunner):
-    """Times MetaSchedule's candidates one after the other, then removes their libraries."""
+    """Times candidates one after another, then removes their libraries."""
 
     def __init__(self, candidates: Candidates, settings: RunnerSettings) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class CandidateRunner(PyRunner):
         self.settings = settings
 
     def run(self, runner_inputs: list[RunnerInput]) -> list[Any]:
-        """Run each library; the futures are done when this returns."""
+        """Run each library; every future is done on return."""
         batch = MeasureBatch(
             candidates=tuple(describe_candidate(runner_input) for runner_input in runner_inputs),
             threads=self.settings.threads,
@@ -113,25 +113,25 @@ class CandidateRunner(PyRunner):
 
 @derived_object
 class FinishedRun(PyRunnerFuture):
-    """A run that has ended."""
+    """The future of a finished run."""
 
     def __init__(self, outcome: MeasureOutcome) -> None:
         super().__init__()
         self.outcome = outcome
 
     def done(self) -> bool:
-        """Always."""
+        """True."""
         return True
 
     def result(self) -> RunnerResult:
-        """The seconds of the best repeat, or the error: whatever else runs here only adds to a repeat."""
+        """The seconds of the fastest repeat, or the error. Other load can only slow a repeat down."""
         if self.outcome.error is not None:
             return RunnerResult(None, self.outcome.error)
         return RunnerResult([min(self.outcome.seconds)], None)
 
 
 def describe_candidate(runner_input: RunnerInput) -> MeasureCandidate:
-    """The input as the candidate server takes it."""
+    """Convert an input for the candidate server."""
     arguments = tuple(
         TensorArgument(dtype=str(info.dtype), shape=tuple(int(size) for size in info.shape))
         for info in runner_input.args_info

@@ -1,4 +1,4 @@
-"""Where a task's candidates come from: its family's plans, or MetaSchedule's own space."""
+"""Sources of a task's candidates: its family's plans, or MetaSchedule's own space."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _MAX_SEED = (1 << 31) - 1
 
 
 class Proposals(Protocol):
-    """A space, and the order in which it is searched."""
+    """Proposes a space's candidates in the order of a search."""
 
     def next(self, count: int) -> list[MeasureCandidate]:
-        """The next candidates, at most ``count``; none where the space is exhausted."""
+        """Up to ``count`` new candidates; an empty list if the space is exhausted."""
 
     def learn(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
-        """Take note of what was measured."""
+        """Record the results of candidates."""
 
 
 class Refusals(NamedTuple):
-    """How many points of a space could not be drawn, and why not the last of them."""
+    """The number of draws on which a space raised, and the last reason."""
 
     draws: int = 0
     last: str | None = None
 
 
 class FamilyProposals:
-    """The plans of the family that claims the function; the first is the default, measured already."""
+    """The plans of the function's family. The first is the default schedule, which is already measured."""
 
     def __init__(self, module: tvm.IRModule, plans: Sequence[Any], default_seconds: float | None) -> None:
         self._module = module

@@ -1,4 +1,4 @@
-"""The default schedule against the search's best: what is built is what measures faster."""
+"""Selects the records to build: those that the request forces, or those that beat the default schedules."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _ENTRY = "main"
 
 
 def measure_defaults(tasks: Sequence[TaskSearch], session: TuningSession) -> None:
-    """Measure the default schedule of every task; what fails stays unknown."""
+    """Measure the default schedule of every task; the time of one that fails stays None."""
     modules = [_default_module(task, session) for task in tasks]
     for task, result in zip(tasks, measure(modules, session, MEASURED_ROUNDS), strict=True):
         task.default_seconds = best_of(result.run_secs)
 
 
 def winners(tasks: Sequence[TaskSearch], session: TuningSession) -> list[TuningRecord]:
-    """The records that beat the default schedules of their tasks, measured again in alternation.
+    """The records that beat their tasks' default schedules when both are measured in alternation.
 
-    The best of many noisy measurements flatters itself; hence the second measurement.
+    The second measurement is needed because the best of many noisy ones is too optimistic.
     """
     open_tasks = [task for task in tasks if may_beat(task.best_seconds, task.default_seconds)]
     records = [task.best_record for task in open_tasks if task.best_record is not None]
@@ -43,10 +43,10 @@ def _default_module(task: TaskSearch, session: TuningSession) -> tvm.IRModule:
 
 
 def forced_records(tasks: Sequence[TaskSearch]) -> list[TuningRecord]:
-    """The best record of every task.
+    """The best record of every task, for a request that forces its spaces.
 
     Raises:
-        JobError: ``space-failed``: nothing of a task ran.
+        JobError: ``space-failed``: none of a task's candidates ran.
     """
     return [_best_record(task) for task in tasks]
 
@@ -54,6 +54,6 @@ def forced_records(tasks: Sequence[TaskSearch]) -> list[TuningRecord]:
 def _best_record(task: TaskSearch) -> TuningRecord:
     if task.best_record is None:
         tried = len(task.trial_seconds)
-        reason = f"none of {tried} trials ran: {task.failure}" if tried else "it got no trial: ask for more"
+        reason = f"none of {tried} trials ran: {task.failure}" if tried else "it got no trial; grant more"
         raise JobError(ErrorCode.SPACE_FAILED, f"space '{task.space}' on function '{task.name}': {reason}")
     return task.best_record

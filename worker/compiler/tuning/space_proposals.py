@@ -1,4 +1,4 @@
-"""Candidates of a space by hand: its points are drawn, or lie beside the best, and the cost model chooses."""
+"""Candidates of a hand-written space: random points and neighbors of the best, ranked by the cost model."""
 
 from __future__ import annotations
 
@@ -24,23 +24,20 @@ from worker.compiler.tuning.session import WARM_UP_SAMPLES, TuningSession
 from worker.errors import failure_of, ran_out_of_memory, short_message
 
 _CHOICE = 3
-"""How many points are drawn for each that is measured, once the cost model has learned."""
+"""Points drawn for each that is measured, once the cost model has learned."""
 
 _ATTEMPTS = 4
-"""How often a point is drawn for each that is wanted: points come twice, and some are refused."""
+"""Draws for each point that is wanted, since points repeat and a space may raise."""
 
 _SAMPLES = ("SampleCategorical", "SamplePerfectTile", "SamplePartitionedTile", "SampleComputeLocation")
 
 
 class SpaceProposals:
-    """The points of a space, none of them twice.
+    """The distinct points of a space.
 
-    Half of what is drawn is new, half has one decision of the best so far drawn again. The cost model learns
-    when it is first asked, which takes seconds: a search of few trials never asks. ``refusals`` are the draws
-    on which the space raised.
-
-    Raises, when candidates are asked for:
-        JobError: ``space-failed``: the space raised whenever a point was drawn, and gave none.
+    Half of the draws are new points, half redraw one decision of the best so far. The cost model learns when
+    it is first used, which takes seconds; a search of few trials never uses it. ``refusals`` counts the draws
+    on which the space raised. ``next`` raises a ``JobError`` with ``space-failed`` if every first draw did.
     """
 
     def __init__(self, name: str, module: tvm.IRModule, space: Space, session: TuningSession) -> None:
@@ -86,7 +83,7 @@ class SpaceProposals:
         return [candidates[index] for index in order]
 
     def _draw(self, wanted: int) -> list[MeasureCandidate]:
-        """Up to ``wanted`` points that were not seen; fewer where the space has no more."""
+        """Up to ``wanted`` new points; fewer if the space has no more."""
         found: dict[str, s_tir.Schedule] = {}
         refused: Exception | None = None
         for draw in islice(self._draws(), wanted * _ATTEMPTS):
@@ -151,7 +148,7 @@ _MESSAGE = "Error message:"
 
 
 def refusal(error: BaseException) -> str:
-    """The primitive, and the first and the last line of the reason; other errors' short messages."""
+    """A schedule primitive's error, reduced to the first and last line of its reason."""
     head, marker, reason = str(error).partition(_MESSAGE)
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
     primitive = _PRIMITIVE.search(head)

@@ -1,7 +1,14 @@
-"""The course's space of a product of matrices: tiles of rows and columns, in parallel, in vectors.
+"""The course's search space for a matrix product: parallel, vectorized tiles of rows and columns.
 
-A tile is added up in a buffer of its own over the whole depth, then bias and activation follow while it is in
-the first cache. What is sampled is how rows, columns and depth are divided.
+::
+
+    for each tile of rows and columns, in parallel:
+        sums = 0
+        for each part of the depth: sums += left * right
+        result = elementwise(sums)
+
+The samples are how rows, columns and depth are divided. The elementwise operators run while a tile is in the
+first-level cache.
 """
 
 from __future__ import annotations
