@@ -11,7 +11,7 @@ LINUX_X86_64 = "x86_64-unknown-linux-gnu"
 MAX_CORES = 1024
 MAX_FEATURES = 64
 MAX_FEATURES_CHARACTERS = 2048
-"""Of all features together: what a target needs is part of an index, in which PostgreSQL keeps 2704 bytes."""
+"""Limit of all features together, since PostgreSQL limits an entry of the index of needs to 2704 bytes."""
 
 WORD_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 FEATURE_PATTERN = r"^[+-][A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -74,7 +74,7 @@ class ResolvedTarget(Document):
 
 
 class Preset(Document):
-    """A named target that anybody may ask for."""
+    """A named target."""
 
     name: str = Field(description="What a request names.")
     description: str = Field(description="Which processors run such code, for people.")
@@ -118,17 +118,17 @@ PRESETS_BY_NAME = {preset.name: preset for preset in PRESETS}
 
 
 def target_name(target: Target) -> str:
-    """What a target is found by: the preset's name, or the mcpu of an explicit one."""
+    """The name by which lists filter a target: the preset's name, or the mcpu of an explicit one."""
     return target.preset if isinstance(target, PresetTarget) else target.mcpu
 
 
 def resolve_target(target: Target, host_mcpu: str, host_cores: int) -> ResolvedTarget:
-    """Make every choice that the request left open.
+    """Fill in every choice that the request leaves open.
 
     Args:
-        target: what the request names.
+        target: the request's target.
         host_mcpu: LLVM's name of the worker's processor.
-        host_cores: the worker's cores, used where the request names none.
+        host_cores: the worker's cores, used if the request names none.
 
     Raises:
         KeyError: the preset is unknown.

@@ -21,7 +21,7 @@ from bessemer.contract.target import (
 
 PROCESSORS = frozenset(name for names in X86_64.values() for name in names)
 UNSUPPORTED = "target_unsupported"
-"""The type of pydantic's error for a target that Bessemer knows but does not compile for."""
+"""The type of pydantic's error for a known target that Bessemer does not compile for."""
 
 SUPPORTED = (
     "Bessemer supports x86-64 processors on Linux: `host`, a preset, or any of LLVM's names, such as "
@@ -33,7 +33,7 @@ TVM_OPTION = re.compile(r"(?:^|\s)-(\w+)[= ]\s*(\S+)")
 
 
 class Family(StrEnum):
-    """What a name stands for where it is not an x86-64 processor."""
+    """The kinds of targets that are not x86-64 processors."""
 
     ARM = "an Arm target"
     RISCV = "a RISC-V target"
@@ -54,7 +54,7 @@ PATTERNS = {
     r"|cortex-.*|neoverse-.*|(aws/)?graviton.*|ampere-?altra|arm/.*|raspberry-?pi(/.*)?|rasp\d\w*",
     Family.RISCV: r"risc-?v(32|64)?(be)?|rv(32|64)\w*|riscv/.*|sifive-.*|spacemit-.*",
 }
-"""What LLVM's lists lack: whole names, in lower case with hyphens."""
+"""Names that LLVM's lists lack, in lower case with hyphens."""
 
 NARROW_ABIS = ("x32", "ilp32", "abin32")
 """Environments in which 64-bit processors have 32-bit addresses, such as ``gnux32``."""
@@ -63,14 +63,11 @@ OTHER_NAMES = {"native": HOST, "cpu": HOST} | dict.fromkeys(("x86", "x64", "amd6
 
 
 def read_target(value: Any) -> Any:
-    """A target as a request gives it, with a name replaced by what it stands for.
-
-    A name is a preset's, or LLVM's of an x86-64 processor, which stands for a target in the compiler's own
-    terms.
+    """Replace LLVM's name of an x86-64 processor by an explicit target; leave other targets as they are.
 
     Raises:
-        PydanticCustomError: of type ``UNSUPPORTED``: Bessemer does not compile for such a target.
-        ValueError: the name is not known.
+        PydanticCustomError: of type ``UNSUPPORTED``: Bessemer does not compile for the target.
+        ValueError: the name is unknown.
     """
     if isinstance(value, str):
         return read_target({"preset": value})
@@ -111,7 +108,7 @@ def unknown_part(target: Target) -> tuple[str, PydanticCustomError | ValueError]
 
 
 def unfit_system(triple: str) -> str | None:
-    """Why no library is made for a triple's system; None if one is."""
+    """Why Bessemer makes no libraries for a triple's system; None if it does."""
     if "linux" not in triple.split("-"):
         return f"libraries are made for Linux: the triple is one such as {LINUX_X86_64}, not '{triple}'"
     if triple.endswith(NARROW_ABIS):
@@ -153,7 +150,7 @@ def _refusal(name: str) -> Exception:
 
 
 def _shown(name: str) -> str:
-    """The start of a name, as text that can be written as UTF-8."""
+    """The start of a name, encodable as UTF-8."""
     return name[:SHOWN_CHARACTERS].encode("utf-8", "replace").decode()
 
 
@@ -165,7 +162,7 @@ def _near(name: str) -> str:
 
 
 def _of_tvm(text: str) -> Exception:
-    """The error for TVM's form of a target: it says what to write instead."""
+    """The error for TVM's form of a target, with the form to write instead."""
     options: dict[str, str] = dict(TVM_OPTION.findall(text))
     kind, name = text.split()[0], options.get("mcpu", options.get("arch", ""))
     parts: tuple[str, ...] = (kind, options.get("mtriple", ""), name)
@@ -187,7 +184,7 @@ def _unsupported(name: str) -> PydanticCustomError:
 
 
 def _family(name: str) -> Family | None:
-    """What a name stands for; a triple is known by its architecture. None where that is not known."""
+    """The family of a name, or of a triple by its architecture; None if unknown."""
     lower = name.strip().lower()
     plain = lower.replace("_", "-")
     words = (lower, plain, re.split(r"-(?:unknown|linux|pc|apple|none)\b", plain)[0])

@@ -47,7 +47,7 @@ def test_an_unknown_space_is_refused_with_the_nearest_name() -> None:
         check_spaces({"*": "plans", "linear": "course"}, KNOWN)
     assert (caught.value.code, caught.value.detail) == (
         ErrorCode.SPACE_UNKNOWN,
-        "there is no space 'course'; did you mean 'course-matmul'? (known: course-matmul, plans)",
+        "unknown space 'course'; did you mean 'course-matmul'? (known: course-matmul, plans)",
     )
 
 

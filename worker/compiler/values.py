@@ -85,8 +85,8 @@ class Captured:
     """The model as an exported program that has run.
 
     ``eager(*tensors)`` runs the original as its user would. ``inputs`` and ``references`` are contiguous
-    arrays in the order of ``input_specs`` and ``output_specs``. If sizes are ``dynamic``, specs and arrays have the
-    example's sizes, and ``samples`` have others.
+    arrays in the order of ``input_specs`` and ``output_specs``. If sizes are ``dynamic``, specs and arrays
+    have the example's sizes, and ``samples`` have others.
     """
 
     upload: Upload

@@ -147,11 +147,11 @@ def _set_torch_threads(cores: int) -> None:
 
 
 def write_stopped(reached: Reached, context: StageContext, created_at: datetime) -> tuple[str, ...]:
-    """Write ``report.json``, as far as it is known.
+    """Write ``report.json`` for a run that stopped early.
 
     Returns:
-        The names of the files that exist by then; once it is built, the library among them, with the
-        parameters that it does not contain.
+        The names of the files that exist: the report and, once it is built, the library with its separate
+        parameters.
     """
     captured = made_from(reached.value, Captured)
     preflight = None
@@ -166,11 +166,11 @@ def write_stopped(reached: Reached, context: StageContext, created_at: datetime)
 
 
 def check_names(request: CompilationRequest, target: CompileTarget) -> None:
-    """Refuse what names nothing here, before any work is spent on the model.
+    """Refuse rewrites, kernels and search spaces that this worker lacks, before it starts on the model.
 
     Raises:
-        JobError: ``rewrite-unknown``, ``kernel-unknown``, ``kernel-unavailable`` or ``space-unknown``; where
-            a name is near, it says so.
+        JobError: ``rewrite-unknown``, ``kernel-unknown``, ``kernel-unavailable`` or ``space-unknown``, with
+            the nearest name if there is one.
     """
     rewrite_book().chosen(request.optimize)
     check_choices(request.kernels, kernel_book(), target.architecture)

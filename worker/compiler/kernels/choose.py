@@ -112,7 +112,7 @@ def _unknown(operator: str, name: str, book: KernelBook) -> str:
     names = book.names(operator)
     hint = did_you_mean(name, (AUTO, OURS, *names)) if names else did_you_mean(operator, book.operators)
     known = "; ".join(f"{each}: {', '.join(book.names(each))}" for each in book.operators)
-    return f"there is no kernel '{name}' for '{operator}'{hint} (known: {known})"
+    return f"unknown kernel '{name}' for '{operator}'{hint} (known: {known})"
 
 
 def named_operator(key: str) -> str:

@@ -91,7 +91,7 @@ class MeasuredBaseline:
     name: str
     side: OriginalSide
     threads: int
-    looks: dict[int, Look]
+    trials: dict[int, Look]
 
 
 @dataclass(frozen=True)
@@ -152,12 +152,12 @@ def _choose_threads(
 
     The mean decides, so that stalled runs count against the number of threads that causes them.
     """
-    looks = {}
+    trials = {}
     for threads in sorted({1, captured.upload.target.threads}):
         with ExitStack() as trial:
-            looks[threads] = look(_open(name, threads, captured, context, trial))
-    best = min(looks, key=lambda threads: fmean(looks[threads]))
-    return MeasuredBaseline(name.value, _open(name, best, captured, context, processes), best, looks)
+            trials[threads] = look(_open(name, threads, captured, context, trial))
+    best = min(trials, key=lambda threads: fmean(trials[threads]))
+    return MeasuredBaseline(name.value, _open(name, best, captured, context, processes), best, trials)
 
 
 def _open(
@@ -200,8 +200,8 @@ def describe_baseline(
         second: the baseline's last measurement.
     """
     spread = round_ratios(rounds.sides[0], rounds.sides[side])
-    spoken = baseline.side.name
-    theirs = SideTimes(spoken, baseline.looks[baseline.threads], rounds.runs(side), second)
+    label = baseline.side.name
+    theirs = SideTimes(label, baseline.trials[baseline.threads], rounds.runs(side), second)
     return BaselineResult(
         name=baseline.name,
         threads=baseline.threads,
@@ -209,9 +209,9 @@ def describe_baseline(
         ratio=spread.p50,
         ratio_p10=spread.p10,
         ratio_p90=spread.p90,
-        trials=tuple(_trial(threads, each) for threads, each in baseline.looks.items()),
+        trials=tuple(_trial(threads, each) for threads, each in baseline.trials.items()),
         second_look_ms=latency(second).p50_ms,
-        unsteady=theirs.unsteady or why_undecided(spoken, baseline.threads, baseline.looks) or ours_unsteady,
+        unsteady=theirs.unsteady or why_undecided(label, baseline.threads, baseline.trials) or ours_unsteady,
     )
 
 
@@ -261,7 +261,7 @@ class OriginalModel:
         """See ``Served.answer``.
 
         Raises:
-            TypeError: only a library can do that.
+            TypeError: the command is for libraries only.
         """
         match command:
             case Run(inputs):
@@ -271,7 +271,7 @@ class OriginalModel:
         raise TypeError(f"{type(command).__name__} is for libraries")
 
     def run(self, inputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-        """Run once on copies of ``inputs``; the outputs, nested ones flattened."""
+        """Run once on copies of ``inputs`` and return the flattened outputs."""
         self._tensors = tuple(map(as_tensor, inputs))
         with torch.inference_mode():
             return tuple(map(as_array, flatten_outputs(self._eager(*self._tensors))))

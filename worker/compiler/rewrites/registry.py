@@ -48,7 +48,7 @@ class RewriteBook:
 
     def _unknown(self, name: str) -> str:
         hint = did_you_mean(name, self.rewrites)
-        return f"there is no rewrite '{name}'{hint} (known: {', '.join(self.rewrites)})"
+        return f"unknown rewrite '{name}'{hint} (known: {', '.join(self.rewrites)})"
 
 
 @lru_cache(maxsize=1)

@@ -27,7 +27,7 @@ def check_spaces(wanted: Mapping[str, str], known: Collection[str]) -> None:
     for name in wanted.values():
         if name not in known:
             hint = did_you_mean(name, known)
-            detail = f"there is no space '{name}'{hint} (known: {', '.join(sorted(known))})"
+            detail = f"unknown space '{name}'{hint} (known: {', '.join(sorted(known))})"
             raise JobError(ErrorCode.SPACE_UNKNOWN, detail)
 
 
