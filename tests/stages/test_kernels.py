@@ -169,7 +169,7 @@ def test_auto_times_both_sides_in_processes_of_their_own(context: StageContext) 
 
 
 REFUSALS: dict[str, tuple[dict[str, str], str, ErrorCode]] = {
-    "operator": ({"conv2d": "openblas"}, "no kernel 'openblas' for 'conv2d'", ErrorCode.KERNEL_UNKNOWN),
+    "operator": ({"conv2d": "openblas"}, "unknown kernel 'openblas' for 'conv2d'", ErrorCode.KERNEL_UNKNOWN),
     "library": (
         {"linear": "openbla"},
         r"'openbla' for 'linear'; did you mean 'openblas'\? \(known: linear: openblas; relu: c\)",

@@ -19,7 +19,7 @@ from worker.compiler.schedules.default import follow_plans
 from worker.compiler.spaces.registry import SpaceBook, make_space_book, register_intrinsics
 from worker.compiler.spaces.space import Space
 from worker.compiler.target import compile_target
-from worker.compiler.tuning import search, space_proposals
+from worker.compiler.tuning import proposals, search
 from worker.compiler.tuning.session import open_database
 from worker.compiler.values import Tuned
 from worker.errors import JobError
@@ -140,7 +140,7 @@ def test_each_function_has_its_own_space(server: CandidateClient, tmp_path: Path
 def test_a_longer_search_asks_the_cost_model_and_measures_nothing_twice(
     server: CandidateClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(space_proposals, "WARM_UP_SAMPLES", 8)
+    monkeypatch.setattr(proposals, "WARM_UP_SAMPLES", 8)
     options = TuneOptions(trials=10, spaces={"matmul": "course-matmul"}, force=True)
     tuned, _ = run_tune(server, tmp_path, options)
 

@@ -18,8 +18,7 @@ from tvm import tirx
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import FunctionSplit
 from worker.compiler.codegen.compile_functions import Compiler, Objects
-from worker.compiler.codegen.cut import steps_of
-from worker.compiler.codegen.splitting import Pieces, pieces_of, split_functions
+from worker.compiler.codegen.splitting import Pieces, pieces_of, split_functions, steps_of
 from worker.compiler.codegen.time_limits import last_share_seconds, share_seconds
 from worker.compiler.schedules.default import default_schedule
 from worker.errors import JobError

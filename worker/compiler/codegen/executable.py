@@ -25,7 +25,7 @@ from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import compile_in_shares
 from worker.compiler.codegen.link import LinkError, link_shared
 from worker.compiler.kernels.kernel import Kernel
-from worker.compiler.kernels.linking import (
+from worker.compiler.kernels.registry import (
     kernels_among,
     libraries_of,
     objects_of,

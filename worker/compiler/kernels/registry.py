@@ -1,15 +1,18 @@
-"""The kernels in force: the built-in ones and those that installed packages add."""
+"""The kernels in force, built-in ones and those of installed packages, and the files to link for them."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
+from bessemer.bundle.manifest import LIBRARIES_FOLDER
 from worker.compiler.extensions import ExtensionPoint, in_modules
 from worker.compiler.kernels import built_in
-from worker.compiler.kernels.kernel import Kernel
+from worker.compiler.kernels.kernel import Kernel, SharedLibrary
 
 POINT = ExtensionPoint(
     group="bessemer.kernels",
@@ -50,3 +53,32 @@ def make_kernel_book(installed: Iterable[EntryPoint]) -> KernelBook:
     """The built-in kernels and those of entry points; see ``kernel_book``."""
     found = POINT.in_force(installed)
     return KernelBook(dict(sorted(found.items(), key=lambda item: -len(item[1].chain))))
+
+
+def kernels_among(names: Iterable[str]) -> tuple[Kernel, ...]:
+    """The kernels among the names of called functions."""
+    called = set(names)
+    return tuple(kernel for symbol, kernel in kernel_book().kernels.items() if symbol in called)
+
+
+def objects_of(kernels: Iterable[Kernel], architecture: str) -> tuple[Path, ...]:
+    """The objects to link, each once."""
+    return tuple(dict.fromkeys(kernel.object_for(architecture) for kernel in kernels))
+
+
+def libraries_of(kernels: Iterable[Kernel]) -> tuple[SharedLibrary, ...]:
+    """The shared libraries that the objects need, each once."""
+    return tuple(dict.fromkeys(library for kernel in kernels for library in kernel.libraries))
+
+
+def bundle_paths(libraries: Iterable[SharedLibrary]) -> dict[str, Path]:
+    """The shared libraries by their paths in a bundle, where the linked library finds them."""
+    return {f"{LIBRARIES_FOLDER}/{library.path.name}": library.path for library in libraries}
+
+
+def place_beside(folder: Path, libraries: Iterable[SharedLibrary]) -> None:
+    """Copy shared libraries to where a linked library in ``folder`` finds them."""
+    for path, source in bundle_paths(libraries).items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)

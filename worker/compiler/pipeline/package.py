@@ -26,7 +26,7 @@ from bessemer.contract.base import Document, now
 from bessemer.contract.job import REFERENCE
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.kernels.kernel import SharedLibrary
-from worker.compiler.kernels.linking import bundle_paths, kernels_among, libraries_of
+from worker.compiler.kernels.registry import bundle_paths, kernels_among, libraries_of
 from worker.compiler.values import Benchmarked, Built, Packaged, StageContext
 from worker.errors import failure_of
 from worker.measure.machine import remember

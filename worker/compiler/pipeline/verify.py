@@ -10,9 +10,8 @@ import numpy as np
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import OutputComparison
 from worker.candidates.client import LibraryCrashedError
-from worker.compiler.checking.compare import Array, compare
+from worker.compiler.checking.compare import Array, compare, own_rounding, scale_of, widen
 from worker.compiler.checking.exact import exact_outputs
-from worker.compiler.checking.rounding import own_rounding, scale_of, widen
 from worker.compiler.target import refuse_unrunnable
 from worker.compiler.values import Built, Captured, Sample, StageContext, Verified
 from worker.errors import JobError, failure_of
@@ -46,7 +45,7 @@ def compare_outputs(outputs: Arrays, captured: Captured, sample: Sample) -> tupl
     """Compare every output with its reference under the request's tolerances.
 
     If an output differs and the request has no absolute tolerance, the model is also computed in float64, and
-    the tolerance is widened by the reference's own rounding; see ``rounding.widen``.
+    the tolerance is widened by the reference's own rounding; see ``widen``.
 
     Args:
         outputs: the library's outputs for the sample's inputs.

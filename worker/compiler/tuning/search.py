@@ -16,9 +16,14 @@ from worker.compiler.schedules.attempt import REFUSALS
 from worker.compiler.spaces.registry import space_book
 from worker.compiler.spaces.space import PLANS, STOCK
 from worker.compiler.tuning.policy import MEASURED_ROUNDS, Standing
-from worker.compiler.tuning.proposals import FamilyProposals, Proposals, Refusals, StockProposals
+from worker.compiler.tuning.proposals import (
+    FamilyProposals,
+    Proposals,
+    Refusals,
+    SpaceProposals,
+    StockProposals,
+)
 from worker.compiler.tuning.session import TuningSession, measure, tuning_logger
-from worker.compiler.tuning.space_proposals import SpaceProposals
 from worker.errors import JobError, ran_out_of_memory
 
 
