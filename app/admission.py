@@ -3,12 +3,16 @@
 from collections.abc import Sequence
 from itertools import zip_longest
 
+from pydantic_core import PydanticCustomError
+
 from bessemer.contract.dynamic import EXPORT_OPEN
 from bessemer.contract.model import Inspection, Model, ModelFormat, Signature
 from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_problem
 from bessemer.contract.queue import QueueName
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.service import Worker
+from bessemer.contract.target import Target
+from bessemer.contract.target_names import UNSUPPORTED, unknown_part
 from bessemer.contract.tensor import InputSpec, TensorSpec
 
 REJECTED_STATUS = 422
@@ -27,8 +31,9 @@ def refusal(request: CompilationRequest, model: Model | None) -> Problem | None:
         return make_problem(ErrorCode.MODEL_MISSING, f"No model has the digest {request.model}.")
     if model.problem is not None and model.defective:
         return model.problem.model_copy(update={"status": REJECTED_STATUS})
-    if model.inspection is None:
-        return None
+    problem = _target_refusal(request.target)
+    if problem is not None or model.inspection is None:
+        return problem
     return _inputs_refusal(request.inputs, model.inspection.signature) or _names_refusal(
         request.inputs, model.inspection
     )
@@ -51,6 +56,22 @@ def time_refusal(search_seconds: float, workers: Sequence[Worker]) -> Problem | 
     )
     error = FieldError(field="tune.seconds", message=message)
     return make_problem(ErrorCode.REQUEST_INVALID, f"tune.seconds: {message}", errors=(error,))
+
+
+def _target_refusal(target: Target) -> Problem | None:
+    """Refuse here what would end as a failed build.
+
+    The contract does not refuse it, since it reads the requests of earlier compilations too.
+    """
+    found = unknown_part(target)
+    if found is None:
+        return None
+    field, error = found
+    is_unsupported = isinstance(error, PydanticCustomError) and error.type == UNSUPPORTED
+    code = ErrorCode.TARGET_UNSUPPORTED if is_unsupported else ErrorCode.REQUEST_INVALID
+    message = error.message() if isinstance(error, PydanticCustomError) else str(error)
+    errors = (FieldError(field=f"target.{field}", message=message),)
+    return make_problem(code, f"target.{field}: {message}", errors=errors)
 
 
 def _names_refusal(inputs: tuple[InputSpec, ...], inspection: Inspection) -> Problem | None:

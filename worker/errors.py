@@ -22,7 +22,7 @@ caught within their own part of the worker, never a job's end by themselves:
 HostileTreeError              a tree of folders that no honest job makes          usage.py
 LinkError                     the linker refused                                  candidates/link.py
 LibraryCrashedError           the process that ran a library died                 candidates/client.py
-EntrantCrashedError           one of two schedules of a model crashed             tuning/whole_model.py
+FinalistCrashedError          one of two schedules of a model crashed             tuning/final_comparison.py
 NoSuchPlanError               a search's plan is none of its family's             schedules/plans.py
 NoProductError                a search space does not fit a function              spaces/products.py
 ScriptRaisedError             the model itself raised                             torchscript/primitives.py

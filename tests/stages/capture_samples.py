@@ -9,6 +9,7 @@ from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import HOST, LINUX_X86_64, PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import parse_input_spec
 from worker.compiler.pipeline.capture import capture
+from worker.compiler.target import compile_target
 from worker.compiler.values import Captured, StageContext, Upload
 
 TARGET = ResolvedTarget(name=HOST, kind="llvm", mcpu="x86-64-v3", triple=LINUX_X86_64, features=(), cores=2)
@@ -30,7 +31,7 @@ def capture_file(
         translate=translate or TranslateOptions(),
         verify=VerifyOptions(seed=seed),
     )
-    return capture(Upload(path=path, request=request, target=TARGET), _workshop(path.parent))
+    return capture(Upload(path=path, request=request, target=compile_target(TARGET)), _workshop(path.parent))
 
 
 def _workshop(folder: Path) -> StageContext:

@@ -8,21 +8,23 @@ import pytest
 import torch
 import tvm
 import zstandard
-from stage_samples import Perceptron, capture_module, make_context
+from stage_samples import TARGET, Perceptron, capture_module, make_context
 from torch import nn
 
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS, IrListing, IrText
 from bessemer.contract.stage import Stage
 from worker.compiler.pipeline import optimize as optimizing
 from worker.compiler.pipeline.observer import StageObserver
-from worker.compiler.pipeline.optimize import optimize
-from worker.compiler.pipeline.passes import OPTIMIZATION, Phase, default_phases
+from worker.compiler.pipeline.optimize import Phase, default_phases, optimization_phases, optimize
 from worker.compiler.pipeline.translate import translate
+from worker.compiler.target import compile_target
 from worker.compiler.values import StageContext, Translated
 from worker.errors import JobError
 from worker.snapshots import recorder as recording
 from worker.snapshots.counts import count_module
 from worker.snapshots.recorder import IrRecorder, unified_diff
+
+MACHINE = compile_target(TARGET).machine
 
 
 class Silent:
@@ -55,7 +57,7 @@ def text(context: StageContext, part: IrText) -> str:
 def test_every_pass_leaves_a_snapshot_and_what_it_changed(context: StageContext) -> None:
     optimize(translated(context), context)
     steps = listing(context).items
-    names = [step.info.name for phase in default_phases() for step in phase.passes]
+    names = [step.info.name for phase in default_phases(MACHINE) for step in phase.passes]
     assert [step.name for step in steps] == ["translate", *names]
     assert [step.step for step in steps] == list(range(len(names) + 1))
     legalized = next(step for step in steps if step.name == "LegalizeOps")
@@ -99,11 +101,12 @@ def test_a_pass_that_fails_leaves_the_snapshots_from_before(
     def breaks(module: tvm.IRModule, _context: Any) -> tvm.IRModule:
         raise ValueError("on purpose")
 
-    monkeypatch.setattr(optimizing, "OPTIMIZATION", (OPTIMIZATION[0], Phase("broken", (breaks,))))
+    phases = (optimization_phases(MACHINE)[0], Phase("broken", (breaks,)))
+    monkeypatch.setattr(optimizing, "optimization_phases", lambda _machine: phases)
     with pytest.raises(JobError, match="pass Breaks of phase 'broken'"):
         optimize(translated(context), context)
     steps = listing(context).items
-    assert len(steps) == 1 + len(OPTIMIZATION[0].passes)
+    assert len(steps) == 1 + len(phases[0].passes)
     assert "R.matmul" in text(context, steps[-1].text)
 
 

@@ -1,4 +1,6 @@
-import inspect
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from worker.compiler.pipeline import pipeline
-from worker.compiler.pipeline.pipeline import FAILURES, PIPELINE, StageFailedError, run_pipeline
+from worker.compiler.pipeline.pipeline import PIPELINE, Pipeline, StageFailedError, run_pipeline
+from worker.compiler.target import compile_target
 from worker.compiler.values import StageContext, Upload
 from worker.errors import OperatorsUnsupportedError
 from worker.job.compilation import compiled
@@ -40,22 +43,47 @@ def upload(path: Path, **fields: Any) -> Upload:
     request = CompilationRequest.model_validate(
         {"model": "0" * 64, "target": PresetTarget(preset="host"), "benchmark": {"seconds": 0.05}, **fields}
     )
-    return Upload(path=path, request=request, target=TARGET)
+    return Upload(path=path, request=request, target=compile_target(TARGET))
 
 
 def test_every_stage_of_the_contract_is_run_in_its_order() -> None:
-    assert tuple(stage for stage, _ in PIPELINE) == tuple(Stage)
-    assert set(FAILURES) == set(Stage)
-    assert all(run.__name__ == stage.value for stage, run in PIPELINE)
+    assert tuple(step.stage for step in PIPELINE.steps) == tuple(Stage)
+    assert all(step.run.__name__ == step.stage.value for step in PIPELINE.steps)
 
 
-def test_each_stage_takes_what_the_one_before_returns() -> None:
-    annotations = [inspect.get_annotations(run) for _, run in PIPELINE]
-    taken = [next(iter(annotation.values())) for annotation in annotations]
-    returned = [annotation["return"] for annotation in annotations]
+CHAIN = """
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.stage import Stage
+from worker.compiler.pipeline.capture import capture
+from worker.compiler.pipeline.optimize import optimize
+from worker.compiler.pipeline.pipeline import Pipeline
+from worker.compiler.pipeline.translate import translate
+from worker.compiler.values import Upload
 
-    assert taken == ["Upload", *returned[:-1]]
-    assert returned[-1] == "Packaged"
+Pipeline[Upload]().then(Stage.CAPTURE, capture, ErrorCode.CAPTURE_FAILED).then(
+    Stage.{0}, {1}, ErrorCode.{0}_FAILED
+).then(Stage.{2}, {3}, ErrorCode.{2}_FAILED)
+"""
+
+
+@pytest.mark.parametrize(
+    ("order", "errors"),
+    [(("translate", "optimize"), 0), (("optimize", "translate"), 2)],
+    ids=["right", "swapped"],
+)
+def test_mypy_reports_stages_in_the_wrong_order(tmp_path: Path, order: tuple[str, str], errors: int) -> None:
+    snippet = tmp_path / "chain.py"
+    snippet.write_text(CHAIN.format(*(text for name in order for text in (name.upper(), name))))
+
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--follow-imports=silent", str(snippet)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+    )
+
+    assert len(re.findall(r"chain\.py:\d+: error: .*\[arg-type\]", checked.stdout)) == errors, checked.stdout
+    assert checked.returncode == bool(errors), checked.stderr
 
 
 def test_a_model_becomes_a_bundle(tmp_path: Path, context: StageContext) -> None:
@@ -84,7 +112,7 @@ def test_a_run_stops_where_it_is_to_with_what_there_is(
     torch.export.save(torch.export.export(Perceptron().eval(), (torch.randn(1, 16),)), path)
     wanted = upload(path, stop_after=last, inspect={"assembly": True})
 
-    said = compiled(run_pipeline(wanted, context, notes), context, TARGET)
+    said = compiled(run_pipeline(wanted, context, notes), context, compile_target(TARGET))
 
     report = Report.model_validate_json((context.output / REPORT).read_text())
     assert notes.finished == list(Stage)[: list(Stage).index(last) + 1]
@@ -109,10 +137,12 @@ def test_a_refusal_says_in_which_stage_and_ends_the_run(tmp_path: Path, context:
 def test_what_no_stage_expected_is_the_stages_own_failure(
     tmp_path: Path, context: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def breaks(_value: object, _workshop: StageContext) -> object:
+    def breaks(_value: object, _context: StageContext) -> object:
         raise ValueError("unforeseen")
 
-    monkeypatch.setattr(pipeline, "PIPELINE", ((Stage.OPTIMIZE, breaks),))
+    monkeypatch.setattr(
+        pipeline, "PIPELINE", Pipeline[Upload]().then(Stage.OPTIMIZE, breaks, ErrorCode.OPTIMIZE_FAILED)
+    )
     with pytest.raises(StageFailedError, match="ValueError: unforeseen") as raised:
         run_pipeline(upload(tmp_path), context, Notes())
 
@@ -124,10 +154,12 @@ def test_places_reach_the_problem(
 ) -> None:
     place = SourcePlace(operator="aten.special_airy_ai.default", module_path="inner")
 
-    def refuses(_value: object, _workshop: StageContext) -> object:
+    def refuses(_value: object, _context: StageContext) -> object:
         raise OperatorsUnsupportedError((place,), "")
 
-    monkeypatch.setattr(pipeline, "PIPELINE", ((Stage.TRANSLATE, refuses),))
+    monkeypatch.setattr(
+        pipeline, "PIPELINE", Pipeline[Upload]().then(Stage.TRANSLATE, refuses, ErrorCode.TRANSLATE_FAILED)
+    )
     with pytest.raises(StageFailedError) as raised:
         run_pipeline(upload(tmp_path), context, Notes())
 

@@ -20,9 +20,10 @@ from bessemer.contract.target import PresetTarget
 from examples.models import EXAMPLES
 from worker.compiler.pipeline.observer import StageObserver
 from worker.compiler.pipeline.pipeline import StageFailedError, run_pipeline
-from worker.compiler.pipeline.preflight import make_preflight
+from worker.compiler.target import compile_target
 from worker.compiler.values import NO_RECORDER, Upload
 from worker.job.compilation import compiled
+from worker.report.preflight import make_preflight
 
 
 class Heard:
@@ -52,9 +53,11 @@ def preflight(folder: Path, module: nn.Module, *inputs: torch.Tensor, stop: str 
     torch.export.save(torch.export.export(module.eval(), inputs), path)
     fields = {"model": "0" * 64, "target": PresetTarget(preset="host"), "stop_after": stop}
     context = make_context(folder)
-    wanted = Upload(path=path, request=CompilationRequest.model_validate(fields), target=TARGET)
+    wanted = Upload(
+        path=path, request=CompilationRequest.model_validate(fields), target=compile_target(TARGET)
+    )
     reached = run_pipeline(wanted, context, StageObserver(heard, NO_RECORDER))
-    said = compiled(reached, context, TARGET)
+    said = compiled(reached, context, wanted.target)
     assert said.files == (REPORT,)
     assert heard.finished == [Stage.CAPTURE, Stage.TRANSLATE]
     return Report.model_validate_json((context.output / REPORT).read_text())

@@ -18,10 +18,10 @@ from worker.candidates.client import LibraryCrashedError
 from worker.compiler.layout.separate_parameters import PREPARE, without_preparation
 from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.pipeline import Reached
-from worker.compiler.pipeline.stopped import write_stopped
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import compare_outputs, verify
 from worker.compiler.values import Built, StageContext
+from worker.job.compilation import write_stopped
 from worker.parameters import ParameterFile, write_parameters
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bessemer.contract.capability import Capability
+from bessemer.contract.target import architecture_of
 from worker.compiler.target import (
-    architecture_of,
     dependents,
     host_instruction_sets,
     host_triple,

@@ -20,11 +20,10 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Latency
 from bessemer.contract.tensor import TensorSpec
 from worker.candidates.threads import use_threads
-from worker.compiler.target import refuse_unrunnable
+from worker.compiler.target import compile_target, refuse_unrunnable
 from worker.errors import JobError, failure_of
 from worker.job.folder import JobFolder
 from worker.job.input_files import Arrays, read_inputs
-from worker.measure.machine import threads_here
 from worker.protocol.messages import Invoked
 from worker.protocol.order import InvokeWork, Work
 
@@ -40,9 +39,9 @@ def invoke_library(work: Work, folder: JobFolder) -> Invoked:
     if not isinstance(work, InvokeWork):
         raise TypeError(f"{work.kind} is no invocation")
     bundle = _unpacked(folder)
-    target = _manifest(bundle).target
+    target = compile_target(_manifest(bundle).target)
     refuse_unrunnable(target)
-    use_threads(threads_here(target.cores))
+    use_threads(target.threads)
     inputs = read_inputs(folder.inputs)
     try:
         return _run(run.load(bundle), inputs, work.runs, folder)

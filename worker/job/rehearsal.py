@@ -11,10 +11,11 @@ from torch import nn
 
 from worker.compiler.codegen.executable import compile_module
 from worker.compiler.kernels.registry import kernel_book
-from worker.compiler.pipeline.passes import default_phases
-from worker.compiler.pipeline.translate import decomposition_table
+from worker.compiler.pipeline.optimize import default_phases
+from worker.compiler.schedules.processors import machine_of
 from worker.compiler.spaces.registry import space_book
 from worker.compiler.target import host_mcpu
+from worker.compiler.translation.decompositions import decomposition_table
 from worker.compiler.translation.importer import Importer
 
 
@@ -40,6 +41,6 @@ def rehearse() -> None:
     module = Importer().from_exported_program(program, False, False, False, None)
     target = tvm.target.Target({"kind": "llvm", "mcpu": host_mcpu(), "num-cores": 1})
     with target, tvm.transform.PassContext(opt_level=3):
-        for phase in default_phases():
+        for phase in default_phases(machine_of(target)):
             module = tvm.transform.Sequential(phase.passes)(module)
         compile_module(module, target)

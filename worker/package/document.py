@@ -61,7 +61,7 @@ def make_report(
         model_parameters=captured.parameters,
         other_methods=captured.other_methods,
         request=captured.upload.request,
-        target=captured.upload.target,
+        target=captured.upload.target.resolved,
         inputs=captured.input_specs,
         outputs=captured.output_specs,
         dynamic=captured.dynamic,
@@ -88,7 +88,7 @@ def make_manifest(benchmarked: Benchmarked, files: tuple[BundleFile, ...], creat
     parameters = benchmarked.verified.built.parameters
     return Manifest(
         model=captured.upload.request.model,
-        target=captured.upload.target,
+        target=captured.upload.target.resolved,
         inputs=captured.input_specs,
         outputs=captured.output_specs,
         dynamic=captured.dynamic,

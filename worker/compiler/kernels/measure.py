@@ -1,4 +1,4 @@
-"""A use of a kernel against our own schedules: two small libraries, timed in alternation."""
+"""Compares a use of a kernel with our own schedules: times two small libraries in alternation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from worker.measure.rounds import alternate
 from worker.measure.statistics import latency, round_ratios
 
 SECONDS = 0.15
-"""For the rounds of both sides together."""
+"""Time for the rounds of both sides together."""
 
 _log = logging.getLogger(__name__)
 
@@ -31,8 +31,8 @@ Compile = Callable[[tvm.IRModule, Path], None]
 
 
 @dataclass(frozen=True)
-class Contest:
-    """Times uses in the processes of the candidate server."""
+class KernelComparison:
+    """Times uses of kernels beside our own schedules, in processes of the candidate server."""
 
     candidates: Candidates
     folder: Path
@@ -41,7 +41,7 @@ class Contest:
     numbers: count[int]
 
     def measure(self, use: Use) -> Times | None:
-        """Both sides on the same numbers, with the module's own weights where these are constants.
+        """Time both sides on the same inputs; weights that are constants are the module's own.
 
         Raises:
             JobError: one side cannot be built.
@@ -74,7 +74,7 @@ class Contest:
 
 
 def isolate(use: Use) -> tvm.IRModule:
-    """A module whose ``main`` computes the chain alone, from its first operand."""
+    """A module whose ``main`` computes only the chain, from its first operand."""
     builder = relax.BlockBuilder()
     data = relax.Var("x", use.operands[0].ty)
     known = {use.operands[0]: data}

@@ -1,4 +1,4 @@
-"""Benchmark: how fast the library is, beside what its user would run otherwise."""
+"""Benchmark: measures the library beside the baselines."""
 
 from __future__ import annotations
 
@@ -6,28 +6,39 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
+import torch
 import tvm
 
 from bessemer.contract.options import Baseline
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTime, ThreadTrial
 from worker.candidates.client import Library, LibraryCrashedError, Runner
+from worker.candidates.library import Command, Run, Time
 from worker.candidates.side import LibrarySide
-from worker.compiler.pipeline.original import OriginalModel
-from worker.compiler.pipeline.products import Product, find_products
+from worker.compiler.codegen.flops import Product, find_products
+from worker.compiler.frontend.load import load_model
+from worker.compiler.frontend.outputs import flatten_outputs
 from worker.compiler.values import Benchmarked, Captured, StageContext, Verified
 from worker.errors import failure_of
 from worker.measure.looks import Look, look, why_undecided, why_unsteady
 from worker.measure.profiles import choose_profile
 from worker.measure.rounds import Rounds, Side, alternate
 from worker.measure.statistics import latency, round_ratios
+from worker.measure.timed import timed
+from worker.tensors import as_array, as_tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+
 
 OURS = "the compiled library"
 
 _ROUNDS_SECONDS = 3.0
-"""How long the rounds may take until each side has 20 runs, where the request's seconds are too few."""
+"""Limit of the rounds that give each side 20 runs where the request's seconds are too short for that."""
 _PROFILE_SECONDS = 0.03
 _MAX_PROFILE_RUNS = 20
 _PROFILES_SECONDS = 0.5
@@ -37,8 +48,8 @@ _MAX_PROFILES = 5
 def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
     """Time the library in alternation with the baselines, each in a process of its own.
 
-    Before: the library computes what the model computes. After: nothing has changed; there are figures, and
-    those that do not hold at a second look say so.
+    Before: the library is verified. After: the library is unchanged and has figures; a figure that a second
+    measurement contradicts is marked as unsteady.
 
     Raises:
         JobError: ``benchmark-failed``: the library crashed or a baseline raised under repetition.
@@ -70,22 +81,22 @@ class OriginalSide:
             return self.runner.time(runs, self.most_seconds)
 
     def rest(self) -> None:
-        """See ``Side.rest``: its process is stopped between two turns."""
+        """See ``Side.rest``: its process is stopped between turns."""
 
 
 @dataclass(frozen=True)
-class Entrant:
-    """A baseline with the number of threads that suits it best, and its first look with each number."""
+class MeasuredBaseline:
+    """A baseline with its fastest number of threads, and its first measurement with each number."""
 
     name: str
     side: OriginalSide
     threads: int
-    looks: dict[int, Look]
+    trials: dict[int, Look]
 
 
 @dataclass(frozen=True)
-class Looks:
-    """One side, looked at three times: before the alternation, in it, and at the end."""
+class SideTimes:
+    """The run times of one side, measured before, during and after the alternation."""
 
     name: str
     first: Look
@@ -94,12 +105,12 @@ class Looks:
 
     @property
     def unsteady(self) -> str:
-        """Why these figures do not hold; empty where they do."""
+        """Why the figures are unsteady; empty if they are steady."""
         return why_unsteady(self.name, (self.first, self.rounds, self.second))
 
 
 def _measure(verified: Verified, context: StageContext, captured: Captured) -> BenchmarkResult:
-    options, threads = captured.upload.request.benchmark, captured.upload.threads
+    options, threads = captured.upload.request.benchmark, captured.upload.target.threads
     path = verified.built.library
     with ExitStack() as processes:
         library = processes.enter_context(
@@ -107,19 +118,19 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
         )
         library.run(captured.inputs)
         processes.enter_context(context.candidates.turn())
-        finalists = tuple(_enter(name, captured, context, processes) for name in options.baselines)
+        baselines = tuple(_choose_threads(name, captured, context, processes) for name in options.baselines)
         sides: tuple[Side, ...] = (
             LibrarySide(library, _turn_seconds(captured)),
-            *(entrant.side for entrant in finalists),
+            *(baseline.side for baseline in baselines),
         )
         first = look(sides[0])
         rounds = alternate(
             sides, options.seconds, lambda done, of: context.advance(done, of, "rounds"), _ROUNDS_SECONDS
         )
         second = tuple(map(look, sides))
-        # last: a library that was profiled once runs slower from then on
+        # last, since a library runs slower once it has been profiled
         functions = _profile(library, rounds)
-        ours = Looks(OURS, first, rounds.runs(0), second[0])
+        ours = SideTimes(OURS, first, rounds.runs(0), second[0])
         return BenchmarkResult(
             latency=latency(ours.rounds),
             unsteady=ours.unsteady,
@@ -127,24 +138,26 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
             library_bytes=path.stat().st_size,
             peak_memory_bytes=library.peak_memory_bytes(),
             baselines=tuple(
-                describe_baseline(entrant, ours.unsteady, rounds, index, second[index])
-                for index, entrant in enumerate(finalists, 1)
+                describe_baseline(baseline, ours.unsteady, rounds, index, second[index])
+                for index, baseline in enumerate(baselines, 1)
             ),
             functions=count_products(functions, verified.built.module),
         )
 
 
-def _enter(name: Baseline, captured: Captured, context: StageContext, processes: ExitStack) -> Entrant:
-    """Try the baseline with one thread and with all, one process after the other; the faster one stays.
+def _choose_threads(
+    name: Baseline, captured: Captured, context: StageContext, processes: ExitStack
+) -> MeasuredBaseline:
+    """Measure a baseline with one thread and with all, and keep the faster.
 
-    The mean decides: runs that stall must count against the number of threads with which they do.
+    The mean decides, so that stalled runs count against the number of threads that causes them.
     """
-    looks = {}
-    for threads in sorted({1, captured.upload.threads}):
+    trials = {}
+    for threads in sorted({1, captured.upload.target.threads}):
         with ExitStack() as trial:
-            looks[threads] = look(_open(name, threads, captured, context, trial))
-    best = min(looks, key=lambda threads: fmean(looks[threads]))
-    return Entrant(name.value, _open(name, best, captured, context, processes), best, looks)
+            trials[threads] = look(_open(name, threads, captured, context, trial))
+    best = min(trials, key=lambda threads: fmean(trials[threads]))
+    return MeasuredBaseline(name.value, _open(name, best, captured, context, processes), best, trials)
 
 
 def _open(
@@ -162,7 +175,7 @@ def _open(
 
 
 def _turn_seconds(captured: Captured) -> float:
-    """How long a turn may take at most: several times what it is planned to."""
+    """The limit of one turn: several times its planned length."""
     return max(0.5, captured.upload.request.benchmark.seconds / 10)
 
 
@@ -175,30 +188,30 @@ def _named(name: str) -> Iterator[None]:
 
 
 def describe_baseline(
-    entrant: Entrant, ours_unsteady: str, rounds: Rounds, side: int, second: Look
+    baseline: MeasuredBaseline, ours_unsteady: str, rounds: Rounds, side: int, second: Look
 ) -> BaselineResult:
-    """What the report says of a baseline.
+    """Describe a baseline for the report.
 
     Args:
-        entrant: with its first look.
-        ours_unsteady: why the library's own figures do not hold, if they do not.
-        rounds: of all sides; the library's is the first.
+        baseline: the baseline with its first measurement.
+        ours_unsteady: why the library's own figures are unsteady; empty if they are steady.
+        rounds: the rounds of all sides; the library is the first.
         side: the baseline's index.
-        second: the baseline's last look.
+        second: the baseline's last measurement.
     """
     spread = round_ratios(rounds.sides[0], rounds.sides[side])
-    spoken = entrant.side.name
-    theirs = Looks(spoken, entrant.looks[entrant.threads], rounds.runs(side), second)
+    label = baseline.side.name
+    theirs = SideTimes(label, baseline.trials[baseline.threads], rounds.runs(side), second)
     return BaselineResult(
-        name=entrant.name,
-        threads=entrant.threads,
+        name=baseline.name,
+        threads=baseline.threads,
         latency=latency(theirs.rounds),
         ratio=spread.p50,
         ratio_p10=spread.p10,
         ratio_p90=spread.p90,
-        trials=tuple(_trial(threads, each) for threads, each in entrant.looks.items()),
+        trials=tuple(_trial(threads, each) for threads, each in baseline.trials.items()),
         second_look_ms=latency(second).p50_ms,
-        unsteady=theirs.unsteady or why_undecided(spoken, entrant.threads, entrant.looks) or ours_unsteady,
+        unsteady=theirs.unsteady or why_undecided(label, baseline.threads, baseline.trials) or ours_unsteady,
     )
 
 
@@ -208,11 +221,11 @@ def _trial(threads: int, seconds: Look) -> ThreadTrial:
 
 
 def count_products(functions: tuple[FunctionTime, ...], module: tvm.IRModule) -> tuple[FunctionTime, ...]:
-    """Functions with what they multiply.
+    """Add the work of their products to profiled functions.
 
     Args:
-        functions: as they were profiled.
-        module: as it was before its functions were scheduled.
+        functions: the functions as profiled.
+        module: the module before its functions were scheduled.
     """
     known = {
         variable.name_hint: find_products(function)
@@ -229,8 +242,41 @@ def _with_products(function: FunctionTime, products: tuple[Product, ...]) -> Fun
 
 
 def _profile(library: Library, rounds: Rounds) -> tuple[FunctionTime, ...]:
-    """Of one turn after another, until one agrees with the runs that were timed: a turn may be a busy one."""
+    """Profile in turns until one agrees with the timed runs, since the machine may be busy in a turn."""
     seconds = rounds.runs(0)
     runs = min(max(int(_PROFILE_SECONDS / min(seconds)), 1), _MAX_PROFILE_RUNS)
     turns = min(max(int(_PROFILES_SECONDS / min(seconds)), 1), _MAX_PROFILES)
     return choose_profile((library.profile(runs) for _ in range(turns)), latency(seconds).p50_ms)
+
+
+class OriginalModel:
+    """The model as its user runs it, in this process, under ``inference_mode``."""
+
+    def __init__(self, path: Path, threads: int) -> None:
+        torch.set_num_threads(threads)
+        self._eager = load_model(path).eager
+        self._tensors: tuple[torch.Tensor, ...] = ()
+
+    def answer(self, command: Command) -> Any:
+        """See ``Served.answer``.
+
+        Raises:
+            TypeError: the command is for libraries only.
+        """
+        match command:
+            case Run(inputs):
+                return self.run(inputs)
+            case Time(runs, most_seconds):
+                return self.time(runs, most_seconds)
+        raise TypeError(f"{type(command).__name__} is for libraries")
+
+    def run(self, inputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        """Run once on copies of ``inputs`` and return the flattened outputs."""
+        self._tensors = tuple(map(as_tensor, inputs))
+        with torch.inference_mode():
+            return tuple(map(as_array, flatten_outputs(self._eager(*self._tensors))))
+
+    def time(self, runs: int, most_seconds: float) -> tuple[float, ...]:
+        """See ``timed``."""
+        with torch.inference_mode():
+            return timed(partial(self._eager, *self._tensors), runs, most_seconds)

@@ -1,4 +1,4 @@
-"""Where in the user's model a fused function comes from."""
+"""Finds the places in the user's model that a fused function computes. Emits no code."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _CALL = tvm.ir.Op.get("relax.call_tir")
 
 
 def places_of(function: str, module: tvm.IRModule, nodes: Mapping[str, Node]) -> tuple[SourcePlace, ...]:
-    """The operators that a function computes, with their places, in the model's order.
+    """The places of the operators that a function computes, in the model's order.
 
-    Fusion names the parameters of a function after the variables that it reads. Between those of the
-    function and those of the functions that read its results lie the operators that it computes. If no name
-    identifies its results, all operators up to the model's outputs count, so that none is left out.
+    Fusion names a function's parameters after the variables that it reads. The operators that it computes lie
+    between these variables and the ones that name its results in other functions. If no name identifies its
+    results, all operators up to the model's outputs count, so that none is missed.
 
     Args:
-        function: its name.
+        function: the function's name.
         module: legalized and fused.
-        nodes: of the exported program, by the variable's name that each was translated to.
+        nodes: nodes of the exported program by the names of the variables that they became.
 
     Returns:
-        The first hundred distinct places; none if the names do not identify any.
+        Up to a hundred distinct places; empty if the names identify none.
     """
     results: set[relax.Expr] = set()
     read: dict[relax.Expr, str] = {}
@@ -60,7 +60,7 @@ def _returned(program: list[Node]) -> list[Node]:
 
 
 def _between(passed: set[Node], end: Node) -> set[Node]:
-    """The nodes that lead to one, back to those whose values are passed between functions."""
+    """The nodes that a node depends on, back to those whose values pass between functions."""
     found: set[Node] = set()
     seen: set[Node] = set()
     waiting = [end]
@@ -76,7 +76,7 @@ def _between(passed: set[Node], end: Node) -> set[Node]:
 
 
 def _read(call: relax.Call, module: tvm.IRModule) -> dict[relax.Expr, str]:
-    """What a call reads, with the name of the parameter for it."""
+    """The values that a call reads, each with the name of its parameter."""
     parameters = module[call.args[0]].params
     return {
         argument: str(parameter.name)

@@ -1,4 +1,4 @@
-"""Preflight: what can be said of a model once its translation was tried."""
+"""The preflight: a report on a model after a trial translation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.export.graph_signature import InputKind
 from bessemer.contract.preflight import OperatorUse, Preflight
 from bessemer.contract.stage import Stage
 from worker.compiler.frontend.torchscript.module_state import memory_of
-from worker.compiler.pipeline.translate import calls_of, decomposed
+from worker.compiler.translation.decompositions import calls_of, decomposed
 from worker.compiler.translation.importer import Importer, operator_name
 from worker.errors import JobError
 from worker.snapshots.work import flops_of, peak_bytes, tensor_bytes
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 def make_preflight(captured: Captured, finding: JobError | None) -> Preflight:
-    """Describe a program, and say what keeps it from being compiled.
+    """Describe a program and the problem that keeps it from compiling, if any.
 
     Args:
         captured: the model.
-        finding: what translate said, where it failed.
+        finding: the failure of translate, if it failed.
     """
     program = _core_program(captured.program)
     operators = _operators(program)
@@ -43,7 +43,7 @@ def make_preflight(captured: Captured, finding: JobError | None) -> Preflight:
 
 
 def _core_program(program: ExportedProgram) -> ExportedProgram:
-    """The program as translate reads it; as it was exported where torch cannot decompose it."""
+    """The decomposed program, or the exported one if torch cannot decompose it."""
     try:
         return decomposed(program)
     except JobError:
@@ -67,7 +67,7 @@ def _operators(program: ExportedProgram) -> tuple[OperatorUse, ...]:
 
 
 def _parameter_bytes(program: ExportedProgram) -> int:
-    """Of distinct tensors: those that share their memory count once."""
+    """The bytes of distinct tensors; tensors that share memory count once."""
     held = (*program.state_dict.values(), *program.constants.values())
     tensors = {memory_of(tensor): tensor for tensor in held if isinstance(tensor, torch.Tensor)}
     return tensor_bytes(tensors.values())

@@ -1,4 +1,4 @@
-"""The products in a function of TensorIR: matrix products and convolutions, and how much work they are."""
+"""Counts the work of a TensorIR function's matrix products and convolutions. Emits no code."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _REDUCES = tirx.IterVar.CommReduce
 
 @dataclass(frozen=True)
 class Product:
-    """A sum of products: its floating-point operations, and the shapes of what it reads and writes."""
+    """A sum of products: its floating-point operations and the shapes of its operands and result."""
 
     flops: int
     shapes: str
 
 
 def find_products(function: tirx.PrimFunc) -> tuple[Product, ...]:
-    """The products of a function that is not scheduled yet, in their order.
+    """The products of a function without a schedule, in order.
 
-    A multiplication and an addition are two operations. What reads the padding of a convolution is counted,
-    as is usual. A product with a size that is not known counts for nothing.
+    A multiplication and an addition are two operations. Reads of a convolution's padding count, as is usual.
+    Products with unknown sizes are left out.
     """
     found: list[Product] = []
 
@@ -54,12 +54,12 @@ def _read(block: s_tir.SBlock) -> Product | None:
 
 
 def _gap(block: s_tir.SBlock) -> int:
-    """One tap in how many a place meets: the strides of a transposed convolution."""
+    """The number of taps of which a place uses one: the strides of a transposed convolution."""
     return prod(int(stride) for stride in block.annotations.get(STRIDES, ()))
 
 
 def _factors(block: s_tir.SBlock) -> tuple[Any, Any] | None:
-    """The two buffers whose elements' products a block sums up."""
+    """The two buffers whose elements a block multiplies and sums."""
     if block.init is None or not any(axis.iter_type == _REDUCES for axis in block.iter_vars):
         return None
     total = getattr(block.body, "value", None)
@@ -71,13 +71,13 @@ def _factors(block: s_tir.SBlock) -> tuple[Any, Any] | None:
 
 
 def _guarded(term: Any) -> Any:
-    """What is added, where a condition holds."""
+    """The term that is added under a condition."""
     is_conditional = isinstance(term, Call) and term.op.name == "prim.if_then_else"
     return term.args[1] if is_conditional else term
 
 
 def _buffer(factor: Any) -> Any | None:
-    """The one buffer that a factor is read from."""
+    """The only buffer that a factor reads; None if it reads several."""
     buffers: list[Any] = []
     tvm_ffi.structural_walk(factor, (TensorLoad, lambda load: buffers.append(load.source)))
     return buffers[0] if len(buffers) == 1 else None

@@ -7,8 +7,8 @@ from stage_samples import Function, capture_module, make_context, optimized
 from torch import nn
 
 from bessemer.contract.report import FunctionTime
+from worker.compiler.codegen.flops import find_products
 from worker.compiler.pipeline.benchmark import count_products
-from worker.compiler.pipeline.products import find_products
 
 
 def products(module: nn.Module, tmp_path: Path, *inputs: torch.Tensor) -> list[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""Elementwise operators in C: ``c/relu.c``."""
+"""A ReLU in C: ``c/relu.c``."""
 
 from __future__ import annotations
 

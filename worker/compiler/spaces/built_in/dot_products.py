@@ -1,4 +1,4 @@
-"""Products of integers by the processor's own dot products of bytes, added up in 32 bits.
+"""Search spaces for integer matrix products by the processor's dot products of bytes with 32-bit sums.
 
 | space | instruction | of |
 |---|---|---|
@@ -6,8 +6,8 @@
 | `dot-sdot` | `sdot` | Arm dot product: 4 sums of 4 products, signed bytes |
 | `dot-avx2` | `vpmaddwd` | AVX2: 8 sums of 2 products, signed bytes widened to 16 bits: exact |
 
-The right matrix is packed when the function runs, so that what one instruction reads lies side by side:
-``[columns / lanes, depth / group, lanes, group]``.
+The function packs the right matrix to ``[columns / lanes, depth / group, lanes, group]``, so that each
+instruction reads contiguous memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tvm import s_tir, tirx
 from tvm.script import tirx as T
 
 from worker.compiler.schedules.inline import inline_blocks
-from worker.compiler.spaces.products import find_product, finish_at, require_multiples
+from worker.compiler.spaces.matmul_block import find_product, finish_at, require_multiples
 from worker.compiler.spaces.space import Intrinsic, Space
 
 _MOST_ROWS = 8
@@ -48,7 +48,7 @@ def describe(lanes: int, group: int, dtype: str) -> tirx.PrimFunc:
 
 @T.prim_func(s_tir=True)
 def update_by_vpdpbusd(a: T.handle, b: T.handle, c: T.handle) -> None:
-    """``vpdpbusd`` of AVX-512 VNNI with bytes, as LLVM 22 has it: TVM's own intrinsic passes words."""
+    """``vpdpbusd`` of AVX-512 VNNI on bytes, as LLVM 22 defines it; TVM's own intrinsic passes words."""
     left = T.match_buffer(a, (4,), "uint8", offset_factor=1)
     right = T.match_buffer(b, (16, 4), "int8", offset_factor=1)
     sums = T.match_buffer(c, (16,), "int32", offset_factor=1)
@@ -87,7 +87,7 @@ def update_by_sdot(a: T.handle, b: T.handle, c: T.handle) -> None:
 
 @T.prim_func(s_tir=True)
 def update_by_pmaddwd(a: T.handle, b: T.handle, c: T.handle) -> None:
-    """``vpmaddwd`` of bytes that were widened: nothing saturates."""
+    """``vpmaddwd`` of widened bytes, which cannot saturate."""
     left = T.match_buffer(a, (2,), "int8", offset_factor=1)
     right = T.match_buffer(b, (8, 2), "int8", offset_factor=1)
     sums = T.match_buffer(c, (8,), "int32", offset_factor=1)
@@ -113,7 +113,7 @@ class Dot:
 
 
 def schedule_dots(schedule: s_tir.Schedule, dot: Dot) -> s_tir.Schedule:
-    """Pack the right matrix and give every dot product to the intrinsic; sampled is the tile of rows."""
+    """Pack the right matrix and compute every dot product by the intrinsic; sample the tile of rows."""
     schedule = inline_blocks(schedule, is_traced=True)
     found = find_product(schedule)
     require_multiples(found, 1, dot.lanes, dot.group)

@@ -1,8 +1,14 @@
-"""Tensorization: a product of matrices by a micro-kernel of 16 by 16 by 16, in three implementations.
+"""Search spaces that tensorize a matrix product by a 16 by 16 by 16 micro-kernel, in three implementations.
 
-The product is blockized into tiles; the operands of a tile are copied (``cache_read``) and its sums kept
-(``cache_write``) in scopes of their own, and the tile is replaced by a tensor intrinsic: in TensorIR, in C
-that was compiled to LLVM's intermediate language, and by LLVM's intrinsic of a fused multiply-add.
+::
+
+    for each 16 by 16 tile, in parallel:
+        for each part of the depth:
+            copy the operands to a scope of their own       # cache_read
+            for each step of 16: sums += micro_kernel(...)  # tensorize
+        result = sums                                       # cache_write
+
+The micro-kernel is written in TensorIR, in C compiled to LLVM IR, and by LLVM's fused multiply-add.
 """
 
 from __future__ import annotations
@@ -14,7 +20,7 @@ from tvm.script import tirx as T
 
 from worker.compiler.schedules.inline import inline_blocks
 from worker.compiler.spaces.llvm_ir import read_kernel
-from worker.compiler.spaces.products import find_product, finish_at, require_multiples
+from worker.compiler.spaces.matmul_block import find_product, finish_at, require_multiples
 from worker.compiler.spaces.space import Intrinsic, Space
 
 SIDE = 16
@@ -43,7 +49,7 @@ def describe_update(a: T.handle, b: T.handle, c: T.handle) -> None:
 
 @T.prim_func(s_tir=True)
 def update_in_tensor_ir(a: T.handle, b: T.handle, c: T.handle) -> None:
-    """Outer products of a column and a row, a row of 16 sums in a vector."""
+    """Outer products of a column and a row; a vector holds a row of 16 sums."""
     left = T.match_buffer(
         a, (SIDE, SIDE), "float32", offset_factor=1, scope=OPERAND, strides=[T.int32(), T.int32()]
     )
@@ -60,7 +66,7 @@ def update_in_tensor_ir(a: T.handle, b: T.handle, c: T.handle) -> None:
 
 @T.prim_func(s_tir=True)
 def update_in_c(a: T.handle, b: T.handle, c: T.handle) -> None:
-    """A call of ``kernels/update_16x16.c``; LLVM inlines what is imported."""
+    """A call of ``kernels/update_16x16.c``; LLVM inlines the imported code."""
     a_stride, b_stride, c_stride = T.int32(), T.int32(), T.int32()
     left = T.match_buffer(a, (SIDE, SIDE), "float32", offset_factor=1, scope=OPERAND, strides=[a_stride, 1])
     right = T.match_buffer(b, (SIDE, SIDE), "float32", offset_factor=1, scope=OPERAND, strides=[b_stride, 1])
@@ -104,9 +110,9 @@ def update_by_fma(a: T.handle, b: T.handle, c: T.handle) -> None:
 
 
 def schedule_tiles(schedule: s_tir.Schedule, intrinsic: str) -> s_tir.Schedule:
-    """Blockize a product into tiles and give them to an intrinsic; see the module.
+    """Blockize a product into tiles and compute them by an intrinsic; see the module.
 
-    Sampled is how many steps of the depth are copied at a time.
+    The sample is how many steps of the depth are copied at a time.
     """
     schedule = inline_blocks(schedule, is_traced=True)
     found = find_product(schedule)

@@ -1,4 +1,4 @@
-"""Products with matrices by OpenBLAS, from the package scipy-openblas32: ``c/openblas_linear.c``."""
+"""Linear layers by OpenBLAS, from the package scipy-openblas32: ``c/openblas_linear.c``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LIBRARY = "libscipy_openblas.so"
 
 
 def find_openblas() -> tuple[SharedLibrary, ...]:
-    """The library that the environment has; none where the package is not installed."""
+    """The environment's library; empty if the package is not installed."""
     try:
         files = distribution(PACKAGE).files or ()
     except PackageNotFoundError:
@@ -23,7 +23,7 @@ def find_openblas() -> tuple[SharedLibrary, ...]:
 
 
 def _is_linear(operands: tuple[Operand, ...]) -> bool:
-    """Float32 rows times a matrix of known sizes; a bias has one element for each column."""
+    """Float32 rows times a matrix of known sizes, and biases of one element per column."""
     data, weights, *rest = operands
     if len(data.shape) < 2 or len(weights.shape) != 2 or None in weights.shape or 0 in weights.shape:
         return False

@@ -1,7 +1,14 @@
-"""The course's space of a product of matrices: tiles of rows and columns, in parallel, in vectors.
+"""The course's search space for a matrix product: parallel, vectorized tiles of rows and columns.
 
-A tile is added up in a buffer of its own over the whole depth, then bias and activation follow while it is in
-the first cache. What is sampled is how rows, columns and depth are divided.
+::
+
+    for each tile of rows and columns, in parallel:
+        sums = 0
+        for each part of the depth: sums += left * right
+        result = elementwise(sums)
+
+The samples are how rows, columns and depth are divided. The elementwise operators run while a tile is in the
+first-level cache.
 """
 
 from __future__ import annotations
@@ -11,7 +18,7 @@ from typing import Any
 from tvm import s_tir
 
 from worker.compiler.schedules.inline import inline_blocks
-from worker.compiler.spaces.products import find_product, finish_at
+from worker.compiler.spaces.matmul_block import find_product, finish_at
 from worker.compiler.spaces.space import Space
 
 _MOST_ROWS = 8

@@ -1,4 +1,4 @@
-"""What spaces for products of matrices have in common."""
+"""Helpers for search spaces of matrix products."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _LOOPS = 3
 
 
 class NoProductError(ValueError):
-    """The function is no product of two matrices that the space fits."""
+    """The function is not a product of two matrices that fits the space."""
 
 
 class Product(NamedTuple):
-    """The block that multiplies and adds up, and the sizes of its three loops."""
+    """The block that multiplies and sums, and the sizes of its three loops."""
 
     block: Any
     rows: int
@@ -28,7 +28,7 @@ def find_product(schedule: s_tir.Schedule) -> Product:
     """The product of a function: ``[rows, depth]`` by a matrix of any layout to ``[rows, columns]``.
 
     Raises:
-        NoProductError: there is none, or more than one.
+        NoProductError: the function does not have exactly one product.
     """
     blocks = [read_block(schedule, schedule.get_sblock(name)) for name in block_names(schedule)]
     found = [block for block in blocks if block is not None and _is_product(block)]
@@ -39,19 +39,19 @@ def find_product(schedule: s_tir.Schedule) -> Product:
 
 
 def require_multiples(product: Product, rows: int, columns: int, depth: int) -> None:
-    """Refuse a product that tiles do not fill.
+    """Refuse a product whose sizes are not multiples of a tile's.
 
     Raises:
-        NoProductError: a size is no multiple of its tile's.
+        NoProductError: a size is not a multiple.
     """
     sizes, tile = (product.rows, product.columns, product.depth), (rows, columns, depth)
     if any(size % part for size, part in zip(sizes, tile, strict=True)):
         shown = (" by ".join(map(str, numbers)) for numbers in (sizes, tile))
-        raise NoProductError("rows by columns by depth are {}, no multiples of {}".format(*shown))
+        raise NoProductError("rows by columns by depth are {}, not multiples of {}".format(*shown))
 
 
 def finish_at(schedule: s_tir.Schedule, block: Any, loop: Any) -> None:
-    """Compute what reads a block's result, one block after the other, in the same tile."""
+    """Compute the chain of blocks that read a block's result in the same tile."""
     while consumers := schedule.get_consumers(block):
         (block,) = consumers
         schedule.reverse_compute_at(block, loop)
