@@ -35,6 +35,7 @@ Foreign exceptions are turned into these where they are caught: in the stage tha
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 from bessemer.contract.problem import ErrorCode, Problem, SourcePlace, make_problem
@@ -172,3 +173,11 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(link))
         yield link
         link = link.__cause__
+
+
+def signal_name(number: int) -> str:
+    """``SIGSEGV``; ``signal 40`` for one without a name, as most real-time signals are."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

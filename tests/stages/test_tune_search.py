@@ -24,7 +24,7 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Schedules
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import ResolvedTarget
-from worker.candidates.client import CandidateClient, Library, LibraryCrashedError
+from worker.candidates.client import CandidateClient, LibraryCrashedError, ModelProcess
 from worker.candidates.requests import BuildBatch, BuildCandidate, BuildOutcome, MeasureBatch, MeasureOutcome
 from worker.candidates.server import fork_server
 from worker.compiler.codegen.link import link_shared
@@ -61,7 +61,7 @@ class EveryThirdCrashes:
     client: CandidateClient
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def open_library(self, path: Path, threads: int, parameters: ParameterFile | None = None) -> Library:
+    def open_library(self, path: Path, threads: int, parameters: ParameterFile | None = None) -> ModelProcess:
         return self.client.open_library(path, threads, parameters)
 
     def build_many(self, batch: BuildBatch) -> tuple[BuildOutcome, ...]:

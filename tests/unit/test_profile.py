@@ -3,8 +3,8 @@ from collections.abc import Iterator
 import pytest
 
 from bessemer.contract.report import FunctionTime
+from worker.candidates.client import Timeouts
 from worker.candidates.library import RUNTIME, profile_of
-from worker.candidates.timeouts import Timeouts
 from worker.measure.profiles import choose_profile, total_ms
 
 

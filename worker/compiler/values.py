@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import tvm
     from torch.fx import Node
 
-    from worker.candidates.client import Candidates
+    from worker.candidates.client import CandidateClient
     from worker.parameters import ParameterFile
 
     Arrays = tuple[np.ndarray, ...]
@@ -55,7 +55,7 @@ class StageContext:
 
     scratch: Path
     output: Path
-    candidates: Candidates
+    candidates: CandidateClient
     advance: Advance
     sandbox: SandboxStatus
     finished_stages: Callable[[], tuple[StageTime, ...]]

@@ -17,7 +17,7 @@ from typing import NoReturn
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.stage import Stage
-from worker.candidates.threads import use_threads
+from worker.candidates.process import use_threads
 from worker.errors import failure_of
 from worker.job.folder import JobFolder
 from worker.measure.turns import open_lock

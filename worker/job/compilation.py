@@ -9,8 +9,8 @@ from bessemer.contract.report import TuneResult, TuneVerdict
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget, resolve_target
+from worker.candidates.process import use_threads
 from worker.candidates.server import fork_server
-from worker.candidates.threads import use_threads
 from worker.compiler.pipeline.names import check_names
 from worker.compiler.pipeline.observer import StageObserver
 from worker.compiler.pipeline.pipeline import Reached, run_pipeline

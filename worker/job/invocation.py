@@ -19,7 +19,7 @@ from bessemer.contract.invocation import OUTPUTS
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Latency
 from bessemer.contract.tensor import TensorSpec
-from worker.candidates.threads import use_threads
+from worker.candidates.process import use_threads
 from worker.compiler.target import refuse_unrunnable
 from worker.errors import JobError, failure_of
 from worker.job.folder import JobFolder

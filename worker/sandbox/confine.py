@@ -5,6 +5,7 @@ Whatever is reported was probed in the confined process itself.
 
 import importlib.util
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,9 +18,14 @@ from worker.protocol.order import Confinement, Rlimits
 from worker.sandbox import landlock
 from worker.sandbox.environment import confine_environment, probe_environment
 from worker.sandbox.identity import confine_identity
+from worker.sandbox.kernel import (
+    Prctl,
+    close_descriptors,
+    die_with_parent,
+    parent_death_signal,
+    prctl,
+)
 from worker.sandbox.landlock import READ, READ_EXECUTE, READ_WRITE_FILE, WORK_IN, Rule, confine_landlock
-from worker.sandbox.no_new_privs import confine_no_new_privs
-from worker.sandbox.process_group import die_with_parent, probe_process_group
 from worker.sandbox.rlimits import confine_rlimits
 from worker.sandbox.seccomp import confine_seccomp
 
@@ -81,15 +87,6 @@ def job_rules(folder: Path) -> tuple[Rule, ...]:
     )
 
 
-def close_descriptors(keep: Sequence[int]) -> None:
-    """Close every descriptor but 0, 1, 2 and those in ``keep``."""
-    start = 3
-    for descriptor in sorted(keep):
-        os.closerange(start, descriptor)
-        start = descriptor + 1
-    os.closerange(start, os.sysconf("SC_OPEN_MAX"))
-
-
 def _identity(uid: int | None, parent: int) -> tuple[LayerStatus, LayerStatus]:
     needed = tuple(root for root in (*readable_roots(), Path(os.__file__)) if root.exists())
     identity = _attempt(Layer.UID, lambda: confine_identity(uid, needed, landlock.abi()))
@@ -107,6 +104,22 @@ def _restrictions(folder: Path, confinement: Confinement) -> tuple[LayerStatus, 
         (Layer.SECCOMP, lambda: confine_seccomp(shared_user)),
     )
     return tuple(_attempt(layer, step) for layer, step in steps)
+
+
+def confine_no_new_privs() -> LayerStatus:
+    """The layer ``no-new-privs``: no exec gives a job a new right. Nothing can clear the bit."""
+    prctl(Prctl.SET_NO_NEW_PRIVS, 1)
+    holds = prctl(Prctl.GET_NO_NEW_PRIVS) == 1
+    return LayerStatus(layer=Layer.NO_NEW_PRIVS, holds=holds, required=True)
+
+
+def probe_process_group() -> LayerStatus:
+    """The layer ``process-group``: this process leads its own session and dies with its parent."""
+    pid = os.getpid()
+    alone = os.getsid(0) == pid and os.getpgid(0) == pid
+    mortal = parent_death_signal() == signal.SIGKILL
+    note = "" if alone and mortal else f"own session: {alone}; dies with the zygote: {mortal}"
+    return LayerStatus(layer=Layer.PROCESS_GROUP, holds=alone and mortal, required=True, note=note)
 
 
 def _off(rlimits: Rlimits) -> SandboxStatus:

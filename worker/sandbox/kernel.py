@@ -2,7 +2,8 @@
 
 import ctypes
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 
@@ -71,6 +72,28 @@ def parent_death_signal() -> int:
     number = ctypes.c_int(0)
     _checked(_LIBC.prctl(ctypes.c_int(Prctl.GET_PDEATHSIG), ctypes.byref(number), 0, 0, 0))
     return number.value
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends.
+
+    A change of user clears this, and descendants do not inherit it.
+
+    Raises:
+        ProcessLookupError: the parent has already ended.
+    """
+    prctl(Prctl.SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        raise ProcessLookupError("the parent process has ended")
+
+
+def close_descriptors(keep: Sequence[int]) -> None:
+    """Close every descriptor except 0, 1, 2 and those in ``keep``."""
+    start = 3
+    for descriptor in sorted(keep):
+        os.closerange(start, descriptor)
+        start = descriptor + 1
+    os.closerange(start, os.sysconf("SC_OPEN_MAX"))
 
 
 def install_filter(program: bytes) -> None:

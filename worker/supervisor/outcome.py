@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
+from worker.errors import signal_name
 from worker.protocol.messages import Compiled, Failed, Inspected, Invoked, Message, ProgressMade
-from worker.signals import signal_name
 from worker.supervisor.crash import crash_site
 from worker.supervisor.watch import Verdict
 

@@ -16,7 +16,7 @@ import tvm
 from tvm import tirx
 from tvm_ffi import structural_equal
 
-from worker.candidates.compiling import write_functions
+from worker.candidates.pool import compile_group
 from worker.candidates.requests import CompileBatch, CompileFunctions, CompileOutcome, CompileProgress
 from worker.compiler.codegen.objects import write_object
 from worker.compiler.codegen.time_limits import group_seconds, group_size
@@ -24,7 +24,7 @@ from worker.errors import JobError
 
 
 class CompileMany(Protocol):
-    """Compiles a batch of functions and reports its progress, as ``Candidates.compile_many`` does."""
+    """Compiles a batch of functions and reports its progress, as ``CandidateClient.compile_many`` does."""
 
     def __call__(
         self, batch: CompileBatch, on_progress: Callable[[CompileProgress], None]
@@ -40,7 +40,7 @@ def compile_here(
     outcomes: list[CompileOutcome] = []
     for group in batch.groups:
         on_progress(CompileProgress(len(outcomes), group.names))
-        outcomes.append(CompileOutcome(write_functions(group)))
+        outcomes.append(compile_group(group))
     return tuple(outcomes)
 
 

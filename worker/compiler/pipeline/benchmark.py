@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
@@ -13,8 +12,7 @@ import tvm
 from bessemer.contract.options import Baseline
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTime, ThreadTrial
-from worker.candidates.client import Library, LibraryCrashedError, Runner
-from worker.candidates.side import LibrarySide
+from worker.candidates.client import LibraryCrashedError, ModelProcess, ProcessSide, naming_crashes
 from worker.compiler.pipeline.original import OriginalModel
 from worker.compiler.pipeline.products import Product, find_products
 from worker.compiler.values import Benchmarked, Captured, StageContext, Verified
@@ -52,33 +50,11 @@ def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
 
 
 @dataclass(frozen=True)
-class OriginalSide:
-    """The original model in a process of its own, as a side of an alternation.
-
-    Raises:
-        JobError: ``benchmark-failed``: the model raised, or its process ended.
-    """
-
-    name: str
-    runner: Runner
-    most_seconds: float
-    rest_seconds: float = 0.0
-
-    def time(self, runs: int) -> tuple[float, ...]:
-        """See ``Side.time``."""
-        with _named(self.name):
-            return self.runner.time(runs, self.most_seconds)
-
-    def rest(self) -> None:
-        """See ``Side.rest``: its process is stopped between two turns."""
-
-
-@dataclass(frozen=True)
 class Entrant:
     """A baseline with the number of threads that suits it best, and its first look with each number."""
 
     name: str
-    side: OriginalSide
+    side: ProcessSide
     threads: int
     looks: dict[int, Look]
 
@@ -109,7 +85,7 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
         processes.enter_context(context.candidates.turn())
         finalists = tuple(_enter(name, captured, context, processes) for name in options.baselines)
         sides: tuple[Side, ...] = (
-            LibrarySide(library, _turn_seconds(captured)),
+            ProcessSide(library, _turn_seconds(captured)),
             *(entrant.side for entrant in finalists),
         )
         first = look(sides[0])
@@ -149,29 +125,21 @@ def _enter(name: Baseline, captured: Captured, context: StageContext, processes:
 
 def _open(
     name: Baseline, threads: int, captured: Captured, context: StageContext, processes: ExitStack
-) -> OriginalSide:
+) -> ProcessSide:
     match name:
         case Baseline.TORCH_EAGER:
-            with _named("torch eager"):
+            with naming_crashes("torch eager"):
                 runner = context.candidates.open_original(
                     partial(OriginalModel, captured.upload.path, threads)
                 )
                 processes.enter_context(runner)
                 runner.run(captured.inputs)
-            return OriginalSide("torch eager", runner, _turn_seconds(captured))
+            return ProcessSide(runner, _turn_seconds(captured), "torch eager")
 
 
 def _turn_seconds(captured: Captured) -> float:
     """How long a turn may take at most: several times what it is planned to."""
     return max(0.5, captured.upload.request.benchmark.seconds / 10)
-
-
-@contextmanager
-def _named(name: str) -> Iterator[None]:
-    try:
-        yield
-    except LibraryCrashedError as error:
-        raise failure_of(ErrorCode.BENCHMARK_FAILED, error, f"{name}: {error}") from error
 
 
 def describe_baseline(
@@ -228,7 +196,7 @@ def _with_products(function: FunctionTime, products: tuple[Product, ...]) -> Fun
     return function.model_copy(update={"flops": flops, "products": shapes})
 
 
-def _profile(library: Library, rounds: Rounds) -> tuple[FunctionTime, ...]:
+def _profile(library: ModelProcess, rounds: Rounds) -> tuple[FunctionTime, ...]:
     """Of one turn after another, until one agrees with the runs that were timed: a turn may be a busy one."""
     seconds = rounds.runs(0)
     runs = min(max(int(_PROFILE_SECONDS / min(seconds)), 1), _MAX_PROFILE_RUNS)

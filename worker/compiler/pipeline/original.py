@@ -26,8 +26,8 @@ class OriginalModel:
         self._eager = load_model(path).eager
         self._tensors: tuple[torch.Tensor, ...] = ()
 
-    def answer(self, command: Command) -> Any:
-        """See ``Served.answer``.
+    def execute(self, command: Command) -> Any:
+        """See ``Executor.execute``.
 
         Raises:
             TypeError: only a library can do that.

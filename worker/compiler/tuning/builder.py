@@ -14,7 +14,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-from worker.candidates.client import Candidates
+from worker.candidates.client import CandidateClient
 from worker.candidates.requests import BuildBatch, BuildCandidate
 from worker.compiler.codegen.link import link_shared
 from worker.compiler.schedules.default import follow_plans
@@ -35,7 +35,7 @@ class BuilderSettings:
 class CandidateBuilder(PyBuilder):
     """Compiles MetaSchedule's candidates in forked processes; one that fails is a result with an error."""
 
-    def __init__(self, candidates: Candidates, settings: BuilderSettings) -> None:
+    def __init__(self, candidates: CandidateClient, settings: BuilderSettings) -> None:
         super().__init__()
         self.candidates = candidates
         self.settings = settings

@@ -9,7 +9,7 @@ from typing import Any
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerInput, RunnerResult
 
-from worker.candidates.client import Candidates
+from worker.candidates.client import CandidateClient
 from worker.candidates.requests import (
     Evaluation,
     MeasureBatch,
@@ -34,7 +34,7 @@ class RunnerSettings:
 class CandidateRunner(PyRunner):
     """Times MetaSchedule's candidates one after the other, then removes their libraries."""
 
-    def __init__(self, candidates: Candidates, settings: RunnerSettings) -> None:
+    def __init__(self, candidates: CandidateClient, settings: RunnerSettings) -> None:
         super().__init__()
         self.candidates = candidates
         self.settings = settings
