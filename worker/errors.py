@@ -11,7 +11,7 @@ JobError                      one job ends, with a stable code
 WorkerError                   the worker itself cannot work
 ├─ MetricsPortError           the port for metrics cannot be listened on
 ├─ SandboxIncompleteError     a required layer of the confinement does not hold
-├─ WorkplaceError             the work folder cannot be used
+├─ WorkDirError             the work folder cannot be used
 └─ AttemptLostError           an attempt ended through no fault of the job's
    └─ ZygoteLostError         the zygote could not be started, or ended before it answered
 
@@ -89,7 +89,7 @@ class SandboxIncompleteError(WorkerError):
     """A required layer of the confinement does not hold: this worker may take no job."""
 
 
-class WorkplaceError(WorkerError):
+class WorkDirError(WorkerError):
     """The work folder cannot be used."""
 
 

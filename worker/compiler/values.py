@@ -25,7 +25,7 @@ from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.target import ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
 from worker.measure.machine import threads_here
-from worker.snapshots.snapshots import NoRecorder, Recorder
+from worker.protocol.observer import JobObserver
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,15 +40,10 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-NO_RECORDER: Recorder = NoRecorder()
-
-Advance = Callable[[int, int, str], None]
-"""Tells how far a stage is: done, total, detail."""
-
 
 @dataclass(frozen=True)
 class StageContext:
-    """What stages work with besides their input: folders, processes, and ways to report what they did.
+    """What stages work with besides their input: folders, processes, and an observer of their work.
 
     ``left_seconds`` says how much wall clock the job has left.
     """
@@ -56,11 +51,10 @@ class StageContext:
     scratch: Path
     output: Path
     candidates: CandidateClient
-    advance: Advance
     sandbox: SandboxStatus
     finished_stages: Callable[[], tuple[StageTime, ...]]
     left_seconds: Callable[[], float]
-    recorder: Recorder = NO_RECORDER
+    observer: JobObserver = field(default_factory=JobObserver)
 
 
 @dataclass(frozen=True)

@@ -55,23 +55,23 @@ def failed_by(error: BaseException, stage: Stage | None) -> Failed:
     return Failed(code=failure.code, detail=failure.detail, stage=stage, places=failure.places)
 
 
-def _run(order: StartJob, teller: Sender, host_mcpu: str) -> int:
+def _run(order: StartJob, sender: Sender, host_mcpu: str) -> int:
     lock = _open_lock(order)
-    keep = (teller.descriptor,) if lock is None else (teller.descriptor, lock)
+    keep = (sender.descriptor,) if lock is None else (sender.descriptor, lock)
     sandbox = confine(Path(order.folder), order.confinement, keep)
-    teller.tell(Confined(sandbox=sandbox, seconds=teller.elapsed_seconds()))
+    sender.send(Confined(sandbox=sandbox, seconds=sender.elapsed_seconds()))
     if order.confinement.mode is SandboxMode.REQUIRED and not sandbox.complete:
-        teller.tell(_refusal(sandbox))
+        sender.send(_refusal(sandbox))
         return 0
     try:
-        result = _work(order, sandbox, teller, host_mcpu, lock)
+        result = _work(order, sandbox, sender, host_mcpu, lock)
         if result is not None:
-            teller.tell(result)
+            sender.send(result)
     except BaseException as error:
-        failed = failed_by(error, teller.stage)
+        failed = failed_by(error, sender.stage)
         traceback.print_exc()
         _flush()
-        teller.tell(failed)
+        sender.send(failed)
     return 0
 
 
@@ -83,14 +83,14 @@ def _open_lock(order: StartJob) -> int | None:
 
 
 def _work(
-    order: StartJob, sandbox: SandboxStatus, teller: Sender, host_mcpu: str, lock: int | None
+    order: StartJob, sandbox: SandboxStatus, sender: Sender, host_mcpu: str, lock: int | None
 ) -> Message | None:
     folder = JobFolder(Path(order.folder))
     os.chdir(folder.scratch)
     works: dict[type, Callable[[], Message | None]] = {
         ProbeWork: lambda: None,
         InspectWork: lambda: _inspect(folder, order.cores),
-        CompileWork: lambda: _compile(order, folder, sandbox, teller, host_mcpu, lock),
+        CompileWork: lambda: _compile(order, folder, sandbox, sender, host_mcpu, lock),
         InvokeWork: lambda: _invoke(order.work, folder),
     }
     return works[type(order.work)]()
@@ -108,13 +108,13 @@ def _compile(
     order: StartJob,
     folder: JobFolder,
     sandbox: SandboxStatus,
-    teller: Sender,
+    sender: Sender,
     host_mcpu: str,
     lock: int | None,
 ) -> Message:
     from worker.job.compilation import compile_model
 
-    return compile_model(order, folder, sandbox, teller, host_mcpu, lock)
+    return compile_model(order, folder, sandbox, sender, host_mcpu, lock)
 
 
 def _invoke(work: Work, folder: JobFolder) -> Message:

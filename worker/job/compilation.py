@@ -12,17 +12,17 @@ from bessemer.contract.target import ResolvedTarget, resolve_target
 from worker.candidates.process import use_threads
 from worker.candidates.server import fork_server
 from worker.compiler.pipeline.names import check_names
-from worker.compiler.pipeline.observer import StageObserver
 from worker.compiler.pipeline.pipeline import Reached, run_pipeline
 from worker.compiler.pipeline.stopped import write_stopped
 from worker.compiler.target import refuse_unrunnable
-from worker.compiler.values import NO_RECORDER, Benchmarked, StageContext, Upload, made_from
+from worker.compiler.values import Benchmarked, StageContext, Upload, made_from
 from worker.errors import JobError
 from worker.job.folder import JobFolder
 from worker.measure.machine import threads_here
 from worker.measure.statistics import largest
 from worker.measure.turns import ANY_TIME, SharedTurns, Turns
 from worker.protocol.messages import Compiled
+from worker.protocol.observer import Observers
 from worker.protocol.order import CompileWork, MeasuringLock, StartJob
 from worker.protocol.sender import Sender
 from worker.snapshots.machine_code import ASSEMBLY, LLVM_IR
@@ -36,7 +36,7 @@ def compile_model(
     order: StartJob,
     folder: JobFolder,
     sandbox: SandboxStatus,
-    teller: Sender,
+    sender: Sender,
     host_mcpu: str,
     lock: int | None,
 ) -> Compiled:
@@ -46,7 +46,7 @@ def compile_model(
         order: its work is a ``CompileWork``.
         folder: the job's folder.
         sandbox: the layers, for the report.
-        teller: told of stages and progress.
+        sender: reports stages and progress.
         host_mcpu: LLVM's name of the processor.
         lock: the descriptor of what the host's jobs share to measure in turns, if any.
 
@@ -67,20 +67,19 @@ def compile_model(
     with fork_server(folder.scratch, turns=turns) as candidates:
         # only now: nothing may have run in parallel when the server is forked
         _set_torch_threads(threads)
-        recorder = IrRecorder(folder.output) if request.inspect.ir else NO_RECORDER
+        observer = Observers((sender, IrRecorder(folder.output))) if request.inspect.ir else sender
         context = StageContext(
             scratch=folder.scratch,
             output=folder.output,
             candidates=candidates,
-            advance=teller.advance,
             sandbox=sandbox,
-            finished_stages=lambda: teller.finished,
-            left_seconds=lambda: seconds - teller.elapsed_seconds(),
-            recorder=recorder,
+            finished_stages=lambda: sender.finished,
+            left_seconds=lambda: seconds - sender.elapsed_seconds(),
+            observer=observer,
         )
         upload = Upload(path=folder.model, request=request, target=target)
         try:
-            reached = run_pipeline(upload, context, StageObserver(teller, recorder))
+            reached = run_pipeline(upload, context)
         except JobError as error:
             if candidates.lost is None:
                 raise

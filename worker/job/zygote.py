@@ -70,7 +70,7 @@ class Zygote:
         try:
             messages = os.open(order.messages, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
-            self._answer(_never_born(order.job, error))
+            self._answer(_not_started(order.job, error))
             return
         try:
             os.set_blocking(messages, True)
@@ -78,7 +78,7 @@ class Zygote:
             if pid == 0:
                 self._become_child(order, messages, started)
         except OSError as error:
-            self._answer(_never_born(order.job, error))
+            self._answer(_not_started(order.job, error))
             return
         finally:
             os.close(messages)
@@ -171,7 +171,7 @@ def _kill_group(group: int) -> bool:
     return True
 
 
-def _never_born(job: str, error: OSError) -> Exited:
+def _not_started(job: str, error: OSError) -> Exited:
     return Exited(job=job, status=error.errno or 1, signal=0)
 
 

@@ -10,6 +10,7 @@ import zstandard
 
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS, MAX_TEXT_BYTES, IrListing, IrStep, IrText
 from bessemer.contract.stage import Stage
+from worker.protocol.observer import JobObserver
 from worker.snapshots.counts import count_module
 
 MAX_TOTAL_BYTES = 1 << 26
@@ -26,7 +27,7 @@ _OMITTED = "# Metadata omitted."
 _NOTHING = IrText(offset=0, packed_bytes=0, text_bytes=0)
 
 
-class IrRecorder:
+class IrRecorder(JobObserver):
     """Appends each snapshot to ``ir.zst`` and rewrites ``ir.json``, in a folder.
 
     The index never names a byte that is not written yet, whenever the process ends.
@@ -40,7 +41,7 @@ class IrRecorder:
         self._left_bytes = MAX_TOTAL_BYTES
         self._whole = True
 
-    def record(self, stage: Stage, phase: str, name: str, seconds: float, module: tvm.IRModule) -> None:
+    def snapshot(self, stage: Stage, phase: str, name: str, seconds: float, module: tvm.IRModule) -> None:
         """Write the module's text, its diff and its counts."""
         if len(self._steps) >= MAX_STEPS:
             return

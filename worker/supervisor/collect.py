@@ -105,7 +105,7 @@ def log_tail(folder: Path, max_bytes: int = LOG_TAIL_BYTES) -> str:
 
 
 def media_type(name: str) -> str:
-    """The media type that a file is served with."""
+    """The media type that a file is serve_health with."""
     return MEDIA_TYPES.get(Path(name).suffix, "application/octet-stream")
 
 

@@ -11,7 +11,7 @@ from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue_port import PostponedError, Postponement, TaskKind
 from bessemer.telemetry import metrics
 from bessemer.telemetry.losses import LossMetrics
-from worker.protocol.messages import Message, ProgressMade, StageFinished, StageStarted
+from worker.protocol.observer import JobObserver
 from worker.supervisor.usage import Usage
 
 LIMITS = frozenset(code for code in ErrorCode if code.value.startswith("limit-")) | {ErrorCode.TIMEOUT}
@@ -86,8 +86,8 @@ class WorkerMetrics:
             self._kills.labels(code).inc()
 
 
-class JobMeter:
-    """Looks on at one job, by the supervisor's own clock: a job may say what it likes of its times."""
+class JobMeter(JobObserver):
+    """Measures one job by the supervisor's own clock: the times that a job reports cannot be trusted."""
 
     def __init__(self, counted: WorkerMetrics) -> None:
         self.peak_memory_bytes = 0
@@ -95,19 +95,20 @@ class JobMeter:
         self._stage_began = time.monotonic()
         self._trials = 0
 
-    def heard(self, message: Message) -> None:
-        """Time stages, count trials."""
-        match message:
-            case StageStarted():
-                self._stage_began = time.monotonic()
-            case StageFinished(stage=stage):
-                self._counted.stages.labels(stage).observe(time.monotonic() - self._stage_began)
-            case ProgressMade(stage=Stage.TUNE, done=done) if done > self._trials:
-                trials = min(done, MAX_TRIALS)
-                self._counted.candidates.inc(max(0, trials - self._trials))
-                self._trials = trials
-            case _:
-                pass
+    def stage_started(self, stage: Stage) -> None:
+        """Start the stage's clock."""
+        self._stage_began = time.monotonic()
+
+    def stage_finished(self, stage: Stage, seconds: float) -> None:
+        """Record the stage's time."""
+        self._counted.stages.labels(stage).observe(time.monotonic() - self._stage_began)
+
+    def progress(self, stage: Stage, done: int, total: int, detail: str) -> None:
+        """Count the trials of tune."""
+        if stage is Stage.TUNE and done > self._trials:
+            trials = min(done, MAX_TRIALS)
+            self._counted.candidates.inc(max(0, trials - self._trials))
+            self._trials = trials
 
     def used(self, usage: Usage) -> None:
         """Remember the most memory."""

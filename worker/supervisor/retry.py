@@ -1,4 +1,4 @@
-"""Which ends of an attempt another attempt can help: pure policies."""
+"""When to attempt a task again: pure policies."""
 
 import errno
 from typing import TypeVar
@@ -8,7 +8,7 @@ from bessemer.contract.queue import Loss
 from worker.errors import AttemptLostError
 
 MAX_LOST_ATTEMPTS = 3
-"""A task that cost so many workers, zygotes or children their lives is taken from the queue for good."""
+"""After this many lost attempts, a task leaves the queue for good."""
 
 NOT_THE_JOBS_FAULT = {ErrorCode.CHILD_KILLED: Loss.CHILD_KILLED, ErrorCode.WORKER_DISK_FULL: Loss.DISK_FULL}
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -17,23 +17,23 @@ Result = TypeVar("Result")
 
 
 def retry_helps(problem: Problem, lost_attempts: int) -> bool:
-    """Whether an attempt that ended with a problem is to be counted as lost, and another one made.
+    """Whether to count an attempt that ended with a problem as lost, and make another.
 
-    A model that is wrong stays wrong, and what passed a limit will pass it again; a process that somebody
-    killed from outside, or a disk that others filled, may fare better.
+    A wrong model stays wrong, and a job that exceeded a limit will exceed it again. But a killed process or a
+    full disk may be gone next time.
 
     Args:
         problem: how the attempt ended.
-        lost_attempts: how many were lost before it.
+        lost_attempts: how many attempts were lost before it.
     """
     return problem.code in NOT_THE_JOBS_FAULT and lost_attempts + 1 < MAX_LOST_ATTEMPTS
 
 
 def unless_lost(result: Result, lost_attempts: int) -> Result:
-    """How an attempt ended, where no other attempt can help.
+    """The result of an attempt, unless another attempt may help.
 
     Raises:
-        AttemptLostError: another one may.
+        AttemptLostError: another attempt may help.
     """
     if isinstance(result, Problem) and retry_helps(result, lost_attempts):
         raise AttemptLostError(result.detail, NOT_THE_JOBS_FAULT[result.code])
@@ -41,16 +41,16 @@ def unless_lost(result: Result, lost_attempts: int) -> Result:
 
 
 def is_given_up(lost_attempts: int) -> bool:
-    """Whether a task is not to be tried again."""
+    """Whether a task has lost too many attempts."""
     return lost_attempts >= MAX_LOST_ATTEMPTS
 
 
-def lost(lost_attempts: int, workers: tuple[str, ...] = ()) -> Problem:
+def worker_lost(lost_attempts: int, workers: tuple[str, ...] = ()) -> Problem:
     """The problem of a task that is given up.
 
     Args:
-        lost_attempts: how many attempts ended without a word.
-        workers: who had them in hand, as far as this is known.
+        lost_attempts: how many attempts were lost.
+        workers: the workers that made them, as far as they are known.
     """
     names = f" ({', '.join(workers)})" if workers else ""
     return make_problem(

@@ -1,4 +1,4 @@
-"""Waiting for a store that is away for a while."""
+"""Waiting for a store that is temporarily unavailable."""
 
 import asyncio
 import itertools
@@ -20,15 +20,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StoreRetry:
-    """For how long a call to the store is repeated where the store is away."""
+    """Repeats calls to the store for up to ``seconds`` while it is unavailable."""
 
     seconds: float
 
     async def call(self, action: Callable[[], Result]) -> Result:
-        """Call what blocks, in a thread, until it does not find the store away.
+        """Run a blocking call in a thread, and repeat it while the store is unavailable.
 
         Raises:
-            StoreUnavailableError: the store was away for longer than ``seconds``.
+            StoreUnavailableError: the store was unavailable for longer than ``seconds``.
         """
         deadline = time.monotonic() + self.seconds
         for wait_seconds in waits():
@@ -39,9 +39,9 @@ class StoreRetry:
                     raise
                 log.warning("waiting for the store: %s", str(error).splitlines()[0])
             await asyncio.sleep(wait_seconds)
-        raise AssertionError("the waits never end")
+        raise AssertionError("the waits are endless")
 
 
 def waits() -> Iterator[float]:
-    """Seconds between one call and the next: twice as long each time, up to two seconds."""
+    """Seconds between calls: they double each time, up to two seconds."""
     return (min(FIRST_WAIT_SECONDS * 2**number, LONGEST_WAIT_SECONDS) for number in itertools.count())

@@ -21,7 +21,7 @@ from worker.supervisor.processes import (
 )
 
 MAX_DEPTH = 64
-ROLL_CALL_SECONDS = 1.0
+RESCAN_SECONDS = 1.0
 """How long what was no part of a job is not asked again: no process joins another session, but ids return."""
 
 _BLOCK_BYTES = 512
@@ -82,7 +82,7 @@ class Meter:
         self._pid = pid
         self._uid = uid
         self._foreign: frozenset[int] = frozenset()
-        self._next_roll_call = 0.0
+        self._next_rescan = 0.0
         self._folder = JobFolder(folder)
         self._memory_limit = memory_limit
         self._inode_limit = inode_limit
@@ -114,8 +114,8 @@ class Meter:
 
     def _members(self) -> tuple[Process, ...]:
         """The group, and what else runs as the slot's user: it can leave where seccomp does not hold."""
-        if time.monotonic() >= self._next_roll_call:
-            self._next_roll_call = time.monotonic() + ROLL_CALL_SECONDS
+        if time.monotonic() >= self._next_rescan:
+            self._next_rescan = time.monotonic() + RESCAN_SECONDS
             self._foreign = frozenset()
         asked = processes(besides=self._foreign)
         members = tuple(process for process in asked if self._has(process))

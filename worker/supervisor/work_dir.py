@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.errors import WorkplaceError
+from worker.errors import WorkDirError
 from worker.job.folder import remove_job_folder
 from worker.measure.turns import open_lock
 from worker.supervisor.groups import GroupsFile
@@ -18,7 +18,7 @@ HOST_USERS = Path(f"/tmp/bessemer-users-{os.geteuid()}")
 """Where supervisors with different work folders agree on who takes which users."""
 
 USERS_PER_WORKER = 8
-MAX_PLACES = 128
+MAX_FOLDERS = 128
 
 log = logging.getLogger(__name__)
 
@@ -45,13 +45,13 @@ class WorkDirectory:
 
 
 @contextmanager
-def claim_workplace(work_dir: Path) -> Iterator[WorkDirectory]:
+def claim_work_dir(work_dir: Path) -> Iterator[WorkDirectory]:
     """Claim a part of the work folder for as long as the context lasts.
 
     What a crashed supervisor left in it is ended and removed first.
 
     Raises:
-        WorkplaceError: the folder is another user's, or every part is taken.
+        WorkDirError: the folder is another user's, or every part is taken.
     """
     with _claim(work_dir) as index, _claim(HOST_USERS) as users:
         folder = work_dir / str(index)
@@ -76,21 +76,21 @@ def sweep_abandoned(work_dir: Path) -> int:
 def _is_swept(folder: Path) -> bool:
     try:
         return _sweep_free(folder)
-    except (OSError, WorkplaceError) as error:
+    except (OSError, WorkDirError) as error:
         log.warning("what a supervisor left in %s cannot be removed: %s", folder, error)
         return False
 
 
-def share_turns(lock: Path) -> None:
+def make_lock_file(lock: Path) -> None:
     """Make the file by which the jobs of this host measure one at a time.
 
     Raises:
-        WorkplaceError: it can neither be opened nor made.
+        WorkDirError: it can neither be opened nor made.
     """
     try:
         os.close(open_lock(lock))
     except OSError as error:
-        raise WorkplaceError(f"{lock}, for measuring in turns, cannot be opened: {error.strerror}") from error
+        raise WorkDirError(f"{lock}, for measuring in turns, cannot be opened: {error.strerror}") from error
 
 
 @contextmanager
@@ -105,12 +105,12 @@ def _claim(parent: Path) -> Iterator[int]:
 
 
 def _lock_first_free(parent: Path) -> tuple[int, int]:
-    for index in range(MAX_PLACES):
+    for index in range(MAX_FOLDERS):
         folder = parent / str(index)
         lock = _lock(folder)
         if lock is not None:
             return index, lock
-    raise WorkplaceError(f"{MAX_PLACES} supervisors use {parent} already")
+    raise WorkDirError(f"{MAX_FOLDERS} supervisors use {parent} already")
 
 
 def _lock(folder: Path) -> int | None:
@@ -149,12 +149,12 @@ def _make_passable(folder: Path) -> None:
     try:
         folder.mkdir(mode=_PASSABLE, parents=True, exist_ok=True)
     except OSError as error:
-        raise WorkplaceError(f"{folder} cannot be made: {error.strerror}") from error
+        raise WorkDirError(f"{folder} cannot be made: {error.strerror}") from error
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-        raise WorkplaceError(f"{folder} is no folder of this user")
+        raise WorkDirError(f"{folder} is no folder of this user")
     if status.st_mode & _FOREIGN_WRITE:
-        raise WorkplaceError(f"{folder} can be written by others")
+        raise WorkDirError(f"{folder} can be written by others")
     folder.chmod(_PASSABLE)
 
 

@@ -20,14 +20,14 @@ from worker.protocol.order import ANSWERS, Answer, Confinement, Exited, Ready, S
 from worker.sandbox.environment import ZYGOTE_ENVIRONMENT
 from worker.supervisor.groups import Group, GroupsFile
 from worker.supervisor.processes import private_bytes, read_process
-from worker.supervisor.running_job import Exit, RunningJob, end_group, open_voice
+from worker.supervisor.running_job import Exit, RunningJob, end_group, open_pipe
 
 IMPORT_SECONDS = 180.0
 STOP_SECONDS = 35.0
 ANSWER_SECONDS = 30.0
 """A zygote forks, and says which child has ended, within milliseconds."""
 
-LOOK_SECONDS = 1.0
+SAMPLE_SECONDS = 1.0
 CHECKOUT = Path(worker.__path__[0]).resolve().parent
 
 log = logging.getLogger(__name__)
@@ -108,11 +108,11 @@ class ZygoteHandle:
                 undo.callback(self._dispose, child)
                 group = await self._answered(child.started)
             await asyncio.to_thread(self._groups.add, group)
-            voice = await open_voice(messages)
+            pipe = await open_pipe(messages)
             undo.pop_all()
-        self._mind(group, child)
+        self._await_exit(group, child)
         baseline = private_bytes(self._process.pid) if self._process else 0
-        return RunningJob(group, child.exited, Path(order.folder), voice, self._groups, baseline)
+        return RunningJob(group, child.exited, Path(order.folder), pipe, self._groups, baseline)
 
     async def stop(self) -> None:
         """Close the zygote's input: it ends every job, then itself."""
@@ -182,12 +182,12 @@ class ZygoteHandle:
         self._disposals[disposal] = child.uid
         disposal.add_done_callback(self._disposals.pop)
 
-    def _mind(self, group: Group, child: Child) -> None:
+    def _await_exit(self, group: Group, child: Child) -> None:
         """See to it that the zygote says how a child has ended, once it has."""
 
         async def mind() -> None:
             while not child.exited.done() and _runs(group):
-                await asyncio.wait({child.exited}, timeout=LOOK_SECONDS)
+                await asyncio.wait({child.exited}, timeout=SAMPLE_SECONDS)
             await self._answered(child.exited)
 
         minding = asyncio.create_task(mind())
@@ -216,7 +216,7 @@ class ZygoteHandle:
         assert process.stdout is not None
         try:
             while line := await process.stdout.readline():
-                self._hear(ANSWERS.validate_json(line))
+                self._handle_answer(ANSWERS.validate_json(line))
         except ValueError:
             log.exception("the zygote said what is no answer")
             process.kill()
@@ -225,7 +225,7 @@ class ZygoteHandle:
         log.log(level, "zygote ended: %s", process.returncode)
         await self._lose()
 
-    def _hear(self, answer: Answer) -> None:
+    def _handle_answer(self, answer: Answer) -> None:
         match answer:
             case Started():
                 child = self._children[answer.job]

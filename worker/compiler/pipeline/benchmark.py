@@ -12,6 +12,7 @@ import tvm
 from bessemer.contract.options import Baseline
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTime, ThreadTrial
+from bessemer.contract.stage import Stage
 from worker.candidates.client import LibraryCrashedError, ModelProcess, ProcessSide, naming_crashes
 from worker.compiler.pipeline.original import OriginalModel
 from worker.compiler.pipeline.products import Product, find_products
@@ -21,6 +22,7 @@ from worker.measure.looks import Look, look, why_undecided, why_unsteady
 from worker.measure.profiles import choose_profile
 from worker.measure.rounds import Rounds, Side, alternate
 from worker.measure.statistics import latency, round_ratios
+from worker.protocol.observer import JobObserver
 
 OURS = "the compiled library"
 
@@ -90,7 +92,10 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
         )
         first = look(sides[0])
         rounds = alternate(
-            sides, options.seconds, lambda done, of: context.advance(done, of, "rounds"), _ROUNDS_SECONDS
+            sides,
+            options.seconds,
+            partial(_report_rounds, context.observer),
+            _ROUNDS_SECONDS,
         )
         second = tuple(map(look, sides))
         # last: a library that was profiled once runs slower from then on
@@ -135,6 +140,10 @@ def _open(
                 processes.enter_context(runner)
                 runner.run(captured.inputs)
             return ProcessSide(runner, _turn_seconds(captured), "torch eager")
+
+
+def _report_rounds(observer: JobObserver, done: int, total: int) -> None:
+    observer.progress(Stage.BENCHMARK, done, total, "rounds")
 
 
 def _turn_seconds(captured: Captured) -> float:

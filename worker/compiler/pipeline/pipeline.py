@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.contract.stage import Stage
@@ -19,8 +19,9 @@ from worker.compiler.pipeline.package import package
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
-from worker.compiler.values import StageContext, Upload
+from worker.compiler.values import StageContext, Translated, Tuned, Upload
 from worker.errors import JobError, failure_of
+from worker.protocol.observer import JobObserver
 
 PIPELINE: tuple[tuple[Stage, Callable[[Any, StageContext], Any]], ...] = (
     (Stage.CAPTURE, capture),
@@ -59,18 +60,6 @@ FINDINGS = frozenset(
 _log = logging.getLogger(__name__)
 
 
-class StageObserver(Protocol):
-    """Is told of every stage."""
-
-    def stage_started(self, stage: Stage) -> None:
-        """A stage begins."""
-        ...
-
-    def stage_finished(self, stage: Stage, seconds: float, value: object) -> None:
-        """A stage has ended well, after ``seconds`` of wall clock; ``value`` is what it returned."""
-        ...
-
-
 @dataclass(frozen=True)
 class Reached:
     """How far a run came: the last stage, what it returned, and what a preflight found in its way.
@@ -95,13 +84,12 @@ class StageFailedError(JobError):
         return super().problem(stage or self.stage.value)
 
 
-def run_pipeline(upload: Upload, context: StageContext, observer: StageObserver) -> Reached:
-    """Run the stages up to the last that is wanted, each on its predecessor's value.
+def run_pipeline(upload: Upload, context: StageContext) -> Reached:
+    """Run the stages up to the last that the request wants, each on its predecessor's value.
 
     Args:
-        upload: the model, and what is wanted of it.
-        context: what the stages work with.
-        observer: is told of each stage's start and end.
+        upload: the model and the request.
+        context: what the stages work with; its observer sees each stage's start and end.
 
     Raises:
         StageFailedError: a stage failed; whatever it raised is mapped to a stable code.
@@ -111,11 +99,18 @@ def run_pipeline(upload: Upload, context: StageContext, observer: StageObserver)
     for stage, run in PIPELINE:
         if not last.includes(stage):
             break
-        observer.stage_started(stage)
+        context.observer.stage_started(stage)
         start = time.perf_counter()
         reached = _reach(stage, run, reached.value, context, last)
-        observer.stage_finished(stage, time.perf_counter() - start, reached.value)
+        finish_stage(stage, time.perf_counter() - start, reached.value, context.observer)
     return reached
+
+
+def finish_stage(stage: Stage, seconds: float, value: object, observer: JobObserver) -> None:
+    """Tell an observer that a stage has finished, and show it the module; optimize shows its own."""
+    observer.stage_finished(stage, seconds)
+    if isinstance(value, Translated | Tuned):
+        observer.snapshot(stage, stage.value, stage.value, seconds, value.module)
 
 
 def _reach(
