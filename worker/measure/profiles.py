@@ -1,4 +1,4 @@
-"""Profiles beside the latency that was measured: each is of few runs, and a busy machine spoils some."""
+"""Chooses a profile that agrees with the measured latency; a busy machine spoils some of them."""
 
 from __future__ import annotations
 
@@ -7,35 +7,30 @@ from collections.abc import Iterable
 from bessemer.contract.report import FunctionTime
 
 _AGREES_WITHIN = 0.25
-"""Of the run. A model of microseconds may never agree: observing its calls costs as much."""
+"""The allowed difference. A model of microseconds may never agree: profiling its calls costs as much."""
 
 Profile = tuple[FunctionTime, ...]
 
 
 def total_ms(profile: Profile) -> float:
-    """What all functions take together in one run."""
+    """The time of all functions in one run."""
     return sum(function.milliseconds for function in profile)
 
 
 def agrees(profile: Profile, run_ms: float) -> bool:
-    """Whether the functions take together about what a run of the model takes.
-
-    Args:
-        profile: of the functions.
-        run_ms: the median of the model's runs.
-    """
+    """Whether the functions together take about as long as ``run_ms``, the median run of the model."""
     return _distance(profile, run_ms) <= _AGREES_WITHIN * run_ms
 
 
 def choose_profile(profiles: Iterable[Profile], run_ms: float) -> Profile:
-    """The first profile that agrees with the model's median run; the nearest to it where none does.
+    """The first profile that agrees with the model's median run, else the closest.
 
     Args:
-        profiles: at least one; after one that agrees, no more are asked for.
-        run_ms: the median of the model's runs.
+        profiles: at least one; none is taken after one that agrees.
+        run_ms: the median run of the model.
 
     Raises:
-        ValueError: there are none.
+        ValueError: there are no profiles.
     """
     taken = []
     for profile in profiles:

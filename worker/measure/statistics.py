@@ -40,7 +40,7 @@ def percentile(values: Sequence[float], rank: float) -> float:
 
 
 def largest(values: Iterable[float]) -> float:
-    """The largest number; 0 where there is none, and not a number where one is not."""
+    """The largest number; 0 if there are none, NaN if one is NaN."""
     numbers = tuple(values)
     return math.nan if any(map(math.isnan, numbers)) else max(numbers, default=0.0)
 
@@ -48,10 +48,10 @@ def largest(values: Iterable[float]) -> float:
 def latency(seconds: Sequence[float]) -> Latency:
     """The distribution of single runs, in milliseconds; ``Latency`` drops percentiles of too few runs.
 
-    The standard deviation is the population's (0 for one run).
+    The standard deviation is that of the population (0 for one run).
 
     Args:
-        seconds: wall-clock seconds of each run; at least one.
+        seconds: wall-clock seconds of each run, at least one.
 
     Raises:
         ValueError: there are no runs.
@@ -69,13 +69,13 @@ def latency(seconds: Sequence[float]) -> Latency:
 
 
 def round_ratios(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> RatioSpread:
-    """How our rounds compare with the peer's rounds beside them: below 1, ours are faster.
+    """The ratio of our rounds to the baseline's rounds; below 1, ours are faster.
 
-    Each round is first reduced to its median, so that one interrupted run does not decide a round.
+    Each round is reduced to its median, so that one interrupted run does not decide it.
 
     Args:
         ours: seconds of each run, round by round.
-        theirs: the same of the peer; as many rounds.
+        theirs: the same for the baseline, with as many rounds.
 
     Raises:
         ValueError: the numbers of rounds differ, or there are none.

@@ -1,4 +1,4 @@
-"""Benchmark: how fast the library is, beside what its user would run otherwise."""
+"""Benchmark: how fast the library is, compared with the baselines."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from worker.compiler.pipeline.original import OriginalModel
 from worker.compiler.pipeline.products import Product, find_products
 from worker.compiler.values import Benchmarked, Captured, StageContext, Verified
 from worker.errors import failure_of
-from worker.measure.looks import Look, look, why_undecided, why_unsteady
 from worker.measure.profiles import choose_profile
 from worker.measure.rounds import Rounds, Side, alternate
+from worker.measure.samples import Sample, take_sample, why_undecided, why_unsteady
 from worker.measure.statistics import latency, round_ratios
 from worker.protocol.observer import JobObserver
 
 OURS = "the compiled library"
 
 _ROUNDS_SECONDS = 3.0
-"""How long the rounds may take until each side has 20 runs, where the request's seconds are too few."""
+"""How long the rounds may take until each side has 20 runs, if the request gives too few seconds."""
 _PROFILE_SECONDS = 0.03
 _MAX_PROFILE_RUNS = 20
 _PROFILES_SECONDS = 0.5
@@ -38,7 +38,7 @@ def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
     """Time the library in alternation with the baselines, each in a process of its own.
 
     Before: the library computes what the model computes. After: nothing has changed; there are figures, and
-    those that do not hold at a second look say so.
+    figures that a second sample contradicts are marked unsteady.
 
     Raises:
         JobError: ``benchmark-failed``: the library crashed or a baseline raised under repetition.
@@ -52,27 +52,27 @@ def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
 
 
 @dataclass(frozen=True)
-class Entrant:
-    """A baseline with the number of threads that suits it best, and its first look with each number."""
+class BaselineSide:
+    """A baseline with its best number of threads, and its first sample with each number."""
 
     name: str
     side: ProcessSide
     threads: int
-    looks: dict[int, Look]
+    samples: dict[int, Sample]
 
 
 @dataclass(frozen=True)
-class Looks:
-    """One side, looked at three times: before the alternation, in it, and at the end."""
+class SideSamples:
+    """Three samples of one side: before the alternation, in it, and after it."""
 
     name: str
-    first: Look
-    rounds: Look
-    second: Look
+    first: Sample
+    rounds: Sample
+    second: Sample
 
     @property
     def unsteady(self) -> str:
-        """Why these figures do not hold; empty where they do."""
+        """Why these figures are unsteady; empty if they are not."""
         return why_unsteady(self.name, (self.first, self.rounds, self.second))
 
 
@@ -85,22 +85,22 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
         )
         library.run(captured.inputs)
         processes.enter_context(context.candidates.turn())
-        finalists = tuple(_enter(name, captured, context, processes) for name in options.baselines)
+        opened = tuple(_enter(name, captured, context, processes) for name in options.baselines)
         sides: tuple[Side, ...] = (
             ProcessSide(library, _turn_seconds(captured)),
-            *(entrant.side for entrant in finalists),
+            *(baseline.side for baseline in opened),
         )
-        first = look(sides[0])
+        first = take_sample(sides[0])
         rounds = alternate(
             sides,
             options.seconds,
             partial(_report_rounds, context.observer),
             _ROUNDS_SECONDS,
         )
-        second = tuple(map(look, sides))
+        second = tuple(map(take_sample, sides))
         # last: a library that was profiled once runs slower from then on
         functions = _profile(library, rounds)
-        ours = Looks(OURS, first, rounds.runs(0), second[0])
+        ours = SideSamples(OURS, first, rounds.runs(0), second[0])
         return BenchmarkResult(
             latency=latency(ours.rounds),
             unsteady=ours.unsteady,
@@ -108,24 +108,24 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
             library_bytes=path.stat().st_size,
             peak_memory_bytes=library.peak_memory_bytes(),
             baselines=tuple(
-                describe_baseline(entrant, ours.unsteady, rounds, index, second[index])
-                for index, entrant in enumerate(finalists, 1)
+                describe_baseline(baseline, ours.unsteady, rounds, index, second[index])
+                for index, baseline in enumerate(opened, 1)
             ),
             functions=count_products(functions, verified.built.module),
         )
 
 
-def _enter(name: Baseline, captured: Captured, context: StageContext, processes: ExitStack) -> Entrant:
-    """Try the baseline with one thread and with all, one process after the other; the faster one stays.
+def _enter(name: Baseline, captured: Captured, context: StageContext, processes: ExitStack) -> BaselineSide:
+    """Try the baseline with one thread and with all, in one process after the other; keep the faster one.
 
-    The mean decides: runs that stall must count against the number of threads with which they do.
+    The mean decides, so that stalled runs count against their number of threads.
     """
-    looks = {}
+    samples = {}
     for threads in sorted({1, captured.upload.threads}):
         with ExitStack() as trial:
-            looks[threads] = look(_open(name, threads, captured, context, trial))
-    best = min(looks, key=lambda threads: fmean(looks[threads]))
-    return Entrant(name.value, _open(name, best, captured, context, processes), best, looks)
+            samples[threads] = take_sample(_open(name, threads, captured, context, trial))
+    best = min(samples, key=lambda threads: fmean(samples[threads]))
+    return BaselineSide(name.value, _open(name, best, captured, context, processes), best, samples)
 
 
 def _open(
@@ -147,39 +147,41 @@ def _report_rounds(observer: JobObserver, done: int, total: int) -> None:
 
 
 def _turn_seconds(captured: Captured) -> float:
-    """How long a turn may take at most: several times what it is planned to."""
+    """The longest that a turn may take: several times the plan."""
     return max(0.5, captured.upload.request.benchmark.seconds / 10)
 
 
 def describe_baseline(
-    entrant: Entrant, ours_unsteady: str, rounds: Rounds, side: int, second: Look
+    baseline: BaselineSide, ours_unsteady: str, rounds: Rounds, side: int, second: Sample
 ) -> BaselineResult:
     """What the report says of a baseline.
 
     Args:
-        entrant: with its first look.
-        ours_unsteady: why the library's own figures do not hold, if they do not.
-        rounds: of all sides; the library's is the first.
+        baseline: the baseline with its first samples.
+        ours_unsteady: why the library's own figures are unsteady, if they are.
+        rounds: the rounds of all sides; the library is the first.
         side: the baseline's index.
-        second: the baseline's last look.
+        second: the baseline's last sample.
     """
     spread = round_ratios(rounds.sides[0], rounds.sides[side])
-    spoken = entrant.side.name
-    theirs = Looks(spoken, entrant.looks[entrant.threads], rounds.runs(side), second)
+    spoken = baseline.side.name
+    theirs = SideSamples(spoken, baseline.samples[baseline.threads], rounds.runs(side), second)
     return BaselineResult(
-        name=entrant.name,
-        threads=entrant.threads,
+        name=baseline.name,
+        threads=baseline.threads,
         latency=latency(theirs.rounds),
         ratio=spread.p50,
         ratio_p10=spread.p10,
         ratio_p90=spread.p90,
-        trials=tuple(_trial(threads, each) for threads, each in entrant.looks.items()),
+        trials=tuple(_trial(threads, each) for threads, each in baseline.samples.items()),
         second_look_ms=latency(second).p50_ms,
-        unsteady=theirs.unsteady or why_undecided(spoken, entrant.threads, entrant.looks) or ours_unsteady,
+        unsteady=theirs.unsteady
+        or why_undecided(spoken, baseline.threads, baseline.samples)
+        or ours_unsteady,
     )
 
 
-def _trial(threads: int, seconds: Look) -> ThreadTrial:
+def _trial(threads: int, seconds: Sample) -> ThreadTrial:
     found = latency(seconds)
     return ThreadTrial(threads=threads, runs=found.runs, p50_ms=found.p50_ms, min_ms=found.min_ms)
 
@@ -188,8 +190,8 @@ def count_products(functions: tuple[FunctionTime, ...], module: tvm.IRModule) ->
     """Functions with what they multiply.
 
     Args:
-        functions: as they were profiled.
-        module: as it was before its functions were scheduled.
+        functions: the profile.
+        module: the module before its functions were scheduled.
     """
     known = {
         variable.name_hint: find_products(function)
@@ -206,7 +208,7 @@ def _with_products(function: FunctionTime, products: tuple[Product, ...]) -> Fun
 
 
 def _profile(library: ModelProcess, rounds: Rounds) -> tuple[FunctionTime, ...]:
-    """Of one turn after another, until one agrees with the runs that were timed: a turn may be a busy one."""
+    """Profile in several turns until one agrees with the timed runs: the machine may be busy in a turn."""
     seconds = rounds.runs(0)
     runs = min(max(int(_PROFILE_SECONDS / min(seconds)), 1), _MAX_PROFILE_RUNS)
     turns = min(max(int(_PROFILES_SECONDS / min(seconds)), 1), _MAX_PROFILES)
