@@ -40,15 +40,15 @@ class JobRunner:
         self,
         settings: WorkerSettings,
         store: Store,
-        place: WorkDirectory,
+        work_dir: WorkDirectory,
         zygote: ZygoteHandle,
         metrics: WorkerMetrics,
     ) -> None:
-        self.worker_id = settings.worker_id or default_worker_id(place.folder)
+        self.worker_id = settings.worker_id or default_worker_id(work_dir.folder)
         self.settings = settings
         self.store = store
         self.store_retry = StoreRetry(settings.store_patience_seconds)
-        self._place = place
+        self._work_dir = work_dir
         self._zygote = zygote
         self._metrics = metrics
 
@@ -66,7 +66,7 @@ class JobRunner:
     @asynccontextmanager
     async def folder(self, name: str, slot: int) -> AsyncIterator[JobFolder]:
         """A job's folder, which exists while the context lasts."""
-        path = self._place.jobs / name
+        path = self._work_dir.jobs / name
         folder = await asyncio.to_thread(make_job_folder, path, self.uid(slot))
         try:
             yield folder
@@ -131,7 +131,7 @@ class JobRunner:
 
     def uid(self, slot: int) -> int | None:
         """The user of a slot's jobs; None if the worker is not root."""
-        return self._place.slot_uid(self.settings.slot_uid_base, slot)
+        return self._work_dir.slot_uid(self.settings.slot_uid_base, slot)
 
     def count_lost(self, kind: TaskKind, why: Loss) -> None:
         """Count an attempt that was lost."""

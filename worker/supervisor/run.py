@@ -1,4 +1,4 @@
-"""A worker's life: what it opens, that it is alive, and how it leaves."""
+"""Runs a worker: opens its resources, keeps its lease, takes tasks, and shuts down."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 async def run_supervisor(settings: WorkerSettings, store_settings: StoreSettings) -> None:
-    """Work until cancelled; then end what runs, hand over its tasks and leave.
+    """Work until cancelled; then kill what runs, hand its tasks back and leave.
 
     Raises:
         StoreUnavailableError: the database or the artifact store cannot be used.
@@ -39,12 +39,12 @@ async def run_supervisor(settings: WorkerSettings, store_settings: StoreSettings
         SandboxIncompleteError: a required layer of the confinement does not hold.
     """
     opened = await asyncio.to_thread(open_store, store_settings)
-    with closing(opened) as store, claim_work_dir(settings.work_dir) as place:
+    with closing(opened) as store, claim_work_dir(settings.work_dir) as work_dir:
         make_lock_file(settings.measuring_lock)
         metrics, tracer = WorkerMetrics(), open_tracer("worker")
         lease = LeaseHealth(store_settings.worker_lost_seconds)
-        zygote = ZygoteHandle(place.groups, metrics.zygote_restarts.inc)
-        supervisor = Supervisor(settings, store, place, zygote, metrics, tracer)
+        zygote = ZygoteHandle(work_dir.groups, metrics.zygote_restarts.inc)
+        supervisor = Supervisor(settings, store, work_dir, zygote, metrics, tracer)
         try:
             with serve_health(metrics.registry, lease, settings.metrics_host, settings.metrics_port):
                 heartbeat = await _prepare(supervisor, zygote, settings, lease)
@@ -86,7 +86,7 @@ async def _work(
         reaper = Reaper(store.workers, queue, Leases(lease_seconds), metrics.losses.worker)
         can_take = partial(_can_take, heartbeat.ready.capability)
         consumer = open_consumer(store_settings, supervisor.worker_id, can_take)
-        # nothing is taken in hand before the lease on it is written down
+        # the worker takes no task before its lease is written
         await asyncio.to_thread(heartbeat.beat, store.workers)
         try:
             async with asyncio.TaskGroup() as group:
@@ -99,13 +99,13 @@ async def _work(
 
 
 async def _sweep(work_dir: Path) -> None:
-    """Remove what others on this host left, again and again: they may never come back to it."""
+    """Remove what other supervisors on this host left: they may never come back."""
     while True:
         try:
             if count := await asyncio.to_thread(sweep_abandoned, work_dir):
-                log.warning("removed what %d supervisors had left in %s", count, work_dir)
+                log.warning("removed what %d supervisors left in %s", count, work_dir)
         except Exception:
-            log.exception("what supervisors left in %s cannot be looked for; it is tried again", work_dir)
+            log.exception("cannot sweep what supervisors left in %s; retrying", work_dir)
         await asyncio.sleep(SWEEP_SECONDS)
 
 
@@ -114,9 +114,9 @@ async def _reap(reaper: Reaper, interval_seconds: float) -> None:
         try:
             await asyncio.to_thread(reaper.reap)
         except StoreUnavailableError as error:
-            log.warning("lost workers cannot be looked for just now: %s", error)
+            log.warning("cannot look for lost workers: %s", error)
         except Exception:
-            log.exception("the look for lost workers failed; it is tried again")
+            log.exception("looking for lost workers failed; retrying")
         await asyncio.sleep(interval_seconds)
 
 
@@ -128,12 +128,14 @@ def _leave(reaper: Reaper, worker_id: str) -> None:
     try:
         reaper.retire(worker_id)
     except StoreUnavailableError as error:
-        log.warning("worker %s will be missed only after a while: %s", worker_id, error)
+        log.warning(
+            "worker %s cannot sign off, so its tasks wait until its lease expires: %s", worker_id, error
+        )
 
 
 def _announce(sandbox: SandboxStatus) -> None:
-    tracking = ", ".join(status.layer for status in sandbox.layers if status.holds) or "none"
-    log.info("confinement (%s): %s", sandbox.mode, tracking)
+    holding = ", ".join(status.layer for status in sandbox.layers if status.holds) or "none"
+    log.info("confinement (%s): %s", sandbox.mode, holding)
     for status in sandbox.layers:
         if not status.holds:
             log.warning("the layer %s does not hold: %s", status.layer, status.note)

@@ -32,7 +32,7 @@ class Supervisor:
         self,
         settings: WorkerSettings,
         store: Store,
-        place: WorkDirectory,
+        work_dir: WorkDirectory,
         zygote: ZygoteHandle,
         metrics: WorkerMetrics | None = None,
         tracer: Tracer | None = None,
@@ -40,7 +40,7 @@ class Supervisor:
         self.in_flight = InFlight()
         self._metrics = metrics or WorkerMetrics()
         self._tracer = tracer or NoTracer()
-        self._runner = JobRunner(settings, store, place, zygote, self._metrics)
+        self._runner = JobRunner(settings, store, work_dir, zygote, self._metrics)
 
     @property
     def worker_id(self) -> str:
