@@ -1,6 +1,6 @@
-"""The job's child: confines itself, says which layers hold, and only then opens the upload.
+"""The job's child: confines itself, reports which layers hold, and only then opens the upload.
 
-It never returns into the zygote: it ends with ``os._exit``.
+It never returns into the zygote: it exits with ``os._exit``.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from worker.sandbox.confine import confine
 
 
 def main(order: StartJob, messages: int, host_mcpu: str, started: float) -> NoReturn:
-    """Run one job in this freshly forked process, and end it.
+    """Run one job in this freshly forked process, and exit.
 
     Args:
-        order: what to do.
+        order: the job.
         messages: the writing end of the job's FIFO.
         host_mcpu: LLVM's name of the processor.
-        started: ``time.monotonic()`` at the order's arrival.
+        started: ``time.monotonic()`` when the order arrived.
     """
     status = 1
     try:
@@ -50,7 +50,7 @@ def main(order: StartJob, messages: int, host_mcpu: str, started: float) -> NoRe
 
 
 def failed_by(error: BaseException, stage: Stage | None) -> Failed:
-    """What the supervisor is told about an exception that ended the job."""
+    """The message for an exception that ended the job."""
     failure = failure_of(ErrorCode.CHILD_CRASHED, error)
     return Failed(code=failure.code, detail=failure.detail, stage=stage, places=failure.places)
 
@@ -76,7 +76,7 @@ def _run(order: StartJob, sender: Sender, host_mcpu: str) -> int:
 
 
 def _open_lock(order: StartJob) -> int | None:
-    """Before the confinement, which leaves no way to the file."""
+    """Open the lock before the confinement, which blocks access to the file."""
     if not isinstance(order.work, CompileWork) or order.work.measuring is None:
         return None
     return open_lock(Path(order.work.measuring.path))

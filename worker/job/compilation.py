@@ -29,7 +29,7 @@ from worker.snapshots.machine_code import ASSEMBLY, LLVM_IR
 from worker.snapshots.recorder import IrRecorder
 
 KEPT = (IR_INDEX, IR_TEXTS, LLVM_IR, ASSEMBLY)
-"""Beside the bundle, where the request asks to look inside."""
+"""Kept beside the bundle, if the request asks to inspect them."""
 
 
 def compile_model(
@@ -45,18 +45,18 @@ def compile_model(
     Args:
         order: its work is a ``CompileWork``.
         folder: the job's folder.
-        sandbox: the layers, for the report.
+        sandbox: the layers of the confinement, for the report.
         sender: reports stages and progress.
         host_mcpu: LLVM's name of the processor.
-        lock: the descriptor of what the host's jobs share to measure in turns, if any.
+        lock: the descriptor of the file that grants the host's jobs their turns to measure, if any.
 
     Raises:
-        JobError: this machine cannot run the target's code, the request names what is not here, or a stage
-            says no.
-        TypeError: the work is another.
+        JobError: this machine cannot run the target's code, the request names something that is not
+            installed, or a stage fails.
+        TypeError: the work is not a compilation.
     """
     if not isinstance(order.work, CompileWork):
-        raise TypeError(f"{order.work.kind} is no compilation")
+        raise TypeError(f"{order.work.kind} is not a compilation")
     request, seconds = order.work.request, order.work.seconds
     target = resolve_target(request.target, host_mcpu, order.cores)
     refuse_unrunnable(target)
@@ -65,7 +65,7 @@ def compile_model(
     use_threads(threads)
     turns = _turns(order.work.measuring, lock)
     with fork_server(folder.scratch, turns=turns) as candidates:
-        # only now: nothing may have run in parallel when the server is forked
+        # only now: nothing may run in parallel before the server is forked
         _set_torch_threads(threads)
         observer = Observers((sender, IrRecorder(folder.output))) if request.inspect.ir else sender
         context = StageContext(
@@ -88,7 +88,7 @@ def compile_model(
 
 
 def compiled(reached: Reached, context: StageContext, target: ResolvedTarget) -> Compiled:
-    """The last message of a compilation that ended well, at its end or where it was to stop."""
+    """The last message of a compilation that succeeded, at its end or at an earlier stop."""
     if reached.stage is Stage.PACKAGE:
         files = reached.value.files
         stopped_after = None

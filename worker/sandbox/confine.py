@@ -1,6 +1,6 @@
-"""Confines a job's process, in the order that the layers need, and reports which of them hold.
+"""Confines a job's process, in the order that the layers require, and reports which of them hold.
 
-Whatever is reported was probed in the confined process itself.
+Every report comes from a probe in the confined process itself.
 """
 
 import importlib.util
@@ -32,23 +32,23 @@ from worker.sandbox.seccomp import confine_seccomp
 UMASK = 0o077
 DEVICES = tuple(Path("/dev") / name for name in ("null", "zero", "urandom"))
 MACHINE = tuple(map(Path, ("/etc/ld.so.cache", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu")))
-"""What the loader and the libraries read to learn which machine they are on."""
+"""What the loader and the libraries read to identify the machine."""
 
 Step = Callable[[], LayerStatus]
 
 
 def confine(folder: Path, confinement: Confinement, keep: Sequence[int] = ()) -> SandboxStatus:
-    """Confine this process, for good, to one job.
+    """Confine this process to one job, irrevocably.
 
-    The process must be freshly forked, have one thread, and have opened nothing of the job's upload.
+    The process must be freshly forked, have one thread, and not have opened the job's upload.
 
     Args:
-        folder: the job's folder, with ``model``, perhaps ``inputs``, ``output`` and ``scratch``.
+        folder: the job's folder, with ``model``, ``output``, ``scratch`` and, for invocations, ``inputs``.
         confinement: the mode, the user and the limits.
         keep: descriptors to leave open besides 0, 1 and 2.
 
     Returns:
-        The layers, each as it was found after it was applied.
+        The status of each layer, probed after it was applied.
     """
     parent = os.getppid()
     os.umask(UMASK)
@@ -65,7 +65,7 @@ def confine(folder: Path, confinement: Confinement, keep: Sequence[int] = ()) ->
 
 
 def readable_roots() -> tuple[Path, ...]:
-    """The folders that hold a job's code: the system's, Python's, the environment's, ours, and zig's."""
+    """The folders with a job's code: the system, Python, the virtual environment, our packages, and zig."""
     system = tuple(map(Path, ("/usr", "/lib", "/lib64", "/bin")))
     python = (Path(sys.prefix), Path(sys.base_prefix))
     packages = tuple(Path(package.__path__[0]).resolve() for package in (worker, bessemer))
