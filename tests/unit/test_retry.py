@@ -8,8 +8,7 @@ from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.queue import Loss
 from bessemer.store.errors import FencedError, StoreUnavailableError
 from worker.errors import AttemptLostError, failure_of
-from worker.supervisor.retry import is_given_up, retry_helps, unless_lost, worker_lost
-from worker.supervisor.store_retry import StoreRetry, waits
+from worker.supervisor.retry import StoreRetry, is_given_up, retry_helps, unless_lost, waits, worker_lost
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.report import BaselineResult, PassTime, Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import PresetTarget
-from worker.measure.profiles import agrees, total_ms
-from worker.measure.statistics import largest
+from worker.measure.statistics import agrees, largest, total_ms
 from worker.report import charts, words
 
 ARGUMENTS = ("model", "name", "inputs", "dimensions")

@@ -18,8 +18,8 @@ from worker.settings import Limits
 from worker.supervisor.collect import log_tail
 from worker.supervisor.job_record import JobRecord
 from worker.supervisor.outcome import JobOutcome
+from worker.supervisor.retry import StoreRetry
 from worker.supervisor.running_job import RunningJob
-from worker.supervisor.store_retry import StoreRetry
 from worker.supervisor.usage import Usage
 from worker.supervisor.watch import ignore_usage, watch
 from worker.supervisor.zygote_handle import ZygoteHandle

@@ -21,7 +21,7 @@ from worker.supervisor.job import run_job
 from worker.supervisor.job_record import JobRecord
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.outcome import JobOutcome
-from worker.supervisor.store_retry import StoreRetry
+from worker.supervisor.retry import StoreRetry
 from worker.supervisor.work_dir import WorkDirectory
 from worker.supervisor.zygote_handle import ZygoteHandle
 

@@ -1,10 +1,17 @@
-"""When to attempt a task again: pure policies."""
+"""When to attempt a task again, and how long to wait for the store."""
 
+import asyncio
 import errno
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TypeVar
 
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.queue import Loss
+from bessemer.store.errors import StoreUnavailableError
 from worker.errors import AttemptLostError
 
 MAX_LOST_ATTEMPTS = 3
@@ -61,3 +68,39 @@ def worker_lost(lost_attempts: int, workers: tuple[str, ...] = ()) -> Problem:
 def is_full(error: OSError) -> bool:
     """Whether a call failed because a disk is full."""
     return error.errno in FULL
+
+
+FIRST_WAIT_SECONDS = 0.1
+LONGEST_WAIT_SECONDS = 2.0
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StoreRetry:
+    """Repeats calls to the store for up to ``seconds`` while it is unavailable."""
+
+    seconds: float
+
+    async def call(self, action: Callable[[], Result]) -> Result:
+        """Run a blocking call in a thread, and repeat it while the store is unavailable.
+
+        Raises:
+            StoreUnavailableError: the store was unavailable for longer than ``seconds``.
+        """
+        deadline = time.monotonic() + self.seconds
+        for wait_seconds in waits():
+            try:
+                return await asyncio.to_thread(action)
+            except StoreUnavailableError as error:
+                if time.monotonic() + wait_seconds > deadline:
+                    raise
+                log.warning("waiting for the store: %s", str(error).splitlines()[0])
+            await asyncio.sleep(wait_seconds)
+        raise AssertionError("the waits are endless")
+
+
+def waits() -> Iterator[float]:
+    """Seconds between calls: they double each time, up to two seconds."""
+    return (min(FIRST_WAIT_SECONDS * 2**number, LONGEST_WAIT_SECONDS) for number in itertools.count())

@@ -35,7 +35,7 @@ from worker.supervisor.in_flight import InFlight
 from worker.supervisor.job import run_job
 from worker.supervisor.job_record import CompilationRecord, JobRecord
 from worker.supervisor.outcome import JobOutcome
-from worker.supervisor.store_retry import StoreRetry
+from worker.supervisor.retry import StoreRetry
 
 Rig = Any
 NOWHERE = make_url("postgresql+psycopg://127.0.0.1:1/nothing")

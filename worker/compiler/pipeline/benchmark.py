@@ -18,10 +18,9 @@ from worker.compiler.pipeline.original import OriginalModel
 from worker.compiler.pipeline.products import Product, find_products
 from worker.compiler.values import Benchmarked, Captured, StageContext, Verified
 from worker.errors import failure_of
-from worker.measure.profiles import choose_profile
 from worker.measure.rounds import Rounds, Side, alternate
 from worker.measure.samples import Sample, take_sample, why_undecided, why_unsteady
-from worker.measure.statistics import latency, round_ratios
+from worker.measure.statistics import choose_profile, latency, round_ratios
 from worker.protocol.observer import JobObserver
 
 OURS = "the compiled library"
