@@ -7,15 +7,27 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Generic, TypeVar, cast
 
+from bessemer.contract.invocation import Invocation
+from bessemer.contract.job import Compilation
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.store.errors import FencedError, StoreUnavailableError
 from bessemer.store.queue_port import Loss, PostponedError, Postponement, TaskKind
+from bessemer.store.rows.invocations import Invocations
+from bessemer.store.rows.jobs import Jobs
+from bessemer.telemetry.logs import log_fields
+from bessemer.telemetry.traces import Tracer
 from worker.errors import AttemptLostError
-from worker.supervisor.job_runner import JobRunner
-from worker.supervisor.retry import is_full, is_given_up, worker_lost
+from worker.job.folder import JobFolder
+from worker.protocol.messages import Message
+from worker.supervisor.job_runner import SLOTS, JobRunner
+from worker.supervisor.retry import is_full, is_given_up, unless_lost, worker_lost
+from worker.supervisor.tracing import JobTrace, traced_job
 
 log = logging.getLogger(__name__)
+
+Row = TypeVar("Row", Compilation, Invocation)
 
 
 class TaskHandler(ABC):
@@ -64,6 +76,88 @@ class TaskHandler(ABC):
     def lost_workers(self) -> tuple[str, ...]:
         """The workers of the earlier attempts, as far as they are known."""
         return ()
+
+
+class RowTask(TaskHandler, Generic[Row]):
+    """A task whose row counts its attempts, and which runs in a traced child; a claim is an attempt's number.
+
+    Attributes:
+        noun: the name of the task in the log, in problems and in traces.
+        folder_prefix: the start of the name of its folder.
+    """
+
+    noun: str
+    folder_prefix = ""
+
+    def __init__(self, task_id: str, rows: Jobs | Invocations, runner: JobRunner, tracer: Tracer) -> None:
+        self._id = task_id
+        self._rows = rows
+        self._runner = runner
+        self._tracer = tracer
+
+    def describe(self, claim: int) -> str:
+        """By number and task."""
+        return f"attempt {claim} of {self.noun} {self._id}"
+
+    def take(self) -> int | None:
+        """Begin an attempt; an earlier one that still runs is fenced out."""
+        return self._rows.start(self._id, self._runner.worker_id)
+
+    def lost_attempts(self, claim: int) -> int:
+        """The row's count."""
+        return self._read(claim).lost_attempts
+
+    def hand_back(self, claim: int) -> None:
+        """Release the task."""
+        self._rows.hand_back(self._id, claim)
+
+    def fail(self, claim: int, problem: Problem) -> None:
+        """End the task with a problem."""
+        self._rows.fail(self._id, claim, problem)
+
+    def is_cancelled(self, claim: int) -> bool:
+        """Check the row."""
+        requested = self._rows.cancel_requested(self._id, claim)
+        if requested:
+            self._rows.cancel_finished(self._id, claim)
+        return requested
+
+    async def attempt(self, claim: int, lost_attempts: int) -> Problem | None:
+        """Run the task in a child, and store the files that it leaves."""
+        store_retry = self._runner.store_retry
+        row = await store_retry.call(partial(self._read, claim))
+        parent = await store_retry.call(partial(self._rows.traceparent, self._id))
+        attributes: dict[str, str | int] = {
+            **self._attributes(row),
+            "bessemer.attempt": claim,
+            "bessemer.worker": self._runner.worker_id,
+        }
+        with (
+            log_fields(attempt=claim),
+            traced_job(self._tracer, parent, row.created_at, attributes, self.noun) as trace,
+        ):
+            async with self._runner.folder(f"{self.folder_prefix}{self._id}", SLOTS[self.kind]) as folder:
+                result = unless_lost(await self._result(row, claim, folder, trace), lost_attempts)
+                trace.problem = await store_retry.call(partial(self._write, claim, folder, result))
+        return trace.problem
+
+    def _read(self, claim: int) -> Row:
+        row = self._rows.get(self._id)
+        if row is None:
+            raise FencedError(self._id, claim)
+        return cast("Row", row)
+
+    @abstractmethod
+    def _attributes(self, row: Row) -> dict[str, str]:
+        """The attributes of its spans."""
+
+    @abstractmethod
+    async def _result(self, row: Row, attempt: int, folder: JobFolder, trace: JobTrace) -> Message | Problem:
+        """Run the child, and return its last message or a problem."""
+
+    @abstractmethod
+    def _write(self, attempt: int, folder: JobFolder, result: Message | Problem) -> Problem | None:
+        """Write how the task ended, and return its problem, if any."""
 
 
 async def run_to_end(task: TaskHandler, runner: JobRunner) -> None:

@@ -25,7 +25,7 @@ from worker.supervisor.watch import ignore_usage, watch
 from worker.supervisor.zygote_handle import ZygoteHandle
 
 CANCEL_POLL_SECONDS = 0.25
-LAST_WORDS_SECONDS = 5.0
+LAST_MESSAGES_SECONDS = 5.0
 LOG_SECONDS = 1.0
 LOG_SHOWN_BYTES = 16_384
 """How much of a running job's log is kept; after the job, the whole log is kept as a file."""
@@ -83,7 +83,7 @@ async def run_job(
             exit_ = await asyncio.shield(job.exited)
             await job.kill()
             # the last reports may still wait for the store
-            reported = await asyncio.wait_for(listening, LAST_WORDS_SECONDS + store_retry.seconds)
+            reported = await asyncio.wait_for(listening, LAST_MESSAGES_SECONDS + store_retry.seconds)
         finally:
             listening.cancel()
         if exit_.zygote_lost and termination is None:

@@ -20,7 +20,12 @@ MAX_LOST_ATTEMPTS = 3
 NOT_THE_JOBS_FAULT = {ErrorCode.CHILD_KILLED: Loss.CHILD_KILLED, ErrorCode.WORKER_DISK_FULL: Loss.DISK_FULL}
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
+FIRST_WAIT_SECONDS = 0.1
+LONGEST_WAIT_SECONDS = 2.0
+
 Result = TypeVar("Result")
+
+log = logging.getLogger(__name__)
 
 
 def retry_helps(problem: Problem, lost_attempts: int) -> bool:
@@ -68,13 +73,6 @@ def worker_lost(lost_attempts: int, workers: tuple[str, ...] = ()) -> Problem:
 def is_full(error: OSError) -> bool:
     """Whether a call failed because a disk is full."""
     return error.errno in FULL
-
-
-FIRST_WAIT_SECONDS = 0.1
-LONGEST_WAIT_SECONDS = 2.0
-
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,10 @@ SPAWN = """
 SUPERVISOR = """
     import asyncio, sys, time
     from pathlib import Path
-    from worker.job_folder import make_job_folder, seal
+    from worker.job.folder import make_job_folder, seal
     from worker.protocol.order import InspectWork, StartJob
     from worker.settings import WorkerSettings
-    from worker.supervisor.workplace import claim_work_dir
+    from worker.supervisor.work_dir import claim_work_dir
     from worker.supervisor.zygote_handle import ZygoteHandle
 
     async def main():

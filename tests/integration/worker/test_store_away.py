@@ -138,7 +138,7 @@ def test_a_job_outlasts_polls_that_fail(rig: Rig) -> None:
 def test_what_a_job_said_before_it_ended_waits_for_the_store(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job, "LAST_WORDS_SECONDS", 0.1)
+    monkeypatch.setattr(job, "LAST_MESSAGES_SECONDS", 0.1)
     record = LateRecord()
     ending = run(rig, "return 0", record, StoreRetry(PATIENCE_SECONDS))
     assert isinstance(ending.last, Inspected)
