@@ -159,7 +159,7 @@ def test_a_file_that_does_not_fit_is_refused_in_words(context: StageContext) -> 
         (
             "mask",
             torch.ones(2, dtype=torch.uint16),
-            "'mask' has the element type uint16, which Bessemer cannot write to no file",
+            "'mask' has the element type uint16, which Bessemer cannot write",
         ),
     ],
 )
