@@ -104,7 +104,7 @@ def test_jobs_of_a_crashed_supervisor_that_never_comes_back_are_removed_by_anoth
 def test_a_work_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work").chmod(0o777)
-    with pytest.raises(WorkDirError, match="written by others"), claim_work_dir(tmp_path / "work"):
+    with pytest.raises(WorkDirError, match="writable by other users"), claim_work_dir(tmp_path / "work"):
         pass
 
 
