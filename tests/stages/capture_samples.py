@@ -39,7 +39,6 @@ def _workshop(folder: Path) -> StageContext:
         scratch=folder,
         output=folder,
         candidates=None,  # type: ignore[arg-type]
-        advance=lambda done, total, detail: None,
         sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
         finished_stages=lambda: (),
         left_seconds=lambda: 1800.0,

@@ -116,7 +116,6 @@ def context(folder: Path) -> StageContext:
         scratch=folder / "scratch",
         output=folder / "output",
         candidates=None,
-        advance=lambda done, total, detail: None,
         sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
         finished_stages=lambda: (),
         left_seconds=lambda: 1800.0,

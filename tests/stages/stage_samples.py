@@ -98,7 +98,6 @@ def make_context(folder: Path, candidates: Any = None) -> StageContext:
         scratch=scratch,
         output=output,
         candidates=candidates,
-        advance=lambda done, total, detail: None,
         sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
         finished_stages=lambda: (),
         left_seconds=lambda: 1800.0,

@@ -15,6 +15,7 @@ from torch import nn
 from tvm import tirx
 
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.stage import Stage
 from worker.candidates.client import CandidateClient
 from worker.candidates.requests import CompileBatch, CompileFunctions
 from worker.candidates.server import fork_server
@@ -23,6 +24,7 @@ from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
 from worker.compiler.values import Built, StageContext
 from worker.errors import JobError
+from worker.protocol.observer import JobObserver
 
 AT_ONCE = 0.001
 
@@ -147,8 +149,12 @@ def test_a_function_with_open_sizes_is_split(server: CandidateClient, tmp_path: 
 
 def test_build_says_which_function_of_how_many_is_compiled(server: CandidateClient, tmp_path: Path) -> None:
     told: list[tuple[int, int, str]] = []
-    context = make_context(tmp_path, server)
-    context = replace(context, advance=lambda *news: told.append(news))
+
+    class Progress(JobObserver):
+        def progress(self, stage: Stage, done: int, total: int, detail: str) -> None:
+            told.append((done, total, detail))
+
+    context = replace(make_context(tmp_path, server), observer=Progress())
     module = Function(lambda self, x: torch.tanh(self.linear(x).cumsum(0)), linear=nn.Linear(6, 5))
     captured = capture_module(module, torch.randn(4, 6))
     tuned = tune(optimized(captured, context), context)

@@ -23,7 +23,7 @@ from worker.compiler.pipeline.verify import verify
 from worker.compiler.target import compile_target, missing_features
 from worker.compiler.values import Captured, StageContext
 from worker.errors import JobError
-from worker.job.capabilities import capability
+from worker.job.compiler_warmup import capability
 from worker.tensors import as_array
 
 

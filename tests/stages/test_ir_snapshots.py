@@ -14,8 +14,8 @@ from torch import nn
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS, IrListing, IrText
 from bessemer.contract.stage import Stage
 from worker.compiler.pipeline import optimize as optimizing
-from worker.compiler.pipeline.observer import StageObserver
 from worker.compiler.pipeline.optimize import Phase, default_phases, optimization_phases, optimize
+from worker.compiler.pipeline.pipeline import finish_stage
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.target import compile_target
 from worker.compiler.values import StageContext, Translated
@@ -27,21 +27,15 @@ from worker.snapshots.recorder import IrRecorder, unified_diff
 MACHINE = compile_target(TARGET).machine
 
 
-class Silent:
-    def stage_started(self, stage: Stage) -> None: ...
-
-    def stage_finished(self, stage: Stage, seconds: float) -> None: ...
-
-
 @pytest.fixture
 def context(tmp_path: Path) -> StageContext:
     plain = make_context(tmp_path)
-    return replace(plain, recorder=IrRecorder(plain.output))
+    return replace(plain, observer=IrRecorder(plain.output))
 
 
 def translated(context: StageContext, module: nn.Module | None = None) -> Translated:
     value = translate(capture_module(module or Perceptron(), torch.randn(1, 16)), context)
-    StageObserver(Silent(), context.recorder).stage_finished(Stage.TRANSLATE, 0.5, value)
+    finish_stage(Stage.TRANSLATE, 0.5, value, context.observer)
     return value
 
 
@@ -124,7 +118,7 @@ def test_what_is_too_long_is_cut_at_a_line_and_said_to_be(
 def test_all_texts_together_are_bounded(context: StageContext, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = IrRecorder(context.output)
     monkeypatch.setattr(recorder, "_left_bytes", 5000)
-    bounded = replace(context, recorder=recorder)
+    bounded = replace(context, observer=recorder)
     optimize(translated(bounded), bounded)
     steps = listing(context).items
     assert sum(step.text.text_bytes + step.diff.text_bytes for step in steps) <= 5000

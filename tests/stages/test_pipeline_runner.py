@@ -1,6 +1,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,12 @@ from worker.compiler.target import compile_target
 from worker.compiler.values import StageContext, Upload
 from worker.errors import OperatorsUnsupportedError
 from worker.job.compilation import compiled
+from worker.protocol.observer import JobObserver
 from worker.snapshots.machine_code import ASSEMBLY, LLVM_IR
 
 
-class Notes:
-    """What the pipeline told."""
+class Notes(JobObserver):
+    """The stages that the pipeline reported."""
 
     def __init__(self) -> None:
         self.started: list[Stage] = []
@@ -33,9 +35,8 @@ class Notes:
     def stage_started(self, stage: Stage) -> None:
         self.started.append(stage)
 
-    def stage_finished(self, stage: Stage, seconds: float, value: object) -> None:
+    def stage_finished(self, stage: Stage, seconds: float) -> None:
         assert seconds >= 0
-        assert value is not None
         self.finished.append(stage)
 
 
@@ -90,7 +91,7 @@ def test_a_model_becomes_a_bundle(tmp_path: Path, context: StageContext) -> None
     path, notes = tmp_path / "model", Notes()
     torch.export.save(torch.export.export(Perceptron().eval(), (torch.randn(1, 16),)), path)
 
-    reached = run_pipeline(upload(path), context, notes)
+    reached = run_pipeline(upload(path), replace(context, observer=notes))
 
     assert reached.stage is Stage.PACKAGE
     assert notes.started == notes.finished == list(Stage)
@@ -112,7 +113,7 @@ def test_a_run_stops_where_it_is_to_with_what_there_is(
     torch.export.save(torch.export.export(Perceptron().eval(), (torch.randn(1, 16),)), path)
     wanted = upload(path, stop_after=last, inspect={"assembly": True})
 
-    said = compiled(run_pipeline(wanted, context, notes), context, compile_target(TARGET))
+    said = compiled(run_pipeline(wanted, replace(context, observer=notes)), context, compile_target(TARGET))
 
     report = Report.model_validate_json((context.output / REPORT).read_text())
     assert notes.finished == list(Stage)[: list(Stage).index(last) + 1]
@@ -127,7 +128,7 @@ def test_a_refusal_says_in_which_stage_and_ends_the_run(tmp_path: Path, context:
     path.write_bytes(b"no model at all")
 
     with pytest.raises(StageFailedError) as raised:
-        run_pipeline(upload(path), context, notes)
+        run_pipeline(upload(path), replace(context, observer=notes))
 
     problem = raised.value.problem()
     assert (problem.code, problem.stage) == (ErrorCode.MODEL_NOT_RECOGNIZED, "capture")
@@ -144,7 +145,7 @@ def test_what_no_stage_expected_is_the_stages_own_failure(
         pipeline, "PIPELINE", Pipeline[Upload]().then(Stage.OPTIMIZE, breaks, ErrorCode.OPTIMIZE_FAILED)
     )
     with pytest.raises(StageFailedError, match="ValueError: unforeseen") as raised:
-        run_pipeline(upload(tmp_path), context, Notes())
+        run_pipeline(upload(tmp_path), context)
 
     assert raised.value.code is ErrorCode.OPTIMIZE_FAILED
 
@@ -161,7 +162,7 @@ def test_places_reach_the_problem(
         pipeline, "PIPELINE", Pipeline[Upload]().then(Stage.TRANSLATE, refuses, ErrorCode.TRANSLATE_FAILED)
     )
     with pytest.raises(StageFailedError) as raised:
-        run_pipeline(upload(tmp_path), context, Notes())
+        run_pipeline(upload(tmp_path), context)
 
     problem = raised.value.problem()
     assert (problem.code, problem.stage) == (ErrorCode.OPERATOR_UNSUPPORTED, "translate")

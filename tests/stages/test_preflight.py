@@ -1,6 +1,7 @@
 """What is said of a model without compiling it."""
 
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +19,19 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from examples.models import EXAMPLES
-from worker.compiler.pipeline.observer import StageObserver
 from worker.compiler.pipeline.pipeline import StageFailedError, run_pipeline
 from worker.compiler.target import compile_target
-from worker.compiler.values import NO_RECORDER, Upload
+from worker.compiler.values import Upload
 from worker.job.compilation import compiled
+from worker.protocol.observer import JobObserver
 from worker.report.preflight import make_preflight
 
 
-class Heard:
-    """What a supervisor would hear."""
+class Heard(JobObserver):
+    """The stages that a supervisor would see finish."""
 
     def __init__(self) -> None:
         self.finished: list[Stage] = []
-
-    def stage_started(self, stage: Stage) -> None: ...
 
     def stage_finished(self, stage: Stage, seconds: float) -> None:
         self.finished.append(stage)
@@ -52,11 +51,11 @@ def preflight(folder: Path, module: nn.Module, *inputs: torch.Tensor, stop: str 
     path, heard = folder / "model", Heard()
     torch.export.save(torch.export.export(module.eval(), inputs), path)
     fields = {"model": "0" * 64, "target": PresetTarget(preset="host"), "stop_after": stop}
-    context = make_context(folder)
+    context = replace(make_context(folder), observer=heard)
     wanted = Upload(
         path=path, request=CompilationRequest.model_validate(fields), target=compile_target(TARGET)
     )
-    reached = run_pipeline(wanted, context, StageObserver(heard, NO_RECORDER))
+    reached = run_pipeline(wanted, context)
     said = compiled(reached, context, wanted.target)
     assert said.files == (REPORT,)
     assert heard.finished == [Stage.CAPTURE, Stage.TRANSLATE]

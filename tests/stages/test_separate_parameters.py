@@ -154,9 +154,13 @@ def test_a_file_that_does_not_fit_is_refused_in_words(context: StageContext) -> 
 @pytest.mark.parametrize(
     ("name", "tensor", "words"),
     [
-        ("__metadata__", torch.ones(2), "cannot hold a tensor of the name '__metadata__'"),
-        ("n" * 1025, torch.ones(2), "cannot hold a tensor of the name 'nnn"),
-        ("mask", torch.ones(2, dtype=torch.uint16), "'mask' is of uint16, which Bessemer writes to no file"),
+        ("__metadata__", torch.ones(2), "cannot hold a tensor named '__metadata__'"),
+        ("n" * 1025, torch.ones(2), "cannot hold a tensor named 'nnn"),
+        (
+            "mask",
+            torch.ones(2, dtype=torch.uint16),
+            "'mask' has the element type uint16, which Bessemer cannot write",
+        ),
     ],
 )
 def test_what_a_file_cannot_hold_is_refused(

@@ -23,8 +23,9 @@ from bessemer.contract.options import SearchEnd, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Schedules
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget
-from worker.candidates.client import CandidateClient, Library, LibraryCrashedError
+from worker.candidates.client import CandidateClient, LibraryCrashedError, ModelProcess
 from worker.candidates.requests import BuildBatch, BuildCandidate, BuildOutcome, MeasureBatch, MeasureOutcome
 from worker.candidates.server import fork_server
 from worker.compiler.codegen.link import link_shared
@@ -38,6 +39,7 @@ from worker.compiler.values import Optimized, StageContext, Tuned
 from worker.errors import JobError
 from worker.job.warmup import import_everything
 from worker.parameters import ParameterFile
+from worker.protocol.observer import JobObserver
 
 HOST = ResolvedTarget(
     name="host",
@@ -61,7 +63,7 @@ class EveryThirdCrashes:
     client: CandidateClient
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def open_library(self, path: Path, threads: int, parameters: ParameterFile | None = None) -> Library:
+    def open_library(self, path: Path, threads: int, parameters: ParameterFile | None = None) -> ModelProcess:
         return self.client.open_library(path, threads, parameters)
 
     def build_many(self, batch: BuildBatch) -> tuple[BuildOutcome, ...]:
@@ -84,12 +86,13 @@ class EveryThirdCrashes:
 
 
 @dataclass
-class Told:
+class Told(JobObserver):
     """What a stage reported."""
 
     steps: list[tuple[int, int, str]] = field(default_factory=list)
 
-    def advance(self, done: int, total: int, detail: str) -> None:
+    def progress(self, stage: Stage, done: int, total: int, detail: str) -> None:
+        assert stage is Stage.TUNE
         self.steps.append((done, total, detail))
 
 
@@ -145,10 +148,10 @@ def make_context(candidates: Any, scratch: Path, told: Told) -> StageContext:
         scratch=scratch,
         output=scratch,
         candidates=candidates,
-        advance=told.advance,
         sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
         finished_stages=tuple,
         left_seconds=lambda: 1800.0,
+        observer=told,
     )
 
 

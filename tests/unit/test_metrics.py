@@ -16,7 +16,6 @@ from bessemer.store.queue_port import Loss, PostponedError, Postponement, QueueN
 from bessemer.store.rows.census import Backlog, Census, Kept, KeptKind
 from bessemer.telemetry import metrics
 from bessemer.telemetry.metrics import Kind, Metric
-from worker.protocol.messages import ProgressMade, StageFinished, StageStarted
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.usage import Usage
 
@@ -147,11 +146,11 @@ def test_what_is_lost_or_put_off_is_counted_from_zero(kind: TaskKind) -> None:
 def test_a_job_tells_of_stages_and_trials_and_is_believed_in_neither_times_nor_great_counts() -> None:
     counted = WorkerMetrics()
     with counted.job() as meter:
-        meter.heard(StageStarted(stage=Stage.TUNE))
+        meter.stage_started(Stage.TUNE)
         for done in (4, 2, 16, 1 << 53):
-            meter.heard(ProgressMade(stage=Stage.TUNE, done=done, total=16))
-        meter.heard(ProgressMade(stage=Stage.BENCHMARK, done=400, total=400))
-        meter.heard(StageFinished(stage=Stage.TUNE, seconds=1e300))
+            meter.progress(Stage.TUNE, done, 16, "")
+        meter.progress(Stage.BENCHMARK, 400, 400, "")
+        meter.stage_finished(Stage.TUNE, 1e300)
     assert value(counted, "bessemer_candidates_measured_total") == 100_000
     assert value(counted, "bessemer_stage_duration_seconds_count", stage="tune") == 1
     assert value(counted, "bessemer_stage_duration_seconds_sum", stage="tune") < 60

@@ -23,7 +23,7 @@ from bessemer.contract.report import (
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.tensor import TensorSpec
-from worker.snapshots.snapshots import NoRecorder, Recorder
+from worker.protocol.observer import JobObserver
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import tvm
     from torch.fx import Node
 
-    from worker.candidates.client import Candidates
+    from worker.candidates.client import CandidateClient
     from worker.compiler.target import CompileTarget
     from worker.parameters import ParameterFile
 
@@ -39,27 +39,21 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-NO_RECORDER: Recorder = NoRecorder()
-
-Advance = Callable[[int, int, str], None]
-"""Receives a stage's progress: done, total, detail."""
-
 
 @dataclass(frozen=True)
 class StageContext:
-    """What stages use besides their input: folders, processes and ways to report.
+    """What stages work with besides their input: folders, processes, and an observer of their work.
 
     ``left_seconds`` returns the wall-clock time that the job has left.
     """
 
     scratch: Path
     output: Path
-    candidates: Candidates
-    advance: Advance
+    candidates: CandidateClient
     sandbox: SandboxStatus
     finished_stages: Callable[[], tuple[StageTime, ...]]
     left_seconds: Callable[[], float]
-    recorder: Recorder = NO_RECORDER
+    observer: JobObserver = field(default_factory=JobObserver)
 
 
 @dataclass(frozen=True)

@@ -13,24 +13,24 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import resolve_target
+from worker.candidates.process import use_threads
 from worker.candidates.server import fork_server
-from worker.candidates.threads import use_threads
 from worker.compiler.kernels.choose import check_choices
 from worker.compiler.kernels.registry import kernel_book
-from worker.compiler.pipeline.observer import StageObserver
 from worker.compiler.pipeline.pipeline import Reached, run_pipeline
 from worker.compiler.rewrites.registry import rewrite_book
 from worker.compiler.spaces.registry import space_book
 from worker.compiler.spaces.space import OWN_SPACES
 from worker.compiler.target import CompileTarget, compile_target, refuse_unrunnable
 from worker.compiler.tuning.assignment import check_spaces
-from worker.compiler.values import NO_RECORDER, Benchmarked, Built, Captured, StageContext, Upload, made_from
+from worker.compiler.values import Benchmarked, Built, Captured, StageContext, Upload, made_from
 from worker.errors import JobError
 from worker.job.folder import JobFolder
 from worker.measure.statistics import largest
 from worker.measure.turns import ANY_TIME, SharedTurns, Turns
 from worker.package.document import make_report
 from worker.protocol.messages import Compiled
+from worker.protocol.observer import Observers
 from worker.protocol.order import CompileWork, MeasuringLock, StartJob
 from worker.protocol.sender import Sender
 from worker.report.preflight import make_preflight
@@ -38,14 +38,14 @@ from worker.snapshots.machine_code import ASSEMBLY, LLVM_IR
 from worker.snapshots.recorder import IrRecorder
 
 KEPT = (IR_INDEX, IR_TEXTS, LLVM_IR, ASSEMBLY)
-"""Beside the bundle, where the request asks to look inside."""
+"""Kept beside the bundle, if the request asks to inspect them."""
 
 
 def compile_model(
     order: StartJob,
     folder: JobFolder,
     sandbox: SandboxStatus,
-    teller: Sender,
+    sender: Sender,
     host_mcpu: str,
     lock: int | None,
 ) -> Compiled:
@@ -54,18 +54,18 @@ def compile_model(
     Args:
         order: its work is a ``CompileWork``.
         folder: the job's folder.
-        sandbox: the layers, for the report.
-        teller: told of stages and progress.
+        sandbox: the layers of the confinement, for the report.
+        sender: reports stages and progress.
         host_mcpu: LLVM's name of the processor.
-        lock: the descriptor of what the host's jobs share to measure in turns, if any.
+        lock: the descriptor of the file that grants the host's jobs their turns to measure, if any.
 
     Raises:
-        JobError: this machine cannot run the target's code, the request names what is not here, or a stage
-            says no.
-        TypeError: the work is another.
+        JobError: this machine cannot run the target's code, the request names something that is not
+            installed, or a stage fails.
+        TypeError: the work is not a compilation.
     """
     if not isinstance(order.work, CompileWork):
-        raise TypeError(f"{order.work.kind} is no compilation")
+        raise TypeError(f"{order.work.kind} is not a compilation")
     request, seconds = order.work.request, order.work.seconds
     target = compile_target(resolve_target(request.target, host_mcpu, order.cores))
     refuse_unrunnable(target)
@@ -73,22 +73,21 @@ def compile_model(
     use_threads(target.threads)
     turns = _turns(order.work.measuring, lock)
     with fork_server(folder.scratch, turns=turns) as candidates:
-        # only now: nothing may have run in parallel when the server is forked
+        # only now: nothing may run in parallel before the server is forked
         _set_torch_threads(target.threads)
-        recorder = IrRecorder(folder.output) if request.inspect.ir else NO_RECORDER
+        observer = Observers((sender, IrRecorder(folder.output))) if request.inspect.ir else sender
         context = StageContext(
             scratch=folder.scratch,
             output=folder.output,
             candidates=candidates,
-            advance=teller.advance,
             sandbox=sandbox,
-            finished_stages=lambda: teller.finished,
-            left_seconds=lambda: seconds - teller.elapsed_seconds(),
-            recorder=recorder,
+            finished_stages=lambda: sender.finished,
+            left_seconds=lambda: seconds - sender.elapsed_seconds(),
+            observer=observer,
         )
         upload = Upload(path=folder.model, request=request, target=target)
         try:
-            reached = run_pipeline(upload, context, StageObserver(teller, recorder))
+            reached = run_pipeline(upload, context)
         except JobError as error:
             if candidates.lost is None:
                 raise
@@ -97,7 +96,7 @@ def compile_model(
 
 
 def compiled(reached: Reached, context: StageContext, target: CompileTarget) -> Compiled:
-    """The last message of a compilation that ended well, at its end or where it was to stop."""
+    """The last message of a compilation that succeeded, at its end or at an earlier stop."""
     if reached.stage is Stage.PACKAGE:
         files = reached.value.files
         stopped_after = None

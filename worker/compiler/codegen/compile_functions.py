@@ -22,7 +22,7 @@ import tvm
 from tvm import tirx
 from tvm_ffi import structural_equal
 
-from worker.candidates.compiling import write_functions
+from worker.candidates.pool import compile_group
 from worker.candidates.requests import CompileBatch, CompileFunctions, CompileOutcome, CompileProgress
 from worker.compiler.codegen.argument_checks import PIPELINE
 from worker.compiler.codegen.time_limits import group_seconds, group_size
@@ -31,7 +31,7 @@ from worker.snapshots.machine_code import write_sources
 
 
 class CompileMany(Protocol):
-    """Compiles a batch of functions and reports progress; see ``Candidates.compile_many``."""
+    """Compiles a batch of functions and reports its progress, as ``CandidateClient.compile_many`` does."""
 
     def __call__(
         self, batch: CompileBatch, on_progress: Callable[[CompileProgress], None]
@@ -47,7 +47,7 @@ def compile_here(
     outcomes: list[CompileOutcome] = []
     for group in batch.groups:
         on_progress(CompileProgress(len(outcomes), group.names))
-        outcomes.append(CompileOutcome(write_functions(group)))
+        outcomes.append(compile_group(group))
     return tuple(outcomes)
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from signal import SIGKILL
 
 from bessemer.contract.problem import ErrorCode
-from worker.candidates.process import die_with
-from worker.errors import JobError
-from worker.signals import signal_name
+from worker.errors import JobError, signal_name
+from worker.sandbox.kernel import die_with_parent
 
 SEARCH_PATH = "$ORIGIN/lib"
 """Where a linked library finds the libraries that it needs."""
@@ -58,7 +57,7 @@ def _run(arguments: list[str]) -> tuple[int, str]:
     pid = os.fork()
     if pid == 0:
         try:
-            die_with(parent)
+            die_with_parent(parent)
             os.dup2(writer, 1)
             os.dup2(writer, 2)
             os.execv(arguments[0], arguments)

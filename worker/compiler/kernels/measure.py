@@ -14,8 +14,7 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
-from worker.candidates.client import Candidates, LibraryCrashedError
-from worker.candidates.side import LibrarySide
+from worker.candidates.client import CandidateClient, LibraryCrashedError, ProcessSide
 from worker.compiler.kernels.choose import Times
 from worker.compiler.kernels.uses import Use, call_kernels, find_uses, operand_of
 from worker.measure.rounds import alternate
@@ -34,7 +33,7 @@ Compile = Callable[[tvm.IRModule, Path], None]
 class KernelComparison:
     """Times uses of kernels beside our own schedules, in processes of the candidate server."""
 
-    candidates: Candidates
+    candidates: CandidateClient
     folder: Path
     threads: int
     compile: Compile
@@ -66,7 +65,7 @@ class KernelComparison:
                 self.compile(module, path)
                 library = stack.enter_context(self.candidates.open_library(path, self.threads))
                 library.run(inputs)
-                sides.append(LibrarySide(library))
+                sides.append(ProcessSide(library))
             with self.candidates.turn():
                 rounds = alternate(tuple(sides), SECONDS, lambda _done, _of: None)
         kernel_ms, own_ms = (latency(rounds.runs(side)).p50_ms for side in range(2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import tvm
 import tvm_ffi
@@ -10,6 +11,7 @@ from tvm import relax
 
 from bessemer.bundle.manifest import LIBRARY
 from bessemer.contract.problem import ErrorCode, SourcePlace
+from bessemer.contract.stage import Stage
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import FunctionTooSlowError
 from worker.compiler.codegen.executable import build_in_shares
@@ -43,7 +45,7 @@ def build(tuned: Tuned, context: StageContext) -> Built:
         compile_many=context.candidates.compile_many,
         with_sources=with_sources,
         left_seconds=context.left_seconds,
-        advance=context.advance,
+        advance=partial(context.observer.progress, Stage.BUILD),
     )
     try:
         linked = build_in_shares(tuned.module, tuned.optimized.module, library, compiler)

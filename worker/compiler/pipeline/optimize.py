@@ -183,7 +183,7 @@ def optimize(translated: Translated, context: StageContext) -> Optimized:
     times: list[PassTime] = []
     with upload.target.llvm, tvm.transform.PassContext(opt_level=3):
         for phase, step in _steps(phases):
-            context.advance(len(times), total, f"{phase.name}: {step.info.name}")
+            context.observer.progress(Stage.OPTIMIZE, len(times), total, f"{phase.name}: {step.info.name}")
             start = time.perf_counter()
             try:
                 module = _run(phase, step, module)
@@ -191,7 +191,7 @@ def optimize(translated: Translated, context: StageContext) -> Optimized:
                 raise blame_open_sizes(error, translated.captured) from error
             seconds = time.perf_counter() - start
             times.append(_pass_time(phase, step, seconds, module))
-            context.recorder.record(Stage.OPTIMIZE, phase.name, step.info.name, seconds, module)
+            context.observer.snapshot(Stage.OPTIMIZE, phase.name, step.info.name, seconds, module)
     return Optimized(
         captured=translated.captured,
         operators=translated.operators,

@@ -30,13 +30,11 @@ from worker.compiler.kernels.registry import bundle_paths, kernels_among, librar
 from worker.compiler.values import Benchmarked, Built, Packaged, StageContext
 from worker.errors import failure_of
 from worker.measure.machine import remember
-from worker.package.archive import checksums, describe, write_archive
-from worker.package.arrays import write_arrays, write_reference
+from worker.package.archive import checksums, describe, write_archive, write_arrays, write_reference
 from worker.package.document import make_manifest, make_report
-from worker.package.licenses import license_sources
 from worker.package.linkage import check_linkage
 from worker.package.readme import readme
-from worker.package.runtime import runtime_sources
+from worker.package.runtime import license_sources, runtime_sources
 from worker.report.render import render
 
 ARTIFACTS = (ARCHIVE, LIBRARY, MANIFEST, REPORT, REPORT_PAGE, RUNNER, CHECKSUMS, REFERENCE)

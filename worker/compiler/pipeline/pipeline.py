@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.contract.stage import Stage
@@ -18,8 +18,9 @@ from worker.compiler.pipeline.package import package
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
-from worker.compiler.values import StageContext, Upload
+from worker.compiler.values import StageContext, Translated, Tuned, Upload
 from worker.errors import JobError, failure_of
+from worker.protocol.observer import JobObserver
 
 Value = TypeVar("Value")
 Next = TypeVar("Next")
@@ -70,18 +71,6 @@ FINDINGS = frozenset(
 _log = logging.getLogger(__name__)
 
 
-class StageObserver(Protocol):
-    """Receives the start and the end of every stage."""
-
-    def stage_started(self, stage: Stage) -> None:
-        """A stage begins."""
-        ...
-
-    def stage_finished(self, stage: Stage, seconds: float, value: object) -> None:
-        """A stage succeeded after ``seconds`` of wall clock and returned ``value``."""
-        ...
-
-
 @dataclass(frozen=True)
 class Reached:
     """The last stage of a run, and the value that it returned.
@@ -106,13 +95,12 @@ class StageFailedError(JobError):
         return super().problem(stage or self.stage.value)
 
 
-def run_pipeline(upload: Upload, context: StageContext, observer: StageObserver) -> Reached:
-    """Run the stages up to the last one that the request asks for, each on its predecessor's value.
+def run_pipeline(upload: Upload, context: StageContext) -> Reached:
+    """Run the stages up to the last that the request wants, each on its predecessor's value.
 
     Args:
-        upload: the model, the request and the target.
-        context: what the stages work with.
-        observer: receives each stage's start and end.
+        upload: the model and the request.
+        context: what the stages work with; its observer sees each stage's start and end.
 
     Raises:
         StageFailedError: a stage failed; an exception that it did not expect has the stage's own code.
@@ -122,11 +110,18 @@ def run_pipeline(upload: Upload, context: StageContext, observer: StageObserver)
     for step in PIPELINE.steps:
         if not last.includes(step.stage):
             break
-        observer.stage_started(step.stage)
+        context.observer.stage_started(step.stage)
         start = time.perf_counter()
         reached = _reach(step, reached.value, context, last)
-        observer.stage_finished(step.stage, time.perf_counter() - start, reached.value)
+        finish_stage(step.stage, time.perf_counter() - start, reached.value, context.observer)
     return reached
+
+
+def finish_stage(stage: Stage, seconds: float, value: object, observer: JobObserver) -> None:
+    """Tell an observer that a stage has finished, and show it the module; optimize shows its own."""
+    observer.stage_finished(stage, seconds)
+    if isinstance(value, Translated | Tuned):
+        observer.snapshot(stage, stage.value, stage.value, seconds, value.module)
 
 
 def _reach(step: Step, value: Any, context: StageContext, last: Stage) -> Reached:

@@ -16,6 +16,7 @@ from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
 from bessemer.contract.options import SearchEnd, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Schedules, TuneResult, TuneTask
+from bessemer.contract.stage import Stage
 from worker.compiler.layout.separate_parameters import without_preparation
 from worker.compiler.schedules.blocks import REFUSALS, has_open_sizes
 from worker.compiler.schedules.default import plans_of, schedule_rest, unclaimed_functions
@@ -199,7 +200,8 @@ def _search(
     done, note = 0, scope
     standings = [task.standing for task in tasks]
     while (end := search_end(options, done, _seconds_since(started), standings)) is None:
-        context.advance(done, total, shown_search(options, _seconds_since(started), standings, note))
+        detail = shown_search(options, _seconds_since(started), standings, note)
+        context.observer.progress(Stage.TUNE, done, total, detail)
         index = next_task(standings)
         assert index is not None
         done += tasks[index].advance(round_size(options.trials - done, standings))
@@ -207,7 +209,8 @@ def _search(
         standings = [task.standing for task in tasks]
     note = options.limit_reached(end) if tasks else scope
     last = done if end is SearchEnd.TRIALS else 0
-    context.advance(done, last, shown_search(options, _seconds_since(started), standings, note))
+    detail = shown_search(options, _seconds_since(started), standings, note)
+    context.observer.progress(Stage.TUNE, done, last, detail)
     return end
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import tvm
 
 from bessemer.contract.report import Schedules
-from worker.candidates.client import Library, LibraryCrashedError
+from worker.candidates.client import LibraryCrashedError, ModelProcess
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.executable import build_in_shares
 from worker.compiler.tuning.session import tuning_logger
@@ -88,7 +88,7 @@ class _Finalist:
     """A side of the alternation whose crash names its schedules."""
 
     schedules: Schedules
-    library: Library
+    library: ModelProcess
     rest_seconds: float = 0.0
 
     def time(self, runs: int) -> tuple[float, ...]:

@@ -16,7 +16,7 @@ from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuild
 from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerInput, RunnerResult
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-from worker.candidates.client import Candidates
+from worker.candidates.client import CandidateClient
 from worker.candidates.requests import (
     BuildBatch,
     BuildCandidate,
@@ -45,7 +45,7 @@ class BuilderSettings:
 class CandidateBuilder(PyBuilder):
     """Compiles candidates in forked processes. A failed build is a result with an error."""
 
-    def __init__(self, candidates: Candidates, settings: BuilderSettings) -> None:
+    def __init__(self, candidates: CandidateClient, settings: BuilderSettings) -> None:
         super().__init__()
         self.candidates = candidates
         self.settings = settings
@@ -92,7 +92,7 @@ class RunnerSettings:
 class CandidateRunner(PyRunner):
     """Times candidates one after another, then removes their libraries."""
 
-    def __init__(self, candidates: Candidates, settings: RunnerSettings) -> None:
+    def __init__(self, candidates: CandidateClient, settings: RunnerSettings) -> None:
         super().__init__()
         self.candidates = candidates
         self.settings = settings

@@ -3,7 +3,7 @@
 import pytest
 
 from bessemer.contract.report import Schedules, TuneResult, TuneTask
-from worker.report.fates import decision, fate
+from worker.report.words import decision, task_outcome
 
 
 def task(
@@ -52,14 +52,14 @@ WON = task(found_ms=1.0, won=True)
 def test_a_workload_says_why_it_has_its_schedule(
     entry: TuneTask, crashed: Schedules | None, words: str
 ) -> None:
-    assert fate(entry, result(entry, crashed=crashed)) == words
+    assert task_outcome(entry, result(entry, crashed=crashed)) == words
 
 
 @pytest.mark.parametrize(
     ("verdict", "words"),
     [
         (result(SLOWER, task()), "found nothing faster for any workload"),
-        (result(SLOWER, FLATTERED), "looked faster for 1 of 2 workloads was not clearly so"),
+        (result(SLOWER, FLATTERED), "looked faster for 1 of 2 workloads, but not clearly"),
         (result(SLOWER, WON, crashed=Schedules.SEARCH), "with the search's, the whole model crashed"),
         (result(WON, crashed=Schedules.DEFAULT), "with the default ones, the whole model crashed"),
     ],

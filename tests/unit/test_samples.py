@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from worker.measure.looks import LEAST_RUNS, look, why_undecided, why_unsteady
+from worker.measure.samples import LEAST_RUNS, take_sample, why_undecided, why_unsteady
 from worker.measure.timed import timed
 
 FAST, SLOW, STALLED = (0.0001,) * 20, (0.0002,) * 20, (0.0001,) + (0.026,) * 19
@@ -31,13 +31,13 @@ class Side:
 
 def test_a_look_has_at_least_twenty_runs_and_rests() -> None:
     side = Side(0.002)
-    assert len(look(side)) >= LEAST_RUNS
+    assert len(take_sample(side)) >= LEAST_RUNS
     assert side.rested == 1
 
 
 def test_a_look_at_slow_runs_ends_after_a_second() -> None:
     side = Side(5.0)
-    assert 1 <= len(look(side)) < LEAST_RUNS
+    assert 1 <= len(take_sample(side)) < LEAST_RUNS
 
 
 def test_calls_that_stall_end_a_turn_early_but_one_is_timed() -> None:
@@ -47,23 +47,23 @@ def test_calls_that_stall_end_a_turn_early_but_one_is_timed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("looks", "said"),
+    ("samples", "said"),
     [
         ((FAST, FAST, FAST), ""),
         ((FAST, (0.00014,) * 20, FAST), ""),
-        ((FAST, FAST, SLOW), "torch eager took 0.1 ms at one look and 0.2 ms at another"),
-        ((SLOW, FAST, FAST), "torch eager took 0.1 ms at one look and 0.2 ms at another"),
+        ((FAST, FAST, SLOW), "torch eager took 0.1 ms in one sample and 0.2 ms in another"),
+        ((SLOW, FAST, FAST), "torch eager took 0.1 ms in one sample and 0.2 ms in another"),
         ((STALLED, STALLED), "torch eager stalled: its fastest run took 0.1 ms, its median run 26 ms"),
         (((*FAST[:19], 0.026),), ""),
     ],
     ids=["equal", "close", "later", "earlier", "stalled", "one-stray-run"],
 )
-def test_looks_that_differ_or_stall_are_unsteady(looks: tuple[tuple[float, ...], ...], said: str) -> None:
-    assert why_unsteady("torch eager", looks) == said
+def test_samples_that_differ_or_stall_are_unsteady(samples: tuple[tuple[float, ...], ...], said: str) -> None:
+    assert why_unsteady("torch eager", samples) == said
 
 
 @pytest.mark.parametrize(
-    ("chosen", "looks", "said"),
+    ("chosen", "samples", "said"),
     [
         (1, {1: FAST}, ""),
         (1, {1: FAST, 2: SLOW}, ""),
@@ -79,6 +79,6 @@ def test_looks_that_differ_or_stall_are_unsteady(looks: tuple[tuple[float, ...],
     ids=["alone", "one-thread", "all-threads", "stalled-but-no-faster", "stalled-and-faster-when-quiet"],
 )
 def test_threads_that_lost_by_stalling_leave_the_choice_open(
-    chosen: int, looks: dict[int, tuple[float, ...]], said: str
+    chosen: int, samples: dict[int, tuple[float, ...]], said: str
 ) -> None:
-    assert why_undecided("torch eager", chosen, looks) == said
+    assert why_undecided("torch eager", chosen, samples) == said
