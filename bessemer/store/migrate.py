@@ -9,6 +9,8 @@ from pathlib import Path
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 
 from bessemer.store.database import BUSY_TIMEOUT_SECONDS, Database
 from bessemer.store.errors import StoreUnavailableError
@@ -17,10 +19,10 @@ _ADVISORY_LOCK = 0x6265_7373  # any constant that nothing else uses
 
 
 def migrate(database: Database) -> None:
-    """Run the migrations that are missing, in one transaction.
+    """Run the missing migrations in one transaction.
 
     Raises:
-        StoreUnavailableError: the database cannot be reached.
+        StoreUnavailableError: the database cannot be reached, or a newer release has migrated it.
     """
     if not database.is_sqlite:
         with database.write() as connection:
@@ -69,4 +71,11 @@ def _upgrade(connection: sa.Connection) -> None:
     config.set_main_option("script_location", "bessemer.store:migrations")
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
+    revision = MigrationContext.configure(connection).get_current_revision()
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if revision is not None and revision not in known:
+        raise StoreUnavailableError(
+            f"the database has schema revision {revision}, which this release does not know: "
+            "run the release that created it, or name another database in BESSEMER_DATABASE_URL"
+        )
     command.upgrade(config, "head")

@@ -164,12 +164,6 @@ def _files(digest: sa.Column[str], size_bytes: sa.Column[int]) -> sa.Select[str,
     return sa.select(digest.label("digest"), size_bytes.label("size_bytes"))
 
 
-def _each_once(files: sa.Subquery) -> sa.Subquery:
-    """A worker of the release before writes 0 as a file's size."""
-    size = sa.func.max(files.c.size_bytes).label("size_bytes")
-    return sa.select(files.c.digest, size).group_by(files.c.digest).subquery()
-
-
 _OF_INVOCATIONS = sa.union(
     _files(INVOCATIONS.c.inputs, INVOCATIONS.c.inputs_bytes),
     _files(INVOCATIONS.c.outputs_digest, INVOCATIONS.c.outputs_bytes).where(
@@ -178,6 +172,6 @@ _OF_INVOCATIONS = sa.union(
 )
 _FILES = {
     KeptKind.MODEL: _files(MODELS.c.digest, MODELS.c.size_bytes).subquery(),
-    KeptKind.ARTIFACT: _each_once(_files(JOB_BLOBS.c.digest, JOB_BLOBS.c.size_bytes).subquery()),
-    KeptKind.INVOCATION: _each_once(_OF_INVOCATIONS.subquery()),
+    KeptKind.ARTIFACT: _files(JOB_BLOBS.c.digest, JOB_BLOBS.c.size_bytes).distinct().subquery(),
+    KeptKind.INVOCATION: _OF_INVOCATIONS.subquery(),
 }

@@ -71,8 +71,7 @@ class JobReader:
         )
         with self._database.read() as connection:
             attempts = connection.execute(query).scalars().all()
-        # those that an earlier version began do not say how many were lost before
-        counts = [int(attempt.get("lost_attempts", 0)) for attempt in attempts]
+        counts = [int(attempt["lost_attempts"]) for attempt in attempts]
         return tuple(
             str(attempt["worker"])
             for attempt, before, after in zip(attempts, counts, counts[1:], strict=False)

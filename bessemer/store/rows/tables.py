@@ -41,8 +41,8 @@ JOBS = sa.Table(
     sa.Column("last_seq", sa.Integer, nullable=False),
     sa.Column("request", _document(), nullable=False),
     sa.Column("name", sa.String(128)),
-    sa.Column("model", sa.String(64), nullable=False, server_default=""),
-    sa.Column("target_name", sa.String(64), nullable=False, server_default=""),
+    sa.Column("model", sa.String(64), nullable=False),
+    sa.Column("target_name", sa.String(64), nullable=False),
     sa.Column("kind", sa.String(16), nullable=False),
     sa.Column("priority", sa.Integer, nullable=False),
     sa.Column("needs", sa.Text),
@@ -57,9 +57,6 @@ JOBS = sa.Table(
     sa.Column("figures", _document()),
     sa.Column("problem", _document()),
     sa.Column("artifacts", _document(), nullable=False),
-    # these two are read no more; workers of the last release write them until they are stopped
-    sa.Column("artifact_count", sa.Integer, nullable=False, server_default="0"),
-    sa.Column("artifact_bytes", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("traceparent", sa.String(55)),
     sa.Column("created_at", Moment, nullable=False),
     sa.Column("enqueued_at", Moment),
@@ -96,7 +93,7 @@ JOB_BLOBS = sa.Table(
     METADATA,
     sa.Column("job", sa.String(64), sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
     sa.Column("digest", sa.String(64), primary_key=True),
-    sa.Column("size_bytes", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("size_bytes", sa.BigInteger, nullable=False),
     sa.Index("job_blobs_digest", "digest", "size_bytes"),
 )
 

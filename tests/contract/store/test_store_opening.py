@@ -21,7 +21,7 @@ from bessemer.store.store import open_store
 
 OPEN = """
 import sys
-from bessemer.store.dbos_queue import open_queue
+from bessemer.store.queue.dbos_queue import open_queue
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import open_store
 
@@ -38,6 +38,15 @@ def test_the_migrations_make_the_tables_that_are_queried(settings: StoreSettings
         context = MigrationContext.configure(connection)
         assert compare_metadata(context, METADATA) == []
     store.close()
+
+
+def test_a_schema_of_a_newer_release_is_refused_with_advice(settings: StoreSettings) -> None:
+    store = open_store(settings)
+    with store.database.write() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    store.close()
+    with pytest.raises(StoreUnavailableError, match="revision 9999, which this release does not know: run"):
+        open_store(settings)
 
 
 def test_what_was_stored_is_there_when_it_is_opened_again(settings: StoreSettings) -> None:
