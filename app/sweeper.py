@@ -14,7 +14,6 @@ from starlette.concurrency import run_in_threadpool
 from app.service import Service
 from bessemer.store.blobs.sweep import sweep_blobs
 from bessemer.store.queue.reaper import LOOKS_PER_LEASE, Leases, Reaper
-from bessemer.store.queue_port import TaskKind
 from bessemer.telemetry.logs import log_fields
 
 LONGEST_UPLOADS_SWEEP_SECONDS = 3600.0
@@ -32,49 +31,30 @@ def sweep(service: Service) -> int:
     Raises:
         StoreError: the database or the queue cannot be reached.
     """
-    return enqueue_kept(service) + revive_given_up(service)
+    return enqueue_missing(service) + requeue_given_up(service)
 
 
-def enqueue_kept(service: Service) -> int:
-    """Enqueue the rows that never were: an app died between the two."""
+def enqueue_missing(service: Service) -> int:
+    """Enqueue the tasks of rows whose app stopped before it could."""
     age_seconds = service.settings.sweep_age_seconds
-    jobs = service.store.jobs.unenqueued(age_seconds)
-    models = service.store.models.unenqueued(age_seconds)
-    invocations = service.store.invocations.unenqueued(age_seconds)
-    for job_id in jobs:
-        with log_fields(job=job_id):
-            _enqueue(service.enqueue_compilation, job_id)
-    for digest in models:
-        with log_fields(model=digest):
-            _enqueue(service.enqueue_inspection, digest)
-    for invocation in invocations:
-        with log_fields(invocation=invocation.id):
-            _enqueue(service.enqueue_invocation, invocation.id)
-    return len(jobs) + len(models) + len(invocations)
+    tasks = [task for rows in service.store.task_rows for task in rows.unenqueued(age_seconds)]
+    for task in tasks:
+        with log_fields(**task.log_fields):
+            service.enqueue(task)
+            log.warning("%s was not in the queue and is enqueued now", task.id)
+    return len(tasks)
 
 
-def _enqueue(enqueue: Callable[[str], None], subject: str) -> None:
-    enqueue(subject)
-    log.warning("%s had never reached the queue; now it waits there", subject)
-
-
-def revive_given_up(service: Service) -> int:
-    """Enqueue again what the queue is done with although its row is not final: a store was away for long."""
+def requeue_given_up(service: Service) -> int:
+    """Requeue tasks that the queue has given up although their rows are not final."""
     age_seconds = service.settings.sweep_age_seconds
-    jobs, models, invocations = service.store.jobs, service.store.models, service.store.invocations
-    going_on = service.queue.going_on()
-    tasks = [task for rows in (jobs, models, invocations) for task in rows.enqueued(age_seconds, going_on)]
-    marks: dict[TaskKind, Callable[[str], None]] = {
-        TaskKind.COMPILE: jobs.mark_enqueued,
-        TaskKind.PREFLIGHT: jobs.mark_enqueued,
-        TaskKind.INSPECT: models.mark_enqueued,
-        TaskKind.INVOKE: invocations.mark_enqueued,
-    }
-    revived = service.queue.revive(tasks)
-    for task in revived:
-        marks[task.kind](task.id)
-        log.warning("%s had been given up and waits again", task.key, extra={"fields": task.log_fields})
-    return len(revived)
+    in_progress = service.queue.going_on()
+    tasks = [task for rows in service.store.task_rows for task in rows.enqueued(age_seconds, in_progress)]
+    requeued = service.queue.revive(tasks)
+    for task in requeued:
+        service.store.rows(task.kind).mark_enqueued(task.id)
+        log.warning("%s was given up and is queued again", task.key, extra={"fields": task.log_fields})
+    return len(requeued)
 
 
 def sweep_uploads(service: Service) -> int:

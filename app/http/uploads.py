@@ -65,5 +65,5 @@ def _register(service: Service, blob: Blob, name: str | None) -> tuple[Model, bo
     again = models.inspect_again(blob.digest)
     model = models.add(blob.digest, blob.size_bytes, DEFAULT_TENANT, name)
     if (created or again) and model.state is ModelState.INSPECTING:
-        service.try_enqueue_inspection(blob.digest)
+        service.try_enqueue(models, blob.digest)
     return model, created

@@ -240,7 +240,7 @@ def _submit(
     if invocation is None:
         raise refuse(ErrorCode.NOT_FOUND, f"Compilation {job.id} was deleted.")
     if invocation.state is JobState.QUEUED:
-        service.try_enqueue_invocation(invocation.id)
+        service.try_enqueue(service.store.invocations, invocation.id)
     return invocation
 
 

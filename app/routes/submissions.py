@@ -89,7 +89,7 @@ def submit_compilation(
     job = service.store.jobs.submit(job_id, request, DEFAULT_TENANT, current_traceparent())
     if job.state is JobState.QUEUED:
         _require_model(service, job)
-        service.try_enqueue_compilation(job_id)
+        service.try_enqueue(service.store.jobs, job_id)
     response.headers["Location"] = f"/v1/compilations/{job_id}"
     look_again(response)
     return service.line.placed(job)

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from bessemer.store.blobs.artifacts import Artifacts, open_artifacts
-from bessemer.store.blobs.logs import Logs
 from bessemer.store.database import Database
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.migrate import migrate
+from bessemer.store.queue_port import TaskKind
 from bessemer.store.rows.census import Census, take_census
 from bessemer.store.rows.invocations import Invocations
-from bessemer.store.rows.jobs import Jobs
+from bessemer.store.rows.jobs import Jobs, Logs
+from bessemer.store.rows.lifecycle import Rows
 from bessemer.store.rows.models import Models
 from bessemer.store.rows.queued import Waiting
 from bessemer.store.rows.removal import Removal
@@ -32,6 +33,21 @@ class Store:
     workers: Workers
     removal: Removal
     artifacts: Artifacts
+
+    @property
+    def task_rows(self) -> tuple[Rows, ...]:
+        """All rows that workers handle."""
+        return (self.jobs, self.models, self.invocations)
+
+    def rows(self, kind: TaskKind) -> Rows:
+        """The rows behind the tasks of a kind."""
+        match kind:
+            case TaskKind.COMPILE | TaskKind.PREFLIGHT:
+                return self.jobs
+            case TaskKind.INSPECT:
+                return self.models
+            case TaskKind.INVOKE:
+                return self.invocations
 
     def ping(self) -> bool:
         """Whether the database answers."""

@@ -13,9 +13,9 @@ from bessemer.contract.job import JobState
 from bessemer.contract.model import ModelState
 from bessemer.store.database import Database
 from bessemer.store.queue_port import QUEUES, QueueName, TaskKind
+from bessemer.store.rows.lifecycle import INSPECTION_LIFECYCLE, INVOCATION_LIFECYCLE
 from bessemer.store.rows.queued import QUEUED
 from bessemer.store.rows.tables import EVENTS, INVOCATIONS, JOB_BLOBS, JOBS, MODELS, WORKERS
-from bessemer.store.rows.transitions import going_on
 from bessemer.store.rows.workers import seen_within
 
 State = TypeVar("State", bound=StrEnum)
@@ -119,13 +119,15 @@ def _jobs_by_kind(
 
 def _inspections(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> Backlog:
     since = sa.func.coalesce(MODELS.c.waits_since, MODELS.c.created_at)
-    inspecting = MODELS.c.state == ModelState.INSPECTING.value
-    return _counted(connection, since, inspecting, _in_nobodys_hand(MODELS.c.inspector, is_live))
+    in_progress = INSPECTION_LIFECYCLE.in_progress
+    return _counted(connection, since, in_progress, _in_nobodys_hand(MODELS.c.worker, is_live))
 
 
 def _invocations(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> Backlog:
     since = sa.func.coalesce(INVOCATIONS.c.started_at, INVOCATIONS.c.created_at)
-    return _counted(connection, since, going_on(INVOCATIONS), _in_nobodys_hand(INVOCATIONS.c.worker, is_live))
+    return _counted(
+        connection, since, INVOCATION_LIFECYCLE.in_progress, _in_nobodys_hand(INVOCATIONS.c.worker, is_live)
+    )
 
 
 def _counted(

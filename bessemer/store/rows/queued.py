@@ -1,7 +1,7 @@
 """The jobs that wait, and how long such jobs took of late: what a place in a queue is worked out from."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -9,10 +9,8 @@ from bessemer.contract.base import JobId
 from bessemer.contract.job import JobState
 from bessemer.contract.queue import TaskKind
 from bessemer.store.database import Database
-from bessemer.store.queue_port import Task
 from bessemer.store.rows.tables import JOBS
 
-TASK_COLUMNS = (JOBS.c.kind, JOBS.c.id, JOBS.c.priority, JOBS.c.needs)
 QUEUED = JOBS.c.state == sa.literal_column(f"'{JobState.QUEUED.value}'")
 _ENDED = JOBS.c.state.in_(
     [sa.literal_column(f"'{state.value}'") for state in (JobState.SUCCEEDED, JobState.FAILED)]
@@ -70,19 +68,8 @@ class Waiting:
             rows = connection.execute(query).all()
         return tuple((finished_at - started_at).total_seconds() for started_at, finished_at in rows)
 
-    def task(self, job_id: JobId) -> Task | None:
-        """A job as the queue knows it; None where there is none of that id."""
-        with self._database.read() as connection:
-            row = connection.execute(sa.select(*TASK_COLUMNS).where(JOBS.c.id == job_id)).one_or_none()
-        return None if row is None else to_task(row)
-
 
 def _to_turns(text: str) -> dict[JobId, int]:
     """Of numbers and ids in turn, as ``groups`` asks for them."""
     words = text.split(" ")
     return dict(zip(words[1::2], map(int, words[::2]), strict=True))
-
-
-def to_task(row: sa.Row[Any, Any, Any, Any]) -> Task:
-    """The task of a row with ``TASK_COLUMNS``."""
-    return Task(TaskKind(row.kind), row.id, row.priority, row.needs)

@@ -11,8 +11,8 @@ from bessemer.contract.base import DEFAULT_TENANT, Digest, JobId, now
 from bessemer.contract.job import JobState
 from bessemer.store.database import Database
 from bessemer.store.errors import JobNotFinalError, ModelInUseError
+from bessemer.store.rows.lifecycle import JOB_LIFECYCLE
 from bessemer.store.rows.tables import INVOCATIONS, JOBS, MODELS
-from bessemer.store.rows.transitions import going_on
 
 BATCH = 200
 _FINAL = [state.value for state in JobState if state.final]
@@ -66,7 +66,7 @@ class Removal:
         """
         needing = (
             sa.select(JOBS.c.id)
-            .where(JOBS.c.model == digest, JOBS.c.tenant == tenant, going_on(JOBS))
+            .where(JOBS.c.model == digest, JOBS.c.tenant == tenant, JOB_LIFECYCLE.in_progress)
             .order_by(JOBS.c.created_at)
             .limit(3)
         )
@@ -94,7 +94,7 @@ class Removal:
         """Delete some of the models that were not used for so long; returns how many, 0 at the end."""
         before = now() - timedelta(seconds=unused_seconds)
         needed = sa.exists().where(
-            JOBS.c.model == MODELS.c.digest, JOBS.c.tenant == MODELS.c.tenant, going_on(JOBS)
+            JOBS.c.model == MODELS.c.digest, JOBS.c.tenant == MODELS.c.tenant, JOB_LIFECYCLE.in_progress
         )
         unused = (
             sa.select(MODELS.c.tenant, MODELS.c.digest).where(MODELS.c.used_at < before, ~needed).limit(BATCH)

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from bessemer.contract.service import Worker
 from bessemer.store.database import Database
-from bessemer.store.rows.cancelling import cancel_left
+from bessemer.store.rows.lifecycle import cancel_requested_of
 from bessemer.store.rows.tables import WORKERS, Moment
 
 
@@ -54,7 +54,7 @@ class Workers:
         with self._database.write() as connection:
             is_ours = connection.execute(sa.delete(WORKERS).where(unseen)).rowcount == 1
             if is_ours:
-                cancel_left(connection, worker_id)
+                cancel_requested_of(connection, worker_id)
             yield is_ours
 
     @contextmanager

@@ -56,7 +56,7 @@ def in_hand(store: Store, worker_id: str) -> None:
     store.invocations.submit("invocation", "compilation", DIGEST, 1, 1)
     assert store.invocations.start("invocation", worker_id) == 1
     store.models.add(DIGEST, 1)
-    assert store.models.take(DIGEST, worker_id) == 0
+    assert store.models.start(DIGEST, worker_id) == 1
 
 
 def waiting_counts(store: Store) -> tuple[int, int]:
@@ -86,7 +86,7 @@ def test_what_a_worker_that_stops_hands_back_waits_again(store: Store) -> None:
     for job_id in ("compilation", "preflight"):
         store.jobs.hand_back(job_id, 1)
     store.invocations.hand_back("invocation", 1)
-    store.models.hand_back(DIGEST, "w1", 0)
+    store.models.hand_back(DIGEST, 1)
     assert waiting_counts(store) == (1, 3)
 
 

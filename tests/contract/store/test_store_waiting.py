@@ -37,10 +37,10 @@ def test_where_nothing_waits_there_is_no_group(store: Store) -> None:
 
 def test_a_jobs_task_says_what_the_queue_must_know(store: Store) -> None:
     store.jobs.submit("job-explicit", a_request().model_copy(update={"priority": 5}))
-    task = store.waiting.task("job-explicit")
+    task = store.jobs.task("job-explicit")
     assert task == Task(TaskKind.COMPILE, "job-explicit")
     assert task is not None and (task.priority, task.needs) == (5, NEEDS)
-    assert store.waiting.task("job-unknown") is None
+    assert store.jobs.task("job-unknown") is None
 
 
 def test_the_jobs_that_ended_last_say_how_long_such_jobs_take(store: Store) -> None:
