@@ -38,7 +38,7 @@ class Service:
             StoreError: the queue or the database cannot be reached.
         """
         self.queue.enqueue(task)
-        self.queue.revive((task,))  # a model is inspected again, or the id of a deleted row is used again
+        self.queue.requeue((task,))  # a model is inspected again, or the id of a deleted row is used again
         self.store.rows(task.kind).mark_enqueued(task.id)
 
     def try_enqueue(self, rows: Rows, row_id: str) -> None:

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from app.service import Service
 from bessemer.store.blobs.sweep import sweep_blobs
-from bessemer.store.queue.reaper import LOOKS_PER_LEASE, Leases, Reaper
+from bessemer.store.queue.reaper import CHECKS_PER_LEASE, Leases, Reaper
 from bessemer.telemetry.logs import log_fields
 
 LONGEST_UPLOADS_SWEEP_SECONDS = 3600.0
@@ -48,9 +48,9 @@ def enqueue_missing(service: Service) -> int:
 def requeue_given_up(service: Service) -> int:
     """Requeue tasks that the queue has given up although their rows are not final."""
     age_seconds = service.settings.sweep_age_seconds
-    in_progress = service.queue.going_on()
+    in_progress = service.queue.in_progress()
     tasks = [task for rows in service.store.task_rows for task in rows.enqueued(age_seconds, in_progress)]
-    requeued = service.queue.revive(tasks)
+    requeued = service.queue.requeue(tasks)
     for task in requeued:
         service.store.rows(task.kind).mark_enqueued(task.id)
         log.warning("%s was given up and is queued again", task.key, extra={"fields": task.log_fields})
@@ -79,7 +79,7 @@ async def sweep_forever(service: Service) -> None:
     reaper = Reaper(service.store.workers, service.queue, leases, service.metrics.losses.worker)
     uploads_seconds = min(LONGEST_UPLOADS_SWEEP_SECONDS, settings.upload_abandoned_seconds)
     async with asyncio.TaskGroup() as group:
-        group.create_task(_repeat(reaper.reap, settings.worker_lost_seconds / LOOKS_PER_LEASE))
+        group.create_task(_repeat(reaper.reap, settings.worker_lost_seconds / CHECKS_PER_LEASE))
         group.create_task(_repeat(partial(sweep, service), settings.sweep_seconds))
         group.create_task(_repeat(partial(sweep_uploads, service), uploads_seconds))
         group.create_task(_repeat(partial(keep_house, service), HOUSE_SECONDS))
@@ -113,7 +113,7 @@ def keep_house(service: Service) -> int:
     settings, removal = service.settings, service.store.removal
     jobs = _expire(removal.expire_jobs, settings.retention_days)
     models = _expire(removal.expire_models, settings.model_retention_days)
-    tasks = _expire(service.queue.forget_ended, ENDED_TASKS_DAYS)
+    tasks = _expire(service.queue.delete_ended, ENDED_TASKS_DAYS)
     grace_seconds = settings.blob_grace_seconds
     swept = sweep_blobs(service.store.database, service.store.artifacts, grace_seconds, grace_seconds)
     count = jobs + models + tasks + swept.discarded + swept.restored + swept.deleted

@@ -78,7 +78,7 @@ class WorkerSettings(BaseSettings):
         default=60.0,
         ge=0,
         description="How long a running job waits for a database or an artifact store that is away; then its "
-        "attempt ends, and the task is begun again later.",
+        "attempt ends, and the task is retried later.",
     )
     measuring_lock: Path = Field(
         default_factory=_default_measuring_lock,

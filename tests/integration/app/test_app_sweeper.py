@@ -111,10 +111,10 @@ async def test_a_compilation_that_is_submitted_again_after_its_deletion_is_in_th
 
     key = await submitted()
     async with consuming(front, cancel):
-        while key in await asyncio.to_thread(front.queue.going_on):
+        while key in await asyncio.to_thread(front.queue.in_progress):
             pass
     assert (await api.delete(f"/v1/compilations/{key.partition(':')[2]}")).status_code == 204
-    assert await submitted() in front.queue.going_on()
+    assert await submitted() in front.queue.in_progress()
 
 
 async def test_a_model_that_was_rejected_by_bad_luck_is_inspected_again_when_it_is_uploaded_again(
