@@ -33,7 +33,7 @@ def wait_seconds(quiet_seconds: float, shortest_seconds: float, longest_seconds:
 
 
 @dataclass
-class Followed:
+class FollowedJob:
     """A job that somebody follows.
 
     Attributes:
@@ -61,13 +61,13 @@ class EventBroadcaster:
         self._stopping = stopping
         self._shortest_seconds = shortest_seconds
         self._longest_seconds = longest_seconds
-        self._followed: dict[JobId, Followed] = {}
+        self._followed: dict[JobId, FollowedJob] = {}
         self._more = asyncio.Event()
 
     @contextmanager
-    def following(self, job_id: JobId) -> Iterator[Followed]:
+    def following(self, job_id: JobId) -> Iterator[FollowedJob]:
         """Look at a job for as long as the context lasts."""
-        followed = self._followed.setdefault(job_id, Followed())
+        followed = self._followed.setdefault(job_id, FollowedJob())
         followed.followers += 1
         followed.look_at = 0.0
         self._more.set()
@@ -78,7 +78,7 @@ class EventBroadcaster:
             if not followed.followers:
                 del self._followed[job_id]
 
-    async def events_after(self, job_id: JobId, followed: Followed, after: int) -> tuple[Event, ...]:
+    async def events_after(self, job_id: JobId, followed: FollowedJob, after: int) -> tuple[Event, ...]:
         """The events that follow number ``after``, as far as they have happened; some of them, if many.
 
         Raises:
@@ -138,6 +138,6 @@ class EventBroadcaster:
             more.cancel()
 
 
-def _wake(followed: Followed) -> None:
+def _wake(followed: FollowedJob) -> None:
     followed.news.set()
     followed.news = asyncio.Event()

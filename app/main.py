@@ -111,7 +111,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     try:
         queue = await run_in_threadpool(open_queue, settings)
         try:
-            line = QueuePositions(store, settings.worker_liveness_seconds)
+            positions = QueuePositions(store, settings.worker_liveness_seconds)
             broadcaster = EventBroadcaster(
                 store.jobs,
                 app.state.stopping,
@@ -119,7 +119,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
                 settings.events_quiet_poll_seconds,
             )
             service = Service(
-                settings, store, queue, line, broadcaster, app.state.stopping, app.state.metrics
+                settings, store, queue, positions, broadcaster, app.state.stopping, app.state.metrics
             )
             app.state.service = service
             async with _working(service):

@@ -26,7 +26,7 @@ class Service:
     settings: AppSettings
     store: Store
     queue: Queue
-    line: QueuePositions
+    queue_positions: QueuePositions
     broadcaster: EventBroadcaster
     stopping: asyncio.Event
     metrics: AppMetrics

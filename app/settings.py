@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from bessemer.store.blobs.uploads import Pace
+from bessemer.store.blobs.uploads import MinimumRate
 from bessemer.store.settings import StoreSettings
 
 GIBIBYTE = 1 << 30
@@ -78,6 +78,6 @@ class AppSettings(StoreSettings):
     )
 
     @property
-    def upload_pace(self) -> Pace:
+    def upload_rate(self) -> MinimumRate:
         """How slowly an upload may come."""
-        return Pace(self.upload_idle_seconds, self.upload_min_bytes_per_second)
+        return MinimumRate(self.upload_idle_seconds, self.upload_min_bytes_per_second)

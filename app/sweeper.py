@@ -116,7 +116,7 @@ def keep_house(service: Service) -> int:
     tasks = _expire(service.queue.delete_ended, ENDED_TASKS_DAYS)
     grace_seconds = settings.blob_grace_seconds
     swept = sweep_blobs(service.store.database, service.store.artifacts, grace_seconds, grace_seconds)
-    count = jobs + models + tasks + swept.discarded + swept.restored + swept.deleted
+    count = jobs + models + tasks + swept.trashed + swept.restored + swept.deleted
     if count:
         said = "deleted %d compilations and invocations and %d models, forgot %d ended tasks; %s"
         log.info(said, jobs, models, tasks, swept)

@@ -38,7 +38,7 @@ async def receive_model(
     try:
         async with aclosing(service.metrics.counted(chunks)) as counted:
             blob = await service.store.artifacts.put_stream(
-                counted, expected, settings.max_upload_bytes, DEFAULT_TENANT, settings.upload_pace
+                counted, expected, settings.max_upload_bytes, DEFAULT_TENANT, settings.upload_rate
             )
     except ClientDisconnect as error:
         raise refuse(ErrorCode.UPLOAD_INCOMPLETE, "The connection ended before the body did.") from error

@@ -28,7 +28,7 @@ router = APIRouter(prefix="/v1/compilations", tags=["compilations"], route_class
 def list_compilations(service: ServiceDep, query: Annotated[CompilationQuery, Query()]) -> CompilationPage:
     """Pass a page's `next` as `cursor` to read on; compilations that arrive meanwhile disturb nothing."""
     page = service.store.jobs.page(query.limit, query.cursor, query)
-    return page.model_copy(update={"items": tuple(map(service.line.placed, page.items))})
+    return page.model_copy(update={"items": tuple(map(service.queue_positions.with_position, page.items))})
 
 
 @router.get(
@@ -38,7 +38,7 @@ def list_compilations(service: ServiceDep, query: Annotated[CompilationQuery, Qu
 )
 def get_compilation(service: ServiceDep, job: CompilationDep) -> Compilation:
     """Where it is, what it found, and what it made."""
-    return service.line.placed(job)
+    return service.queue_positions.with_position(job)
 
 
 @router.get(

@@ -196,7 +196,7 @@ async def _receive(service: Service, request: Request) -> Blob:
     try:
         async with aclosing(request.stream()) as chunks:
             return await service.store.artifacts.put_stream(
-                chunks, None, settings.max_inputs_bytes, DEFAULT_TENANT, settings.upload_pace
+                chunks, None, settings.max_inputs_bytes, DEFAULT_TENANT, settings.upload_rate
             )
     except TooLargeError as error:
         detail = f"The inputs have more than {error.max_bytes} bytes."

@@ -24,5 +24,5 @@ async def read_metrics(service: ServiceDep) -> Response:
 
     Where the database is away, `bessemer_database_up` is 0, and what is read from it is missing.
     """
-    census = partial(service.store.census, service.settings.worker_liveness_seconds)
-    return Response(await service.metrics.page(census), media_type=CONTENT_TYPE_LATEST)
+    statistics = partial(service.store.statistics, service.settings.worker_liveness_seconds)
+    return Response(await service.metrics.page(statistics), media_type=CONTENT_TYPE_LATEST)

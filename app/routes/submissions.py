@@ -92,7 +92,7 @@ def submit_compilation(
         service.try_enqueue(service.store.jobs, job_id)
     response.headers["Location"] = f"/v1/compilations/{job_id}"
     look_again(response)
-    return service.line.placed(job)
+    return service.queue_positions.with_position(job)
 
 
 def _require_model(service: Service, job: Compilation) -> None:

@@ -1,4 +1,4 @@
-"""Waiting for a store that is away for a while."""
+"""QueuedJobs for a store that is away for a while."""
 
 import asyncio
 import itertools
