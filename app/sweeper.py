@@ -1,7 +1,7 @@
-"""Brings back what was lost: tasks that never reached the queue, that it gave up, or whose worker is lost.
+"""Periodic recovery and cleanup: missing tasks, lost workers, abandoned uploads, expired rows and blobs.
 
-The rows say what is still to be done. A task that is brought back though somebody works on it does no harm:
-the new attempt fences the old one out.
+The rows say which tasks remain. Requeueing a task that a worker still handles does no harm: the new attempt
+fences the old one out.
 """
 
 import asyncio
@@ -17,16 +17,16 @@ from bessemer.store.queue.reaper import CHECKS_PER_LEASE, Leases, Reaper
 from bessemer.telemetry.logs import log_fields
 
 LONGEST_UPLOADS_SWEEP_SECONDS = 3600.0
-HOUSE_SECONDS = 3600.0
+CLEANUP_SECONDS = 3600.0
 
 log = logging.getLogger(__name__)
 
 
 def sweep(service: Service) -> int:
-    """Bring back every task that was lost for longer than ``sweep_age_seconds``. Blocks.
+    """Enqueue every task that is missing from the queue for ``sweep_age_seconds``. Blocks.
 
     Returns:
-        How many tasks were brought back.
+        The number of enqueued tasks.
 
     Raises:
         StoreError: the database or the queue cannot be reached.
@@ -58,22 +58,22 @@ def requeue_given_up(service: Service) -> int:
 
 
 def sweep_uploads(service: Service) -> int:
-    """Delete what uploads left that an app did not live to end. Blocks.
+    """Delete the remains of uploads whose app has died. Blocks.
 
     Returns:
-        How many there were.
+        The number of deleted uploads.
 
     Raises:
         StoreError: the artifact store cannot be reached.
     """
     count = service.store.artifacts.sweep_incoming(service.settings.upload_abandoned_seconds)
     if count:
-        log.warning("deleted %d uploads that never ended", count)
+        log.warning("deleted %d abandoned uploads", count)
     return count
 
 
-async def sweep_forever(service: Service) -> None:
-    """Sweep until cancelled: lost workers several times per lease, tasks often, the rest every hour."""
+async def run_sweeps(service: Service) -> None:
+    """Sweep until cancelled: workers several times per lease, tasks often, the rest every hour."""
     settings = service.settings
     leases = Leases(settings.worker_lost_seconds)
     reaper = Reaper(service.store.workers, service.queue, leases, service.metrics.losses.worker)
@@ -82,16 +82,16 @@ async def sweep_forever(service: Service) -> None:
         group.create_task(_repeat(reaper.reap, settings.worker_lost_seconds / CHECKS_PER_LEASE))
         group.create_task(_repeat(partial(sweep, service), settings.sweep_seconds))
         group.create_task(_repeat(partial(sweep_uploads, service), uploads_seconds))
-        group.create_task(_repeat(partial(keep_house, service), HOUSE_SECONDS))
+        group.create_task(_repeat(partial(delete_expired, service), CLEANUP_SECONDS))
 
 
 async def _repeat(sweeping: Callable[[], int], seconds: float) -> None:
-    """An error is logged and ends nothing."""
+    """Log errors and continue."""
     while True:
         try:
             await run_in_threadpool(sweeping)
         except Exception:
-            log.exception("the sweep failed; it is tried again")
+            log.exception("the sweep failed and is retried")
         await asyncio.sleep(seconds)
 
 
@@ -101,11 +101,11 @@ ENDED_TASKS_DAYS = 1.0
 log = logging.getLogger(__name__)
 
 
-def keep_house(service: Service) -> int:
-    """Delete rows that are past their time, then blobs that no row refers to. Blocks.
+def delete_expired(service: Service) -> int:
+    """Delete expired rows and tasks, then sweep unreferenced blobs. Blocks.
 
     Returns:
-        How many rows were deleted, tasks forgotten, and blobs moved to the trash, put back or deleted.
+        The number of deleted rows and tasks, and of moved, restored and deleted blobs.
 
     Raises:
         StoreError: the database, the queue or the artifact store cannot be reached.
@@ -118,7 +118,7 @@ def keep_house(service: Service) -> int:
     swept = sweep_blobs(service.store.database, service.store.artifacts, grace_seconds, grace_seconds)
     count = jobs + models + tasks + swept.trashed + swept.restored + swept.deleted
     if count:
-        said = "deleted %d compilations and invocations and %d models, forgot %d ended tasks; %s"
+        said = "deleted %d compilations and invocations, %d models and %d ended tasks; %s"
         log.info(said, jobs, models, tasks, swept)
     return count
 
