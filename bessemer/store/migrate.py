@@ -1,4 +1,4 @@
-"""Bring a database to the newest schema; safe when app and workers start at the same moment."""
+"""Migrates a database to the newest schema. App and workers may do so at the same time."""
 
 import fcntl
 import sqlite3
@@ -38,10 +38,10 @@ def migrate(database: Database) -> None:
 
 @contextmanager
 def sqlite_starter_lock(path: Path) -> Iterator[None]:
-    """Hold a lock beside a SQLite file: switching to WAL does not wait for other starters by itself.
+    """Hold a lock file beside a SQLite file: switching to WAL does not wait for other processes.
 
     Raises:
-        StoreUnavailableError: the folder cannot be made or written.
+        StoreUnavailableError: the folder cannot be created or written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,10 +54,10 @@ def sqlite_starter_lock(path: Path) -> Iterator[None]:
 
 
 def set_wal(path: Path) -> None:
-    """Make readers and the writer of a SQLite file independent of each other; kept in the file.
+    """Switch a SQLite file to WAL, so that readers do not block the writer.
 
     Raises:
-        StoreUnavailableError: the file is no database, or cannot be written.
+        StoreUnavailableError: the file is not a database, or cannot be written.
     """
     try:
         with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_SECONDS)) as connection:

@@ -118,9 +118,9 @@ class Reaper:
     def _hand_back(self, worker_id: str, seen_at: datetime | None) -> tuple[Task, ...] | None:
         """The tasks handed back; None if another process did it, or the worker is back."""
         if seen_at is None:
-            with self._workers.away(worker_id) as is_away:
+            with self._workers.holding_absent(worker_id) as is_away:
                 return (self._queue.hand_back(worker_id) if is_away else ()) or None
-        with self._workers.leaving(worker_id, seen_at) as is_ours:
+        with self._workers.removing(worker_id, seen_at) as is_ours:
             return self._queue.hand_back(worker_id) if is_ours else None
 
 

@@ -118,29 +118,29 @@ def test_a_worker_is_forgotten_by_one_of_several_and_only_while_it_is_silent(sto
     store.workers.beat(a_worker("a"))
     early = store.workers.beats()["a"]
     make_silent(store, "a")
-    with store.workers.leaving("a", early) as is_ours:
+    with store.workers.removing("a", early) as is_ours:
         assert not is_ours
-    with store.workers.leaving("a", store.workers.beats()["a"]) as is_ours:
+    with store.workers.removing("a", store.workers.beats()["a"]) as is_ours:
         assert is_ours
-    with store.workers.leaving("a", early) as is_ours:
+    with store.workers.removing("a", early) as is_ours:
         assert not is_ours
     assert store.workers.beats() == {}
 
 
 def test_a_worker_without_a_row_stays_away_while_its_tasks_are_handed_over(store: Store) -> None:
     with ThreadPoolExecutor(1) as pool:
-        with store.workers.away("a") as is_away:
+        with store.workers.holding_absent("a") as is_away:
             assert is_away
             beating = pool.submit(store.workers.beat, a_worker("a"))
             assert wait((beating,), timeout=0.2).not_done
         beating.result()
-    with store.workers.away("a") as is_away:
+    with store.workers.holding_absent("a") as is_away:
         assert not is_away
 
 
 def test_a_worker_whose_tasks_could_not_be_handed_over_is_not_forgotten(store: Store) -> None:
     store.workers.beat(a_worker("a"))
-    with pytest.raises(StoreUnavailableError), store.workers.leaving("a", store.workers.beats()["a"]):
+    with pytest.raises(StoreUnavailableError), store.workers.removing("a", store.workers.beats()["a"]):
         raise StoreUnavailableError("away")
     assert [*store.workers.beats()] == ["a"]
 

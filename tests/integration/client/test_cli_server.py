@@ -281,7 +281,7 @@ def test_workers_are_listed_with_what_they_run(server: str, stagehand: Stagehand
         )
     )
     told, document = bessemer(server, "workers"), bessemer(server, "workers", "--json")
-    with stagehand.store.workers.leaving("w1", stagehand.store.workers.beats()["w1"]) as gone:
+    with stagehand.store.workers.removing("w1", stagehand.store.workers.beats()["w1"]) as gone:
         assert gone
     heading, row = told.stdout.splitlines()
     assert heading.split()[:5] == ["worker", "host", "processor", "mcpu", "cores"]
@@ -316,7 +316,7 @@ def a_plain_worker(stagehand: Stagehand) -> Iterator[None]:
     )
     stagehand.store.workers.beat(plain)
     yield
-    with stagehand.store.workers.leaving("w1", stagehand.store.workers.beats()["w1"]) as gone:
+    with stagehand.store.workers.removing("w1", stagehand.store.workers.beats()["w1"]) as gone:
         assert gone
 
 
