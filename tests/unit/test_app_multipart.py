@@ -54,7 +54,7 @@ async def test_what_is_no_form_is_refused_in_our_words(body: bytes, said: str) -
     with pytest.raises(RefusalError) as caught:
         await read(body)
     problem = caught.value.problem
-    assert (problem.code, problem.errors[0].message) == ("request-invalid", f"no form: {said}")
+    assert (problem.code, problem.errors[0].message) == ("request-invalid", f"malformed form: {said}")
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ import pytest
 from prometheus_client import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.observability.metrics import AppMetrics, CensusCollector
+from app.observability.metrics import AppMetrics, StatisticsCollector
 from bessemer.contract.job import JobState
 from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.stage import Stage
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue_port import Loss, PostponedError, Postponement, QueueName, TaskKind
-from bessemer.store.rows.census import Backlog, Census, Kept, KeptKind
+from bessemer.store.rows.statistics import Backlog, Statistics, StoredFiles, StoredKind
 from bessemer.telemetry import metrics
 from bessemer.telemetry.metrics import Kind, Metric
 from worker.supervisor.metrics import WorkerMetrics
@@ -21,12 +21,12 @@ from worker.supervisor.usage import Usage
 
 EVERY = tuple({metric.name: metric for metric in (*metrics.APP, *metrics.WORKER)}.values())
 BASE_UNITS = ("_seconds", "_bytes")
-NOTHING = Census(
-    waiting=dict.fromkeys(QueueName, Backlog()),
+NOTHING = Statistics(
+    backlogs=dict.fromkeys(QueueName, Backlog()),
     jobs=dict.fromkeys(JobState, 0),
     models=dict.fromkeys(ModelState, 0),
     workers=0,
-    kept=dict.fromkeys(KeptKind, Kept(0, 0)),
+    stored=dict.fromkeys(StoredKind, StoredFiles(0, 0)),
 )
 
 
@@ -40,7 +40,7 @@ def own_names(families: Iterable[Family]) -> set[str]:
 
 
 def test_the_app_has_the_metrics_that_are_declared_for_it() -> None:
-    page = [*AppMetrics().registry.collect(), *CensusCollector(NOTHING).collect()]
+    page = [*AppMetrics().registry.collect(), *StatisticsCollector(NOTHING).collect()]
     assert own_names(page) == {metric.name for metric in metrics.APP}
 
 

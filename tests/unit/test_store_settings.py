@@ -57,7 +57,7 @@ def test_a_url_that_is_none_is_refused_without_its_secret(name: str, text: str) 
         StoreSettings.model_validate({name: text})
     (error,) = caught.value.errors()
     assert error["loc"] == (name,)
-    assert "is no URL such as" in error["msg"]
+    assert "not a URL such as" in error["msg"]
     assert "secret" not in error["msg"]
 
 

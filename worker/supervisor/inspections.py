@@ -16,7 +16,7 @@ from worker.supervisor.retry import unless_lost
 
 
 class InspectionTask(TaskHandler):
-    """One inspection; a claim is the number of lost attempts."""
+    """One inspection; a claim is the number of its attempt."""
 
     kind = TaskKind.INSPECT
 
@@ -31,15 +31,15 @@ class InspectionTask(TaskHandler):
 
     def take(self) -> int | None:
         """Claim the inspection."""
-        return self._models.take(self._digest, self._runner.worker_id)
+        return self._models.start(self._digest, self._runner.worker_id)
 
     def lost_attempts(self, claim: int) -> int:
-        """Equal to the claim."""
-        return claim
+        """The number that the row has counted."""
+        return self._models.lost_attempts(self._digest, claim)
 
     def hand_back(self, claim: int) -> None:
         """Release the inspection."""
-        self._models.hand_back(self._digest, self._runner.worker_id, claim)
+        self._models.hand_back(self._digest, claim)
 
     def fail(self, claim: int, problem: Problem) -> None:
         """Reject the model."""
@@ -52,7 +52,7 @@ class InspectionTask(TaskHandler):
         return found if isinstance(found, Problem) else None
 
     def _finish(self, claim: int, found: Inspection | Problem) -> None:
-        self._models.finish_inspection(self._digest, found, self._runner.worker_id, claim)
+        self._models.finish_inspection(self._digest, claim, found)
 
     async def _found(self) -> Inspection | Problem:
         slot = SLOTS[self.kind]

@@ -11,7 +11,7 @@ from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue.dbos_consumer import open_consumer
 from bessemer.store.queue.dbos_queue import open_queue
-from bessemer.store.queue.reaper import LOOKS_PER_LEASE, Leases, Reaper
+from bessemer.store.queue.reaper import CHECKS_PER_LEASE, Leases, Reaper
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
 from bessemer.telemetry.traces import open_tracer
@@ -91,7 +91,7 @@ async def _work(
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(heartbeat.keep(store.workers, lease_seconds))
-                group.create_task(_reap(reaper, lease_seconds / LOOKS_PER_LEASE))
+                group.create_task(_reap(reaper, lease_seconds / CHECKS_PER_LEASE))
                 group.create_task(_sweep(work_dir))
                 group.create_task(consumer.run(supervisor.handle))
         finally:

@@ -106,7 +106,7 @@ class Stagehand:
 
     def leave(self) -> None:
         """Be gone."""
-        with self.store.workers.leaving("w1", self.store.workers.beats()["w1"]) as gone:
+        with self.store.workers.removing("w1", self.store.workers.beats()["w1"]) as gone:
             assert gone
 
     def inspect(self, digest: str) -> None:

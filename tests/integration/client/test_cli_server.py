@@ -281,7 +281,7 @@ def test_workers_are_listed_with_what_they_run(server: str, stagehand: Stagehand
         )
     )
     told, document = bessemer(server, "workers"), bessemer(server, "workers", "--json")
-    with stagehand.store.workers.leaving("w1", stagehand.store.workers.beats()["w1"]) as gone:
+    with stagehand.store.workers.removing("w1", stagehand.store.workers.beats()["w1"]) as gone:
         assert gone
     heading, row = told.stdout.splitlines()
     assert heading.split()[:5] == ["worker", "host", "processor", "mcpu", "cores"]
@@ -316,7 +316,7 @@ def a_plain_worker(stagehand: Stagehand) -> Iterator[None]:
     )
     stagehand.store.workers.beat(plain)
     yield
-    with stagehand.store.workers.leaving("w1", stagehand.store.workers.beats()["w1"]) as gone:
+    with stagehand.store.workers.removing("w1", stagehand.store.workers.beats()["w1"]) as gone:
         assert gone
 
 
@@ -491,7 +491,7 @@ def test_jobs_are_named_and_their_ids_may_be_shortened(
 def test_deleting_a_model_that_is_not_there_names_the_model(server: str) -> None:
     ran = bessemer(server, "delete", "0" * 64)
     assert ran.returncode == 1
-    assert "No model has the digest" in ran.stderr
+    assert "not found" in ran.stderr
 
 
 def test_a_file_that_is_not_there_is_told_from_a_digest(server: str) -> None:

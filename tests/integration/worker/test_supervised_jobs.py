@@ -197,7 +197,7 @@ def test_an_inspection_that_cost_three_workers_is_given_up(rig: Rig) -> None:
     digest = upload(rig.store, rig.folder, "return 'unseen'")
     rig.store.models.add(digest, rig.store.artifacts.size(digest))
     for worker in ("w1", "w2", "w1"):
-        rig.store.models.take(digest, worker)
+        rig.store.models.start(digest, worker)
     rig.runner.run(rig.supervisor().handle(Task(TaskKind.INSPECT, digest)))
     model = rig.store.models.get(digest)
     assert (model.state, model.problem.code) == (ModelState.REJECTED, ErrorCode.WORKER_LOST)

@@ -230,9 +230,9 @@ def test_a_worker_that_is_told_to_stop_hands_its_job_over(
     assert members(group) == 0
     assert not tuple((prepared.place / "jobs").iterdir())
     assert prepared.store.workers.live(3600) == ()
-    assert prepared.queue.revive([task]) == ()
+    assert prepared.queue.requeue([task]) == ()
     assert (
-        f"{task.key} goes to another worker: this one stops [task=compile job={task.id}]"
+        f"{task.key} goes to another worker: this worker stops [task=compile job={task.id}]"
         in prepared.log.read_text()
     )
     prepared.store.jobs.start(task.id, "another")

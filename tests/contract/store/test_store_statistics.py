@@ -1,4 +1,4 @@
-"""A census counts what there is, on every database."""
+"""A statistics counts what there is, on every database."""
 
 from datetime import datetime, timedelta
 
@@ -20,7 +20,7 @@ from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.stage import Stage
 from bessemer.store.queue_port import QueueName
-from bessemer.store.rows.census import Kept, KeptKind
+from bessemer.store.rows.statistics import StoredFiles, StoredKind
 from bessemer.store.rows.tables import EVENTS, INVOCATIONS, JOBS, MODELS, WORKERS
 from bessemer.store.store import Store
 from tests.inspections import inspected
@@ -29,11 +29,11 @@ LIVENESS_SECONDS = 600.0
 
 
 def test_an_empty_store_counts_nothing(store: Store) -> None:
-    census = store.census(LIVENESS_SECONDS)
-    assert {waiting.count for waiting in census.waiting.values()} == {0}
-    assert set(census.jobs.values()) | set(census.models.values()) == {0}
-    assert census.kept == dict.fromkeys(KeptKind, Kept(0, 0))
-    assert census.workers == 0
+    statistics = store.statistics(LIVENESS_SECONDS)
+    assert {backlog.count for backlog in statistics.backlogs.values()} == {0}
+    assert set(statistics.jobs.values()) | set(statistics.models.values()) == {0}
+    assert statistics.stored == dict.fromkeys(StoredKind, StoredFiles(0, 0))
+    assert statistics.workers == 0
 
 
 def test_what_waits_is_counted_by_queue_with_the_age_of_the_oldest(store: Store) -> None:
@@ -42,7 +42,7 @@ def test_what_waits_is_counted_by_queue_with_the_age_of_the_oldest(store: Store)
     store.jobs.submit("preflight", a_request().model_copy(update={"stop_after": Stage.TRANSLATE}))
     store.models.add(DIGEST, 1)
     _age(store, JOBS.c.id == "compile-0", JOBS.c.created_at)
-    waiting = store.census(LIVENESS_SECONDS).waiting
+    waiting = store.statistics(LIVENESS_SECONDS).backlogs
     assert (waiting[QueueName.COMPILE].count, waiting[QueueName.QUICK].count) == (3, 2)
     assert waiting[QueueName.COMPILE].oldest_seconds >= 3600
     assert waiting[QueueName.QUICK].oldest_seconds < 3600
@@ -56,11 +56,11 @@ def in_hand(store: Store, worker_id: str) -> None:
     store.invocations.submit("invocation", "compilation", DIGEST, 1, 1)
     assert store.invocations.start("invocation", worker_id) == 1
     store.models.add(DIGEST, 1)
-    assert store.models.take(DIGEST, worker_id) == 0
+    assert store.models.start(DIGEST, worker_id) == 1
 
 
 def waiting_counts(store: Store) -> tuple[int, int]:
-    waiting = store.census(LIVENESS_SECONDS).waiting
+    waiting = store.statistics(LIVENESS_SECONDS).backlogs
     return waiting[QueueName.COMPILE].count, waiting[QueueName.QUICK].count
 
 
@@ -86,7 +86,7 @@ def test_what_a_worker_that_stops_hands_back_waits_again(store: Store) -> None:
     for job_id in ("compilation", "preflight"):
         store.jobs.hand_back(job_id, 1)
     store.invocations.hand_back("invocation", 1)
-    store.models.hand_back(DIGEST, "w1", 0)
+    store.models.hand_back(DIGEST, 1)
     assert waiting_counts(store) == (1, 3)
 
 
@@ -97,26 +97,26 @@ def test_what_was_begun_waits_since_the_last_that_was_heard_of_it(store: Store) 
         (JOBS.c.id == "compilation", JOBS.c.started_at),
     ):
         _age(store, row, moment)
-    assert store.census(LIVENESS_SECONDS).waiting[QueueName.COMPILE].oldest_seconds < 3600
+    assert store.statistics(LIVENESS_SECONDS).backlogs[QueueName.COMPILE].oldest_seconds < 3600
     _age(store, sa.and_(EVENTS.c.job == "compilation", EVENTS.c.seq == 2), EVENTS.c.at)
-    assert store.census(LIVENESS_SECONDS).waiting[QueueName.COMPILE].oldest_seconds >= 3600
+    assert store.statistics(LIVENESS_SECONDS).backlogs[QueueName.COMPILE].oldest_seconds >= 3600
 
 
 def test_an_invocation_that_was_begun_waits_since_then(store: Store) -> None:
     in_hand(store, "lost")
     _age(store, INVOCATIONS.c.id == "invocation", INVOCATIONS.c.created_at)
-    assert store.census(LIVENESS_SECONDS).waiting[QueueName.QUICK].oldest_seconds < 3600
+    assert store.statistics(LIVENESS_SECONDS).backlogs[QueueName.QUICK].oldest_seconds < 3600
     _age(store, INVOCATIONS.c.id == "invocation", INVOCATIONS.c.started_at)
-    assert store.census(LIVENESS_SECONDS).waiting[QueueName.QUICK].oldest_seconds >= 3600
+    assert store.statistics(LIVENESS_SECONDS).backlogs[QueueName.QUICK].oldest_seconds >= 3600
 
 
 def test_a_model_that_is_inspected_again_waits_since_it_was_asked_for(store: Store) -> None:
     store.models.add(DIGEST, 1)
     _age(store, MODELS.c.digest == DIGEST, MODELS.c.created_at)
-    assert store.census(LIVENESS_SECONDS).waiting[QueueName.QUICK].oldest_seconds >= 3600
+    assert store.statistics(LIVENESS_SECONDS).backlogs[QueueName.QUICK].oldest_seconds >= 3600
     inspected(store, DIGEST, make_problem(ErrorCode.WORKER_LOST, "lost"))
     assert store.models.inspect_again(DIGEST)
-    waiting = store.census(LIVENESS_SECONDS).waiting[QueueName.QUICK]
+    waiting = store.statistics(LIVENESS_SECONDS).backlogs[QueueName.QUICK]
     assert (waiting.count, waiting.oldest_seconds < 3600) == (1, True)
 
 
@@ -129,10 +129,13 @@ def test_jobs_models_and_workers_are_counted_by_state(store: Store) -> None:
     for worker_id in ("here", "gone"):
         store.workers.beat(a_worker(worker_id))
     _age(store, WORKERS.c.id == "gone", WORKERS.c.seen_at)
-    census = store.census(LIVENESS_SECONDS)
-    assert (census.jobs[JobState.QUEUED], census.jobs[JobState.CANCELLED]) == (1, 1)
-    assert (census.models[ModelState.REJECTED], census.kept[KeptKind.MODEL]) == (1, Kept(1, 5))
-    assert census.workers == 1
+    statistics = store.statistics(LIVENESS_SECONDS)
+    assert (statistics.jobs[JobState.QUEUED], statistics.jobs[JobState.CANCELLED]) == (1, 1)
+    assert (statistics.models[ModelState.REJECTED], statistics.stored[StoredKind.MODEL]) == (
+        1,
+        StoredFiles(1, 5),
+    )
+    assert statistics.workers == 1
 
 
 def a_file(name: str, digit: str, size_bytes: int) -> Artifact:
@@ -146,7 +149,7 @@ def test_a_file_of_several_jobs_or_names_is_counted_once(store: Store) -> None:
         assert store.jobs.start(job_id, "w1") == 1
     store.jobs.succeed("succeeds", 1, TARGET, True, FIGURES, (shared, copied, a_file("log.txt", "b", 2)))
     store.jobs.fail("fails-at-once", 1, a_problem(), (shared, a_file("log.txt", "c", 3)))
-    assert store.census(LIVENESS_SECONDS).kept[KeptKind.ARTIFACT] == Kept(3, (1 << 40) + 5)
+    assert store.statistics(LIVENESS_SECONDS).stored[StoredKind.ARTIFACT] == StoredFiles(3, (1 << 40) + 5)
 
 
 def test_inputs_and_outputs_of_invocations_are_counted_once_too(store: Store) -> None:
@@ -156,7 +159,7 @@ def test_inputs_and_outputs_of_invocations_are_counted_once_too(store: Store) ->
     for run in ("run-on-a", "run-on-a-again"):
         assert store.invocations.start(run, "w1") == 1
         store.invocations.succeed(run, 1, 2, LATENCY, (), a_file("outputs.npz", "c", 1 << 40))
-    assert store.census(LIVENESS_SECONDS).kept[KeptKind.INVOCATION] == Kept(3, (1 << 40) + 10)
+    assert store.statistics(LIVENESS_SECONDS).stored[StoredKind.INVOCATION] == StoredFiles(3, (1 << 40) + 10)
 
 
 def _age(store: Store, row: sa.ColumnElement[bool], moment: sa.Column[datetime]) -> None:

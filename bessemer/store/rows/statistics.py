@@ -1,4 +1,4 @@
-"""How much there is of everything: cheap to count, for whoever watches the service."""
+"""The service in numbers, cheap enough to count at every scrape."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from bessemer.contract.job import JobState
 from bessemer.contract.model import ModelState
 from bessemer.store.database import Database
 from bessemer.store.queue_port import QUEUES, QueueName, TaskKind
-from bessemer.store.rows.queued import QUEUED
+from bessemer.store.rows.lifecycle import INSPECTION_LIFECYCLE, INVOCATION_LIFECYCLE
+from bessemer.store.rows.queued_jobs import QUEUED
 from bessemer.store.rows.tables import EVENTS, INVOCATIONS, JOB_BLOBS, JOBS, MODELS, WORKERS
-from bessemer.store.rows.transitions import going_on
 from bessemer.store.rows.workers import seen_within
 
 State = TypeVar("State", bound=StrEnum)
@@ -23,18 +23,17 @@ State = TypeVar("State", bound=StrEnum)
 
 @dataclass(frozen=True)
 class Backlog:
-    """The tasks of one queue that no live worker has in hand: those of a lost worker wait again."""
+    """The tasks of one queue that no live worker has in flight, those of lost workers included."""
 
     count: int = 0
     oldest_seconds: float = 0.0
 
-    def joined(self, other: "Backlog") -> "Backlog":
-        """Both together."""
+    def __add__(self, other: "Backlog") -> "Backlog":
         return Backlog(self.count + other.count, max(self.oldest_seconds, other.oldest_seconds))
 
 
-class KeptKind(StrEnum):
-    """What a file in the artifact store is."""
+class StoredKind(StrEnum):
+    """The kinds of files in the artifact store."""
 
     MODEL = "model"
     ARTIFACT = "artifact"
@@ -42,69 +41,69 @@ class KeptKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Kept:
-    """The files of a kind that the tables name, each counted once."""
+class StoredFiles:
+    """The files of a kind that rows refer to, each counted once."""
 
     count: int
     size_bytes: int
 
 
 @dataclass(frozen=True)
-class Census:
-    """The service at one moment. Every queue and state is there, the empty ones too."""
+class Statistics:
+    """The service at one moment. Empty queues and states are included."""
 
-    waiting: Mapping[QueueName, Backlog]
+    backlogs: Mapping[QueueName, Backlog]
     jobs: Mapping[JobState, int]
     models: Mapping[ModelState, int]
     workers: int
-    kept: Mapping[KeptKind, Kept]
+    stored: Mapping[StoredKind, StoredFiles]
 
 
-def take_census(database: Database, liveness_seconds: float) -> Census:
+def read_statistics(database: Database, liveness_seconds: float) -> Statistics:
     """Count, in one transaction and mostly from indexes.
 
     Args:
-        database: where the tables are.
-        liveness_seconds: a worker that was not heard of for so long counts as lost, and its tasks wait.
+        database: the database of the rows.
+        liveness_seconds: a worker without a heartbeat for this long counts as lost.
 
     Raises:
         StoreUnavailableError: the database cannot be reached.
     """
     with database.read() as connection:
         is_live = seen_within(database, connection, liveness_seconds)
-        return Census(
-            waiting=_waiting(connection, is_live),
+        return Statistics(
+            backlogs=_backlogs(connection, is_live),
             jobs=_counts(connection, JOBS.c.state, JobState),
             models=_counts(connection, MODELS.c.state, ModelState),
             workers=_workers(connection, is_live),
-            kept={kind: _kept(connection, files) for kind, files in _FILES.items()},
+            stored={kind: _stored(connection, files) for kind, files in _FILES.items()},
         )
 
 
-def _waiting(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> dict[QueueName, Backlog]:
-    waiting = dict.fromkeys(QueueName, Backlog())
+def _backlogs(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> dict[QueueName, Backlog]:
+    backlogs = dict.fromkeys(QueueName, Backlog())
     found = (
         *_jobs_by_kind(connection, _queued_jobs()),
-        *_jobs_by_kind(connection, _handed_over_jobs(is_live)),
+        *_jobs_by_kind(connection, _unattended_jobs(is_live)),
         (TaskKind.INSPECT, _inspections(connection, is_live)),
         (TaskKind.INVOKE, _invocations(connection, is_live)),
     )
-    for kind, tasks in found:
-        waiting[QUEUES[kind]] = waiting[QUEUES[kind]].joined(tasks)
-    return waiting
+    for kind, backlog in found:
+        backlogs[QUEUES[kind]] += backlog
+    return backlogs
 
 
 def _queued_jobs() -> sa.Select[str, int, datetime]:
     return sa.select(JOBS.c.kind, sa.func.count(), sa.func.min(JOBS.c.created_at)).where(QUEUED)
 
 
-def _handed_over_jobs(is_live: sa.ColumnElement[bool]) -> sa.Select[str, int, datetime]:
-    """Jobs that were begun, and that no live worker has in hand: since the last that was heard of each."""
+def _unattended_jobs(is_live: sa.ColumnElement[bool]) -> sa.Select[str, int, datetime]:
+    """Running jobs that no live worker has in flight; each waits since its last event."""
     last = sa.and_(EVENTS.c.job == JOBS.c.id, EVENTS.c.seq == JOBS.c.last_seq)
     return (
         sa.select(JOBS.c.kind, sa.func.count(), sa.func.min(EVENTS.c.at))
         .join_from(JOBS, EVENTS, last)
-        .where(JOBS.c.state == JobState.RUNNING.value, _in_nobodys_hand(JOBS.c.worker, is_live))
+        .where(JOBS.c.state == JobState.RUNNING.value, _unattended(JOBS.c.worker, is_live))
     )
 
 
@@ -119,16 +118,18 @@ def _jobs_by_kind(
 
 def _inspections(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> Backlog:
     since = sa.func.coalesce(MODELS.c.waits_since, MODELS.c.created_at)
-    inspecting = MODELS.c.state == ModelState.INSPECTING.value
-    return _counted(connection, since, inspecting, _in_nobodys_hand(MODELS.c.inspector, is_live))
+    in_progress = INSPECTION_LIFECYCLE.in_progress
+    return _backlog(connection, since, in_progress, _unattended(MODELS.c.worker, is_live))
 
 
 def _invocations(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> Backlog:
     since = sa.func.coalesce(INVOCATIONS.c.started_at, INVOCATIONS.c.created_at)
-    return _counted(connection, since, going_on(INVOCATIONS), _in_nobodys_hand(INVOCATIONS.c.worker, is_live))
+    return _backlog(
+        connection, since, INVOCATION_LIFECYCLE.in_progress, _unattended(INVOCATIONS.c.worker, is_live)
+    )
 
 
-def _counted(
+def _backlog(
     connection: sa.Connection, since: sa.ColumnElement[datetime], *conditions: sa.ColumnElement[bool]
 ) -> Backlog:
     count, oldest = connection.execute(
@@ -137,7 +138,7 @@ def _counted(
     return Backlog(count, _age_seconds(oldest))
 
 
-def _in_nobodys_hand(worker: sa.Column[str], is_live: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+def _unattended(worker: sa.Column[str], is_live: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
     return sa.or_(worker.is_(None), worker.not_in(sa.select(WORKERS.c.id).where(is_live)))
 
 
@@ -154,20 +155,14 @@ def _workers(connection: sa.Connection, is_live: sa.ColumnElement[bool]) -> int:
     return connection.execute(sa.select(sa.func.count()).select_from(WORKERS).where(is_live)).scalar_one()
 
 
-def _kept(connection: sa.Connection, files: sa.Subquery) -> Kept:
+def _stored(connection: sa.Connection, files: sa.Subquery) -> StoredFiles:
     query = sa.select(sa.func.count(), sa.func.sum(files.c.size_bytes))
     count, size_bytes = connection.execute(query.select_from(files)).one()
-    return Kept(count, int(size_bytes or 0))
+    return StoredFiles(count, int(size_bytes or 0))
 
 
 def _files(digest: sa.Column[str], size_bytes: sa.Column[int]) -> sa.Select[str, int]:
     return sa.select(digest.label("digest"), size_bytes.label("size_bytes"))
-
-
-def _each_once(files: sa.Subquery) -> sa.Subquery:
-    """A worker of the release before writes 0 as a file's size."""
-    size = sa.func.max(files.c.size_bytes).label("size_bytes")
-    return sa.select(files.c.digest, size).group_by(files.c.digest).subquery()
 
 
 _OF_INVOCATIONS = sa.union(
@@ -177,7 +172,7 @@ _OF_INVOCATIONS = sa.union(
     ),
 )
 _FILES = {
-    KeptKind.MODEL: _files(MODELS.c.digest, MODELS.c.size_bytes).subquery(),
-    KeptKind.ARTIFACT: _each_once(_files(JOB_BLOBS.c.digest, JOB_BLOBS.c.size_bytes).subquery()),
-    KeptKind.INVOCATION: _each_once(_OF_INVOCATIONS.subquery()),
+    StoredKind.MODEL: _files(MODELS.c.digest, MODELS.c.size_bytes).subquery(),
+    StoredKind.ARTIFACT: _files(JOB_BLOBS.c.digest, JOB_BLOBS.c.size_bytes).distinct().subquery(),
+    StoredKind.INVOCATION: _OF_INVOCATIONS.subquery(),
 }

@@ -1,4 +1,4 @@
-"""What waits, and how long such jobs took."""
+"""The queued jobs, and how long recent jobs took."""
 
 from datetime import timedelta
 
@@ -9,7 +9,7 @@ from bessemer.contract.queue import TaskKind
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from bessemer.store.queue_port import Task
-from bessemer.store.rows.queued import WaitingGroup
+from bessemer.store.rows.queued_jobs import QueuedGroup
 from bessemer.store.rows.tables import JOBS
 from bessemer.store.store import Store
 
@@ -24,7 +24,7 @@ def test_only_queued_jobs_wait_each_with_kind_needs_and_priority(store: Store) -
     store.jobs.submit("job-running", a_request())
     store.jobs.start("job-running", "worker")
     store.jobs.submit("job-like-the-first", a_request())
-    assert set(map(_told, store.waiting.groups())) == {
+    assert set(map(_told, store.queued_jobs.groups())) == {
         (TaskKind.COMPILE, NEEDS, 0, (("job-explicit", 1), ("job-like-the-first", 3))),
         (TaskKind.COMPILE, None, -3, (("job-on-host", 4),)),
         (TaskKind.PREFLIGHT, NEEDS, 0, (("job-quick", 2),)),
@@ -32,15 +32,15 @@ def test_only_queued_jobs_wait_each_with_kind_needs_and_priority(store: Store) -
 
 
 def test_where_nothing_waits_there_is_no_group(store: Store) -> None:
-    assert store.waiting.groups() == ()
+    assert store.queued_jobs.groups() == ()
 
 
 def test_a_jobs_task_says_what_the_queue_must_know(store: Store) -> None:
     store.jobs.submit("job-explicit", a_request().model_copy(update={"priority": 5}))
-    task = store.waiting.task("job-explicit")
+    task = store.jobs.task("job-explicit")
     assert task == Task(TaskKind.COMPILE, "job-explicit")
     assert task is not None and (task.priority, task.needs) == (5, NEEDS)
-    assert store.waiting.task("job-unknown") is None
+    assert store.jobs.task("job-unknown") is None
 
 
 def test_the_jobs_that_ended_last_say_how_long_such_jobs_take(store: Store) -> None:
@@ -55,13 +55,13 @@ def test_the_jobs_that_ended_last_say_how_long_such_jobs_take(store: Store) -> N
         else:
             store.jobs.succeed(f"job-ended-{number}", attempt, TARGET, True, FIGURES, ())
         _last(store, f"job-ended-{number}", seconds=10.0 + number)
-    assert store.waiting.recent_seconds(TaskKind.COMPILE, 2) == (12.0, 11.0)
-    assert store.waiting.recent_seconds(TaskKind.COMPILE, 50) == (12.0, 11.0, 10.0)
-    assert store.waiting.recent_seconds(TaskKind.PREFLIGHT, 50) == ()
+    assert store.queued_jobs.recent_seconds(TaskKind.COMPILE, 2) == (12.0, 11.0)
+    assert store.queued_jobs.recent_seconds(TaskKind.COMPILE, 50) == (12.0, 11.0, 10.0)
+    assert store.queued_jobs.recent_seconds(TaskKind.PREFLIGHT, 50) == ()
 
 
-def _told(group: WaitingGroup) -> tuple[object, ...]:
-    return (group.kind, group.needs, group.priority, tuple(sorted(group.turns.items())))
+def _told(group: QueuedGroup) -> tuple[object, ...]:
+    return (group.kind, group.needs, group.priority, tuple(sorted(group.ranks.items())))
 
 
 def _last(store: Store, job_id: str, seconds: float) -> None:
