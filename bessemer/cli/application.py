@@ -21,8 +21,6 @@ from bessemer.cli import (
 from bessemer.cli.arguments import RequestCommand
 from bessemer.cli.gate_files import GateCommand
 
-__all__ = ["application"]
-
 
 class Commands(TyperGroup):
     """Strips pydantic's prefix from error messages."""

@@ -21,28 +21,6 @@ from bessemer.contract.target import HOST
 from bessemer.contract.tensor import InputSpec, parse_input_spec
 from bessemer.errors import InvalidArgumentError
 
-__all__ = [
-    "MODEL_HELP",
-    "AfterOption",
-    "BeforeOption",
-    "DimensionsOption",
-    "Draft",
-    "FieldsOption",
-    "InputsOption",
-    "LabelsOption",
-    "LimitOption",
-    "ModelArgument",
-    "NameOption",
-    "NoWaitOption",
-    "RequestCommand",
-    "TargetOption",
-    "aware",
-    "option_paths",
-    "read_bytes",
-    "read_draft",
-    "read_labels",
-]
-
 MODEL_HELP = (
     "Model file, digest (or its first characters) of an uploaded model, or FILE.py:FUNCTION that returns "
     "a model file or an nn.Module with its inputs."

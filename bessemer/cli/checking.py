@@ -38,8 +38,6 @@ from bessemer.contract.preflight import OperatorUse, Preflight
 from bessemer.contract.report import Report
 from bessemer.contract.stage import Stage
 
-__all__ = ["check", "preflight_lines", "show_preflight"]
-
 SHOWN_OPERATORS = 30
 
 

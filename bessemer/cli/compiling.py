@@ -40,8 +40,6 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.errors import InvalidArgumentError
 
-__all__ = ["compile_model"]
-
 
 def compile_model(
     model: ModelArgument,

@@ -21,8 +21,6 @@ from bessemer.errors import BessemerError
 from bessemer.gate.policy import Outcome
 from bessemer.gate.summary import annotation, junit, junit_refusal, markdown, markdown_refusal
 
-__all__ = ["GateCommand", "GateFiles", "annotate"]
-
 REASONS = {
     ExitStatus.USAGE: "refused",
     ExitStatus.UNREACHABLE: "no answer from a Bessemer server",

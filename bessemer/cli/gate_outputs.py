@@ -12,8 +12,6 @@ from bessemer.errors import InvalidArgumentError, InvocationFailedError, Request
 from bessemer.gate.arrays import ArraysError, arrays_of, copy_arrays, reading
 from bessemer.gate.outputs import INPUTS, OUTPUTS, OutputChange, compare_outputs
 
-__all__ = ["Expected", "keep_reference", "reference_of"]
-
 
 @dataclass(frozen=True)
 class Expected:

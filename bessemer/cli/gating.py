@@ -31,8 +31,6 @@ from bessemer.errors import InvalidArgumentError
 from bessemer.gate.policy import WARN_OUTPUT_PERCENT, Bounds, Measure, Outcome, Verdict, judge
 from bessemer.gate.summary import complaints, shown_change
 
-__all__ = ["STATUSES", "gate"]
-
 STATUSES = {
     Verdict.PASSED: ExitStatus.SUCCEEDED,
     Verdict.FAILED: ExitStatus.FAILED,

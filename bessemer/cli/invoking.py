@@ -16,9 +16,6 @@ from bessemer.client.invoking import Arrays
 from bessemer.contract.invocation import DEFAULT_RUNS, MAX_RUNS, Invocation
 from bessemer.errors import InvalidArgumentError, InvocationCancelledError, InvocationFailedError
 
-__all__ = ["invoke", "read_arguments"]
-
-
 WHOLE_FILES = frozenset({".npz", ".safetensors"})
 
 

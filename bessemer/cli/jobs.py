@@ -31,8 +31,6 @@ from bessemer.contract.names import shown_labels
 from bessemer.contract.target import PresetTarget
 from bessemer.errors import InvalidArgumentError, NotFoundError
 
-__all__ = ["cancel", "delete", "download", "list_jobs", "logs", "show"]
-
 Found = TypeVar("Found")
 
 HEADINGS = ("id", "name", "state", "stage", "target", "p50", "created", "labels")

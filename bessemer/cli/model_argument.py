@@ -19,8 +19,6 @@ from bessemer.contract.names import as_name, name_of_file
 from bessemer.contract.tensor import InputSpec
 from bessemer.errors import BessemerError, ExportError, InvalidArgumentError
 
-__all__ = ["ResolvedModel", "is_entry_point", "call_entry_point", "resolved_model"]
-
 RETURNS = "a path, bytes or a torch object, alone or in a tuple with its inputs and dimensions"
 PYTHON = ".py"
 MODULE = Modules["torch.nn.modules.module.Module"]

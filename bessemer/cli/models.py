@@ -35,8 +35,6 @@ from bessemer.contract.target import PresetTarget
 from bessemer.contract.target_names import PLANNED
 from bessemer.errors import ModelRejectedError
 
-__all__ = ["inspect", "list_models", "targets"]
-
 WIDTH = 100
 HEADINGS = ("digest", "name", "state", "format", "parameters", "size", "created")
 

@@ -24,27 +24,6 @@ from bessemer.errors import (
     UnreachableError,
 )
 
-__all__ = [
-    "ExitStatus",
-    "JsonOption",
-    "TerminatedError",
-    "UrlOption",
-    "aligned",
-    "clean",
-    "connected",
-    "error_lines",
-    "errors",
-    "exit_status",
-    "interruption_status",
-    "print_json",
-    "problem_lines",
-    "reporting",
-    "results",
-    "show_lines",
-    "shown_bytes",
-    "print_lines",
-]
-
 results = Console(highlight=False, soft_wrap=True)
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 

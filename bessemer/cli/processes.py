@@ -12,8 +12,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-__all__ = ["ChildProcesses"]
-
 PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 0.05
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

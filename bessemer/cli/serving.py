@@ -22,8 +22,6 @@ from bessemer.client import Client
 from bessemer.contract.base import now
 from bessemer.errors import UnreachableError
 
-__all__ = ["serve"]
-
 PROGRAMS = ("app", "worker")
 NEEDED_MODULES = ("dbos", "fastapi", "torch", "tvm")
 WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}

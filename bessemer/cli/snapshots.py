@@ -10,8 +10,6 @@ from bessemer.cli.output import JsonOption, UrlOption, aligned, connected, print
 from bessemer.contract.ir import IrListing, IrStep
 from bessemer.errors import InvalidArgumentError
 
-__all__ = ["ir", "step_lines"]
-
 HEADINGS = ("step", "stage", "phase", "pass", "ms", "functions", "kernels", "operators", "calls", "loops", "")
 
 

@@ -12,8 +12,6 @@ from bessemer.contract.base import is_digest
 from bessemer.contract.model import Model
 from bessemer.errors import InvalidArgumentError, NotFoundError
 
-__all__ = ["submitted", "uploaded_model"]
-
 
 def submitted(client: Client, model: str, draft: Draft, console: Console) -> Job:
     """Submit a compilation, after building and uploading its model if necessary.

@@ -24,16 +24,6 @@ from bessemer.contract.queue import QueuePlace
 from bessemer.contract.report import BaselineResult, Latency, Schedules, TuneVerdict
 from bessemer.contract.stage import Stage
 
-__all__ = [
-    "PlainStages",
-    "StageView",
-    "compilation_lines",
-    "other_method_lines",
-    "shown_latency",
-    "stage_view",
-    "upload_view",
-]
-
 BAR_WIDTH = 24
 LONG_STAGE_SECONDS = 2.0
 

@@ -22,18 +22,6 @@ from bessemer.errors import (
     ConflictError,
 )
 
-__all__ = [
-    "NotTakenError",
-    "QueueLimit",
-    "ask_to_cancel",
-    "cancel_on_interrupt",
-    "first_line",
-    "follow",
-    "missing_worker",
-    "print_missing_worker",
-    "watch",
-]
-
 FIRST_PAUSE_SECONDS = 0.05
 SOON_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 1.0

@@ -8,8 +8,6 @@ from bessemer.cli.timeline import shown_duration
 from bessemer.contract.base import now
 from bessemer.contract.service import RunningTask, Worker, WorkerList
 
-__all__ = ["worker_rows", "workers"]
-
 HEADINGS = ("worker", "host", "processor", "mcpu", "cores", "queues", "runs", "versions", "seen")
 SHOWN_VERSIONS = {"bessemer": "bessemer", "torch": "torch", "apache-tvm": "tvm"}
 

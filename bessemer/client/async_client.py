@@ -29,8 +29,6 @@ from bessemer.contract.service import Readiness, TargetList, WorkerList
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import HOST, Target
 
-__all__ = ["AsyncClient"]
-
 
 class AsyncClient:
     """A connection to a Bessemer server for asyncio, with the arguments and errors of ``Client``.

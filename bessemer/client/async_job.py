@@ -21,8 +21,6 @@ from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Compilation, Event
 from bessemer.contract.report import Report
 
-__all__ = ["AsyncJob"]
-
 
 class AsyncJob(JobView):
     """A compilation on the server. ``document`` is its latest known state."""

@@ -29,8 +29,6 @@ from bessemer.contract.service import Readiness, TargetList, WorkerList
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import HOST, Target
 
-__all__ = ["Client"]
-
 
 class Client:
     """A connection to a Bessemer server. Every method raises ``UnreachableError`` if the server is silent.

@@ -12,8 +12,6 @@ from bessemer.client.steps import Call, Flow, Sleep, check, exchange, parse
 from bessemer.contract.job import Compilation, Event
 from bessemer.errors import AnswerInvalidError, ServerFailedError, UnreachableError, WaitTimeoutError
 
-__all__ = ["Follower", "reconnect_delay_seconds"]
-
 READ_TIMEOUT_SECONDS = 45.0
 GIVE_UP_SECONDS = 60.0
 MAX_LINE_BYTES = 1 << 22

@@ -14,8 +14,6 @@ from typing import Any
 import bessemer
 from bessemer.contract.model_advice import FLOAT_MODEL, FLOAT_WEIGHTS, UNPACKED, dependence_on_values
 
-__all__ = ["advice_on_export", "methods_but_forward", "torch_message", "quiet_torch"]
-
 BESSEMER = Path(bessemer.__file__).parent
 HINTS = ("\nFor more information, run with TORCH_LOGS", "\n\nThe error above occurred when calling")
 STANDARD_LIBRARY = f"{sysconfig.get_path('stdlib')}/"

@@ -32,8 +32,6 @@ from bessemer.contract.dynamic import EXAMPLE_SIZE, DimensionRange, check_names
 from bessemer.contract.tensor import InputSpec, TensorSpec
 from bessemer.errors import ExportError, InvalidArgumentError
 
-__all__ = ["Exported", "Module", "Modules", "save_module", "torch_kind"]
-
 Module = Any
 Ranges = Mapping[str, DimensionRange]
 Modules = {

@@ -14,18 +14,6 @@ from bessemer.contract.target_names import UNSUPPORTED
 from bessemer.contract.tensor import InputSpec, parse_input_spec
 from bessemer.errors import InvalidArgumentError
 
-__all__ = [
-    "NO_DIMENSIONS",
-    "Dimensions",
-    "InputValue",
-    "Inputs",
-    "is_array",
-    "named_specs",
-    "ranges_of",
-    "spec_of",
-    "validation_message",
-]
-
 InputValue = Any
 """A spec, ``"1x784:float32"``, a shape (of float32) such as ``("batch", 784)``, or an array or tensor with
 that shape and dtype."""

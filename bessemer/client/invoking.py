@@ -17,8 +17,6 @@ from bessemer.contract.invocation import Invocation, InvocationPage
 from bessemer.contract.job import JobState
 from bessemer.errors import InvalidArgumentError, InvocationCancelledError, InvocationFailedError
 
-__all__ = ["Arrays", "cancel", "download_outputs", "get", "page", "submit", "wait", "write_inputs"]
-
 Arrays = Mapping[str, Any] | str | os.PathLike[str] | bytes
 """An array or ``.npy`` path for each name; or the path or bytes of one ``.npz`` or ``.safetensors`` file."""
 

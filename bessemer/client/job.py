@@ -20,8 +20,6 @@ from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Compilation, Event, JobState
 from bessemer.contract.report import Report
 
-__all__ = ["Job", "JobView"]
-
 
 class JobView:
     """The latest known state of a job."""

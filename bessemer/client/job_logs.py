@@ -8,8 +8,6 @@ from bessemer.client.steps import Flow, Sleep
 from bessemer.contract.job import LOG
 from bessemer.errors import ServerFailedError, UnreachableError
 
-__all__ = ["LogFollower", "LogReader"]
-
 POLL_SECONDS = 1.0
 """Workers upload output about this often."""
 

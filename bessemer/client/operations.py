@@ -32,31 +32,6 @@ from bessemer.errors import (
     NoWorkerError,
 )
 
-__all__ = [
-    "cancel",
-    "compilation_path",
-    "delete",
-    "delete_model",
-    "download",
-    "download_artifact",
-    "download_checked",
-    "finished",
-    "get_compilation",
-    "get_ir",
-    "get_ir_text",
-    "get_logs",
-    "get_readiness",
-    "get_report",
-    "get_targets",
-    "get_workers",
-    "make_model_query",
-    "make_query",
-    "model_page",
-    "page",
-    "require_worker",
-]
-
-
 Query = TypeVar("Query", CompilationQuery, ModelQuery)
 
 NO_LABELS: Mapping[str, str | None] = MappingProxyType({})

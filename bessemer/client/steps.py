@@ -15,19 +15,6 @@ from bessemer.contract.base import Document
 from bessemer.contract.problem import Problem
 from bessemer.errors import AnswerInvalidError, UnreachableError, problem_error
 
-__all__ = [
-    "Call",
-    "Flow",
-    "Reply",
-    "Sleep",
-    "Step",
-    "Work",
-    "check",
-    "exchange",
-    "parse",
-    "retry_delay_seconds",
-]
-
 T = TypeVar("T")
 D = TypeVar("D", bound=Document)
 

@@ -39,8 +39,6 @@ from bessemer.contract.target import Target
 from bessemer.contract.tensor import InputSpec
 from bessemer.errors import InvalidArgumentError, ModelRejectedError
 
-__all__ = ["Submission", "get_model", "inspect", "name_of_model", "post", "submit", "upload"]
-
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 NOT_FOUND = frozenset({404})
 INSPECTION_POLL_SECONDS = 0.05

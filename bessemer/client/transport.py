@@ -14,15 +14,6 @@ import httpx
 from bessemer.client.steps import Call, Flow, Reply, Sleep, Step, Work
 from bessemer.errors import InvalidArgumentError, UnreachableError
 
-__all__ = [
-    "DEFAULT_TIMEOUT_SECONDS",
-    "AsyncTransport",
-    "Settings",
-    "Transport",
-    "make_settings",
-    "trace_headers",
-]
-
 T = TypeVar("T")
 
 DEFAULT_URL = "http://127.0.0.1:8000"

@@ -14,8 +14,6 @@ from pydantic import TypeAdapter, ValidationError
 from bessemer.bundle.manifest import CHECKSUMS, MANIFEST, BundlePath, Manifest
 from bessemer.errors import BundleError
 
-__all__ = ["Caps", "check_bundle", "unpack"]
-
 COPY_BYTES = 1 << 20
 MAX_WINDOW_BYTES = 1 << 27
 CHECKSUM_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")

@@ -1,7 +1,5 @@
 """Known obstacles in models, and what to do instead. The client and the worker give the same advice."""
 
-__all__ = ["FLOAT_MODEL", "FLOAT_WEIGHTS", "UNPACKED", "dependence_on_values"]
-
 FLOAT_MODEL = (
     "compile the float model that they were made from (`quantize_dynamic` returns a copy; your original is "
     "still float)"

@@ -27,17 +27,6 @@ from bessemer.contract.target import Target
 from bessemer.contract.target_names import read_target
 from bessemer.contract.tensor import MAX_INPUTS, DimensionName, InputSpec
 
-__all__ = [
-    "AUTO",
-    "MAX_KERNELS",
-    "MAX_PRIORITY",
-    "OURS",
-    "CompilationRequest",
-    "KernelKey",
-    "KernelName",
-    "Parameters",
-]
-
 
 class Parameters(StrEnum):
     """Where the parameters of a library are stored."""
