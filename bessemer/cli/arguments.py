@@ -21,11 +21,14 @@ from bessemer.contract.target import HOST
 from bessemer.contract.tensor import InputSpec, parse_input_spec
 from bessemer.errors import InvalidArgumentError
 
-MODEL_HELP = (
-    "Model file, digest (or its first characters) of an uploaded model, or FILE.py:FUNCTION that returns "
-    "a model file or an nn.Module with its inputs."
-)
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="Model file, digest (or its first characters) of an uploaded model, or FILE.py:FUNCTION that "
+        "returns a model file or an nn.Module with its inputs.",
+    ),
+]
 TargetOption = Annotated[
     str | None,
     typer.Option(

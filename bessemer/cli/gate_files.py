@@ -27,6 +27,9 @@ REASONS = {
     ExitStatus.INTERRUPTED: "interrupted",
     ExitStatus.TERMINATED: "interrupted",
 }
+VARIABLE_PREFIX = "BESSEMER_GATE_"
+"""An option such as --max-size is also read from the variable ``BESSEMER_GATE_MAX_SIZE``."""
+
 NO_VERDICT = "no verdict"
 HELP = "  → See `bessemer gate --help`."
 UNNAMED = "the model"
@@ -87,7 +90,13 @@ def annotate(level: str, model: str, texts: Iterable[str]) -> None:
 
 
 class GateCommand(RequestCommand):
-    """Reports usage errors in the pipeline's files, too."""
+    """Reads its options from variables, too, and also reports usage errors in the pipeline's files."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        for parameter in self.params:
+            if parameter.envvar is None and parameter.name not in (None, "url"):
+                parameter.envvar = f"{VARIABLE_PREFIX}{parameter.name.upper()}"
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Parse the command line.
@@ -108,7 +117,7 @@ class GateCommand(RequestCommand):
         lenient = {"resilient_parsing": True, "ignore_unknown_options": True}
         context = super().make_context(self.name, list(given), None, **lenient)
         read = context.params
-        files = GateFiles(summary=read.get("summary"), junit=read.get("junit_file"))
+        files = GateFiles(summary=read.get("summary"), junit=read.get("junit"))
         files.refuse(_named(read.get("model")), ExitStatus.USAGE, (f"error: {said}",))
 
 
