@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from bessemer.client.operations import compilation_path, download_checked
 from bessemer.client.sources import Source, file_source, memory_source
-from bessemer.client.steps import Call, Flow, Sleep, Work, exchange, parse
+from bessemer.client.steps import Call, Flow, Sleep, Work, fetch
 from bessemer.contract.invocation import Invocation, InvocationPage
 from bessemer.contract.job import JobState
 from bessemer.errors import InvalidArgumentError, InvocationCancelledError, InvocationFailedError
@@ -39,8 +39,7 @@ def submit(job_id: str, inputs: Arrays, runs: int) -> Flow[Invocation]:
 
 def get(job_id: str, invocation_id: str) -> Flow[Invocation]:
     """Get an invocation."""
-    reply = yield from exchange(Call("GET", _path(job_id, invocation_id)))
-    return parse(Invocation, reply.body)
+    return fetch(Invocation, Call("GET", _path(job_id, invocation_id)))
 
 
 def wait(invocation: Invocation) -> Flow[Invocation]:
@@ -64,15 +63,13 @@ def wait(invocation: Invocation) -> Flow[Invocation]:
 
 def cancel(job_id: str, invocation_id: str) -> Flow[Invocation]:
     """Cancel an invocation."""
-    reply = yield from exchange(Call("POST", f"{_path(job_id, invocation_id)}/cancel"))
-    return parse(Invocation, reply.body)
+    return fetch(Invocation, Call("POST", f"{_path(job_id, invocation_id)}/cancel"))
 
 
 def page(job_id: str, cursor: str | None) -> Flow[InvocationPage]:
     """Get a page of a compilation's invocations, newest first."""
     params = {"limit": str(PAGE_SIZE)} | ({"cursor": cursor} if cursor else {})
-    reply = yield from exchange(Call("GET", f"{compilation_path(job_id)}/invocations", params=params))
-    return parse(InvocationPage, reply.body)
+    return fetch(InvocationPage, Call("GET", f"{compilation_path(job_id)}/invocations", params=params))
 
 
 def download_outputs(invocation: Invocation, path: Path) -> Flow[Path]:
@@ -116,8 +113,7 @@ def _post(job_id: str, source: Source, runs: int) -> Flow[Invocation]:
         headers=headers,
         chunks=lambda: source.chunks(None),
     )
-    reply = yield from exchange(call)
-    return parse(Invocation, reply.body)
+    return fetch(Invocation, call)
 
 
 def _source(inputs: Arrays, folder: Path) -> Source:

@@ -140,3 +140,9 @@ def parse(document: type[D], body: bytes) -> D:
         raise AnswerInvalidError(
             f"the response does not match the schema of {name}; {hint}: {error}"
         ) from error
+
+
+def fetch(document: type[D], call: Call, accept: frozenset[int] = frozenset()) -> Flow[D]:
+    """Perform a call as ``exchange`` does, and parse the document in the response."""
+    reply = yield from exchange(call, accept)
+    return parse(document, reply.body)

@@ -20,7 +20,7 @@ from bessemer.client.sources import (
     is_shortened_digest,
     memory_source,
 )
-from bessemer.client.steps import Call, Flow, Sleep, Work, exchange, parse
+from bessemer.client.steps import Call, Flow, Sleep, Work, exchange, fetch
 from bessemer.contract.base import Digest, is_digest
 from bessemer.contract.job import Compilation
 from bessemer.contract.model import Model, ModelState
@@ -117,8 +117,7 @@ def post(request: CompilationRequest) -> Flow[Compilation]:
     body = request.model_dump_json(exclude_unset=True).encode()
     headers = {"Content-Type": "application/json", "Idempotency-Key": uuid.uuid4().hex}
     call = Call("POST", "/v1/compilations", headers=headers, chunks=lambda: iter((body,)))
-    reply = yield from exchange(call)
-    return parse(Compilation, reply.body)
+    return fetch(Compilation, call)
 
 
 def upload(
@@ -154,8 +153,7 @@ def inspect(
 
 def get_model(digest: Digest) -> Flow[Model]:
     """Get an uploaded model."""
-    reply = yield from exchange(Call("GET", f"/v1/models/{quote(digest, safe='')}"))
-    return parse(Model, reply.body)
+    return fetch(Model, Call("GET", f"/v1/models/{quote(digest, safe='')}"))
 
 
 def name_of_model(model: ModelSource) -> str | None:
@@ -205,8 +203,7 @@ def _put(source: Source, name: str | None, progress: Progress | None) -> Flow[Mo
         chunks=lambda: source.chunks(progress),
         read_timeout_seconds=UPLOAD_ANSWER_SECONDS,
     )
-    reply = yield from exchange(call)
-    return parse(Model, reply.body)
+    return fetch(Model, call)
 
 
 def _checked_name(name: str | None) -> str | None:

@@ -4,10 +4,10 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import httpx
 
@@ -15,6 +15,7 @@ from bessemer.client.steps import Call, Flow, Reply, Sleep, Step, Work
 from bessemer.errors import InvalidArgumentError, UnreachableError
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 DEFAULT_TIMEOUT_SECONDS = 30.0
@@ -23,6 +24,20 @@ TRACEPARENT = "traceparent"
 TRACEPARENT_VARIABLE = "TRACEPARENT"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 HEADERS = {"User-Agent": "bessemer-client", "Accept": "application/json, application/problem+json, */*"}
+
+
+class Page(Protocol[T_co]):
+    """A page of a list."""
+
+    @property
+    def items(self) -> tuple[T_co, ...]:
+        """The entries."""
+        ...
+
+    @property
+    def next(self) -> str | None:
+        """The cursor of the next page; None on the last one."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -114,6 +129,15 @@ class Transport:
             except UnreachableError as error:
                 raise _located(error, self._settings) from error.__cause__
 
+    def items(self, page: Callable[[str | None], Flow[Page[T]]]) -> Iterator[T]:
+        """The entries of all pages of a list; ``page`` gets the page at a cursor."""
+        cursor: str | None = None
+        while True:
+            found = self.run(page(cursor))
+            yield from found.items
+            if (cursor := found.next) is None:
+                return
+
     @contextmanager
     def stream(self, call: Call) -> Iterator[tuple[int, Iterator[bytes]]]:
         """Send a request, and open its response as status and chunks. Raises ``httpx.RequestError``."""
@@ -189,6 +213,16 @@ class AsyncTransport:
                 return result
             except UnreachableError as error:
                 raise _located(error, self._settings) from error.__cause__
+
+    async def items(self, page: Callable[[str | None], Flow[Page[T]]]) -> AsyncIterator[T]:
+        """The entries of all pages of a list; ``page`` gets the page at a cursor."""
+        cursor: str | None = None
+        while True:
+            found = await self.run(page(cursor))
+            for item in found.items:
+                yield item
+            if (cursor := found.next) is None:
+                return
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
