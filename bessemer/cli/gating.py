@@ -8,8 +8,15 @@ import typer
 from pydantic import ValidationError
 
 from bessemer.cli.arguments import InputsOption, ModelArgument, read_bytes, read_draft
-from bessemer.cli.gate_files import VARIABLE_PREFIX, GateFiles, annotate
-from bessemer.cli.gate_outputs import Expected, keep_reference, reference_of
+from bessemer.cli.gate_files import (
+    VARIABLE_PREFIX,
+    Expected,
+    GateFiles,
+    annotate,
+    keep_reference,
+    reference_of,
+)
+from bessemer.cli.model_argument import submitted
 from bessemer.cli.output import (
     ExitStatus,
     UrlOption,
@@ -20,7 +27,6 @@ from bessemer.cli.output import (
     results,
     show_lines,
 )
-from bessemer.cli.submitting import submitted
 from bessemer.cli.waiting import NotTakenError, QueueLimit, ask_to_cancel, cancel_on_interrupt, watch
 from bessemer.client import Client, Job
 from bessemer.contract.job import JobState

@@ -1,4 +1,4 @@
-"""``bessemer show``, ``jobs``, ``logs``, ``cancel``, ``delete`` and ``download``."""
+"""``bessemer show``, ``jobs``, ``logs``, ``cancel``, ``delete``, ``download`` and ``ir``."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -17,14 +17,17 @@ from bessemer.cli.output import (
     errors,
     print_json,
     print_lines,
+    print_result,
     problem_lines,
     results,
     show_lines,
+    table,
 )
 from bessemer.cli.views import compilation_lines
 from bessemer.cli.waiting import follow
 from bessemer.client import Client, Job
 from bessemer.contract.base import is_digest, is_digest_prefix
+from bessemer.contract.ir import IrListing, IrStep
 from bessemer.contract.job import Compilation, CompilationPage, JobState
 from bessemer.contract.model import Model
 from bessemer.contract.names import shown_labels
@@ -34,6 +37,8 @@ from bessemer.errors import InvalidArgumentError, NotFoundError
 Found = TypeVar("Found")
 
 HEADINGS = ("id", "name", "state", "stage", "target", "p50", "created", "labels")
+COUNTS = ("functions", "kernels", "operators", "calls", "loops")
+STEP_HEADINGS = ("step", "stage", "phase", "pass", "ms", *COUNTS, "")
 
 IdArgument = Annotated[
     str, typer.Argument(metavar="ID", help="Id of a compilation, or a unique prefix of it.")
@@ -97,11 +102,8 @@ def list_jobs(
             created_before=aware(before),
         )
         documents = tuple(job.document for job in islice(found, limit))
-        if json:
-            print_json(CompilationPage(items=documents))
-            return
-        rows = [HEADINGS, *map(_row, documents)]
-        print_lines(results, *(aligned(rows) if documents else ("no compilations",)))
+        lines = table([_row(document) for document in documents], HEADINGS, "no compilations")
+        print_result(CompilationPage(items=documents), lines, json)
 
 
 def cancel(
@@ -117,11 +119,8 @@ def cancel(
     with connected(url) as client:
         job = client.job(job_id)
         document = job.cancel_invocation(invocation_id) if invocation_id else job.cancel().document
-        if json:
-            print_json(document)
-            return
         done = document.state is JobState.CANCELLED
-        print_lines(results, f"{document.id}: {'cancelled' if done else 'asked to cancel'}")
+        print_result(document, [f"{document.id}: {'cancelled' if done else 'asked to cancel'}"], json)
 
 
 def logs(
@@ -211,9 +210,7 @@ def download(
             path = job.download_artifact(artifact, _file_of(artifact, output or Path()))
         if json:
             print_json(job.document)
-            print_lines(errors, str(path))
-            return
-        print_lines(results, str(path))
+        print_lines(errors if json else results, str(path))
 
 
 def _folder(document: Compilation) -> Path:
@@ -237,11 +234,8 @@ def _lines(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def _show(document: Compilation, json: bool) -> None:
-    if json:
-        print_json(document)
-        return
-    print_lines(results, *compilation_lines(document))
-    if document.problem:
+    print_result(document, compilation_lines(document), json)
+    if document.problem and not json:
         show_lines(results, problem_lines(document.problem))
 
 
@@ -274,4 +268,61 @@ def _row(document: Compilation) -> tuple[str, ...]:
         latency,
         f"{document.created_at.astimezone():%Y-%m-%d %H:%M:%S}",
         " ".join(shown_labels(document.request.labels)),
+    )
+
+
+def ir(
+    job_id: IdArgument,
+    step: Annotated[
+        str | None, typer.Argument(metavar="STEP", help="Number or name of a step in the list.")
+    ] = None,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Print the step's changes instead of the whole module.")
+    ] = False,
+    json: JsonOption = False,
+    url: UrlOption = None,
+) -> None:
+    """List a compilation's snapshots of the module, or print one of them.
+
+    Compile with --option inspect.ir=true to take snapshots.
+    """
+    with connected(url) as client:
+        if step is None:
+            if diff:
+                raise InvalidArgumentError("--diff needs a step: bessemer ir ID STEP --diff")
+            listing = client.job(job_id).ir()
+            print_result(listing, step_lines(listing), json)
+            return
+        if json:
+            raise InvalidArgumentError("--json works only for the list; remove the step")
+        job = client.job(job_id)
+        _print_module(job.ir_diff(step) if diff else job.ir_text(step))
+
+
+def _print_module(text: str) -> None:
+    """Print a module unchanged; on a terminal, without control characters."""
+    if results.is_terminal:
+        print_lines(results, *text.splitlines())
+    else:
+        typer.echo(text, nl=False)
+
+
+def step_lines(listing: IrListing) -> Iterator[str]:
+    """The table of snapshots."""
+    return aligned([STEP_HEADINGS, *map(_step_row, listing.items)])
+
+
+def _step_row(step: IrStep) -> tuple[str, ...]:
+    counts = step.counts
+    figures = (counts.functions, counts.kernels, counts.operators, counts.calls, counts.loops)
+    milliseconds = f"{step.seconds * 1e3:.1f}"
+    note = "" if step.changed else "unchanged"
+    return (
+        str(step.step),
+        step.stage.value,
+        step.phase,
+        step.name,
+        milliseconds,
+        *map(str, figures),
+        note,
     )

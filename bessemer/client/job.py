@@ -11,9 +11,8 @@ from typing import Self
 import httpx
 
 from bessemer.client import invoking, operations
-from bessemer.client.events import Follower
+from bessemer.client.events import Follower, LogFollower
 from bessemer.client.invoking import Arrays
-from bessemer.client.job_logs import LogFollower
 from bessemer.client.operation import Asynchronous, Blocking, operation
 from bessemer.client.steps import Call, Flow, exchange, fetch
 from bessemer.client.transport import AsyncTransport, Transport

@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm.target import codegen
 
-from bessemer.contract.nearest import did_you_mean
+from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.target import LINUX_X86_64, ResolvedTarget
 from worker.errors import JobError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from bessemer.contract.nearest import did_you_mean
+from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError
 
