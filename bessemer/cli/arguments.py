@@ -13,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
-from bessemer.client.inputs import validation_message
+from bessemer.client.inputs import validated, validation_message
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
@@ -156,10 +156,7 @@ def read_draft(
 
 
 def _checked(fields: Mapping[str, Any]) -> CompilationRequest:
-    try:
-        return CompilationRequest.model_validate({"model": _PLACEHOLDER_DIGEST, **fields})
-    except ValidationError as error:
-        raise InvalidArgumentError(validation_message(error)) from error
+    return validated(CompilationRequest, {"model": _PLACEHOLDER_DIGEST, **fields})
 
 
 def read_labels(labels: Sequence[str]) -> dict[str, str | None]:

@@ -31,7 +31,6 @@ from bessemer.contract.ir import IrListing, IrStep
 from bessemer.contract.job import Compilation, CompilationPage, JobState
 from bessemer.contract.model import Model
 from bessemer.contract.names import shown_labels
-from bessemer.contract.target import PresetTarget
 from bessemer.errors import InvalidArgumentError, NotFoundError
 
 Found = TypeVar("Found")
@@ -249,14 +248,6 @@ def _stage(document: Compilation) -> str:
     return document.stage.value if document.stage and not whole else ""
 
 
-def _target(document: Compilation) -> str:
-    """The resolved target, or else the requested one."""
-    if document.target:
-        return document.target.name
-    asked = document.request.target
-    return asked.preset if isinstance(asked, PresetTarget) else asked.mcpu
-
-
 def _row(document: Compilation) -> tuple[str, ...]:
     latency = f"{document.figures.latency.p50_ms:.4g} ms" if document.figures else ""
     return (
@@ -264,7 +255,7 @@ def _row(document: Compilation) -> tuple[str, ...]:
         document.name or f"({document.request.model[:12]})",
         document.state.value,
         _stage(document),
-        _target(document),
+        document.target_name,
         latency,
         f"{document.created_at.astimezone():%Y-%m-%d %H:%M:%S}",
         " ".join(shown_labels(document.request.labels)),

@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -52,20 +51,8 @@ def upload_view(console: Console, name: str) -> Iterator[UploadProgress]:
         yield lambda sent, total: bar.update(task, completed=sent, total=total, visible=True)
 
 
-class StageView(Protocol):
-    """Shows a compilation while it waits and runs."""
-
-    def show_place(self, place: QueuePlace) -> None:
-        """Show its position in the queue."""
-        ...
-
-    def show_event(self, event: Event) -> None:
-        """Show an event."""
-        ...
-
-
 @contextmanager
-def stage_view(console: Console, shown_missing: str | None = None) -> Iterator[StageView]:
+def stage_view(console: Console, shown_missing: str | None = None) -> Iterator["StageView"]:
     """A view of a compilation's progress.
 
     Args:
@@ -155,6 +142,10 @@ class PlainStages:
             return True
         began_at = self._stage_began_at
         return began_at is not None and (event.at - began_at).total_seconds() >= LONG_STAGE_SECONDS
+
+
+StageView = _LiveStages | PlainStages
+"""Shows a compilation while it waits and runs."""
 
 
 def other_method_lines(methods: tuple[str, ...]) -> Iterator[str]:

@@ -4,15 +4,18 @@ import operator
 import reprlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from bessemer.contract.base import Document
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
 from bessemer.contract.error_codes import ErrorCode
 from bessemer.contract.target_names import UNSUPPORTED
 from bessemer.contract.tensor import InputSpec, parse_input_spec
 from bessemer.errors import InvalidArgumentError
+
+D = TypeVar("D", bound=Document)
 
 InputValue = Any
 """A spec, ``"1x784:float32"``, a shape (of float32) such as ``("batch", 784)``, or an array or tensor with
@@ -100,6 +103,18 @@ def named_specs(inputs: Inputs, names: Sequence[str] = ()) -> tuple[InputSpec, .
 def is_array(value: InputValue) -> bool:
     """Whether the value has a shape and a dtype, as arrays and tensors do."""
     return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, InputSpec)
+
+
+def validated(kind: type[D], fields: Mapping[str, object]) -> D:
+    """A document with these fields.
+
+    Raises:
+        InvalidArgumentError: a field is not valid.
+    """
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        raise InvalidArgumentError(validation_message(error)) from error
 
 
 def validation_message(error: ValidationError) -> str:

@@ -5,13 +5,11 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 from urllib.parse import quote
 
-from pydantic import ValidationError
-
 from bessemer.bundle.manifest import ARCHIVE
-from bessemer.client.inputs import validation_message
+from bessemer.client.inputs import validated
 from bessemer.client.steps import Call, Flow, Work, exchange, fetch
 from bessemer.client.unpacking import unpack
 from bessemer.contract.capability import needs_of
@@ -28,8 +26,6 @@ from bessemer.errors import (
     InvalidArgumentError,
     NoWorkerError,
 )
-
-Query = TypeVar("Query", CompilationQuery, ModelQuery)
 
 NO_LABELS: Mapping[str, str | None] = MappingProxyType({})
 
@@ -52,7 +48,7 @@ def compilation_pages(**filters: object) -> Callable[[str | None], Flow[Compilat
     """
 
     def page(cursor: str | None) -> Flow[CompilationPage]:
-        query = _checked(CompilationQuery, {**filters, "cursor": cursor})
+        query = validated(CompilationQuery, {**filters, "cursor": cursor})
         return fetch(CompilationPage, Call("GET", "/v1/compilations", params=query.parameters()))
 
     return page
@@ -62,7 +58,7 @@ def model_pages(**filters: object) -> Callable[[str | None], Flow[ModelPage]]:
     """A function that gets the page of models at a cursor; see ``compilation_pages``."""
 
     def page(cursor: str | None) -> Flow[ModelPage]:
-        query = _checked(ModelQuery, {**filters, "cursor": cursor})
+        query = validated(ModelQuery, {**filters, "cursor": cursor})
         return fetch(ModelPage, Call("GET", "/v1/models", params=query.parameters()))
 
     return page
@@ -71,13 +67,6 @@ def model_pages(**filters: object) -> Callable[[str | None], Flow[ModelPage]]:
 def selectors(labels: Mapping[str, str | None]) -> tuple[str, ...]:
     """Labels as the filters of a list: ``team=vision``, or ``team`` for any value."""
     return tuple(key if value is None else f"{key}={value}" for key, value in labels.items())
-
-
-def _checked(kind: type[Query], given: Mapping[str, object]) -> Query:
-    try:
-        return kind.model_validate(given)
-    except ValidationError as error:
-        raise InvalidArgumentError(validation_message(error)) from error
 
 
 def get_workers() -> Flow[WorkerList]:

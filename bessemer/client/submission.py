@@ -11,7 +11,7 @@ from urllib.parse import quote
 from pydantic import TypeAdapter, ValidationError
 
 from bessemer.client.exporting import Exported, save_module, torch_kind
-from bessemer.client.inputs import Dimensions, Inputs, named_specs, ranges_of, validation_message
+from bessemer.client.inputs import Dimensions, Inputs, named_specs, ranges_of, validated, validation_message
 from bessemer.client.sources import (
     ModelSource,
     Progress,
@@ -75,28 +75,16 @@ class Submission:
             InvalidArgumentError: a field is not valid.
         """
         given = {
-            "target": self.target,
+            **vars(self),
+            "model": digest,
             "inputs": inputs or None,
             "dimensions": ranges_of(self.dimensions) or None,
-            "translate": self.translate,
-            "optimize": self.optimize,
-            "parameters": self.parameters,
-            "kernels": self.kernels,
-            "tune": self.tune,
-            "verify": self.verify,
-            "benchmark": self.benchmark,
-            "inspect": self.inspect,
-            "stop_after": self.stop_after,
             "name": self.name or name_of_model(self.model),
             "labels": None if self.labels is None else dict(self.labels),
-            "priority": self.priority,
-            "timeout_seconds": self.timeout_seconds,
         }
-        fields = {name: value for name, value in given.items() if value is not None}
-        try:
-            return CompilationRequest.model_validate({"model": digest, **fields})
-        except ValidationError as error:
-            raise InvalidArgumentError(validation_message(error)) from error
+        return validated(
+            CompilationRequest, {name: value for name, value in given.items() if value is not None}
+        )
 
 
 def submit(submission: Submission, progress: Progress | None = None) -> Flow[Compilation]:

@@ -190,10 +190,14 @@ class Compilation(Document):
     )
 
     @property
+    def target_name(self) -> str:
+        """The name of the resolved target, or else of the requested one."""
+        return self.target.name if self.target else target_name(self.request.target)
+
+    @property
     def file_stem(self) -> str | None:
         """The first part of its file names: its name and its target; None if it has no name."""
-        target = self.target.name if self.target else target_name(self.request.target)
-        return None if self.name is None else file_stem(self.name, target)
+        return None if self.name is None else file_stem(self.name, self.target_name)
 
 
 class CompilationPage(Document):

@@ -108,12 +108,8 @@ class Measure:
     @property
     def is_beyond(self) -> bool:
         """Whether the figure exceeds its bound."""
-        return (
-            self.now is not None
-            and self.bound is not None
-            and self.bound.most is not None
-            and self.now > self.bound.most
-        )
+        most = self.bound.most if self.bound else None
+        return self.now is not None and most is not None and self.now > most
 
     @property
     def has_changed(self) -> bool:
