@@ -15,11 +15,7 @@ class Commands(TyperGroup):
     """Strips pydantic's prefix from error messages."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command.
-
-        Raises:
-            typer.BadParameter: a value is not valid.
-        """
+        """Run the command."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:

@@ -296,11 +296,7 @@ class RequestCommand(TyperCommand):
     """Suggests ``--option trials=…`` for an unknown option such as ``--trials``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the command line.
-
-        Raises:
-            Exception: a usage error; for an unknown option, with suggestions.
-        """
+        """Parse the command line."""
         try:
             return super().parse_args(ctx, args)
         except Exception as error:  # Typer does not export the class of this error

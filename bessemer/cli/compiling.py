@@ -91,11 +91,7 @@ def compile_model(
 
 
 def _check_output(output: Path, request: CompilationRequest, force: bool) -> None:
-    """Check before compiling that the bundle can be unpacked.
-
-    Raises:
-        InvalidArgumentError: the request produces no bundle, or the directory is not empty.
-    """
+    """Check before compiling that the bundle can be unpacked."""
     if not request.makes_bundle:
         raise InvalidArgumentError(
             f"--output needs a bundle, but stop_after={request.stop_after} produces none"

@@ -106,11 +106,7 @@ class GateCommand(RequestCommand):
                 parameter.envvar = f"{VARIABLE_PREFIX}{parameter.name.upper()}"
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Parse the command line.
-
-        Raises:
-            Exception: a usage error.
-        """
+        """Parse the command line."""
         given = list(args)
         try:
             return super().make_context(info_name, args, parent, **extra)

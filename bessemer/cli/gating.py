@@ -177,13 +177,7 @@ def gate(
 
 @dataclass(frozen=True)
 class Base:
-    """The base of the comparison.
-
-    Attributes:
-        report: the base's report, if any.
-        expected: inputs and expected outputs, if any.
-        notes: why either is missing.
-    """
+    """The base of the comparison; ``notes`` say why its report or its expected outputs are missing."""
 
     report: Report | None
     expected: Expected | None
@@ -225,11 +219,7 @@ def _would_spoil_base(outcome: Outcome, report: Path | None, compare: Path | Non
 
 
 def _require_figures(request: CompilationRequest, bounds: Bounds) -> None:
-    """Check that the request measures what the bounds limit.
-
-    Raises:
-        InvalidArgumentError: the request stops early, or omits torch eager.
-    """
+    """Check that the request measures what the bounds limit."""
     if not request.makes_bundle:
         raise InvalidArgumentError("a gate needs a complete compilation; remove stop_after")
     by_latency = bounds.latency_ratio is not None or bounds.regress_percent is not None
@@ -240,11 +230,7 @@ def _require_figures(request: CompilationRequest, bounds: Bounds) -> None:
 
 
 def _read_base(compare: Path | None, golden: Path | None) -> Base:
-    """Read the base. A branch's first run has none.
-
-    Raises:
-        InvalidArgumentError: the golden file is not valid.
-    """
+    """Read the base. A branch's first run has none."""
     report, notes = _read_report(compare)
     if golden is not None:
         expected = Expected(golden, is_golden=True)

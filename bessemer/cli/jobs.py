@@ -156,12 +156,7 @@ def delete(
 
 
 def _named(client: Client, name: str) -> Job | Model:
-    """The compilation or model to delete. A prefix must match only one of them.
-
-    Raises:
-        InvalidArgumentError: the prefix matches a compilation and a model.
-        ProblemError: the prefix matches none, or several of a kind.
-    """
+    """The compilation or model to delete. A prefix must match only one of them."""
     if is_digest(name):
         return client.model(name)
     model = _unless_missing(client.model, name) if is_digest_prefix(name) else None

@@ -52,12 +52,7 @@ class ResolvedModel:
 def resolved_model(
     model: str, inputs: Inputs = (), dimensions: Dimensions = NO_DIMENSIONS
 ) -> Iterator[ResolvedModel]:
-    """Resolve a MODEL argument. Temporary files live until the block ends.
-
-    Args:
-        model: a file, the digest of an uploaded model, or ``file.py:function``.
-        inputs: the inputs on the command line.
-        dimensions: the dimensions on the command line.
+    """Resolve a MODEL argument and its inputs. Temporary files live until the block ends.
 
     Raises:
         InvalidArgumentError: a Python file lacks its function; or see ``call_entry_point``.
@@ -195,12 +190,6 @@ def _path(entry: str) -> Path:
 
 def submitted(client: Client, model: str, draft: Draft, console: Console) -> Job:
     """Submit a compilation, after building and uploading its model if necessary.
-
-    Args:
-        client: a client of the server.
-        model: a file, the digest of an uploaded model or its first characters, or ``file.py:function``.
-        draft: the request of the command line.
-        console: where to show the upload.
 
     Raises:
         InvalidArgumentError: the model or the request is not valid; nothing was uploaded.

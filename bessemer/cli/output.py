@@ -179,11 +179,7 @@ def shown_bytes(count: int) -> str:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let SIGTERM interrupt the block as Ctrl-C does, so it can clean up.
-
-    Raises:
-        TerminatedError: the process received SIGTERM.
-    """
+    """Let SIGTERM interrupt the block as Ctrl-C does, so it can clean up."""
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         yield

@@ -55,9 +55,7 @@ def upload_view(console: Console, name: str) -> Iterator[UploadProgress]:
 def stage_view(console: Console, shown_missing: str | None = None) -> Iterator["StageView"]:
     """A view of a compilation's progress.
 
-    Args:
-        console: where to show it.
-        shown_missing: what the compilation waits for, if that was already printed.
+    ``shown_missing`` is what the compilation waits for, if that was already printed.
     """
     if not console.is_terminal:
         yield PlainStages(console, shown_missing)

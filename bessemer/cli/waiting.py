@@ -39,10 +39,7 @@ def follow(job: Job, console: Console) -> None:
 def watch(job: Job, console: Console, while_queued: Callable[[QueuePlace], object] | None = None) -> None:
     """Show a job's stages until it succeeds, fails or is cancelled.
 
-    Args:
-        job: the job.
-        console: where to show the stages.
-        while_queued: called repeatedly with the job's place in the queue; an exception ends the wait.
+    ``while_queued`` is called repeatedly with the job's place in the queue; an exception ends the wait.
     """
     print_lines(console, first_line(job.document))
     missing = missing_worker(job.document)
@@ -113,11 +110,7 @@ def cancel_on_interrupt(name: str, cancel: Callable[[], object]) -> Iterator[Non
 
 
 def ask_to_cancel(name: str, cancel: Callable[[], object]) -> tuple[str, ...]:
-    """Cancel a job and print the result; print nothing if it had already ended.
-
-    Returns:
-        The printed lines.
-    """
+    """Cancel a job, then print and return the result; nothing if it had already ended."""
     try:
         cancel()
     except ConflictError:
@@ -148,11 +141,7 @@ class QueueLimit:
     began: float = field(default_factory=time.monotonic)
 
     def check(self, place: QueuePlace) -> None:
-        """Check the compilation's place in the queue.
-
-        Raises:
-            NotTakenError: the limit is over, or no live worker can run it.
-        """
+        """Raise ``NotTakenError`` if the limit is over, or if no live worker can run the compilation."""
         if self.seconds is None:
             if place.waiting_for is not None:
                 raise NotTakenError(

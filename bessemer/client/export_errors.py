@@ -43,9 +43,7 @@ UNSCRIPTED = (
 def torch_message(error: BaseException, torch_folder: Path) -> str:
     """An error's type, its message without torch's hints, and the author's line if it has one.
 
-    Args:
-        error: the exception from torch.
-        torch_folder: torch's installation, whose lines are not the author's.
+    Lines in ``torch_folder`` are not the author's.
     """
     place = _place(error, torch_folder)
     depends = dependence_on_values(error)
@@ -74,12 +72,7 @@ def quiet_torch() -> Iterator[None]:
 
 
 def advice_on_export(module: Any, error: BaseException) -> str | None:
-    """The known obstacle in a module and its remedy, or None.
-
-    Args:
-        module: the torch module whose export failed.
-        error: the exception from torch.
-    """
+    """The known obstacle in a module whose export failed and its remedy, or None."""
     if any(_is_packing(frame) for frame, _ in traceback.walk_tb(error.__traceback__)):
         return UNPACKED
     return next(_obstacles(module, error), None)

@@ -86,11 +86,7 @@ def spec_of(name: str, value: InputValue) -> InputSpec:
 
 
 def named_specs(inputs: Inputs, names: Sequence[str] = ()) -> tuple[InputSpec, ...]:
-    """The specs of all inputs, in their order.
-
-    Args:
-        inputs: by name, or in order.
-        names: names for inputs that are given in order.
+    """The specs of all inputs, in their order; ``names`` are for inputs without a name.
 
     Raises:
         InvalidArgumentError: an input has no name, or is malformed.

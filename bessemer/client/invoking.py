@@ -27,11 +27,7 @@ NPY_MAGIC = b"\x93NUMPY"
 
 
 def submit(job_id: str, inputs: Arrays, runs: int) -> Flow[Invocation]:
-    """Submit an invocation.
-
-    Raises:
-        InvalidArgumentError: the inputs cannot be read.
-    """
+    """Submit an invocation."""
     with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
         source: Source = yield Work(lambda: _source(inputs, Path(folder)))
         return (yield from _post(job_id, source, runs))
@@ -43,12 +39,7 @@ def get(job_id: str, invocation_id: str) -> Flow[Invocation]:
 
 
 def wait(invocation: Invocation) -> Flow[Invocation]:
-    """Wait until an invocation ends.
-
-    Raises:
-        InvocationFailedError: it failed; the error holds the problem.
-        InvocationCancelledError: it was cancelled.
-    """
+    """Wait until an invocation ends, and raise its error unless it succeeded."""
     wait_seconds = FIRST_POLL_SECONDS
     while not invocation.state.final:
         yield Sleep(wait_seconds)
@@ -73,12 +64,7 @@ def page(job_id: str, cursor: str | None) -> Flow[InvocationPage]:
 
 
 def download_outputs(invocation: Invocation, path: Path) -> Flow[Path]:
-    """Download the outputs as ``.npz`` and check their digest.
-
-    Raises:
-        InvalidArgumentError: the invocation has no outputs.
-        BundleError: the file does not match its digest.
-    """
+    """Download the outputs as ``.npz`` and check their digest."""
     if invocation.artifact is None:
         raise InvalidArgumentError(f"invocation {invocation.id} ({invocation.state}) has no outputs")
     url = f"{_path(invocation.compilation, invocation.id)}/outputs"

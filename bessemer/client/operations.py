@@ -75,11 +75,7 @@ def get_workers() -> Flow[WorkerList]:
 
 
 def require_worker(request: CompilationRequest) -> Flow[None]:
-    """Check that a live worker, busy or not, can run a compilation.
-
-    Raises:
-        NoWorkerError: none can.
-    """
+    """Raise ``NoWorkerError`` unless a live worker, busy or not, can run a compilation."""
     workers = yield from get_workers()
     lacking = missing(needs_of(request.target), QUEUES[job_kind(request)], workers.items)
     if lacking is not None:
@@ -95,23 +91,14 @@ def download(compilation: Compilation, directory: Path) -> Flow[Path]:
 
 
 def download_artifact(compilation: Compilation, name: str, path: Path) -> Flow[Path]:
-    """Download one artifact and check its digest.
-
-    Raises:
-        InvalidArgumentError: the compilation has no such artifact.
-        BundleError: the file does not match its digest.
-    """
+    """Download one artifact and check its digest."""
     artifact = _artifact(compilation, name)
     url = f"{compilation_path(compilation.id)}/artifacts/{quote(name)}"
     return (yield from download_checked(url, artifact, path))
 
 
 def download_checked(url: str, artifact: Artifact, path: Path) -> Flow[Path]:
-    """Download a file and check its digest.
-
-    Raises:
-        BundleError: the file does not match its digest.
-    """
+    """Download a file. Raises ``BundleError`` if it does not match its digest."""
     partial = path.with_name(f"{path.name}.partial")
     yield Work(lambda: partial.parent.mkdir(parents=True, exist_ok=True))
     try:
@@ -143,11 +130,7 @@ def get_logs(job_id: str) -> Flow[str]:
 
 
 def finished(compilation: Compilation) -> Compilation:
-    """Return a compilation that succeeded.
-
-    Raises:
-        CompilationFailedError, CompilationCancelledError: it did not succeed.
-    """
+    """Return a compilation that succeeded; raise the error of one that did not."""
     if compilation.state is JobState.FAILED:
         raise CompilationFailedError(compilation)
     if compilation.state is JobState.CANCELLED:

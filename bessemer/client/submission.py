@@ -69,11 +69,7 @@ class Submission:
     timeout_seconds: float | None = None
 
     def request(self, digest: Digest, inputs: tuple[InputSpec, ...]) -> CompilationRequest:
-        """The request, with only the given fields.
-
-        Raises:
-            InvalidArgumentError: a field is not valid.
-        """
+        """The request, with only the given fields."""
         given = {
             **vars(self),
             "model": digest,
@@ -124,11 +120,7 @@ def upload(
 def inspect(
     model: str | os.PathLike[str] | bytes, progress: Progress | None = None, name: str | None = None
 ) -> Flow[Model]:
-    """Upload a model unless the server has it, or find it by its digest; wait for its inspection.
-
-    Raises:
-        ModelRejectedError: the inspection rejected the model.
-    """
+    """Upload a model unless the server has it, or find it by its digest; wait for its inspection."""
     known = is_digest(model) or is_shortened_digest(model)
     found = (yield from get_model(str(model))) if known else (yield from upload(model, progress, name))
     while found.state is ModelState.INSPECTING:
@@ -195,11 +187,6 @@ def _put(source: Source, name: str | None, progress: Progress | None) -> Flow[Mo
 
 
 def _checked_name(name: str | None) -> str | None:
-    """Validate a name.
-
-    Raises:
-        InvalidArgumentError: the name is not valid.
-    """
     try:
         return None if name is None else _NAME.validate_python(name)
     except ValidationError as error:

@@ -31,10 +31,7 @@ class Caps:
 def unpack(archive: Path, directory: Path, caps: Caps = Caps()) -> Path:
     """Unpack ``bundle.tar.zst`` and check every file. Existing files of the same names are replaced.
 
-    Args:
-        archive: the file.
-        directory: created if missing; unchanged if the bundle is rejected.
-        caps: limits on the bundle.
+    The directory is created if missing, and unchanged if the bundle is rejected.
 
     Raises:
         BundleError: the archive is damaged or too large, contains a link, a device or an unsafe path, or

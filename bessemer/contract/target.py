@@ -99,12 +99,7 @@ def target_name(target: Target) -> str:
 
 
 def resolve_target(target: Target, host_mcpu: str, host_cores: int) -> ResolvedTarget:
-    """Fill in what the request leaves open.
-
-    Args:
-        target: the request's target.
-        host_mcpu: LLVM's name of the worker's processor.
-        host_cores: the worker's cores, the default for ``cores``.
+    """Fill in what the request leaves open with the worker's processor and cores.
 
     Raises:
         KeyError: the preset is unknown.

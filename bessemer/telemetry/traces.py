@@ -42,11 +42,7 @@ class SpanKind(StrEnum):
 
 
 class Span:
-    """A span of a trace. This one is not recorded, and only passes on its parent's trace context.
-
-    Attributes:
-        traceparent: the trace context for child spans, in W3C's format.
-    """
+    """A span of a trace. This one is not recorded, and only passes on its parent's ``traceparent``."""
 
     def __init__(self, traceparent: str | None) -> None:
         self.traceparent = traceparent
@@ -72,10 +68,7 @@ class Tracer:
         """Start a span.
 
         Args:
-            name: the name of the span.
             parent: the traceparent of the parent span; None starts a trace.
-            kind: the kind of the span.
-            attributes: initial attributes.
             began_at: the start time; by default, now.
         """
         return Span(parent)
@@ -141,10 +134,7 @@ class OpenTelemetry(Tracer):
 
 
 def open_tracer(program: str) -> Tracer:
-    """The tracer for a program, as the environment configures it.
-
-    Args:
-        program: the program's name, unless ``OTEL_SERVICE_NAME`` overrides it.
+    """The tracer as the environment configures it; ``OTEL_SERVICE_NAME`` overrides the program's name.
 
     Raises:
         TelemetryMissingError: a collector is configured, but the extra ``telemetry`` is not installed.
