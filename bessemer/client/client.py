@@ -145,26 +145,24 @@ class ClientOperations(Generic[AnyJob]):
             ExportError: torch could not export the module.
             ProblemError: the server refused the model or the request.
         """
-        given = submission.Submission(
-            model=model,
-            inputs=inputs,
-            dimensions=dimensions,
-            target=target,
-            translate=translate,
-            optimize=optimize,
-            parameters=parameters,
-            kernels=kernels,
-            tune=tune,
-            verify=verify,
-            benchmark=benchmark,
-            inspect=inspect,
-            stop_after=stop_after,
-            name=name,
-            labels=labels,
-            priority=priority,
-            timeout_seconds=timeout_seconds,
-        )
-        return self._job((yield from submission.submit(given, progress)))
+        options = {
+            "target": target,
+            "translate": translate,
+            "optimize": optimize,
+            "parameters": parameters,
+            "kernels": kernels,
+            "tune": tune,
+            "verify": verify,
+            "benchmark": benchmark,
+            "inspect": inspect,
+            "stop_after": stop_after,
+            "name": name,
+            "labels": None if labels is None else dict(labels),
+            "priority": priority,
+            "timeout_seconds": timeout_seconds,
+        }
+        document = yield from submission.submit(model, inputs, dimensions, options, progress)
+        return self._job(document)
 
     @operation
     def post(self, request: CompilationRequest) -> Flow[AnyJob]:

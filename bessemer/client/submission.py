@@ -4,7 +4,6 @@ import os
 import tempfile
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -25,17 +24,7 @@ from bessemer.contract.base import Digest, is_digest
 from bessemer.contract.job import Compilation
 from bessemer.contract.model import Model, ModelState
 from bessemer.contract.names import Name, as_name, name_of_file
-from bessemer.contract.options import (
-    BenchmarkOptions,
-    InspectOptions,
-    OptimizeOptions,
-    TranslateOptions,
-    TuneOptions,
-    VerifyOptions,
-)
-from bessemer.contract.request import CompilationRequest, Parameters
-from bessemer.contract.stage import Stage
-from bessemer.contract.target import Target
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.tensor import InputSpec
 from bessemer.errors import InvalidArgumentError, ModelRejectedError
 
@@ -46,53 +35,32 @@ UPLOAD_ANSWER_SECONDS = 600.0
 """The server responds only after it has moved a large upload into the store."""
 
 
-@dataclass(frozen=True)
-class Submission:
-    """The arguments of ``Client.submit``."""
+def submit(
+    model: ModelSource,
+    inputs: Inputs,
+    dimensions: Dimensions,
+    options: Mapping[str, object],
+    progress: Progress | None = None,
+) -> Flow[Compilation]:
+    """Upload the model if the server lacks it, and submit the compilation.
 
-    model: ModelSource
-    inputs: Inputs
-    dimensions: Dimensions
-    target: str | Target
-    translate: TranslateOptions | None = None
-    optimize: OptimizeOptions | None = None
-    parameters: Parameters | str | None = None
-    kernels: Mapping[str, str] | None = None
-    tune: TuneOptions | None = None
-    verify: VerifyOptions | None = None
-    benchmark: BenchmarkOptions | None = None
-    inspect: InspectOptions | None = None
-    stop_after: Stage | None = None
-    name: str | None = None
-    labels: Mapping[str, str] | None = None
-    priority: int | None = None
-    timeout_seconds: float | None = None
-
-    def request(self, digest: Digest, inputs: tuple[InputSpec, ...]) -> CompilationRequest:
-        """The request, with only the given fields."""
-        given = {
-            **vars(self),
-            "model": digest,
-            "inputs": inputs or None,
-            "dimensions": ranges_of(self.dimensions) or None,
-            "name": self.name or name_of_model(self.model),
-            "labels": None if self.labels is None else dict(self.labels),
-        }
-        return validated(
-            CompilationRequest, {name: value for name, value in given.items() if value is not None}
-        )
-
-
-def submit(submission: Submission, progress: Progress | None = None) -> Flow[Compilation]:
-    """Upload the model if the server lacks it, and submit the compilation."""
-    if is_shortened_digest(submission.model):
-        found = yield from get_model(str(submission.model))
-        submission = replace(submission, model=found.digest)
+    ``options`` are other fields of the request, which omits those that are None.
+    """
+    if is_shortened_digest(model):
+        model = (yield from get_model(str(model))).digest
     with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
-        digest, source, inputs = yield Work(lambda: _prepare(submission, Path(folder)))
-        request = submission.request(digest, inputs)
+        digest, source, specs = yield Work(lambda: _prepare(model, inputs, dimensions, Path(folder)))
+        given = {
+            **options,
+            "model": digest,
+            "inputs": specs or None,
+            "dimensions": ranges_of(dimensions) or None,
+            "name": options.get("name") or name_of_model(model),
+        }
+        fields = {name: value for name, value in given.items() if value is not None}
+        request = validated(CompilationRequest, fields)
         if source is not None and not (yield from _has(digest)):
-            yield from _put(source, name_of_model(submission.model) or request.name, progress)
+            yield from _put(source, name_of_model(model) or request.name, progress)
     return (yield from post(request))
 
 
@@ -146,16 +114,17 @@ def name_of_model(model: ModelSource) -> str | None:
     return as_name(str(getattr(model, "original_name", type(model).__name__)))
 
 
-def _prepare(submission: Submission, folder: Path) -> tuple[Digest, Source | None, tuple[InputSpec, ...]]:
-    model = submission.model
+def _prepare(
+    model: ModelSource, inputs: Inputs, dimensions: Dimensions, folder: Path
+) -> tuple[Digest, Source | None, tuple[InputSpec, ...]]:
     if is_digest(model):
-        return model, None, named_specs(submission.inputs)
+        return model, None, named_specs(inputs)
     if torch_kind(model) is not None:
-        exported: Exported = save_module(model, submission.inputs, folder, submission.dimensions)
+        exported: Exported = save_module(model, inputs, folder, dimensions)
         source = file_source(exported.path)
         return source.digest, source, exported.inputs
     source = _source(model)
-    return source.digest, source, named_specs(submission.inputs)
+    return source.digest, source, named_specs(inputs)
 
 
 def _source(model: ModelSource) -> Source:
