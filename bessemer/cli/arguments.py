@@ -127,13 +127,11 @@ def read_draft(
     """Parse the options of a command.
 
     Args:
-        target: the name of a target; ``host`` by default.
         inputs: such as ``x=1x784:float32`` or ``x=batchx784:float32``.
         options: such as ``tune.trials=64``, ``trials=64`` (if the last part is unique) or
             ``kernels.linear=auto``.
         labels: such as ``team=vision``.
         dimensions: such as ``batch=1..64``.
-        name: the name of the compilation.
 
     Raises:
         InvalidArgumentError: a key is unknown or a value is not valid.
