@@ -77,8 +77,7 @@ def list_jobs(
         ),
     ] = None,
     model: Annotated[
-        str | None,
-        typer.Option(metavar="DIGEST", help="Only compilations of this model."),
+        str | None, typer.Option(metavar="DIGEST", help="Only compilations of this model.")
     ] = None,
     target: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only compilations for this preset or mcpu.")
@@ -303,12 +302,4 @@ def _step_row(step: IrStep) -> tuple[str, ...]:
     figures = (counts.functions, counts.kernels, counts.operators, counts.calls, counts.loops)
     milliseconds = f"{step.seconds * 1e3:.1f}"
     note = "" if step.changed else "unchanged"
-    return (
-        str(step.step),
-        step.stage.value,
-        step.phase,
-        step.name,
-        milliseconds,
-        *map(str, figures),
-        note,
-    )
+    return (str(step.step), step.stage.value, step.phase, step.name, milliseconds, *map(str, figures), note)

@@ -15,12 +15,7 @@ from bessemer.cli.views import StageView, stage_view
 from bessemer.client import Client, Job
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.queue import QueuePlace
-from bessemer.errors import (
-    BessemerError,
-    CompilationCancelledError,
-    CompilationFailedError,
-    ConflictError,
-)
+from bessemer.errors import BessemerError, CompilationCancelledError, CompilationFailedError, ConflictError
 
 FIRST_PAUSE_SECONDS = 0.05
 SOON_SECONDS = 0.2

@@ -3,13 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from bessemer.cli.output import (
-    JsonOption,
-    UrlOption,
-    connected,
-    print_result,
-    table,
-)
+from bessemer.cli.output import JsonOption, UrlOption, connected, print_result, table
 from bessemer.cli.timeline import shown_duration
 from bessemer.contract.base import now
 from bessemer.contract.service import RunningTask, Worker, WorkerList

@@ -13,12 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bessemer.client.export_errors import (
-    advice_on_export,
-    methods_but_forward,
-    quiet_torch,
-    torch_message,
-)
+from bessemer.client.export_errors import advice_on_export, methods_but_forward, quiet_torch, torch_message
 from bessemer.client.inputs import (
     NO_DIMENSIONS,
     Dimensions,

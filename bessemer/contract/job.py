@@ -146,17 +146,14 @@ class Compilation(Document):
         default=None, description="The target with every choice made; null until it succeeds."
     )
     stage: Stage | None = Field(
-        default=None,
-        description="The running stage, or the last one that ran; null before the first.",
+        default=None, description="The running stage, or the last one that ran; null before the first."
     )
     progress: Progress | None = Field(
-        default=None,
-        description="Progress of the running stage; null if it reports none, and at the end.",
+        default=None, description="Progress of the running stage; null if it reports none, and at the end."
     )
     attempt: int = Field(default=0, description="Number of times a worker started it; 0 while it waits.")
     lost_attempts: int = Field(
-        default=0,
-        description="Attempts whose worker was lost; after three, the compilation fails.",
+        default=0, description="Attempts whose worker was lost; after three, the compilation fails."
     )
     worker: str | None = Field(
         default=None,
