@@ -48,6 +48,9 @@ __all__ = [
 ]
 
 
+NO_REASON = make_problem(ErrorCode.INTERNAL, "The server gave no reason.")
+
+
 class BessemerError(Exception):
     """Base class of the client's errors."""
 
@@ -88,8 +91,7 @@ class CompilationFailedError(ProblemError):
     """The compilation ended as ``failed``; ``compilation`` is its final document."""
 
     def __init__(self, compilation: Compilation) -> None:
-        detail = "The server gave no reason."
-        super().__init__(compilation.problem or make_problem(ErrorCode.INTERNAL, detail))
+        super().__init__(compilation.problem or NO_REASON)
         self.compilation = compilation
 
 
@@ -97,8 +99,7 @@ class InvocationFailedError(ProblemError):
     """The invocation ended as ``failed``; ``invocation`` is its final document."""
 
     def __init__(self, invocation: Invocation) -> None:
-        detail = "The server gave no reason."
-        super().__init__(invocation.problem or make_problem(ErrorCode.INTERNAL, detail))
+        super().__init__(invocation.problem or NO_REASON)
         self.invocation = invocation
 
 
@@ -122,8 +123,7 @@ class ModelRejectedError(ProblemError):
     """The inspection rejected the model; ``model`` is its document."""
 
     def __init__(self, model: Model) -> None:
-        detail = "The server gave no reason."
-        super().__init__(model.problem or make_problem(ErrorCode.INTERNAL, detail))
+        super().__init__(model.problem or NO_REASON)
         self.model = model
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from app.http.problems import RefusalError, invalid_problem
 from app.http.validation import MAX_ERRORS
-from bessemer.contract.nearest import did_you_mean
+from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import FieldError
 
 PREFIX = "/v1/"

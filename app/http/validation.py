@@ -9,8 +9,7 @@ from pydantic import BaseModel
 
 from app.http.idempotency import KEY_PATTERN
 from bessemer.contract.base import DIGEST_PATTERN, DIGEST_PREFIX_PATTERN, MIN_PREFIX
-from bessemer.contract.names import LABEL_KEY, LABEL_VALUE
-from bessemer.contract.nearest import did_you_mean
+from bessemer.contract.names import LABEL_KEY, LABEL_VALUE, did_you_mean
 from bessemer.contract.problem import FieldError
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import FEATURE_PATTERN, WORD_PATTERN

@@ -17,7 +17,7 @@ from app.routes.lookup import CompilationDep, named_artifact
 from app.service import Service, ServiceDep
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS, MAX_INDEX_BYTES, IrListing, IrStep, IrText
 from bessemer.contract.job import Artifact, Compilation
-from bessemer.contract.nearest import did_you_mean
+from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import ErrorCode
 
 router = APIRouter(prefix="/v1/compilations", tags=["artifacts"])

@@ -114,8 +114,7 @@ class Manifest(Document):
     )
     reference: Reference = Reference()
     tolerances: tuple[OutputTolerance, ...] = Field(
-        default=(),
-        description="The tolerances of the verification; other outputs must be equal.",
+        default=(), description="The tolerances of the verification; other outputs must be equal."
     )
     versions: dict[str, str] = Field(
         description="Versions of the packages that built the library, by package name."

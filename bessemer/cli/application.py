@@ -6,33 +6,16 @@ import typer
 from typer.core import TyperGroup
 
 import bessemer
-from bessemer.cli import (
-    checking,
-    compiling,
-    gating,
-    invoking,
-    jobs,
-    models,
-    running,
-    serving,
-    snapshots,
-    workers,
-)
+from bessemer.cli import compiling, gating, invoking, jobs, models, running, serving, workers
 from bessemer.cli.arguments import RequestCommand
 from bessemer.cli.gate_files import GateCommand
-
-__all__ = ["application"]
 
 
 class Commands(TyperGroup):
     """Strips pydantic's prefix from error messages."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command.
-
-        Raises:
-            typer.BadParameter: a value is not valid.
-        """
+        """Run the command."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -71,7 +54,7 @@ def _common(
 application.command("serve")(serving.serve)
 application.command("compile", cls=RequestCommand)(compiling.compile_model)
 application.command("gate", cls=GateCommand)(gating.gate)
-application.command("check", cls=RequestCommand)(checking.check)
+application.command("check", cls=RequestCommand)(compiling.check)
 application.command("show")(jobs.show)
 application.command("jobs")(jobs.list_jobs)
 application.command("cancel")(jobs.cancel)
@@ -79,7 +62,7 @@ application.command("logs")(jobs.logs)
 application.command("delete")(jobs.delete)
 application.command("download")(jobs.download)
 application.command("invoke")(invoking.invoke)
-application.command("ir")(snapshots.ir)
+application.command("ir")(jobs.ir)
 application.command("targets")(models.targets)
 application.command("workers")(workers.workers)
 application.command("models")(models.list_models)

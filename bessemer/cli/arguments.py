@@ -13,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
-from bessemer.client.inputs import validation_message
+from bessemer.client.inputs import validated, validation_message
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
@@ -21,33 +21,14 @@ from bessemer.contract.target import HOST
 from bessemer.contract.tensor import InputSpec, parse_input_spec
 from bessemer.errors import InvalidArgumentError
 
-__all__ = [
-    "MODEL_HELP",
-    "AfterOption",
-    "BeforeOption",
-    "DimensionsOption",
-    "Draft",
-    "FieldsOption",
-    "InputsOption",
-    "LabelsOption",
-    "LimitOption",
-    "ModelArgument",
-    "NameOption",
-    "NoWaitOption",
-    "RequestCommand",
-    "TargetOption",
-    "aware",
-    "option_paths",
-    "read_bytes",
-    "read_draft",
-    "read_labels",
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="Model file, digest (or its first characters) of an uploaded model, or FILE.py:FUNCTION that "
+        "returns a model file or an nn.Module with its inputs.",
+    ),
 ]
-
-MODEL_HELP = (
-    "Model file, digest (or its first characters) of an uploaded model, or FILE.py:FUNCTION that returns "
-    "a model file or an nn.Module with its inputs."
-)
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
 TargetOption = Annotated[
     str | None,
     typer.Option(
@@ -146,13 +127,11 @@ def read_draft(
     """Parse the options of a command.
 
     Args:
-        target: the name of a target; ``host`` by default.
         inputs: such as ``x=1x784:float32`` or ``x=batchx784:float32``.
         options: such as ``tune.trials=64``, ``trials=64`` (if the last part is unique) or
             ``kernels.linear=auto``.
         labels: such as ``team=vision``.
         dimensions: such as ``batch=1..64``.
-        name: the name of the compilation.
 
     Raises:
         InvalidArgumentError: a key is unknown or a value is not valid.
@@ -175,10 +154,7 @@ def read_draft(
 
 
 def _checked(fields: Mapping[str, Any]) -> CompilationRequest:
-    try:
-        return CompilationRequest.model_validate({"model": _PLACEHOLDER_DIGEST, **fields})
-    except ValidationError as error:
-        raise InvalidArgumentError(validation_message(error)) from error
+    return validated(CompilationRequest, {"model": _PLACEHOLDER_DIGEST, **fields})
 
 
 def read_labels(labels: Sequence[str]) -> dict[str, str | None]:
@@ -318,11 +294,7 @@ class RequestCommand(TyperCommand):
     """Suggests ``--option trials=…`` for an unknown option such as ``--trials``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the command line.
-
-        Raises:
-            Exception: a usage error; for an unknown option, with suggestions.
-        """
+        """Parse the command line."""
         try:
             return super().parse_args(ctx, args)
         except Exception as error:  # Typer does not export the class of this error

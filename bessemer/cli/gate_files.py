@@ -1,9 +1,11 @@
-"""The files that ``bessemer gate`` writes: a report, a Markdown summary and a JUnit report."""
+"""The files of ``bessemer gate``: expected outputs, a report, a Markdown summary and a JUnit report."""
 
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,14 @@ from bessemer.cli.output import (
     print_lines,
     results,
 )
-from bessemer.errors import BessemerError
+from bessemer.cli.waiting import cancel_on_interrupt
+from bessemer.client import Job
+from bessemer.contract.job import REFERENCE
+from bessemer.errors import BessemerError, InvalidArgumentError, InvocationFailedError, RequestRefusedError
+from bessemer.gate.arrays import ArraysError, arrays_of, copy_arrays, reading
+from bessemer.gate.outputs import INPUTS, OUTPUTS, OutputChange, compare_outputs
 from bessemer.gate.policy import Outcome
 from bessemer.gate.summary import annotation, junit, junit_refusal, markdown, markdown_refusal
-
-__all__ = ["GateCommand", "GateFiles", "annotate"]
 
 REASONS = {
     ExitStatus.USAGE: "refused",
@@ -29,6 +34,9 @@ REASONS = {
     ExitStatus.INTERRUPTED: "interrupted",
     ExitStatus.TERMINATED: "interrupted",
 }
+VARIABLE_PREFIX = "BESSEMER_GATE_"
+"""An option such as --max-size is also read from the variable ``BESSEMER_GATE_MAX_SIZE``."""
+
 NO_VERDICT = "no verdict"
 HELP = "  → See `bessemer gate --help`."
 UNNAMED = "the model"
@@ -89,14 +97,16 @@ def annotate(level: str, model: str, texts: Iterable[str]) -> None:
 
 
 class GateCommand(RequestCommand):
-    """Reports usage errors in the pipeline's files, too."""
+    """Reads its options from variables, too, and also reports usage errors in the pipeline's files."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        for parameter in self.params:
+            if parameter.envvar is None and parameter.name not in (None, "url"):
+                parameter.envvar = f"{VARIABLE_PREFIX}{parameter.name.upper()}"
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Parse the command line.
-
-        Raises:
-            Exception: a usage error.
-        """
+        """Parse the command line."""
         given = list(args)
         try:
             return super().make_context(info_name, args, parent, **extra)
@@ -110,7 +120,7 @@ class GateCommand(RequestCommand):
         lenient = {"resilient_parsing": True, "ignore_unknown_options": True}
         context = super().make_context(self.name, list(given), None, **lenient)
         read = context.params
-        files = GateFiles(summary=read.get("summary"), junit=read.get("junit_file"))
+        files = GateFiles(summary=read.get("summary"), junit=read.get("junit"))
         files.refuse(_named(read.get("model")), ExitStatus.USAGE, (f"error: {said}",))
 
 
@@ -122,3 +132,75 @@ def _named(model: str | None) -> str:
 def _prepared(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A file of inputs and expected outputs.
+
+    Attributes:
+        path: a ``reference.npz``.
+        is_golden: whether the user passed --golden. Then outputs that cannot be compared count as wrong.
+    """
+
+    path: Path
+    is_golden: bool
+
+    def check(self) -> None:
+        """Check a golden file before compiling.
+
+        Raises:
+            InvalidArgumentError: the file is not valid.
+        """
+        if not self.is_golden:
+            return
+        try:
+            with reading(self.path) as archive:
+                for folder in (INPUTS, OUTPUTS):
+                    arrays = arrays_of(archive, folder)
+                    if not arrays:
+                        raise ArraysError(f"{self.path} has no array whose name starts with '{folder}'")
+                    for array in arrays.values():
+                        array.header()
+        except ArraysError as error:
+            raise InvalidArgumentError(str(error)) from error
+
+    def compare(self, job: Job) -> tuple[OutputChange | None, tuple[str, ...]]:
+        """Run a job's library on the inputs, and compare the outputs.
+
+        Returns:
+            The change, if the outputs were compared; and notes for the summary.
+        """
+        try:
+            change = self._compare(job)
+            return change, (change.note,) if change.note else ()
+        except (InvocationFailedError, RequestRefusedError) as error:
+            reason = f"{error.problem.title}: {error.problem.detail}"
+        except ArraysError as error:
+            reason = str(error)
+        if self.is_golden:
+            return OutputChange(inf, reason), ()
+        return None, (f"the outputs were not compared with the base's: {reason}",)
+
+    def _compare(self, job: Job) -> OutputChange:
+        with tempfile.TemporaryDirectory(prefix="bessemer-") as name:
+            inputs, outputs = Path(name) / "inputs.npz", Path(name) / "outputs.npz"
+            copy_arrays(self.path, INPUTS, inputs)
+            invocation = job.submit_invocation(inputs, runs=0)
+            with cancel_on_interrupt(invocation.id, lambda: job.cancel_invocation(invocation.id)):
+                ended = job.wait_for_invocation(invocation)
+            job.download_outputs(ended, outputs)
+            return compare_outputs(self.path, outputs, by_position=not self.is_golden)
+
+
+def reference_of(report: Path) -> Path:
+    """The file of inputs and outputs beside a report."""
+    return report.with_suffix(".npz")
+
+
+def keep_reference(job: Job, report: Path) -> None:
+    """Download a job's reference beside its report, and remove an earlier job's."""
+    path = reference_of(report)
+    path.unlink(missing_ok=True)
+    if any(artifact.name == REFERENCE for artifact in job.document.artifacts):
+        job.download_artifact(REFERENCE, path)

@@ -7,9 +7,16 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from bessemer.cli.arguments import MODEL_HELP, read_bytes, read_draft
-from bessemer.cli.gate_files import GateFiles, annotate
-from bessemer.cli.gate_outputs import Expected, keep_reference, reference_of
+from bessemer.cli.arguments import InputsOption, ModelArgument, read_bytes, read_draft
+from bessemer.cli.gate_files import (
+    VARIABLE_PREFIX,
+    Expected,
+    GateFiles,
+    annotate,
+    keep_reference,
+    reference_of,
+)
+from bessemer.cli.model_argument import submitted
 from bessemer.cli.output import (
     ExitStatus,
     UrlOption,
@@ -20,7 +27,6 @@ from bessemer.cli.output import (
     results,
     show_lines,
 )
-from bessemer.cli.submitting import submitted
 from bessemer.cli.waiting import NotTakenError, QueueLimit, ask_to_cancel, cancel_on_interrupt, watch
 from bessemer.client import Client, Job
 from bessemer.contract.job import JobState
@@ -31,8 +37,6 @@ from bessemer.errors import InvalidArgumentError
 from bessemer.gate.policy import WARN_OUTPUT_PERCENT, Bounds, Measure, Outcome, Verdict, judge
 from bessemer.gate.summary import complaints, shown_change
 
-__all__ = ["STATUSES", "gate"]
-
 STATUSES = {
     Verdict.PASSED: ExitStatus.SUCCEEDED,
     Verdict.FAILED: ExitStatus.FAILED,
@@ -41,84 +45,36 @@ STATUSES = {
     Verdict.LARGER: ExitStatus.LARGER,
     Verdict.UNSTEADY: ExitStatus.UNSTEADY,
 }
-PREFIX = "BESSEMER_GATE"
 
 
 def gate(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            envvar=f"{PREFIX}_MODEL",
-            help=MODEL_HELP,
-        ),
-    ],
+    model: ModelArgument,
     target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", envvar=f"{PREFIX}_TARGET", help="Target to compile for; see `bessemer compile`."
-        ),
+        str | None, typer.Option(metavar="NAME", help="Target to compile for; see `bessemer compile`.")
     ] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input",
-            metavar="NAME=1x3x224x224:float32",
-            envvar=f"{PREFIX}_INPUTS",
-            help="One input's shape and dtype; repeat for each input. A .pt2 needs none.",
-        ),
-    ] = None,
+    inputs: InputsOption = None,
     dimensions: Annotated[
         list[str] | None,
-        typer.Option(
-            "--dimension",
-            metavar="NAME=1..64",
-            envvar=f"{PREFIX}_DIMENSIONS",
-            help="Range of a size that an --input names.",
-        ),
+        typer.Option("--dimension", metavar="NAME=1..64", help="Range of a size that an --input names."),
     ] = None,
     options: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option",
-            metavar="KEY=VALUE",
-            envvar=f"{PREFIX}_OPTIONS",
-            help="See `bessemer compile`.",
-        ),
+        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="See `bessemer compile`.")
     ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option("--name", metavar="NAME", envvar=f"{PREFIX}_NAME", help="See `bessemer compile`."),
-    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="See `bessemer compile`.")] = None,
     labels: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--label",
-            metavar="KEY=VALUE",
-            envvar=f"{PREFIX}_LABELS",
-            help="See `bessemer compile`.",
-        ),
+        list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="See `bessemer compile`.")
     ] = None,
     max_latency_ratio: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            envvar=f"{PREFIX}_MAX_LATENCY_RATIO",
-            help="Maximum latency relative to torch eager.",
-        ),
+        float | None, typer.Option(min=0, help="Maximum latency relative to torch eager.")
     ] = None,
     max_latency_ms: Annotated[
-        float | None,
-        typer.Option(
-            min=0, envvar=f"{PREFIX}_MAX_LATENCY_MS", help="Maximum median latency in milliseconds."
-        ),
+        float | None, typer.Option(min=0, help="Maximum median latency in milliseconds.")
     ] = None,
     max_memory: Annotated[
         int | None,
         typer.Option(
             parser=read_bytes,
             metavar="SIZE",
-            envvar=f"{PREFIX}_MAX_MEMORY",
             help="Maximum memory for loading and running the library, such as 64MiB; or bytes.",
         ),
     ] = None,
@@ -129,16 +85,14 @@ def gate(
             "--max-library-bytes",
             parser=read_bytes,
             metavar="SIZE",
-            envvar=[f"{PREFIX}_MAX_SIZE", f"{PREFIX}_MAX_LIBRARY_BYTES"],
+            envvar=[f"{VARIABLE_PREFIX}MAX_SIZE", f"{VARIABLE_PREFIX}MAX_LIBRARY_BYTES"],
             help="Maximum size of model.so, such as 2MiB; or bytes.",
         ),
     ] = None,
     max_regress_percent: Annotated[
         float | None,
         typer.Option(
-            min=0,
-            envvar=f"{PREFIX}_MAX_REGRESS_PERCENT",
-            help="Maximum growth of latency (ratio and milliseconds), memory and size over --compare.",
+            min=0, help="Maximum growth of latency (ratio and milliseconds), memory and size over --compare."
         ),
     ] = None,
     max_output_change: Annotated[
@@ -146,7 +100,6 @@ def gate(
         typer.Option(
             min=0,
             metavar="PERCENT",
-            envvar=f"{PREFIX}_MAX_OUTPUT_CHANGE",
             help="Maximum change of the outputs on the inputs of --compare, or of --golden "
             f"(where it defaults to {WARN_OUTPUT_PERCENT:g}).",
         ),
@@ -155,7 +108,6 @@ def gate(
         Path | None,
         typer.Option(
             metavar="FILE.npz",
-            envvar=f"{PREFIX}_GOLDEN",
             help="Run the arrays inputs/NAME of this file, and compare with its outputs/NAME.",
         ),
     ] = None,
@@ -163,7 +115,6 @@ def gate(
         Path | None,
         typer.Option(
             metavar="REPORT.json",
-            envvar=f"{PREFIX}_COMPARE",
             help="Base to compare with: an earlier --report, with the .npz beside it. If the file does not "
             "exist, the gate compares nothing and warns.",
         ),
@@ -172,7 +123,6 @@ def gate(
         Path | None,
         typer.Option(
             metavar="REPORT.json",
-            envvar=f"{PREFIX}_REPORT",
             help="Write this run's report, with its inputs and outputs beside it as .npz.",
         ),
     ] = None,
@@ -180,26 +130,19 @@ def gate(
         Path | None,
         typer.Option(
             metavar="FILE.md",
-            envvar=[f"{PREFIX}_SUMMARY", "GITHUB_STEP_SUMMARY"],
+            envvar=[f"{VARIABLE_PREFIX}SUMMARY", "GITHUB_STEP_SUMMARY"],
             help="Append a Markdown summary.",
         ),
     ] = None,
-    junit_file: Annotated[
-        Path | None,
-        typer.Option("--junit", metavar="FILE.xml", envvar=f"{PREFIX}_JUNIT", help="Write a JUnit report."),
-    ] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE.xml", help="Write a JUnit report.")] = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", envvar=f"{PREFIX}_OUTPUT", help="Unpack the bundle there.", file_okay=False
-        ),
+        Path | None, typer.Option(metavar="DIR", help="Unpack the bundle there.", file_okay=False)
     ] = None,
     queue_timeout: Annotated[
         float | None,
         typer.Option(
             min=1,
             metavar="SECONDS",
-            envvar=f"{PREFIX}_QUEUE_TIMEOUT",
             help="Fail unless a worker starts the compilation within this time. By default, the gate waits "
             "for busy workers, but fails at once if no live worker can run it.",
         ),
@@ -212,7 +155,7 @@ def gate(
     bounds = Bounds(
         max_latency_ratio, max_latency_ms, max_size, max_memory, max_regress_percent, max_output_change
     )
-    files = GateFiles(report, summary, junit_file)
+    files = GateFiles(report, summary, junit)
     with reporting(), files.reporting_errors(model), Client(url) as client:
         draft = read_draft(target, inputs, options, labels, dimensions, name)
         _require_figures(draft.request, bounds)
@@ -234,13 +177,7 @@ def gate(
 
 @dataclass(frozen=True)
 class Base:
-    """The base of the comparison.
-
-    Attributes:
-        report: the base's report, if any.
-        expected: inputs and expected outputs, if any.
-        notes: why either is missing.
-    """
+    """The base of the comparison; ``notes`` say why its report or its expected outputs are missing."""
 
     report: Report | None
     expected: Expected | None
@@ -282,11 +219,7 @@ def _would_spoil_base(outcome: Outcome, report: Path | None, compare: Path | Non
 
 
 def _require_figures(request: CompilationRequest, bounds: Bounds) -> None:
-    """Check that the request measures what the bounds limit.
-
-    Raises:
-        InvalidArgumentError: the request stops early, or omits torch eager.
-    """
+    """Check that the request measures what the bounds limit."""
     if not request.makes_bundle:
         raise InvalidArgumentError("a gate needs a complete compilation; remove stop_after")
     by_latency = bounds.latency_ratio is not None or bounds.regress_percent is not None
@@ -297,11 +230,7 @@ def _require_figures(request: CompilationRequest, bounds: Bounds) -> None:
 
 
 def _read_base(compare: Path | None, golden: Path | None) -> Base:
-    """Read the base. A branch's first run has none.
-
-    Raises:
-        InvalidArgumentError: the golden file is not valid.
-    """
+    """Read the base. A branch's first run has none."""
     report, notes = _read_report(compare)
     if golden is not None:
         expected = Expected(golden, is_golden=True)

@@ -8,16 +8,22 @@ from typing import Annotated
 import typer
 
 from bessemer.cli.jobs import IdArgument
-from bessemer.cli.output import JsonOption, UrlOption, connected, errors, print_json, print_lines, results
+from bessemer.cli.output import (
+    JsonOption,
+    UrlOption,
+    connected,
+    errors,
+    print_json,
+    print_lines,
+    print_result,
+    results,
+)
 from bessemer.cli.views import shown_latency
 from bessemer.cli.waiting import cancel_on_interrupt, print_missing_worker
 from bessemer.client import Job
 from bessemer.client.invoking import Arrays
 from bessemer.contract.invocation import DEFAULT_RUNS, MAX_RUNS, Invocation
 from bessemer.errors import InvalidArgumentError, InvocationCancelledError, InvocationFailedError
-
-__all__ = ["invoke", "read_arguments"]
-
 
 WHOLE_FILES = frozenset({".npz", ".safetensors"})
 
@@ -56,10 +62,7 @@ def invoke(
             invocation = _ended(job, invocation, json)
         if output is not None:
             job.download_outputs(invocation, output)
-        if json:
-            print_json(invocation)
-            return
-        print_lines(results, *_lines(invocation, output))
+        print_result(invocation, _lines(invocation, output), json)
 
 
 def _ended(job: Job, invocation: Invocation, json: bool) -> Invocation:

@@ -1,4 +1,4 @@
-"""``bessemer show``, ``jobs``, ``logs``, ``cancel``, ``delete`` and ``download``."""
+"""``bessemer show``, ``jobs``, ``logs``, ``cancel``, ``delete``, ``download`` and ``ir``."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -17,25 +17,27 @@ from bessemer.cli.output import (
     errors,
     print_json,
     print_lines,
+    print_result,
     problem_lines,
     results,
     show_lines,
+    table,
 )
 from bessemer.cli.views import compilation_lines
 from bessemer.cli.waiting import follow
 from bessemer.client import Client, Job
 from bessemer.contract.base import is_digest, is_digest_prefix
+from bessemer.contract.ir import IrListing, IrStep
 from bessemer.contract.job import Compilation, CompilationPage, JobState
 from bessemer.contract.model import Model
 from bessemer.contract.names import shown_labels
-from bessemer.contract.target import PresetTarget
 from bessemer.errors import InvalidArgumentError, NotFoundError
-
-__all__ = ["cancel", "delete", "download", "list_jobs", "logs", "show"]
 
 Found = TypeVar("Found")
 
 HEADINGS = ("id", "name", "state", "stage", "target", "p50", "created", "labels")
+COUNTS = ("functions", "kernels", "operators", "calls", "loops")
+STEP_HEADINGS = ("step", "stage", "phase", "pass", "ms", *COUNTS, "")
 
 IdArgument = Annotated[
     str, typer.Argument(metavar="ID", help="Id of a compilation, or a unique prefix of it.")
@@ -75,8 +77,7 @@ def list_jobs(
         ),
     ] = None,
     model: Annotated[
-        str | None,
-        typer.Option(metavar="DIGEST", help="Only compilations of this model."),
+        str | None, typer.Option(metavar="DIGEST", help="Only compilations of this model.")
     ] = None,
     target: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only compilations for this preset or mcpu.")
@@ -99,11 +100,8 @@ def list_jobs(
             created_before=aware(before),
         )
         documents = tuple(job.document for job in islice(found, limit))
-        if json:
-            print_json(CompilationPage(items=documents))
-            return
-        rows = [HEADINGS, *map(_row, documents)]
-        print_lines(results, *(aligned(rows) if documents else ("no compilations",)))
+        lines = table([_row(document) for document in documents], HEADINGS, "no compilations")
+        print_result(CompilationPage(items=documents), lines, json)
 
 
 def cancel(
@@ -119,11 +117,8 @@ def cancel(
     with connected(url) as client:
         job = client.job(job_id)
         document = job.cancel_invocation(invocation_id) if invocation_id else job.cancel().document
-        if json:
-            print_json(document)
-            return
         done = document.state is JobState.CANCELLED
-        print_lines(results, f"{document.id}: {'cancelled' if done else 'asked to cancel'}")
+        print_result(document, [f"{document.id}: {'cancelled' if done else 'asked to cancel'}"], json)
 
 
 def logs(
@@ -160,12 +155,7 @@ def delete(
 
 
 def _named(client: Client, name: str) -> Job | Model:
-    """The compilation or model to delete. A prefix must match only one of them.
-
-    Raises:
-        InvalidArgumentError: the prefix matches a compilation and a model.
-        ProblemError: the prefix matches none, or several of a kind.
-    """
+    """The compilation or model to delete. A prefix must match only one of them."""
     if is_digest(name):
         return client.model(name)
     model = _unless_missing(client.model, name) if is_digest_prefix(name) else None
@@ -213,9 +203,7 @@ def download(
             path = job.download_artifact(artifact, _file_of(artifact, output or Path()))
         if json:
             print_json(job.document)
-            print_lines(errors, str(path))
-            return
-        print_lines(results, str(path))
+        print_lines(errors if json else results, str(path))
 
 
 def _folder(document: Compilation) -> Path:
@@ -239,11 +227,8 @@ def _lines(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def _show(document: Compilation, json: bool) -> None:
-    if json:
-        print_json(document)
-        return
-    print_lines(results, *compilation_lines(document))
-    if document.problem:
+    print_result(document, compilation_lines(document), json)
+    if document.problem and not json:
         show_lines(results, problem_lines(document.problem))
 
 
@@ -257,14 +242,6 @@ def _stage(document: Compilation) -> str:
     return document.stage.value if document.stage and not whole else ""
 
 
-def _target(document: Compilation) -> str:
-    """The resolved target, or else the requested one."""
-    if document.target:
-        return document.target.name
-    asked = document.request.target
-    return asked.preset if isinstance(asked, PresetTarget) else asked.mcpu
-
-
 def _row(document: Compilation) -> tuple[str, ...]:
     latency = f"{document.figures.latency.p50_ms:.4g} ms" if document.figures else ""
     return (
@@ -272,8 +249,57 @@ def _row(document: Compilation) -> tuple[str, ...]:
         document.name or f"({document.request.model[:12]})",
         document.state.value,
         _stage(document),
-        _target(document),
+        document.target_name,
         latency,
         f"{document.created_at.astimezone():%Y-%m-%d %H:%M:%S}",
         " ".join(shown_labels(document.request.labels)),
     )
+
+
+def ir(
+    job_id: IdArgument,
+    step: Annotated[
+        str | None, typer.Argument(metavar="STEP", help="Number or name of a step in the list.")
+    ] = None,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Print the step's changes instead of the whole module.")
+    ] = False,
+    json: JsonOption = False,
+    url: UrlOption = None,
+) -> None:
+    """List a compilation's snapshots of the module, or print one of them.
+
+    Compile with --option inspect.ir=true to take snapshots.
+    """
+    with connected(url) as client:
+        if step is None:
+            if diff:
+                raise InvalidArgumentError("--diff needs a step: bessemer ir ID STEP --diff")
+            listing = client.job(job_id).ir()
+            print_result(listing, step_lines(listing), json)
+            return
+        if json:
+            raise InvalidArgumentError("--json works only for the list; remove the step")
+        job = client.job(job_id)
+        _print_module(job.ir_diff(step) if diff else job.ir_text(step))
+
+
+def _print_module(text: str) -> None:
+    """Print a module unchanged; on a terminal, without control characters."""
+    if results.is_terminal:
+        print_lines(results, *text.splitlines())
+    else:
+        typer.echo(text, nl=False)
+
+
+def step_lines(listing: IrListing) -> Iterator[str]:
+    """The table of snapshots."""
+    return aligned([STEP_HEADINGS, *map(_step_row, listing.items)])
+
+
+def _step_row(step: IrStep) -> tuple[str, ...]:
+    counts = step.counts
+    figures = (counts.functions, counts.kernels, counts.operators, counts.calls, counts.loops)
+    milliseconds = f"{step.seconds * 1e3:.1f}"
+    note = "" if step.changed else "unchanged"
+    return (str(step.step), step.stage.value, step.phase, step.name, milliseconds, *map(str, figures), note)

@@ -10,16 +10,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
+from bessemer.cli.arguments import Draft
 from bessemer.cli.output import errors, print_lines
+from bessemer.cli.views import upload_view
+from bessemer.client import Client, Job
 from bessemer.client.exporting import Modules, save_module, torch_kind
 from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs, named_specs, ranges_of
-from bessemer.contract.base import is_digest_prefix
+from bessemer.contract.base import is_digest, is_digest_prefix
 from bessemer.contract.dynamic import DimensionRange
+from bessemer.contract.model import Model
 from bessemer.contract.names import as_name, name_of_file
 from bessemer.contract.tensor import InputSpec
-from bessemer.errors import BessemerError, ExportError, InvalidArgumentError
-
-__all__ = ["ResolvedModel", "is_entry_point", "call_entry_point", "resolved_model"]
+from bessemer.errors import BessemerError, ExportError, InvalidArgumentError, NotFoundError
 
 RETURNS = "a path, bytes or a torch object, alone or in a tuple with its inputs and dimensions"
 PYTHON = ".py"
@@ -48,12 +52,7 @@ class ResolvedModel:
 def resolved_model(
     model: str, inputs: Inputs = (), dimensions: Dimensions = NO_DIMENSIONS
 ) -> Iterator[ResolvedModel]:
-    """Resolve a MODEL argument. Temporary files live until the block ends.
-
-    Args:
-        model: a file, the digest of an uploaded model, or ``file.py:function``.
-        inputs: the inputs on the command line.
-        dimensions: the dimensions on the command line.
+    """Resolve a MODEL argument and its inputs. Temporary files live until the block ends.
 
     Raises:
         InvalidArgumentError: a Python file lacks its function; or see ``call_entry_point``.
@@ -187,3 +186,41 @@ def _function(entry: str) -> Callable[[], Any]:
 
 def _path(entry: str) -> Path:
     return Path(entry.rpartition(":")[0]).resolve()
+
+
+def submitted(client: Client, model: str, draft: Draft, console: Console) -> Job:
+    """Submit a compilation, after building and uploading its model if necessary.
+
+    Raises:
+        InvalidArgumentError: the model or the request is not valid; nothing was uploaded.
+        ExportError: the function raised an error, or torch could not export its result.
+    """
+    inputs = {spec.name: spec for spec in draft.request.inputs}
+    with resolved_model(model, inputs, draft.dimensions) as resolved:
+        request = draft.with_inputs(resolved.inputs, resolved.dimensions)
+        if request.name is None and resolved.name is not None:
+            request = request.model_copy(update={"name": resolved.name})
+        digest = _uploaded(client, resolved, model, request.name, console)
+    return client.post(request.model_copy(update={"model": digest}))
+
+
+def _uploaded(client: Client, resolved: ResolvedModel, model: str, name: str | None, console: Console) -> str:
+    if isinstance(resolved.source, str):
+        return uploaded_model(client, resolved.source).digest
+    with upload_view(console, Path(model).name) as progress:
+        return client.upload(resolved.source, progress, name=resolved.name or name).digest
+
+
+def uploaded_model(client: Client, digest: str) -> Model:
+    """Find an uploaded model by its digest or its first characters.
+
+    Raises:
+        InvalidArgumentError: no model matches, and the text may be the name of a missing file.
+    """
+    try:
+        return client.model(digest)
+    except NotFoundError as error:
+        if is_digest(digest):
+            raise
+        detail = f"'{digest}' is neither a file nor the start of an uploaded model's digest"
+        raise InvalidArgumentError(detail) from error

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bessemer.cli.arguments import AfterOption, BeforeOption, LimitOption, ModelArgument, NameOption, aware
-from bessemer.cli.model_argument import ResolvedModel, resolved_model
+from bessemer.cli.model_argument import ResolvedModel, resolved_model, uploaded_model
 from bessemer.cli.output import (
     JsonOption,
     UrlOption,
@@ -17,11 +17,11 @@ from bessemer.cli.output import (
     connected,
     errors,
     print_json,
-    print_lines,
+    print_result,
     results,
     shown_bytes,
+    table,
 )
-from bessemer.cli.submitting import uploaded_model
 from bessemer.cli.views import other_method_lines, upload_view
 from bessemer.cli.waiting import print_missing_worker
 from bessemer.client import Client
@@ -34,8 +34,6 @@ from bessemer.contract.service import TargetList, WorkerList, takers_of
 from bessemer.contract.target import PresetTarget
 from bessemer.contract.target_names import PLANNED
 from bessemer.errors import ModelRejectedError
-
-__all__ = ["inspect", "list_models", "targets"]
 
 WIDTH = 100
 HEADINGS = ("digest", "name", "state", "format", "parameters", "size", "created")
@@ -63,23 +61,19 @@ def list_models(
             created_before=aware(before),
         )
         models = tuple(islice(found, limit))
-        if json:
-            print_json(ModelPage(items=models))
-            return
-        print_lines(results, *(aligned([HEADINGS, *map(_row, models)]) if models else ("no models",)))
+        lines = table([_row(model) for model in models], HEADINGS, "no models")
+        print_result(ModelPage(items=models), lines, json)
 
 
 def targets(json: JsonOption = False, url: UrlOption = None) -> None:
     """List the targets for compilations."""
     with connected(url) as client:
         found = client.targets()
-        if json:
-            print_json(found)
-            return
-        print_lines(results, *_target_lines(found, client.workers()))
+        print_result(found, _target_lines(found, client), json)
 
 
-def _target_lines(targets: TargetList, workers: WorkerList) -> Iterator[str]:
+def _target_lines(targets: TargetList, client: Client) -> Iterator[str]:
+    workers = client.workers()
     rows = [
         (preset.name, _takers(PresetTarget(preset=preset.name), workers), preset.description)
         for preset in targets.items
@@ -123,10 +117,7 @@ def inspect(
         if found.state is ModelState.INSPECTING:
             print_missing_worker(client, console)
         found = _inspect(client, found, json)
-        if json:
-            print_json(found)
-            return
-        print_lines(results, *_model_lines(found))
+        print_result(found, _model_lines(found), json)
 
 
 def _upload(client: Client, model: ResolvedModel, name: str | None, progress: Progress) -> Model:

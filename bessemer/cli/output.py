@@ -24,27 +24,6 @@ from bessemer.errors import (
     UnreachableError,
 )
 
-__all__ = [
-    "ExitStatus",
-    "JsonOption",
-    "TerminatedError",
-    "UrlOption",
-    "aligned",
-    "clean",
-    "connected",
-    "error_lines",
-    "errors",
-    "exit_status",
-    "interruption_status",
-    "print_json",
-    "problem_lines",
-    "reporting",
-    "results",
-    "show_lines",
-    "shown_bytes",
-    "print_lines",
-]
-
 results = Console(highlight=False, soft_wrap=True)
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -163,6 +142,14 @@ def print_json(document: BaseModel) -> None:
     sys.stdout.write(document.model_dump_json(indent=2) + "\n")
 
 
+def print_result(document: BaseModel, lines: Iterable[str], json: bool) -> None:
+    """Print a command's result on standard output, as JSON or as lines."""
+    if json:
+        print_json(document)
+    else:
+        print_lines(results, *lines)
+
+
 def clean(text: str) -> str:
     """Text without control characters, which could control the terminal."""
     return "".join(character if character.isprintable() else " " for character in text)
@@ -173,6 +160,11 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def table(rows: Sequence[Sequence[str]], headings: Sequence[str], empty: str) -> Iterator[str]:
+    """Rows below their headings as lines, or a line that says that there are none."""
+    return aligned([headings, *rows]) if rows else iter([empty])
 
 
 def shown_bytes(count: int) -> str:
@@ -187,11 +179,7 @@ def shown_bytes(count: int) -> str:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let SIGTERM interrupt the block as Ctrl-C does, so it can clean up.
-
-    Raises:
-        TerminatedError: the process received SIGTERM.
-    """
+    """Let SIGTERM interrupt the block as Ctrl-C does, so it can clean up."""
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         yield

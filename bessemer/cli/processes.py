@@ -12,8 +12,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-__all__ = ["ChildProcesses"]
-
 PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 0.05
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -51,14 +49,9 @@ class ChildProcesses:
         environment: Mapping[str, str],
         output: int | None = None,
     ) -> None:
-        """Start a child.
+        """Start a child, which ``ended`` reports by its name.
 
-        Args:
-            name: its name in ``ended``.
-            command: the program and its arguments.
-            folder: its working directory.
-            environment: its environment variables.
-            output: the descriptor of its standard output; by default, this process's standard error.
+        ``output`` is the descriptor of its standard output; by default, this process's standard error.
         """
         self._children[name] = subprocess.Popen(
             command,

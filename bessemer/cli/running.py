@@ -15,8 +15,6 @@ from bessemer.cli.output import ExitStatus, JsonOption, errors, print_lines, rep
 from bessemer.client.unpacking import unpack
 from bessemer.errors import InvalidArgumentError
 
-__all__ = ["run"]
-
 RUN_MODULES = ("numpy", "tvm_ffi")
 
 

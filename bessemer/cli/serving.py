@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Self
 
 import typer
@@ -21,8 +20,6 @@ from bessemer.cli.processes import ChildProcesses
 from bessemer.client import Client
 from bessemer.contract.base import now
 from bessemer.errors import UnreachableError
-
-__all__ = ["serve"]
 
 PROGRAMS = ("app", "worker")
 NEEDED_MODULES = ("dbos", "fastapi", "torch", "tvm")
@@ -71,9 +68,7 @@ class _Announcement:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._reader)
         os.close(self.writer)
 

@@ -10,8 +10,6 @@ from bessemer.contract.queue import QueuePlace
 from bessemer.contract.report import StageTime
 from bessemer.contract.stage import Stage
 
-__all__ = ["Timeline", "event_line", "place_line", "shown_progress"]
-
 LONGEST_NAME = 48
 
 

@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -23,16 +22,6 @@ from bessemer.contract.options import TuneOptions
 from bessemer.contract.queue import QueuePlace
 from bessemer.contract.report import BaselineResult, Latency, Schedules, TuneVerdict
 from bessemer.contract.stage import Stage
-
-__all__ = [
-    "PlainStages",
-    "StageView",
-    "compilation_lines",
-    "other_method_lines",
-    "shown_latency",
-    "stage_view",
-    "upload_view",
-]
 
 BAR_WIDTH = 24
 LONG_STAGE_SECONDS = 2.0
@@ -62,25 +51,11 @@ def upload_view(console: Console, name: str) -> Iterator[UploadProgress]:
         yield lambda sent, total: bar.update(task, completed=sent, total=total, visible=True)
 
 
-class StageView(Protocol):
-    """Shows a compilation while it waits and runs."""
-
-    def show_place(self, place: QueuePlace) -> None:
-        """Show its position in the queue."""
-        ...
-
-    def show_event(self, event: Event) -> None:
-        """Show an event."""
-        ...
-
-
 @contextmanager
-def stage_view(console: Console, shown_missing: str | None = None) -> Iterator[StageView]:
+def stage_view(console: Console, shown_missing: str | None = None) -> Iterator["StageView"]:
     """A view of a compilation's progress.
 
-    Args:
-        console: where to show it.
-        shown_missing: what the compilation waits for, if that was already printed.
+    ``shown_missing`` is what the compilation waits for, if that was already printed.
     """
     if not console.is_terminal:
         yield PlainStages(console, shown_missing)
@@ -165,6 +140,10 @@ class PlainStages:
             return True
         began_at = self._stage_began_at
         return began_at is not None and (event.at - began_at).total_seconds() >= LONG_STAGE_SECONDS
+
+
+StageView = _LiveStages | PlainStages
+"""Shows a compilation while it waits and runs."""
 
 
 def other_method_lines(methods: tuple[str, ...]) -> Iterator[str]:

@@ -15,24 +15,7 @@ from bessemer.cli.views import StageView, stage_view
 from bessemer.client import Client, Job
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.queue import QueuePlace
-from bessemer.errors import (
-    BessemerError,
-    CompilationCancelledError,
-    CompilationFailedError,
-    ConflictError,
-)
-
-__all__ = [
-    "NotTakenError",
-    "QueueLimit",
-    "ask_to_cancel",
-    "cancel_on_interrupt",
-    "first_line",
-    "follow",
-    "missing_worker",
-    "print_missing_worker",
-    "watch",
-]
+from bessemer.errors import BessemerError, CompilationCancelledError, CompilationFailedError, ConflictError
 
 FIRST_PAUSE_SECONDS = 0.05
 SOON_SECONDS = 0.2
@@ -51,10 +34,7 @@ def follow(job: Job, console: Console) -> None:
 def watch(job: Job, console: Console, while_queued: Callable[[QueuePlace], object] | None = None) -> None:
     """Show a job's stages until it succeeds, fails or is cancelled.
 
-    Args:
-        job: the job.
-        console: where to show the stages.
-        while_queued: called repeatedly with the job's place in the queue; an exception ends the wait.
+    ``while_queued`` is called repeatedly with the job's place in the queue; an exception ends the wait.
     """
     print_lines(console, first_line(job.document))
     missing = missing_worker(job.document)
@@ -125,11 +105,7 @@ def cancel_on_interrupt(name: str, cancel: Callable[[], object]) -> Iterator[Non
 
 
 def ask_to_cancel(name: str, cancel: Callable[[], object]) -> tuple[str, ...]:
-    """Cancel a job and print the result; print nothing if it had already ended.
-
-    Returns:
-        The printed lines.
-    """
+    """Cancel a job, then print and return the result; nothing if it had already ended."""
     try:
         cancel()
     except ConflictError:
@@ -160,11 +136,7 @@ class QueueLimit:
     began: float = field(default_factory=time.monotonic)
 
     def check(self, place: QueuePlace) -> None:
-        """Check the compilation's place in the queue.
-
-        Raises:
-            NotTakenError: the limit is over, or no live worker can run it.
-        """
+        """Raise ``NotTakenError`` if the limit is over, or if no live worker can run the compilation."""
         if self.seconds is None:
             if place.waiting_for is not None:
                 raise NotTakenError(

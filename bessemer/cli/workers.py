@@ -3,12 +3,10 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from bessemer.cli.output import JsonOption, UrlOption, aligned, connected, print_json, print_lines, results
+from bessemer.cli.output import JsonOption, UrlOption, connected, print_result, table
 from bessemer.cli.timeline import shown_duration
 from bessemer.contract.base import now
 from bessemer.contract.service import RunningTask, Worker, WorkerList
-
-__all__ = ["worker_rows", "workers"]
 
 HEADINGS = ("worker", "host", "processor", "mcpu", "cores", "queues", "runs", "versions", "seen")
 SHOWN_VERSIONS = {"bessemer": "bessemer", "torch": "torch", "apache-tvm": "tvm"}
@@ -18,16 +16,11 @@ def workers(json: JsonOption = False, url: UrlOption = None) -> None:
     """List live workers and their tasks."""
     with connected(url) as client:
         found = client.workers()
-        if json:
-            print_json(found)
-            return
-        lines = aligned(list(worker_rows(found, now()))) if found.items else ["no workers"]
-        print_lines(results, *lines)
+        print_result(found, table([*worker_rows(found, now())], HEADINGS, "no workers"), json)
 
 
 def worker_rows(found: WorkerList, at: datetime) -> Iterator[tuple[str, ...]]:
-    """The table with its headings; a worker with two running tasks has two rows."""
-    yield HEADINGS
+    """The rows of the table; a worker with two running tasks has two."""
     for worker in found.items:
         first, *others = worker.running or (None,)
         yield (*_facts(worker), _running(first, at), _versions(worker), _ago(worker.seen_at, at))

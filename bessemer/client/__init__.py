@@ -4,9 +4,7 @@ Each operation is a generator of steps that does no I/O (``operations``, ``submi
 ``transport`` performs the steps over HTTP. The documents are those of ``bessemer.contract``.
 """
 
-from bessemer.client.async_client import AsyncClient
-from bessemer.client.async_job import AsyncJob
-from bessemer.client.client import Client
-from bessemer.client.job import Job
+from bessemer.client.client import AsyncClient, Client
+from bessemer.client.job import AsyncJob, Job
 
 __all__ = ["AsyncClient", "AsyncJob", "Client", "Job"]

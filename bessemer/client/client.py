@@ -1,20 +1,22 @@
-"""The synchronous client."""
+"""The clients: ``Client`` blocks, and ``AsyncClient`` has the same methods for asyncio."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import datetime
-from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeVar
+from urllib.parse import quote
 
 import httpx
 
 from bessemer.client import operations, submission
 from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs
-from bessemer.client.job import Job
+from bessemer.client.job import AsyncJob, Job
+from bessemer.client.operation import Asynchronous, Blocking, operation
 from bessemer.client.operations import NO_LABELS
 from bessemer.client.sources import ModelSource, Progress
-from bessemer.client.transport import DEFAULT_TIMEOUT_SECONDS, Transport, make_settings
-from bessemer.contract.job import JobState
+from bessemer.client.steps import Call, Flow, exchange, fetch
+from bessemer.client.transport import DEFAULT_TIMEOUT_SECONDS, AsyncTransport, Transport, make_settings
+from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.model import Model, ModelFormat, ModelState
 from bessemer.contract.options import (
     BenchmarkOptions,
@@ -29,51 +31,20 @@ from bessemer.contract.service import Readiness, TargetList, WorkerList
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import HOST, Target
 
-__all__ = ["Client"]
+AnyJob = TypeVar("AnyJob")
 
 
-class Client:
-    """A connection to a Bessemer server. Every method raises ``UnreachableError`` if the server is silent.
+class ClientOperations(Generic[AnyJob]):
+    """The operations of both clients."""
 
-    Args:
-        url: the server; defaults to BESSEMER_URL, or else http://127.0.0.1:8000.
-        timeout: seconds to wait for each part of a response.
-        transport: an httpx transport, for tests.
-
-    Raises:
-        InvalidArgumentError: the URL is not valid.
-    """
-
-    def __init__(
-        self,
-        url: str | None = None,
-        timeout: float = DEFAULT_TIMEOUT_SECONDS,
-        transport: httpx.BaseTransport | None = None,
-    ) -> None:
-        self._transport = Transport(make_settings(url, timeout), transport)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._transport.address!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._transport.close()
-
+    @operation
     def upload(
         self,
         model: str | os.PathLike[str] | bytes,
         progress: Progress | None = None,
         *,
         name: str | None = None,
-    ) -> Model:
+    ) -> Flow[Model]:
         """Upload a model, unless the server already has it.
 
         Args:
@@ -85,15 +56,16 @@ class Client:
             InvalidArgumentError: the file cannot be read, or the name is not valid.
             ProblemError: the server refused the model.
         """
-        return self._transport.run(submission.upload(model, progress, name))
+        return submission.upload(model, progress, name)
 
+    @operation
     def inspect(
         self,
         model: str | os.PathLike[str] | bytes,
         progress: Progress | None = None,
         *,
         name: str | None = None,
-    ) -> Model:
+    ) -> Flow[Model]:
         """Upload a model, unless the server already has it, and wait for its inspection.
 
         ``model`` may also be the digest of an uploaded model.
@@ -102,50 +74,24 @@ class Client:
             ModelRejectedError: the inspection rejected the model.
             ProblemError: the server refused the upload, or does not know the digest.
         """
-        return self._transport.run(submission.inspect(model, progress, name))
+        return submission.inspect(model, progress, name)
 
-    def model(self, digest: str) -> Model:
+    @operation
+    def model(self, digest: str) -> Flow[Model]:
         """Get an uploaded model by its digest, or by the first characters of its digest.
 
         Raises:
             NotFoundError: no model matches.
             ConflictError: several models match.
         """
-        return self._transport.run(submission.get_model(digest))
+        return submission.get_model(digest)
 
-    def models(
-        self,
-        state: ModelState | None = None,
-        *,
-        name: str | None = None,
-        format: ModelFormat | None = None,
-        created_after: datetime | None = None,
-        created_before: datetime | None = None,
-    ) -> Iterator[Model]:
-        """List the models that match all given filters, newest first, page by page.
-
-        Args:
-            state: the models' state.
-            name: the models' name.
-            format: the format that the inspection found.
-            created_after: a timezone-aware time; only models uploaded after it.
-            created_before: a timezone-aware time; only models uploaded before it.
-
-        Raises:
-            InvalidArgumentError: a value is not valid.
-        """
-        query = operations.make_model_query(state, name, format, created_after, created_before)
-        while True:
-            page = self._transport.run(operations.model_page(query))
-            yield from page.items
-            if page.next is None:
-                return
-            query = query.model_copy(update={"cursor": page.next})
-
-    def delete_model(self, digest: str) -> None:
+    @operation
+    def delete_model(self, digest: str) -> Flow[None]:
         """Delete a model. Raises ``ConflictError`` if an unfinished job needs it, or ``NotFoundError``."""
-        self._transport.run(operations.delete_model(digest))
+        yield from exchange(Call("DELETE", f"/v1/models/{quote(digest, safe='')}"))
 
+    @operation
     def submit(
         self,
         model: ModelSource,
@@ -167,7 +113,7 @@ class Client:
         priority: int | None = None,
         timeout_seconds: float | None = None,
         progress: Progress | None = None,
-    ) -> Job:
+    ) -> Flow[AnyJob]:
         """Submit a compilation, and upload the model if the server lacks it.
 
         Args:
@@ -199,39 +145,127 @@ class Client:
             ExportError: torch could not export the module.
             ProblemError: the server refused the model or the request.
         """
-        given = submission.Submission(
-            model=model,
-            inputs=inputs,
-            dimensions=dimensions,
-            target=target,
-            translate=translate,
-            optimize=optimize,
-            parameters=parameters,
-            kernels=kernels,
-            tune=tune,
-            verify=verify,
-            benchmark=benchmark,
-            inspect=inspect,
-            stop_after=stop_after,
-            name=name,
-            labels=labels,
-            priority=priority,
-            timeout_seconds=timeout_seconds,
-        )
-        return Job(self._transport, self._transport.run(submission.submit(given, progress)))
+        options = {
+            "target": target,
+            "translate": translate,
+            "optimize": optimize,
+            "parameters": parameters,
+            "kernels": kernels,
+            "tune": tune,
+            "verify": verify,
+            "benchmark": benchmark,
+            "inspect": inspect,
+            "stop_after": stop_after,
+            "name": name,
+            "labels": None if labels is None else dict(labels),
+            "priority": priority,
+            "timeout_seconds": timeout_seconds,
+        }
+        document = yield from submission.submit(model, inputs, dimensions, options, progress)
+        return self._job(document)
 
-    def post(self, request: CompilationRequest) -> Job:
+    @operation
+    def post(self, request: CompilationRequest) -> Flow[AnyJob]:
         """Submit a complete request for an uploaded model."""
-        return Job(self._transport, self._transport.run(submission.post(request)))
+        return self._job((yield from submission.post(request)))
 
-    def job(self, job_id: str) -> Job:
+    @operation
+    def job(self, job_id: str) -> Flow[AnyJob]:
         """Get a job by its id, or by the first characters of its id.
 
         Raises:
             NotFoundError: no job matches.
             ConflictError: several jobs match.
         """
-        return Job(self._transport, self._transport.run(operations.get_compilation(job_id)))
+        return self._job((yield from operations.get_compilation(job_id)))
+
+    @operation
+    def targets(self) -> Flow[TargetList]:
+        """List the targets that a request can name."""
+        return fetch(TargetList, Call("GET", "/v1/targets"))
+
+    @operation
+    def workers(self) -> Flow[WorkerList]:
+        """List the live workers and their tasks."""
+        return operations.get_workers()
+
+    @operation
+    def require_worker(self, request: CompilationRequest) -> Flow[None]:
+        """Raise ``NoWorkerError`` unless a live worker, busy or not, can run the compilation."""
+        return operations.require_worker(request)
+
+    @operation
+    def readiness(self) -> Flow[Readiness]:
+        """Get the server's readiness, its stores' reachability and its live workers."""
+        return fetch(Readiness, Call("GET", "/readyz"), accept=frozenset({503}))
+
+    def _job(self, document: Compilation) -> AnyJob:
+        raise NotImplementedError
+
+
+class Client(ClientOperations[Job], Blocking):
+    """A connection to a Bessemer server. Every method raises ``UnreachableError`` if the server is silent.
+
+    Args:
+        url: the server; defaults to BESSEMER_URL, or else http://127.0.0.1:8000.
+        timeout: seconds to wait for each part of a response.
+        transport: an httpx transport, for tests.
+
+    Raises:
+        InvalidArgumentError: the URL is not valid.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._transport = Transport(make_settings(url, timeout), transport)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._transport.address!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._transport.close()
+
+    def models(
+        self,
+        state: ModelState | None = None,
+        *,
+        name: str | None = None,
+        format: ModelFormat | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> Iterator[Model]:
+        """List the models that match all given filters, newest first, page by page.
+
+        Args:
+            state: the models' state.
+            name: the models' name.
+            format: the format that the inspection found.
+            created_after: a timezone-aware time; only models uploaded after it.
+            created_before: a timezone-aware time; only models uploaded before it.
+
+        Raises:
+            InvalidArgumentError: a value is not valid.
+        """
+        return self._transport.items(
+            operations.model_pages(
+                state=state,
+                name=name,
+                format=format,
+                created_after=created_after,
+                created_before=created_before,
+            )
+        )
 
     def jobs(
         self,
@@ -258,26 +292,91 @@ class Client:
         Raises:
             InvalidArgumentError: a value is not valid.
         """
-        query = operations.make_query(state, name, labels, model, target, created_after, created_before)
-        while True:
-            page = self._transport.run(operations.page(query))
-            yield from (Job(self._transport, document) for document in page.items)
-            if page.next is None:
-                return
-            query = query.model_copy(update={"cursor": page.next})
+        pages = operations.compilation_pages(
+            state=state,
+            name=name,
+            label=operations.selectors(labels),
+            model=model,
+            target=target,
+            created_after=created_after,
+            created_before=created_before,
+        )
+        yield from (self._job(document) for document in self._transport.items(pages))
 
-    def targets(self) -> TargetList:
-        """List the targets that a request can name."""
-        return self._transport.run(operations.get_targets())
+    def _job(self, document: Compilation) -> Job:
+        return Job(self._transport, document)
 
-    def workers(self) -> WorkerList:
-        """List the live workers and their tasks."""
-        return self._transport.run(operations.get_workers())
 
-    def require_worker(self, request: CompilationRequest) -> None:
-        """Raise ``NoWorkerError`` unless a live worker, busy or not, can run the compilation."""
-        self._transport.run(operations.require_worker(request))
+class AsyncClient(ClientOperations[AsyncJob], Asynchronous):
+    """A connection to a Bessemer server for asyncio, with the arguments and errors of ``Client``.
 
-    def readiness(self) -> Readiness:
-        """Get the server's readiness, its stores' reachability and its live workers."""
-        return self._transport.run(operations.get_readiness())
+    File access, hashing and export run in threads.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._transport = AsyncTransport(make_settings(url, timeout), transport)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._transport.address!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._transport.close()
+
+    def models(
+        self,
+        state: ModelState | None = None,
+        *,
+        name: str | None = None,
+        format: ModelFormat | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> AsyncIterator[Model]:
+        """See ``Client.models``."""
+        return self._transport.items(
+            operations.model_pages(
+                state=state,
+                name=name,
+                format=format,
+                created_after=created_after,
+                created_before=created_before,
+            )
+        )
+
+    async def jobs(
+        self,
+        state: JobState | None = None,
+        *,
+        name: str | None = None,
+        labels: Mapping[str, str | None] = NO_LABELS,
+        model: str | None = None,
+        target: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> AsyncIterator[AsyncJob]:
+        """See ``Client.jobs``."""
+        pages = operations.compilation_pages(
+            state=state,
+            name=name,
+            label=operations.selectors(labels),
+            model=model,
+            target=target,
+            created_after=created_after,
+            created_before=created_before,
+        )
+        async for document in self._transport.items(pages):
+            yield self._job(document)
+
+    def _job(self, document: Compilation) -> AsyncJob:
+        return AsyncJob(self._transport, document)

@@ -14,8 +14,6 @@ from typing import Any
 import bessemer
 from bessemer.contract.model_advice import FLOAT_MODEL, FLOAT_WEIGHTS, UNPACKED, dependence_on_values
 
-__all__ = ["advice_on_export", "methods_but_forward", "torch_message", "quiet_torch"]
-
 BESSEMER = Path(bessemer.__file__).parent
 HINTS = ("\nFor more information, run with TORCH_LOGS", "\n\nThe error above occurred when calling")
 STANDARD_LIBRARY = f"{sysconfig.get_path('stdlib')}/"
@@ -45,9 +43,7 @@ UNSCRIPTED = (
 def torch_message(error: BaseException, torch_folder: Path) -> str:
     """An error's type, its message without torch's hints, and the author's line if it has one.
 
-    Args:
-        error: the exception from torch.
-        torch_folder: torch's installation, whose lines are not the author's.
+    Lines in ``torch_folder`` are not the author's.
     """
     place = _place(error, torch_folder)
     depends = dependence_on_values(error)
@@ -76,12 +72,7 @@ def quiet_torch() -> Iterator[None]:
 
 
 def advice_on_export(module: Any, error: BaseException) -> str | None:
-    """The known obstacle in a module and its remedy, or None.
-
-    Args:
-        module: the torch module whose export failed.
-        error: the exception from torch.
-    """
+    """The known obstacle in a module whose export failed and its remedy, or None."""
     if any(_is_packing(frame) for frame, _ in traceback.walk_tb(error.__traceback__)):
         return UNPACKED
     return next(_obstacles(module, error), None)

@@ -13,12 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bessemer.client.export_errors import (
-    advice_on_export,
-    methods_but_forward,
-    quiet_torch,
-    torch_message,
-)
+from bessemer.client.export_errors import advice_on_export, methods_but_forward, quiet_torch, torch_message
 from bessemer.client.inputs import (
     NO_DIMENSIONS,
     Dimensions,
@@ -31,8 +26,6 @@ from bessemer.client.inputs import (
 from bessemer.contract.dynamic import EXAMPLE_SIZE, DimensionRange, check_names
 from bessemer.contract.tensor import InputSpec, TensorSpec
 from bessemer.errors import ExportError, InvalidArgumentError
-
-__all__ = ["Exported", "Module", "Modules", "save_module", "torch_kind"]
 
 Module = Any
 Ranges = Mapping[str, DimensionRange]

@@ -4,27 +4,18 @@ import operator
 import reprlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from bessemer.contract.base import Document
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
 from bessemer.contract.error_codes import ErrorCode
 from bessemer.contract.target_names import UNSUPPORTED
 from bessemer.contract.tensor import InputSpec, parse_input_spec
 from bessemer.errors import InvalidArgumentError
 
-__all__ = [
-    "NO_DIMENSIONS",
-    "Dimensions",
-    "InputValue",
-    "Inputs",
-    "is_array",
-    "named_specs",
-    "ranges_of",
-    "spec_of",
-    "validation_message",
-]
+D = TypeVar("D", bound=Document)
 
 InputValue = Any
 """A spec, ``"1x784:float32"``, a shape (of float32) such as ``("batch", 784)``, or an array or tensor with
@@ -95,11 +86,7 @@ def spec_of(name: str, value: InputValue) -> InputSpec:
 
 
 def named_specs(inputs: Inputs, names: Sequence[str] = ()) -> tuple[InputSpec, ...]:
-    """The specs of all inputs, in their order.
-
-    Args:
-        inputs: by name, or in order.
-        names: names for inputs that are given in order.
+    """The specs of all inputs, in their order; ``names`` are for inputs without a name.
 
     Raises:
         InvalidArgumentError: an input has no name, or is malformed.
@@ -112,6 +99,18 @@ def named_specs(inputs: Inputs, names: Sequence[str] = ()) -> tuple[InputSpec, .
 def is_array(value: InputValue) -> bool:
     """Whether the value has a shape and a dtype, as arrays and tensors do."""
     return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, InputSpec)
+
+
+def validated(kind: type[D], fields: Mapping[str, object]) -> D:
+    """A document with these fields.
+
+    Raises:
+        InvalidArgumentError: a field is not valid.
+    """
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        raise InvalidArgumentError(validation_message(error)) from error
 
 
 def validation_message(error: ValidationError) -> str:

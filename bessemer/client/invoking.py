@@ -12,12 +12,10 @@ from urllib.parse import quote
 
 from bessemer.client.operations import compilation_path, download_checked
 from bessemer.client.sources import Source, file_source, memory_source
-from bessemer.client.steps import Call, Flow, Sleep, Work, exchange, parse
+from bessemer.client.steps import Call, Flow, Sleep, Work, fetch
 from bessemer.contract.invocation import Invocation, InvocationPage
 from bessemer.contract.job import JobState
 from bessemer.errors import InvalidArgumentError, InvocationCancelledError, InvocationFailedError
-
-__all__ = ["Arrays", "cancel", "download_outputs", "get", "page", "submit", "wait", "write_inputs"]
 
 Arrays = Mapping[str, Any] | str | os.PathLike[str] | bytes
 """An array or ``.npy`` path for each name; or the path or bytes of one ``.npz`` or ``.safetensors`` file."""
@@ -29,11 +27,7 @@ NPY_MAGIC = b"\x93NUMPY"
 
 
 def submit(job_id: str, inputs: Arrays, runs: int) -> Flow[Invocation]:
-    """Submit an invocation.
-
-    Raises:
-        InvalidArgumentError: the inputs cannot be read.
-    """
+    """Submit an invocation."""
     with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
         source: Source = yield Work(lambda: _source(inputs, Path(folder)))
         return (yield from _post(job_id, source, runs))
@@ -41,17 +35,11 @@ def submit(job_id: str, inputs: Arrays, runs: int) -> Flow[Invocation]:
 
 def get(job_id: str, invocation_id: str) -> Flow[Invocation]:
     """Get an invocation."""
-    reply = yield from exchange(Call("GET", _path(job_id, invocation_id)))
-    return parse(Invocation, reply.body)
+    return fetch(Invocation, Call("GET", _path(job_id, invocation_id)))
 
 
 def wait(invocation: Invocation) -> Flow[Invocation]:
-    """Wait until an invocation ends.
-
-    Raises:
-        InvocationFailedError: it failed; the error holds the problem.
-        InvocationCancelledError: it was cancelled.
-    """
+    """Wait until an invocation ends, and raise its error unless it succeeded."""
     wait_seconds = FIRST_POLL_SECONDS
     while not invocation.state.final:
         yield Sleep(wait_seconds)
@@ -66,24 +54,17 @@ def wait(invocation: Invocation) -> Flow[Invocation]:
 
 def cancel(job_id: str, invocation_id: str) -> Flow[Invocation]:
     """Cancel an invocation."""
-    reply = yield from exchange(Call("POST", f"{_path(job_id, invocation_id)}/cancel"))
-    return parse(Invocation, reply.body)
+    return fetch(Invocation, Call("POST", f"{_path(job_id, invocation_id)}/cancel"))
 
 
 def page(job_id: str, cursor: str | None) -> Flow[InvocationPage]:
     """Get a page of a compilation's invocations, newest first."""
     params = {"limit": str(PAGE_SIZE)} | ({"cursor": cursor} if cursor else {})
-    reply = yield from exchange(Call("GET", f"{compilation_path(job_id)}/invocations", params=params))
-    return parse(InvocationPage, reply.body)
+    return fetch(InvocationPage, Call("GET", f"{compilation_path(job_id)}/invocations", params=params))
 
 
 def download_outputs(invocation: Invocation, path: Path) -> Flow[Path]:
-    """Download the outputs as ``.npz`` and check their digest.
-
-    Raises:
-        InvalidArgumentError: the invocation has no outputs.
-        BundleError: the file does not match its digest.
-    """
+    """Download the outputs as ``.npz`` and check their digest."""
     if invocation.artifact is None:
         raise InvalidArgumentError(f"invocation {invocation.id} ({invocation.state}) has no outputs")
     url = f"{_path(invocation.compilation, invocation.id)}/outputs"
@@ -118,8 +99,7 @@ def _post(job_id: str, source: Source, runs: int) -> Flow[Invocation]:
         headers=headers,
         chunks=lambda: source.chunks(None),
     )
-    reply = yield from exchange(call)
-    return parse(Invocation, reply.body)
+    return fetch(Invocation, call)
 
 
 def _source(inputs: Arrays, folder: Path) -> Source:

@@ -1,30 +1,29 @@
-"""The synchronous job."""
+"""Jobs: ``Job`` blocks, and ``AsyncJob`` has the same methods for asyncio."""
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 import httpx
 
 from bessemer.client import invoking, operations
-from bessemer.client.events import Follower
+from bessemer.client.events import Follower, LogFollower
 from bessemer.client.invoking import Arrays
-from bessemer.client.job_logs import LogFollower
-from bessemer.client.steps import Flow
-from bessemer.client.transport import Transport
+from bessemer.client.operation import Asynchronous, Blocking, operation
+from bessemer.client.steps import Call, Flow, exchange, fetch
+from bessemer.client.transport import AsyncTransport, Transport
 from bessemer.contract.invocation import DEFAULT_RUNS, Invocation
 from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Compilation, Event, JobState
 from bessemer.contract.report import Report
 
-__all__ = ["Job", "JobView"]
 
-
-class JobView:
-    """The latest known state of a job."""
+class JobOperations:
+    """The properties and operations of both kinds of jobs."""
 
     def __init__(self, document: Compilation) -> None:
         self.document = document
@@ -47,8 +46,137 @@ class JobView:
         """Whether the library's outputs match the model's."""
         return bool(self.document.verified)
 
+    @operation
+    def delete(self) -> Flow[None]:
+        """Delete the job and its files. Raises ``ConflictError`` if it has not ended."""
+        yield from exchange(Call("DELETE", operations.compilation_path(self.id)))
 
-class Job(JobView):
+    @operation
+    def report(self) -> Flow[Report]:
+        """Get the report. Raises ``NotFoundError`` unless the job has succeeded."""
+        path = f"{operations.compilation_path(self.id)}/report"
+        return fetch(Report, Call("GET", path, headers={"Accept": "application/json"}))
+
+    @operation
+    def logs(self) -> Flow[str]:
+        """Get the job's output: the last part while it runs, all of it once it has ended."""
+        return operations.get_logs(self.id)
+
+    @operation
+    def ir(self) -> Flow[IrListing]:
+        """List the snapshots of the module that the request asked for with ``inspect.ir``.
+
+        Raises ``NotFoundError`` while the job runs, and if there are none.
+        """
+        return fetch(IrListing, Call("GET", f"{operations.compilation_path(self.id)}/ir"))
+
+    @operation
+    def ir_text(self, step: int | str) -> Flow[str]:
+        """Get the module after a step as TVMScript. Raises the same errors as ``ir``.
+
+        Args:
+            step: the number of the step, or its name if the name is unique.
+        """
+        return operations.get_ir_text(self.id, step, diff=False)
+
+    @operation
+    def ir_diff(self, step: int | str) -> Flow[str]:
+        """Get the changes of a step as a unified diff. Raises the same errors as ``ir``.
+
+        Args:
+            step: the number of the step, or its name if the name is unique.
+        """
+        return operations.get_ir_text(self.id, step, diff=True)
+
+    @operation
+    def download(self, directory: str | os.PathLike[str]) -> Flow[Path]:
+        """Download the bundle, check each file against its digest, and unpack it.
+
+        Args:
+            directory: created if missing; existing files of the same names are replaced.
+
+        Returns:
+            The directory.
+
+        Raises:
+            InvalidArgumentError: the job has no bundle.
+            BundleError: the bundle is damaged or unsafe.
+        """
+        yield from self._find_artifacts()
+        return (yield from operations.download(self.document, Path(directory)))
+
+    @operation
+    def download_artifact(self, name: str, path: str | os.PathLike[str]) -> Flow[Path]:
+        """Download one artifact and check its digest. Raises the same errors as ``download``."""
+        yield from self._find_artifacts()
+        return (yield from operations.download_artifact(self.document, name, Path(path)))
+
+    @operation
+    def invoke(self, inputs: Arrays, runs: int = DEFAULT_RUNS) -> Flow[Invocation]:
+        """Run the library in a job's sandbox on a worker, and wait for the outputs.
+
+        Args:
+            inputs: for each name, an array or the path of a ``.npy`` file; or the path or bytes of one
+                ``.npz`` or ``.safetensors`` file.
+            runs: number of timed runs; 0 to get only the outputs.
+
+        Raises:
+            InvalidArgumentError: the inputs cannot be read.
+            ConflictError: the job has no bundle, or not yet.
+            InvocationFailedError: the inputs do not match the library, or the library failed on them.
+            InvocationCancelledError: the invocation was cancelled.
+        """
+        invocation = yield from invoking.submit(self.id, inputs, runs)
+        return (yield from invoking.wait(invocation))
+
+    @operation
+    def submit_invocation(self, inputs: Arrays, runs: int = DEFAULT_RUNS) -> Flow[Invocation]:
+        """Submit an invocation without waiting for it; see ``invoke``.
+
+        Raises:
+            InvalidArgumentError: the inputs cannot be read.
+            ConflictError: the job has no bundle, or not yet.
+        """
+        return invoking.submit(self.id, inputs, runs)
+
+    @operation
+    def wait_for_invocation(self, invocation: Invocation) -> Flow[Invocation]:
+        """Wait until an invocation ends.
+
+        Raises:
+            InvocationFailedError, InvocationCancelledError: see ``invoke``.
+        """
+        return invoking.wait(invocation)
+
+    @operation
+    def invocation(self, invocation_id: str) -> Flow[Invocation]:
+        """Get an invocation. Raises ``NotFoundError``."""
+        return invoking.get(self.id, invocation_id)
+
+    @operation
+    def cancel_invocation(self, invocation_id: str) -> Flow[Invocation]:
+        """Cancel an invocation; a running one ends a little later.
+
+        Raises:
+            ConflictError: it has already succeeded or failed.
+        """
+        return invoking.cancel(self.id, invocation_id)
+
+    @operation
+    def download_outputs(self, invocation: Invocation, path: str | os.PathLike[str]) -> Flow[Path]:
+        """Download an invocation's outputs as ``.npz`` and check their digest.
+
+        Raises:
+            InvalidArgumentError: it has no outputs.
+        """
+        return invoking.download_outputs(invocation, Path(path))
+
+    def _find_artifacts(self) -> Flow[None]:
+        if not self.document.artifacts:
+            self.document = yield from operations.get_compilation(self.id)
+
+
+class Job(JobOperations, Blocking):
     """A compilation on the server. ``document`` is its latest known state."""
 
     def __init__(self, transport: Transport, document: Compilation) -> None:
@@ -64,10 +192,6 @@ class Job(JobView):
         """Cancel the job; a running job ends a little later."""
         self.document = self._transport.run(operations.cancel(self.id))
         return self
-
-    def delete(self) -> None:
-        """Delete the job and its files. Raises ``ConflictError`` if it has not ended."""
-        self._transport.run(operations.delete(self.id))
 
     def events(self, after: int = 0) -> Iterator[Event]:
         """Iterate over the job's events as they happen, until the job ends. Reconnects as needed.
@@ -97,14 +221,6 @@ class Job(JobView):
         operations.finished(self.document)
         return self
 
-    def report(self) -> Report:
-        """Get the report. Raises ``NotFoundError`` unless the job has succeeded."""
-        return self._transport.run(operations.get_report(self.id))
-
-    def logs(self) -> str:
-        """Get the job's output: the last part while it runs, all of it once it has ended."""
-        return self._transport.run(operations.get_logs(self.id))
-
     def follow_logs(self) -> Iterator[str]:
         """Iterate over the job's output in pieces of any size, until the job ends.
 
@@ -116,115 +232,9 @@ class Job(JobView):
                 yield text
             self._transport.run(follower.pause())
 
-    def ir(self) -> IrListing:
-        """List the snapshots of the module that the request asked for with ``inspect.ir``.
-
-        Raises ``NotFoundError`` while the job runs, and if there are none.
-        """
-        return self._transport.run(operations.get_ir(self.id))
-
-    def ir_text(self, step: int | str) -> str:
-        """Get the module after a step as TVMScript. Raises the same errors as ``ir``.
-
-        Args:
-            step: the number of the step, or its name if the name is unique.
-        """
-        return self._transport.run(operations.get_ir_text(self.id, step, diff=False))
-
-    def ir_diff(self, step: int | str) -> str:
-        """Get the changes of a step as a unified diff. Raises the same errors as ``ir``.
-
-        Args:
-            step: the number of the step, or its name if the name is unique.
-        """
-        return self._transport.run(operations.get_ir_text(self.id, step, diff=True))
-
-    def download(self, directory: str | os.PathLike[str]) -> Path:
-        """Download the bundle, check each file against its digest, and unpack it.
-
-        Args:
-            directory: created if missing; existing files of the same names are replaced.
-
-        Returns:
-            The directory.
-
-        Raises:
-            InvalidArgumentError: the job has no bundle.
-            BundleError: the bundle is damaged or unsafe.
-        """
-        return self._run_finished(lambda: operations.download(self.document, Path(directory)))
-
-    def download_artifact(self, name: str, path: str | os.PathLike[str]) -> Path:
-        """Download one artifact and check its digest. Raises the same errors as ``download``."""
-        return self._run_finished(lambda: operations.download_artifact(self.document, name, Path(path)))
-
-    def invoke(self, inputs: Arrays, runs: int = DEFAULT_RUNS) -> Invocation:
-        """Run the library in a job's sandbox on a worker, and wait for the outputs.
-
-        Args:
-            inputs: for each name, an array or the path of a ``.npy`` file; or the path or bytes of one
-                ``.npz`` or ``.safetensors`` file.
-            runs: number of timed runs; 0 to get only the outputs.
-
-        Raises:
-            InvalidArgumentError: the inputs cannot be read.
-            ConflictError: the job has no bundle, or not yet.
-            InvocationFailedError: the inputs do not match the library, or the library failed on them.
-            InvocationCancelledError: the invocation was cancelled.
-        """
-        return self.wait_for_invocation(self.submit_invocation(inputs, runs))
-
-    def submit_invocation(self, inputs: Arrays, runs: int = DEFAULT_RUNS) -> Invocation:
-        """Submit an invocation without waiting for it; see ``invoke``.
-
-        Raises:
-            InvalidArgumentError: the inputs cannot be read.
-            ConflictError: the job has no bundle, or not yet.
-        """
-        return self._transport.run(invoking.submit(self.id, inputs, runs))
-
-    def wait_for_invocation(self, invocation: Invocation) -> Invocation:
-        """Wait until an invocation ends.
-
-        Raises:
-            InvocationFailedError, InvocationCancelledError: see ``invoke``.
-        """
-        return self._transport.run(invoking.wait(invocation))
-
-    def invocation(self, invocation_id: str) -> Invocation:
-        """Get an invocation. Raises ``NotFoundError``."""
-        return self._transport.run(invoking.get(self.id, invocation_id))
-
     def invocations(self) -> Iterator[Invocation]:
         """List all invocations, newest first, page by page."""
-        cursor: str | None = None
-        while True:
-            page = self._transport.run(invoking.page(self.id, cursor))
-            yield from page.items
-            cursor = page.next
-            if cursor is None:
-                return
-
-    def cancel_invocation(self, invocation_id: str) -> Invocation:
-        """Cancel an invocation; a running one ends a little later.
-
-        Raises:
-            ConflictError: it has already succeeded or failed.
-        """
-        return self._transport.run(invoking.cancel(self.id, invocation_id))
-
-    def download_outputs(self, invocation: Invocation, path: str | os.PathLike[str]) -> Path:
-        """Download an invocation's outputs as ``.npz`` and check their digest.
-
-        Raises:
-            InvalidArgumentError: it has no outputs.
-        """
-        return self._transport.run(invoking.download_outputs(invocation, Path(path)))
-
-    def _run_finished(self, flow: Callable[[], Flow[Path]]) -> Path:
-        if not self.document.artifacts:
-            self.refresh()
-        return self._transport.run(flow())
+        return self._transport.items(partial(invoking.page, self.id))
 
     def _follow(self, follower: Follower) -> Iterator[Event]:
         while not follower.done:
@@ -237,3 +247,62 @@ class Job(JobView):
                 for message in follower.read(chunks).iter_sse():
                     yield from follower.take(message)
             self._transport.run(follower.pause())
+
+
+class AsyncJob(JobOperations, Asynchronous):
+    """A compilation on the server. ``document`` is its latest known state."""
+
+    def __init__(self, transport: AsyncTransport, document: Compilation) -> None:
+        super().__init__(document)
+        self._transport = transport
+
+    async def refresh(self) -> Self:
+        """See ``Job.refresh``."""
+        self.document = await self._transport.run(operations.get_compilation(self.id))
+        return self
+
+    async def cancel(self) -> Self:
+        """See ``Job.cancel``."""
+        self.document = await self._transport.run(operations.cancel(self.id))
+        return self
+
+    def events(self, after: int = 0) -> AsyncIterator[Event]:
+        """See ``Job.events``."""
+        return self._follow(Follower(self.id, after))
+
+    async def wait(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 - the same signature as `Job.wait`
+        on_event: Callable[[Event], object] | None = None,
+    ) -> Self:
+        """See ``Job.wait``."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        async for event in self._follow(Follower(self.id, deadline=deadline)):
+            if on_event:
+                on_event(event)
+        await self.refresh()
+        operations.finished(self.document)
+        return self
+
+    async def follow_logs(self) -> AsyncIterator[str]:
+        """See ``Job.follow_logs``."""
+        follower = LogFollower(self.id)
+        while not follower.done:
+            if text := await self._transport.run(follower.look()):
+                yield text
+            await self._transport.run(follower.pause())
+
+    def invocations(self) -> AsyncIterator[Invocation]:
+        """See ``Job.invocations``."""
+        return self._transport.items(partial(invoking.page, self.id))
+
+    async def _follow(self, follower: Follower) -> AsyncIterator[Event]:
+        while not follower.done:
+            with suppress(httpx.RequestError):  # reconnect after the last event
+                async with self._transport.stream(follower.call()) as (status, chunks):
+                    if status != httpx.codes.OK:
+                        follower.refuse(status, b"".join([chunk async for chunk in chunks]))
+                    async for message in follower.read(chunks).aiter_sse():
+                        for event in follower.take(message):
+                            yield event
+            await self._transport.run(follower.pause())

@@ -2,28 +2,23 @@
 
 import hashlib
 import tempfile
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 from urllib.parse import quote
 
-from pydantic import ValidationError
-
 from bessemer.bundle.manifest import ARCHIVE
-from bessemer.client.inputs import validation_message
-from bessemer.client.steps import Call, Flow, Work, exchange, parse
+from bessemer.client.inputs import validated
+from bessemer.client.steps import Call, Flow, Work, exchange, fetch
 from bessemer.client.unpacking import unpack
 from bessemer.contract.capability import needs_of
-from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
 from bessemer.contract.listing import CompilationQuery, ModelQuery
-from bessemer.contract.model import ModelFormat, ModelPage, ModelState
+from bessemer.contract.model import ModelPage
 from bessemer.contract.queue import QUEUES, job_kind
-from bessemer.contract.report import Report
 from bessemer.contract.request import CompilationRequest
-from bessemer.contract.service import Readiness, TargetList, WorkerList, missing
+from bessemer.contract.service import WorkerList, missing
 from bessemer.errors import (
     BundleError,
     CompilationCancelledError,
@@ -32,153 +27,59 @@ from bessemer.errors import (
     NoWorkerError,
 )
 
-__all__ = [
-    "cancel",
-    "compilation_path",
-    "delete",
-    "delete_model",
-    "download",
-    "download_artifact",
-    "download_checked",
-    "finished",
-    "get_compilation",
-    "get_ir",
-    "get_ir_text",
-    "get_logs",
-    "get_readiness",
-    "get_report",
-    "get_targets",
-    "get_workers",
-    "make_model_query",
-    "make_query",
-    "model_page",
-    "page",
-    "require_worker",
-]
-
-
-Query = TypeVar("Query", CompilationQuery, ModelQuery)
-
 NO_LABELS: Mapping[str, str | None] = MappingProxyType({})
 
 
 def get_compilation(job_id: str) -> Flow[Compilation]:
     """Get a compilation."""
-    reply = yield from exchange(Call("GET", compilation_path(job_id)))
-    return parse(Compilation, reply.body)
-
-
-def page(query: CompilationQuery) -> Flow[CompilationPage]:
-    """Get a page of compilations, newest first."""
-    reply = yield from exchange(Call("GET", "/v1/compilations", params=query.parameters()))
-    return parse(CompilationPage, reply.body)
-
-
-def make_query(
-    state: JobState | None,
-    name: str | None,
-    labels: Mapping[str, str | None],
-    model: str | None,
-    target: str | None,
-    created_after: datetime | None,
-    created_before: datetime | None,
-) -> CompilationQuery:
-    """The query for the first page of a list.
-
-    Raises:
-        InvalidArgumentError: a value is not valid.
-    """
-    given = {
-        "state": state,
-        "name": name,
-        "label": tuple(key if value is None else f"{key}={value}" for key, value in labels.items()),
-        "model": model,
-        "target": target,
-        "created_after": created_after,
-        "created_before": created_before,
-    }
-    return _checked(CompilationQuery, given)
+    return fetch(Compilation, Call("GET", compilation_path(job_id)))
 
 
 def cancel(job_id: str) -> Flow[Compilation]:
     """Cancel a compilation."""
-    reply = yield from exchange(Call("POST", f"{compilation_path(job_id)}/cancel"))
-    return parse(Compilation, reply.body)
+    return fetch(Compilation, Call("POST", f"{compilation_path(job_id)}/cancel"))
 
 
-def delete(job_id: str) -> Flow[None]:
-    """Delete a finished compilation."""
-    yield from exchange(Call("DELETE", compilation_path(job_id)))
+def compilation_pages(**filters: object) -> Callable[[str | None], Flow[CompilationPage]]:
+    """A function that gets the page of compilations at a cursor.
 
-
-def delete_model(digest: str) -> Flow[None]:
-    """Delete a model that no unfinished compilation needs."""
-    yield from exchange(Call("DELETE", f"/v1/models/{quote(digest, safe='')}"))
-
-
-def model_page(query: ModelQuery) -> Flow[ModelPage]:
-    """Get a page of models, newest first."""
-    reply = yield from exchange(Call("GET", "/v1/models", params=query.parameters()))
-    return parse(ModelPage, reply.body)
-
-
-def make_model_query(
-    state: ModelState | None,
-    name: str | None,
-    model_format: ModelFormat | None,
-    created_after: datetime | None,
-    created_before: datetime | None,
-) -> ModelQuery:
-    """The query for the first page of a list of models.
-
-    Raises:
+    Raises, on the first page:
         InvalidArgumentError: a value is not valid.
     """
-    given = {
-        "state": state,
-        "name": name,
-        "format": model_format,
-        "created_after": created_after,
-        "created_before": created_before,
-    }
-    return _checked(ModelQuery, given)
+
+    def page(cursor: str | None) -> Flow[CompilationPage]:
+        query = validated(CompilationQuery, {**filters, "cursor": cursor})
+        return fetch(CompilationPage, Call("GET", "/v1/compilations", params=query.parameters()))
+
+    return page
 
 
-def _checked(kind: type[Query], given: Mapping[str, object]) -> Query:
-    try:
-        return kind.model_validate(given)
-    except ValidationError as error:
-        raise InvalidArgumentError(validation_message(error)) from error
+def model_pages(**filters: object) -> Callable[[str | None], Flow[ModelPage]]:
+    """A function that gets the page of models at a cursor; see ``compilation_pages``."""
+
+    def page(cursor: str | None) -> Flow[ModelPage]:
+        query = validated(ModelQuery, {**filters, "cursor": cursor})
+        return fetch(ModelPage, Call("GET", "/v1/models", params=query.parameters()))
+
+    return page
 
 
-def get_targets() -> Flow[TargetList]:
-    """List the targets."""
-    reply = yield from exchange(Call("GET", "/v1/targets"))
-    return parse(TargetList, reply.body)
+def selectors(labels: Mapping[str, str | None]) -> tuple[str, ...]:
+    """Labels as the filters of a list: ``team=vision``, or ``team`` for any value."""
+    return tuple(key if value is None else f"{key}={value}" for key, value in labels.items())
 
 
 def get_workers() -> Flow[WorkerList]:
     """List the live workers."""
-    reply = yield from exchange(Call("GET", "/v1/workers"))
-    return parse(WorkerList, reply.body)
+    return fetch(WorkerList, Call("GET", "/v1/workers"))
 
 
 def require_worker(request: CompilationRequest) -> Flow[None]:
-    """Check that a live worker, busy or not, can run a compilation.
-
-    Raises:
-        NoWorkerError: none can.
-    """
+    """Raise ``NoWorkerError`` unless a live worker, busy or not, can run a compilation."""
     workers = yield from get_workers()
     lacking = missing(needs_of(request.target), QUEUES[job_kind(request)], workers.items)
     if lacking is not None:
         raise NoWorkerError(lacking)
-
-
-def get_readiness() -> Flow[Readiness]:
-    """Get the server's readiness and its live workers."""
-    reply = yield from exchange(Call("GET", "/readyz"), accept=frozenset({503}))
-    return parse(Readiness, reply.body)
 
 
 def download(compilation: Compilation, directory: Path) -> Flow[Path]:
@@ -190,23 +91,14 @@ def download(compilation: Compilation, directory: Path) -> Flow[Path]:
 
 
 def download_artifact(compilation: Compilation, name: str, path: Path) -> Flow[Path]:
-    """Download one artifact and check its digest.
-
-    Raises:
-        InvalidArgumentError: the compilation has no such artifact.
-        BundleError: the file does not match its digest.
-    """
+    """Download one artifact and check its digest."""
     artifact = _artifact(compilation, name)
     url = f"{compilation_path(compilation.id)}/artifacts/{quote(name)}"
     return (yield from download_checked(url, artifact, path))
 
 
 def download_checked(url: str, artifact: Artifact, path: Path) -> Flow[Path]:
-    """Download a file and check its digest.
-
-    Raises:
-        BundleError: the file does not match its digest.
-    """
+    """Download a file. Raises ``BundleError`` if it does not match its digest."""
     partial = path.with_name(f"{path.name}.partial")
     yield Work(lambda: partial.parent.mkdir(parents=True, exist_ok=True))
     try:
@@ -224,12 +116,6 @@ def download_checked(url: str, artifact: Artifact, path: Path) -> Flow[Path]:
     return path
 
 
-def get_ir(job_id: str) -> Flow[IrListing]:
-    """List a compilation's snapshots."""
-    reply = yield from exchange(Call("GET", f"{compilation_path(job_id)}/ir"))
-    return parse(IrListing, reply.body)
-
-
 def get_ir_text(job_id: str, step: int | str, diff: bool) -> Flow[str]:
     """Get the module after a step, or the changes of the step."""
     path = f"{compilation_path(job_id)}/ir/{quote(str(step), safe='')}" + ("/diff" if diff else "")
@@ -243,19 +129,8 @@ def get_logs(job_id: str) -> Flow[str]:
     return reply.body.decode(errors="replace")
 
 
-def get_report(job_id: str) -> Flow[Report]:
-    """Get the report of a compilation."""
-    headers = {"Accept": "application/json"}
-    reply = yield from exchange(Call("GET", f"{compilation_path(job_id)}/report", headers=headers))
-    return parse(Report, reply.body)
-
-
 def finished(compilation: Compilation) -> Compilation:
-    """Return a compilation that succeeded.
-
-    Raises:
-        CompilationFailedError, CompilationCancelledError: it did not succeed.
-    """
+    """Return a compilation that succeeded; raise the error of one that did not."""
     if compilation.state is JobState.FAILED:
         raise CompilationFailedError(compilation)
     if compilation.state is JobState.CANCELLED:

@@ -9,8 +9,6 @@ from pathlib import Path
 from bessemer.contract.base import Digest, is_digest, is_digest_prefix
 from bessemer.errors import InvalidArgumentError
 
-__all__ = ["ModelSource", "Progress", "Source", "file_source", "is_shortened_digest", "memory_source"]
-
 ModelSource = str | os.PathLike[str] | bytes | object
 """A path, the bytes of a file, a digest, or a torch object.
 

@@ -15,19 +15,6 @@ from bessemer.contract.base import Document
 from bessemer.contract.problem import Problem
 from bessemer.errors import AnswerInvalidError, UnreachableError, problem_error
 
-__all__ = [
-    "Call",
-    "Flow",
-    "Reply",
-    "Sleep",
-    "Step",
-    "Work",
-    "check",
-    "exchange",
-    "parse",
-    "retry_delay_seconds",
-]
-
 T = TypeVar("T")
 D = TypeVar("D", bound=Document)
 
@@ -153,3 +140,9 @@ def parse(document: type[D], body: bytes) -> D:
         raise AnswerInvalidError(
             f"the response does not match the schema of {name}; {hint}: {error}"
         ) from error
+
+
+def fetch(document: type[D], call: Call, accept: frozenset[int] = frozenset()) -> Flow[D]:
+    """Perform a call as ``exchange`` does, and parse the document in the response."""
+    reply = yield from exchange(call, accept)
+    return parse(document, reply.body)

@@ -4,14 +4,13 @@ import os
 import tempfile
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
 from bessemer.client.exporting import Exported, save_module, torch_kind
-from bessemer.client.inputs import Dimensions, Inputs, named_specs, ranges_of, validation_message
+from bessemer.client.inputs import Dimensions, Inputs, named_specs, ranges_of, validated, validation_message
 from bessemer.client.sources import (
     ModelSource,
     Progress,
@@ -20,26 +19,14 @@ from bessemer.client.sources import (
     is_shortened_digest,
     memory_source,
 )
-from bessemer.client.steps import Call, Flow, Sleep, Work, exchange, parse
+from bessemer.client.steps import Call, Flow, Sleep, Work, exchange, fetch
 from bessemer.contract.base import Digest, is_digest
 from bessemer.contract.job import Compilation
 from bessemer.contract.model import Model, ModelState
 from bessemer.contract.names import Name, as_name, name_of_file
-from bessemer.contract.options import (
-    BenchmarkOptions,
-    InspectOptions,
-    OptimizeOptions,
-    TranslateOptions,
-    TuneOptions,
-    VerifyOptions,
-)
-from bessemer.contract.request import CompilationRequest, Parameters
-from bessemer.contract.stage import Stage
-from bessemer.contract.target import Target
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.tensor import InputSpec
 from bessemer.errors import InvalidArgumentError, ModelRejectedError
-
-__all__ = ["Submission", "get_model", "inspect", "name_of_model", "post", "submit", "upload"]
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 NOT_FOUND = frozenset({404})
@@ -48,69 +35,32 @@ UPLOAD_ANSWER_SECONDS = 600.0
 """The server responds only after it has moved a large upload into the store."""
 
 
-@dataclass(frozen=True)
-class Submission:
-    """The arguments of ``Client.submit``."""
+def submit(
+    model: ModelSource,
+    inputs: Inputs,
+    dimensions: Dimensions,
+    options: Mapping[str, object],
+    progress: Progress | None = None,
+) -> Flow[Compilation]:
+    """Upload the model if the server lacks it, and submit the compilation.
 
-    model: ModelSource
-    inputs: Inputs
-    dimensions: Dimensions
-    target: str | Target
-    translate: TranslateOptions | None = None
-    optimize: OptimizeOptions | None = None
-    parameters: Parameters | str | None = None
-    kernels: Mapping[str, str] | None = None
-    tune: TuneOptions | None = None
-    verify: VerifyOptions | None = None
-    benchmark: BenchmarkOptions | None = None
-    inspect: InspectOptions | None = None
-    stop_after: Stage | None = None
-    name: str | None = None
-    labels: Mapping[str, str] | None = None
-    priority: int | None = None
-    timeout_seconds: float | None = None
-
-    def request(self, digest: Digest, inputs: tuple[InputSpec, ...]) -> CompilationRequest:
-        """The request, with only the given fields.
-
-        Raises:
-            InvalidArgumentError: a field is not valid.
-        """
+    ``options`` are other fields of the request, which omits those that are None.
+    """
+    if is_shortened_digest(model):
+        model = (yield from get_model(str(model))).digest
+    with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
+        digest, source, specs = yield Work(lambda: _prepare(model, inputs, dimensions, Path(folder)))
         given = {
-            "target": self.target,
-            "inputs": inputs or None,
-            "dimensions": ranges_of(self.dimensions) or None,
-            "translate": self.translate,
-            "optimize": self.optimize,
-            "parameters": self.parameters,
-            "kernels": self.kernels,
-            "tune": self.tune,
-            "verify": self.verify,
-            "benchmark": self.benchmark,
-            "inspect": self.inspect,
-            "stop_after": self.stop_after,
-            "name": self.name or name_of_model(self.model),
-            "labels": None if self.labels is None else dict(self.labels),
-            "priority": self.priority,
-            "timeout_seconds": self.timeout_seconds,
+            **options,
+            "model": digest,
+            "inputs": specs or None,
+            "dimensions": ranges_of(dimensions) or None,
+            "name": options.get("name") or name_of_model(model),
         }
         fields = {name: value for name, value in given.items() if value is not None}
-        try:
-            return CompilationRequest.model_validate({"model": digest, **fields})
-        except ValidationError as error:
-            raise InvalidArgumentError(validation_message(error)) from error
-
-
-def submit(submission: Submission, progress: Progress | None = None) -> Flow[Compilation]:
-    """Upload the model if the server lacks it, and submit the compilation."""
-    if is_shortened_digest(submission.model):
-        found = yield from get_model(str(submission.model))
-        submission = replace(submission, model=found.digest)
-    with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
-        digest, source, inputs = yield Work(lambda: _prepare(submission, Path(folder)))
-        request = submission.request(digest, inputs)
+        request = validated(CompilationRequest, fields)
         if source is not None and not (yield from _has(digest)):
-            yield from _put(source, name_of_model(submission.model) or request.name, progress)
+            yield from _put(source, name_of_model(model) or request.name, progress)
     return (yield from post(request))
 
 
@@ -119,8 +69,7 @@ def post(request: CompilationRequest) -> Flow[Compilation]:
     body = request.model_dump_json(exclude_unset=True).encode()
     headers = {"Content-Type": "application/json", "Idempotency-Key": uuid.uuid4().hex}
     call = Call("POST", "/v1/compilations", headers=headers, chunks=lambda: iter((body,)))
-    reply = yield from exchange(call)
-    return parse(Compilation, reply.body)
+    return fetch(Compilation, call)
 
 
 def upload(
@@ -139,11 +88,7 @@ def upload(
 def inspect(
     model: str | os.PathLike[str] | bytes, progress: Progress | None = None, name: str | None = None
 ) -> Flow[Model]:
-    """Upload a model unless the server has it, or find it by its digest; wait for its inspection.
-
-    Raises:
-        ModelRejectedError: the inspection rejected the model.
-    """
+    """Upload a model unless the server has it, or find it by its digest; wait for its inspection."""
     known = is_digest(model) or is_shortened_digest(model)
     found = (yield from get_model(str(model))) if known else (yield from upload(model, progress, name))
     while found.state is ModelState.INSPECTING:
@@ -156,8 +101,7 @@ def inspect(
 
 def get_model(digest: Digest) -> Flow[Model]:
     """Get an uploaded model."""
-    reply = yield from exchange(Call("GET", f"/v1/models/{quote(digest, safe='')}"))
-    return parse(Model, reply.body)
+    return fetch(Model, Call("GET", f"/v1/models/{quote(digest, safe='')}"))
 
 
 def name_of_model(model: ModelSource) -> str | None:
@@ -170,16 +114,17 @@ def name_of_model(model: ModelSource) -> str | None:
     return as_name(str(getattr(model, "original_name", type(model).__name__)))
 
 
-def _prepare(submission: Submission, folder: Path) -> tuple[Digest, Source | None, tuple[InputSpec, ...]]:
-    model = submission.model
+def _prepare(
+    model: ModelSource, inputs: Inputs, dimensions: Dimensions, folder: Path
+) -> tuple[Digest, Source | None, tuple[InputSpec, ...]]:
     if is_digest(model):
-        return model, None, named_specs(submission.inputs)
+        return model, None, named_specs(inputs)
     if torch_kind(model) is not None:
-        exported: Exported = save_module(model, submission.inputs, folder, submission.dimensions)
+        exported: Exported = save_module(model, inputs, folder, dimensions)
         source = file_source(exported.path)
         return source.digest, source, exported.inputs
     source = _source(model)
-    return source.digest, source, named_specs(submission.inputs)
+    return source.digest, source, named_specs(inputs)
 
 
 def _source(model: ModelSource) -> Source:
@@ -207,16 +152,10 @@ def _put(source: Source, name: str | None, progress: Progress | None) -> Flow[Mo
         chunks=lambda: source.chunks(progress),
         read_timeout_seconds=UPLOAD_ANSWER_SECONDS,
     )
-    reply = yield from exchange(call)
-    return parse(Model, reply.body)
+    return fetch(Model, call)
 
 
 def _checked_name(name: str | None) -> str | None:
-    """Validate a name.
-
-    Raises:
-        InvalidArgumentError: the name is not valid.
-    """
     try:
         return None if name is None else _NAME.validate_python(name)
     except ValidationError as error:

@@ -4,26 +4,18 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import httpx
 
 from bessemer.client.steps import Call, Flow, Reply, Sleep, Step, Work
 from bessemer.errors import InvalidArgumentError, UnreachableError
 
-__all__ = [
-    "DEFAULT_TIMEOUT_SECONDS",
-    "AsyncTransport",
-    "Settings",
-    "Transport",
-    "make_settings",
-    "trace_headers",
-]
-
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 DEFAULT_TIMEOUT_SECONDS = 30.0
@@ -32,6 +24,20 @@ TRACEPARENT = "traceparent"
 TRACEPARENT_VARIABLE = "TRACEPARENT"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 HEADERS = {"User-Agent": "bessemer-client", "Accept": "application/json, application/problem+json, */*"}
+
+
+class Page(Protocol[T_co]):
+    """A page of a list."""
+
+    @property
+    def items(self) -> tuple[T_co, ...]:
+        """The entries."""
+        ...
+
+    @property
+    def next(self) -> str | None:
+        """The cursor of the next page; None on the last one."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -77,34 +83,47 @@ def trace_headers() -> dict[str, str]:
     return {TRACEPARENT: given} if given else {}
 
 
-def _timeout(settings: Settings, call: Call) -> httpx.Timeout:
-    return httpx.Timeout(settings.timeout_seconds, read=call.read_timeout_seconds or settings.timeout_seconds)
+class _Driver:
+    """What both drivers have in common."""
 
-
-def _located(error: UnreachableError, settings: Settings) -> UnreachableError:
-    located = type(error)(f"cannot reach a Bessemer server at {settings.url}: {error}")
-    located.__cause__ = error.__cause__
-    return located
-
-
-def _shown(url: httpx.URL) -> str:
-    """The URL with its password masked, which only ``repr`` does."""
-    return repr(url).removeprefix("URL('").removesuffix("')")
-
-
-class Transport:
-    """The blocking driver."""
-
-    def __init__(self, settings: Settings, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._http = httpx.Client(
-            base_url=settings.url, headers=HEADERS, transport=transport, trust_env=settings.through_proxy
-        )
 
     @property
     def address(self) -> str:
-        """The server's URL, with its password masked."""
-        return _shown(self._settings.url)
+        """The server's URL, with its password masked, which only ``repr`` of the URL does."""
+        return repr(self._settings.url).removeprefix("URL('").removesuffix("')")
+
+    def _request(self, call: Call) -> dict[str, Any]:
+        """The arguments of ``build_request``, but for the content."""
+        seconds = self._settings.timeout_seconds
+        return {
+            "method": call.method,
+            "url": call.path,
+            "params": call.params,
+            "headers": {**trace_headers(), **call.headers},
+            "timeout": httpx.Timeout(seconds, read=call.read_timeout_seconds or seconds),
+        }
+
+    @contextmanager
+    def _performing(self, flow: Flow[T]) -> Iterator[None]:
+        """Close an operation after the block, and add the server's URL to its errors."""
+        try:
+            with closing(flow):
+                yield
+        except UnreachableError as error:
+            text = f"cannot reach a Bessemer server at {self._settings.url}: {error}"
+            raise type(error)(text) from error.__cause__
+
+
+class Transport(_Driver):
+    """The blocking driver."""
+
+    def __init__(self, settings: Settings, transport: httpx.BaseTransport | None = None) -> None:
+        super().__init__(settings)
+        self._http = httpx.Client(
+            base_url=settings.url, headers=HEADERS, transport=transport, trust_env=settings.through_proxy
+        )
 
     def close(self) -> None:
         """Close the connections."""
@@ -112,29 +131,30 @@ class Transport:
 
     def run(self, flow: Flow[T]) -> T:
         """Perform an operation, and raise its errors."""
-        with closing(flow):
-            try:
-                outcome: Any = None
-                while True:
-                    outcome = self._perform(flow.send(outcome))
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            except UnreachableError as error:
-                raise _located(error, self._settings) from error.__cause__
+        with self._performing(flow):
+            outcome: Any = None
+            while True:
+                try:
+                    step = flow.send(outcome)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                outcome = self._perform(step)
+
+    def items(self, page: Callable[[str | None], Flow[Page[T]]]) -> Iterator[T]:
+        """The entries of all pages of a list; ``page`` gets the page at a cursor."""
+        cursor: str | None = None
+        while True:
+            found = self.run(page(cursor))
+            yield from found.items
+            if (cursor := found.next) is None:
+                return
 
     @contextmanager
     def stream(self, call: Call) -> Iterator[tuple[int, Iterator[bytes]]]:
         """Send a request, and open its response as status and chunks. Raises ``httpx.RequestError``."""
         body = call.chunks() if call.chunks else None
-        request = self._http.build_request(
-            call.method,
-            call.path,
-            params=call.params,
-            headers={**trace_headers(), **call.headers},
-            content=body,
-            timeout=_timeout(self._settings, call),
-        )
+        request = self._http.build_request(**self._request(call), content=body)
         response = self._http.send(request, stream=True)
         try:
             yield response.status_code, response.iter_bytes()
@@ -168,19 +188,14 @@ async def _read_in_thread(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
         yield chunk
 
 
-class AsyncTransport:
+class AsyncTransport(_Driver):
     """The asynchronous driver, which runs blocking work in threads."""
 
     def __init__(self, settings: Settings, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self._settings = settings
+        super().__init__(settings)
         self._http = httpx.AsyncClient(
             base_url=settings.url, headers=HEADERS, transport=transport, trust_env=settings.through_proxy
         )
-
-    @property
-    def address(self) -> str:
-        """The server's URL, with its password masked."""
-        return _shown(self._settings.url)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -188,29 +203,31 @@ class AsyncTransport:
 
     async def run(self, flow: Flow[T]) -> T:
         """Perform an operation, and raise its errors."""
-        with closing(flow):
-            try:
-                outcome: Any = None
-                while True:
-                    outcome = await self._perform(flow.send(outcome))
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            except UnreachableError as error:
-                raise _located(error, self._settings) from error.__cause__
+        with self._performing(flow):
+            outcome: Any = None
+            while True:
+                try:
+                    step = flow.send(outcome)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                outcome = await self._perform(step)
+
+    async def items(self, page: Callable[[str | None], Flow[Page[T]]]) -> AsyncIterator[T]:
+        """The entries of all pages of a list; ``page`` gets the page at a cursor."""
+        cursor: str | None = None
+        while True:
+            found = await self.run(page(cursor))
+            for item in found.items:
+                yield item
+            if (cursor := found.next) is None:
+                return
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
         """Send a request, and open its response as status and chunks. Raises ``httpx.RequestError``."""
         body = _read_in_thread(call.chunks()) if call.chunks else None
-        request = self._http.build_request(
-            call.method,
-            call.path,
-            params=call.params,
-            headers={**trace_headers(), **call.headers},
-            content=body,
-            timeout=_timeout(self._settings, call),
-        )
+        request = self._http.build_request(**self._request(call), content=body)
         response = await self._http.send(request, stream=True)
         try:
             yield response.status_code, response.aiter_bytes()

@@ -14,8 +14,6 @@ from pydantic import TypeAdapter, ValidationError
 from bessemer.bundle.manifest import CHECKSUMS, MANIFEST, BundlePath, Manifest
 from bessemer.errors import BundleError
 
-__all__ = ["Caps", "check_bundle", "unpack"]
-
 COPY_BYTES = 1 << 20
 MAX_WINDOW_BYTES = 1 << 27
 CHECKSUM_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
@@ -33,10 +31,7 @@ class Caps:
 def unpack(archive: Path, directory: Path, caps: Caps = Caps()) -> Path:
     """Unpack ``bundle.tar.zst`` and check every file. Existing files of the same names are replaced.
 
-    Args:
-        archive: the file.
-        directory: created if missing; unchanged if the bundle is rejected.
-        caps: limits on the bundle.
+    The directory is created if missing, and unchanged if the bundle is rejected.
 
     Raises:
         BundleError: the archive is damaged or too large, contains a link, a device or an unsafe path, or

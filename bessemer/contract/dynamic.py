@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from bessemer.contract.base import Document
-from bessemer.contract.nearest import did_you_mean
+from bessemer.contract.names import did_you_mean
 from bessemer.contract.tensor import MAX_DIMENSION, MAX_RANK, InputSpec, TensorName, TensorSpec
 
 MAX_DIMENSIONS = 64

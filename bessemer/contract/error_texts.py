@@ -174,9 +174,7 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         "Rewrite the place that `detail` names, or add a rule for its operator (docs/translation.md).",
     ),
     ErrorCode.KERNEL_UNKNOWN: ErrorText(
-        422,
-        "Unknown kernel",
-        "Choose one of the kernels that `detail` lists, or `auto` or `none`.",
+        422, "Unknown kernel", "Choose one of the kernels that `detail` lists, or `auto` or `none`."
     ),
     ErrorCode.KERNEL_UNAVAILABLE: ErrorText(
         422,

@@ -146,17 +146,14 @@ class Compilation(Document):
         default=None, description="The target with every choice made; null until it succeeds."
     )
     stage: Stage | None = Field(
-        default=None,
-        description="The running stage, or the last one that ran; null before the first.",
+        default=None, description="The running stage, or the last one that ran; null before the first."
     )
     progress: Progress | None = Field(
-        default=None,
-        description="Progress of the running stage; null if it reports none, and at the end.",
+        default=None, description="Progress of the running stage; null if it reports none, and at the end."
     )
     attempt: int = Field(default=0, description="Number of times a worker started it; 0 while it waits.")
     lost_attempts: int = Field(
-        default=0,
-        description="Attempts whose worker was lost; after three, the compilation fails.",
+        default=0, description="Attempts whose worker was lost; after three, the compilation fails."
     )
     worker: str | None = Field(
         default=None,
@@ -190,10 +187,14 @@ class Compilation(Document):
     )
 
     @property
+    def target_name(self) -> str:
+        """The name of the resolved target, or else of the requested one."""
+        return self.target.name if self.target else target_name(self.request.target)
+
+    @property
     def file_stem(self) -> str | None:
         """The first part of its file names: its name and its target; None if it has no name."""
-        target = self.target.name if self.target else target_name(self.request.target)
-        return None if self.name is None else file_stem(self.name, target)
+        return None if self.name is None else file_stem(self.name, self.target_name)
 
 
 class CompilationPage(Document):

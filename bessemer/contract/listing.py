@@ -107,9 +107,7 @@ class ModelFilter(Filter):
     )
     name: Name | None = Field(default=None, description="Only models with this name.", examples=["resnet50"])
     format: ModelFormat | None = Field(
-        default=None,
-        description="Only models of this format, as found by the inspection.",
-        examples=["pt2"],
+        default=None, description="Only models of this format, as found by the inspection.", examples=["pt2"]
     )
 
 

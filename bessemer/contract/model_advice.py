@@ -1,7 +1,5 @@
 """Known obstacles in models, and what to do instead. The client and the worker give the same advice."""
 
-__all__ = ["FLOAT_MODEL", "FLOAT_WEIGHTS", "UNPACKED", "dependence_on_values"]
-
 FLOAT_MODEL = (
     "compile the float model that they were made from (`quantize_dynamic` returns a copy; your original is "
     "still float)"
@@ -23,11 +21,7 @@ NUMBER = "Could not extract"
 
 
 def dependence_on_values(error: BaseException) -> str | None:
-    """How the model depends on tensor values, if that is why the export failed; else None.
-
-    Args:
-        error: the exception from ``torch.export.export``.
-    """
+    """How the model depends on tensor values, if that is why ``torch.export.export`` failed; else None."""
     if type(error).__name__ not in KINDS:
         return None
     if str(error).startswith(NUMBER):

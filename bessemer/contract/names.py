@@ -1,7 +1,8 @@
 """Names and labels that people give to models and compilations."""
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 from pydantic import AfterValidator, StringConstraints
@@ -55,3 +56,9 @@ def file_stem(name: str, target: str) -> str:
 def shown_labels(labels: Mapping[str, str]) -> tuple[str, ...]:
     """Labels in the command line's form; a key alone if its value is empty."""
     return tuple(f"{key}={value}" if value else key for key, value in labels.items())
+
+
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.4) -> str:
+    """A clause that suggests the nearest known name; empty if none is near."""
+    near = difflib.get_close_matches(name, tuple(known), n=1, cutoff=cutoff)
+    return f"; did you mean '{near[0]}'?" if near else ""

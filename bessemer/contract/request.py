@@ -3,13 +3,7 @@
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.dynamic import MAX_DIMENSIONS, DimensionRange, check_names
@@ -26,17 +20,6 @@ from bessemer.contract.stage import Stage
 from bessemer.contract.target import Target
 from bessemer.contract.target_names import read_target
 from bessemer.contract.tensor import MAX_INPUTS, DimensionName, InputSpec
-
-__all__ = [
-    "AUTO",
-    "MAX_KERNELS",
-    "MAX_PRIORITY",
-    "OURS",
-    "CompilationRequest",
-    "KernelKey",
-    "KernelName",
-    "Parameters",
-]
 
 
 class Parameters(StrEnum):
@@ -113,8 +96,7 @@ class CompilationRequest(Document):
         default=BenchmarkOptions(), description="By default, the benchmark also times torch eager."
     )
     inspect: InspectOptions = Field(
-        default=InspectOptions(),
-        description="By default, no snapshots or machine code are kept.",
+        default=InspectOptions(), description="By default, no snapshots or machine code are kept."
     )
     stop_after: Stage | None = Field(
         default=None,

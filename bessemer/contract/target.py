@@ -84,37 +84,16 @@ class Preset(Document):
     triple: str = Field(description="LLVM's target triple: architecture, vendor, system and C library.")
 
 
-PRESETS: tuple[Preset, ...] = (
-    Preset(
-        name=HOST,
-        description="The processor of the worker that takes the job.",
-        mcpu=None,
-        triple=LINUX_X86_64,
-    ),
-    Preset(
-        name="x86-64-v2",
-        description="Any x86-64 with SSE4.2 (2009 and later).",
-        mcpu="x86-64-v2",
-        triple=LINUX_X86_64,
-    ),
-    Preset(
-        name="x86-64-v3",
-        description="x86-64 with AVX2 and FMA (Haswell, Zen and later).",
-        mcpu="x86-64-v3",
-        triple=LINUX_X86_64,
-    ),
-    Preset(
-        name="x86-64-v4",
-        description="x86-64 with AVX-512 (Skylake-X, Zen 4 and later).",
-        mcpu="x86-64-v4",
-        triple=LINUX_X86_64,
-    ),
-    Preset(
-        name="znver4",
-        description="AMD Zen 4 (EPYC 9004, Ryzen 7000).",
-        mcpu="znver4",
-        triple=LINUX_X86_64,
-    ),
+PRESET_DESCRIPTIONS = {
+    HOST: "The processor of the worker that takes the job.",
+    "x86-64-v2": "Any x86-64 with SSE4.2 (2009 and later).",
+    "x86-64-v3": "x86-64 with AVX2 and FMA (Haswell, Zen and later).",
+    "x86-64-v4": "x86-64 with AVX-512 (Skylake-X, Zen 4 and later).",
+    "znver4": "AMD Zen 4 (EPYC 9004, Ryzen 7000).",
+}
+PRESETS = tuple(
+    Preset(name=name, description=description, mcpu=None if name == HOST else name, triple=LINUX_X86_64)
+    for name, description in PRESET_DESCRIPTIONS.items()
 )
 PRESETS_BY_NAME = {preset.name: preset for preset in PRESETS}
 
@@ -125,12 +104,7 @@ def target_name(target: Target) -> str:
 
 
 def resolve_target(target: Target, host_mcpu: str, host_cores: int) -> ResolvedTarget:
-    """Fill in what the request leaves open.
-
-    Args:
-        target: the request's target.
-        host_mcpu: LLVM's name of the worker's processor.
-        host_cores: the worker's cores, the default for ``cores``.
+    """Fill in what the request leaves open with the worker's processor and cores.
 
     Raises:
         KeyError: the preset is unknown.

@@ -39,12 +39,7 @@ class ArraysError(ValueError):
 
 @dataclass(frozen=True)
 class Array:
-    """One array of an archive, read in chunks.
-
-    Attributes:
-        archive: the open archive.
-        member: the array's file in it.
-    """
+    """One array of an open archive, read in chunks; ``member`` is its file."""
 
     archive: zipfile.ZipFile
     member: str

@@ -108,12 +108,8 @@ class Measure:
     @property
     def is_beyond(self) -> bool:
         """Whether the figure exceeds its bound."""
-        return (
-            self.now is not None
-            and self.bound is not None
-            and self.bound.most is not None
-            and self.now > self.bound.most
-        )
+        most = self.bound.most if self.bound else None
+        return self.now is not None and most is not None and self.now > most
 
     @property
     def has_changed(self) -> bool:
@@ -221,16 +217,9 @@ def judge(
     notes: tuple[str, ...] = (),
     outputs: OutputChange | None = None,
 ) -> Outcome:
-    """Compare a compilation with the base's report and with bounds.
+    """Compare a compilation with bounds, and with the base's report ``previous``.
 
-    Args:
-        model: the pipeline's name for the model.
-        document: the finished compilation.
-        report: the report; None if the compilation failed.
-        previous: the base's report, if any.
-        bounds: the bounds.
-        notes: what is already known not to be comparable.
-        outputs: the change of the outputs; None if they were not compared.
+    ``notes`` say what is already known not to be comparable. ``outputs`` is None if they were not compared.
     """
     if report is None or report.benchmark is None:
         return Outcome(model, document, report, (), notes)

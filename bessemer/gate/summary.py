@@ -20,13 +20,7 @@ def markdown(outcome: Outcome) -> str:
 
 
 def markdown_refusal(model: str, reason: str, lines: Iterable[str]) -> str:
-    """A section for a gate without a verdict.
-
-    Args:
-        model: the pipeline's name for the model.
-        reason: the reason in a few words.
-        lines: what happened, and what to do.
-    """
+    """A section for a gate without a verdict: the reason in a few words, and lines that say what to do."""
     return "\n".join([f"## {OTHER_SIGN} {_escaped(model)}: {reason}", "", *_fenced(lines), ""])
 
 
@@ -41,7 +35,7 @@ def junit(outcome: Outcome) -> str:
 
 
 def junit_refusal(model: str, reason: str, lines: Iterable[str]) -> str:
-    """A test suite for a gate without a verdict; see ``markdown_refusal`` for the arguments."""
+    """A test suite for a gate without a verdict, with the arguments of ``markdown_refusal``."""
     return _suite(model, 0.0, "error", reason, lines)
 
 

@@ -86,9 +86,7 @@ JOBS = Metric(
 )
 MODELS = Metric("bessemer_models", Kind.GAUGE, "Stored models by state.", ("state",))
 WORKERS = Metric(
-    "bessemer_workers",
-    Kind.GAUGE,
-    "Workers with a heartbeat within `BESSEMER_WORKER_LIVENESS_SECONDS`.",
+    "bessemer_workers", Kind.GAUGE, "Workers with a heartbeat within `BESSEMER_WORKER_LIVENESS_SECONDS`."
 )
 STORE_BYTES = Metric(
     "bessemer_store_bytes",
@@ -132,9 +130,7 @@ HTTP_DURATION = Metric(
     _LATENCIES,
 )
 HTTP_IN_PROGRESS = Metric(
-    "bessemer_http_requests_in_progress",
-    Kind.GAUGE,
-    "Requests in progress, including event streams.",
+    "bessemer_http_requests_in_progress", Kind.GAUGE, "Requests in progress, including event streams."
 )
 EVENT_FOLLOWERS = Metric("bessemer_event_followers", Kind.GAUGE, "Open event streams.")
 UPLOAD_BYTES = Metric(

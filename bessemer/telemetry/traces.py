@@ -9,10 +9,9 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from opentelemetry import trace as otel
@@ -42,25 +41,21 @@ class SpanKind(StrEnum):
     INTERNAL = "INTERNAL"
 
 
-class Span(Protocol):
-    """A span of a trace."""
+class Span:
+    """A span of a trace. This one is not recorded, and only passes on its parent's ``traceparent``."""
 
-    @property
-    def traceparent(self) -> str | None:
-        """The trace context for child spans, in W3C's format."""
-        ...
+    def __init__(self, traceparent: str | None) -> None:
+        self.traceparent = traceparent
 
     def describe(self, name: str, attributes: Attributes) -> None:
         """Rename the span and add attributes."""
-        ...
 
     def end(self, error: str | None = None) -> None:
         """End the span; ``error`` marks it as failed."""
-        ...
 
 
-class Tracer(Protocol):
-    """Starts spans."""
+class Tracer:
+    """Starts spans. This one has no collector, so it records nothing."""
 
     def start(
         self,
@@ -73,61 +68,22 @@ class Tracer(Protocol):
         """Start a span.
 
         Args:
-            name: the name of the span.
             parent: the traceparent of the parent span; None starts a trace.
-            kind: the kind of the span.
-            attributes: initial attributes.
             began_at: the start time; by default, now.
         """
-        ...
+        return Span(parent)
 
     def close(self) -> None:
         """Export the remaining spans. Blocks for seconds if the collector is unreachable."""
-        ...
 
 
-@dataclass(frozen=True)
-class UnrecordedSpan:
-    """A span that only passes on its parent's trace context. Implements ``Span``."""
-
-    traceparent: str | None
-
-    def describe(self, name: str, attributes: Attributes) -> None:
-        """Do nothing."""
-
-    def end(self, error: str | None = None) -> None:
-        """Do nothing."""
-
-
-class NoTracer:
-    """The tracer without a collector. Implements ``Tracer``."""
-
-    def start(
-        self,
-        name: str,
-        parent: str | None,
-        kind: SpanKind = SpanKind.INTERNAL,
-        attributes: Attributes | None = None,
-        began_at: datetime | None = None,
-    ) -> Span:
-        """Return a span that is not recorded."""
-        return UnrecordedSpan(parent)
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class RecordedSpan:
-    """An OpenTelemetry span. Implements ``Span``."""
+class RecordedSpan(Span):
+    """An OpenTelemetry span."""
 
     def __init__(self, span: "otel.Span") -> None:
+        context = span.get_span_context()
+        super().__init__(f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}")
         self._span = span
-
-    @property
-    def traceparent(self) -> str:
-        """The trace context for child spans."""
-        context = self._span.get_span_context()
-        return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
 
     def describe(self, name: str, attributes: Attributes) -> None:
         """Rename the span and add attributes."""
@@ -143,8 +99,8 @@ class RecordedSpan:
         self._span.end()
 
 
-class OpenTelemetry:
-    """Exports spans in batches from a background thread. Implements ``Tracer``."""
+class OpenTelemetry(Tracer):
+    """Exports spans in batches from a background thread."""
 
     def __init__(self, provider: "TracerProvider") -> None:
         self._provider = provider
@@ -178,16 +134,13 @@ class OpenTelemetry:
 
 
 def open_tracer(program: str) -> Tracer:
-    """The tracer for a program, as the environment configures it.
-
-    Args:
-        program: the program's name, unless ``OTEL_SERVICE_NAME`` overrides it.
+    """The tracer as the environment configures it; ``OTEL_SERVICE_NAME`` overrides the program's name.
 
     Raises:
         TelemetryMissingError: a collector is configured, but the extra ``telemetry`` is not installed.
     """
     if not any(os.environ.get(name) for name in ENDPOINTS):
-        return NoTracer()
+        return Tracer()
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import SERVICE_NAME, Resource

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from bessemer.client import Client
-from bessemer.contract.preflight import Preflight
+from bessemer.contract.report import Preflight
 from bessemer.contract.stage import Stage
 from examples.course.session import run, trained
 

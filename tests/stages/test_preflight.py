@@ -12,9 +12,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from bessemer.bundle.manifest import REPORT
-from bessemer.contract.preflight import Preflight
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.report import Report
+from bessemer.contract.report import Preflight, Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget

@@ -11,8 +11,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from bessemer.cli.application import application
-from bessemer.cli.checking import preflight_lines
+from bessemer.cli.compiling import preflight_lines
 from bessemer.cli.jobs import _row as jobs_row
+from bessemer.cli.jobs import step_lines
 from bessemer.cli.output import (
     ExitStatus,
     clean,
@@ -22,16 +23,15 @@ from bessemer.cli.output import (
     problem_lines,
     shown_bytes,
 )
-from bessemer.cli.snapshots import step_lines
 from bessemer.cli.timeline import Timeline, event_line, place_line
 from bessemer.cli.views import PlainStages, other_method_lines
 from bessemer.cli.workers import worker_rows
 from bessemer.contract.base import now
 from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText
 from bessemer.contract.job import Compilation, Event, EventType, JobState
-from bessemer.contract.preflight import OperatorUse, Preflight
 from bessemer.contract.problem import ErrorCode, FieldError, SourcePlace, make_problem
 from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
+from bessemer.contract.report import OperatorUse, Preflight
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.service import RunningTask, Worker, WorkerList
@@ -261,7 +261,8 @@ def test_workers_are_a_table_with_a_row_for_each_task() -> None:
         running=tasks,
         seen_at=at - timedelta(seconds=1),
     )
-    _, *rows = worker_rows(WorkerList(items=(worker, worker.model_copy(update={"running": ()}))), at)
+    workers = WorkerList(items=(worker, worker.model_copy(update={"running": ()})))
+    rows = list(worker_rows(workers, at))
     assert [row[0] for row in rows] == ["w1", "", "w1"]
     assert [row[6] for row in rows] == [
         f"compile {'0123456789abcdef' * 2} tune for 90 s",

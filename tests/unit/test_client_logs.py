@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from app.openapi.document import COMPILATION
-from bessemer.client.job_logs import LogFollower, LogReader
+from bessemer.client.events import LogFollower, LogReader
 from bessemer.client.steps import Flow, Reply
 from bessemer.contract.job import LOG, Artifact, JobState
 

@@ -10,7 +10,7 @@ from typing import Any
 import tvm
 from tvm.target import codegen
 
-from bessemer.contract.nearest import did_you_mean
+from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.target import ResolvedTarget, architecture_of
 from bessemer.contract.target_names import unfit_system

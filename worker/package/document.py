@@ -23,7 +23,7 @@ from worker.measure.machine import processor, versions
 from worker.package.runtime import runtime_libraries
 
 if TYPE_CHECKING:
-    from bessemer.contract.preflight import Preflight
+    from bessemer.contract.report import Preflight
 
 
 def make_report(

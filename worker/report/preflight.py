@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.export.graph_signature import InputKind
 
-from bessemer.contract.preflight import OperatorUse, Preflight
+from bessemer.contract.report import OperatorUse, Preflight
 from bessemer.contract.stage import Stage
 from worker.compiler.frontend.torchscript.module_state import memory_of
 from worker.compiler.translation.decompositions import calls_of, decomposed

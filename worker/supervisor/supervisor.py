@@ -9,7 +9,7 @@ from bessemer.contract.sandbox import SandboxStatus
 from bessemer.store.queue_port import Task, TaskKind
 from bessemer.store.store import Store
 from bessemer.telemetry.logs import log_fields
-from bessemer.telemetry.traces import NoTracer, Tracer
+from bessemer.telemetry.traces import Tracer
 from worker.errors import ZygoteLostError
 from worker.protocol.order import ProbeWork
 from worker.settings import WorkerSettings
@@ -39,7 +39,7 @@ class Supervisor:
     ) -> None:
         self.in_flight = InFlight()
         self._metrics = metrics or WorkerMetrics()
-        self._tracer = tracer or NoTracer()
+        self._tracer = tracer or Tracer()
         self._runner = JobRunner(settings, store, work_dir, zygote, self._metrics)
 
     @property

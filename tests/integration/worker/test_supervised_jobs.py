@@ -20,7 +20,7 @@ from bessemer.contract.report import Report
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import MAX_CORES
 from bessemer.store.queue_port import Loss, Task, TaskKind
-from bessemer.telemetry.traces import NoTracer
+from bessemer.telemetry.traces import Tracer
 from worker.measure.turns import SharedTurns, open_lock
 from worker.supervisor.attempts import run_to_end
 from worker.supervisor.compilations import CompilationTask
@@ -214,7 +214,7 @@ class CancelledMeanwhile(CompilationTask):
 def test_a_job_that_was_to_be_cancelled_is_so_where_it_would_be_given_up(rig: Rig) -> None:
     task = rig.job("return 0")
     bench = JobRunner(rig.settings(), rig.store, rig.place, rig.zygote, WorkerMetrics())
-    rig.runner.run(run_to_end(CancelledMeanwhile(task, bench, InFlight(), NoTracer()), bench))
+    rig.runner.run(run_to_end(CancelledMeanwhile(task, bench, InFlight(), Tracer()), bench))
     row = rig.row(task)
     assert (row.state, row.attempt, row.problem) == (JobState.CANCELLED, 1, None)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import tvm
 from tvm import relax
 
-from bessemer.contract.nearest import did_you_mean
+from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import KernelChoice
 from bessemer.contract.request import AUTO, OURS

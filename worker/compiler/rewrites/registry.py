@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint
 
-from bessemer.contract.nearest import did_you_mean
+from bessemer.contract.names import did_you_mean
 from bessemer.contract.options import OptimizeOptions
 from bessemer.contract.problem import ErrorCode
 from worker.compiler import rewrites

@@ -9,7 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from bessemer.contract.nearest import did_you_mean
+from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError
 
