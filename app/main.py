@@ -13,11 +13,11 @@ from starlette.concurrency import run_in_threadpool
 from app.event_broadcaster import EventBroadcaster
 from app.http import problems
 from app.http.conditional import Conditional
-from app.http.parameters import refuse_unknown_parameters
+from app.http.query_parameters import refuse_unknown_parameters
 from app.http.request_ids import RequestIds
 from app.observability.log_fields import name_subjects
 from app.observability.metrics import AppMetrics
-from app.observability.requests import Metering
+from app.observability.request_log import Metering
 from app.observability.tracing import Tracing
 from app.openapi import document as documentation
 from app.openapi import page as reference

@@ -1,4 +1,4 @@
-"""Generates ``bessemer/contract/processors.py`` from TVM's LLVM: ``python -m docs.processors``.
+"""Generates ``bessemer/contract/llvm_processors.py`` from TVM's LLVM: ``python -m docs.processors``.
 
 The app and the client, which do not import TVM, read LLVM's names of processors and features from that file.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from bessemer.contract.target import LINUX_X86_64
 from worker.compiler.target import is_64_bit, known_processors, processors
 
-PAGE = Path(__file__).parents[1] / "bessemer/contract/processors.py"
+PAGE = Path(__file__).parents[1] / "bessemer/contract/llvm_processors.py"
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 OTHER_TRIPLES = {
     "ARM": ("aarch64-unknown-linux-gnu", "arm-unknown-linux-gnueabihf"),

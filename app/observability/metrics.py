@@ -13,7 +13,7 @@ from prometheus_client.core import GaugeMetricFamily
 from starlette.concurrency import run_in_threadpool
 
 from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.rows.statistics import Statistics
+from bessemer.store.rows.totals import Statistics
 from bessemer.telemetry import metrics
 from bessemer.telemetry.metrics import LossMetrics
 

@@ -3,7 +3,7 @@
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.observability.requests import method_label, route_label
+from app.observability.request_log import method_label, route_label
 from bessemer.telemetry.traces import TRACEPARENT, Span, SpanKind, Tracer, valid_traceparent, within
 
 UNTRACED = frozenset({"/healthz", "/readyz", "/metrics"})

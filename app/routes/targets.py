@@ -4,8 +4,8 @@ from fastapi import APIRouter
 
 from app.openapi import document as documentation
 from app.openapi.document import problems
+from bessemer.contract.llvm_processors import X86_64
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.processors import X86_64
 from bessemer.contract.service import TargetList
 from bessemer.contract.target import PRESETS
 

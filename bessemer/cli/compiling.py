@@ -19,6 +19,7 @@ from bessemer.cli.arguments import (
     TargetOption,
     read_draft,
 )
+from bessemer.cli.live_view import compilation_lines, other_method_lines
 from bessemer.cli.model_argument import submitted
 from bessemer.cli.output import (
     ExitStatus,
@@ -34,7 +35,6 @@ from bessemer.cli.output import (
     show_lines,
     shown_bytes,
 )
-from bessemer.cli.views import compilation_lines, other_method_lines
 from bessemer.cli.waiting import first_line, follow, missing_worker
 from bessemer.client import Job
 from bessemer.contract.job import JobState

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bessemer.cli.jobs import IdArgument
+from bessemer.cli.live_view import shown_latency
 from bessemer.cli.output import (
     JsonOption,
     UrlOption,
@@ -18,7 +19,6 @@ from bessemer.cli.output import (
     print_result,
     results,
 )
-from bessemer.cli.views import shown_latency
 from bessemer.cli.waiting import cancel_on_interrupt, print_missing_worker
 from bessemer.client import Job
 from bessemer.client.invoking import Arrays

@@ -8,6 +8,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from bessemer.cli.arguments import AfterOption, BeforeOption, LimitOption, aware, read_labels
+from bessemer.cli.live_view import compilation_lines
 from bessemer.cli.output import (
     ExitStatus,
     JsonOption,
@@ -23,7 +24,6 @@ from bessemer.cli.output import (
     show_lines,
     table,
 )
-from bessemer.cli.views import compilation_lines
 from bessemer.cli.waiting import follow
 from bessemer.client import Client, Job
 from bessemer.contract.base import is_digest, is_digest_prefix

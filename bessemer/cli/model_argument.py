@@ -13,8 +13,8 @@ from typing import Any
 from rich.console import Console
 
 from bessemer.cli.arguments import Draft
+from bessemer.cli.live_view import upload_view
 from bessemer.cli.output import errors, print_lines
-from bessemer.cli.views import upload_view
 from bessemer.client import Client, Job
 from bessemer.client.exporting import Modules, save_module, torch_kind
 from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs, named_specs, ranges_of

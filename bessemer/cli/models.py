@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from bessemer.cli.arguments import AfterOption, BeforeOption, LimitOption, ModelArgument, NameOption, aware
+from bessemer.cli.live_view import other_method_lines, upload_view
 from bessemer.cli.model_argument import ResolvedModel, resolved_model, uploaded_model
 from bessemer.cli.output import (
     JsonOption,
@@ -22,7 +23,6 @@ from bessemer.cli.output import (
     shown_bytes,
     table,
 )
-from bessemer.cli.views import other_method_lines, upload_view
 from bessemer.cli.waiting import print_missing_worker
 from bessemer.client import Client
 from bessemer.client.sources import Progress

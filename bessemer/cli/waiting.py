@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import typer
 from rich.console import Console
 
+from bessemer.cli.live_view import StageView, stage_view
 from bessemer.cli.output import TerminatedError, error_lines, errors, interruption_status, print_lines
 from bessemer.cli.timeline import place_line
-from bessemer.cli.views import StageView, stage_view
 from bessemer.client import Client, Job
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.queue import QueuePlace

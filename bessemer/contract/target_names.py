@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
+from bessemer.contract.llvm_processors import ARM, RISCV, X86_32, X86_64, X86_FEATURES
 from bessemer.contract.names import did_you_mean
-from bessemer.contract.processors import ARM, RISCV, X86_32, X86_64, X86_FEATURES
 from bessemer.contract.target import (
     HOST,
     LINUX_X86_64,

@@ -15,7 +15,7 @@ from bessemer.store.rows.lifecycle import Rows
 from bessemer.store.rows.models import Models
 from bessemer.store.rows.queued_jobs import QueuedJobs
 from bessemer.store.rows.removal import Removal
-from bessemer.store.rows.statistics import Statistics, read_statistics
+from bessemer.store.rows.totals import Statistics, read_statistics
 from bessemer.store.rows.workers import Workers
 from bessemer.store.settings import StoreSettings
 

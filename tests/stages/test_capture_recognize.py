@@ -13,7 +13,7 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save
-from worker.compiler.frontend.recognize import recognize
+from worker.compiler.frontend.file_format import recognize
 from worker.errors import JobError
 
 EXPECTED = {

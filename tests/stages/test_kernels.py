@@ -29,7 +29,7 @@ from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
 from worker.compiler.values import Built, StageContext
 from worker.errors import JobError
-from worker.package.linkage import read_dependencies
+from worker.package.dependencies import read_dependencies
 
 
 class Mixed(nn.Module):

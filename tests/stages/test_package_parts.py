@@ -17,7 +17,7 @@ import zstandard
 from bessemer.bundle.manifest import FFI_LIBRARY, RUNTIME_EXTRA_LIBRARY, RUNTIME_LIBRARY
 from bessemer.contract.tensor import DType, TensorSpec
 from worker.package.archive import MTIME_SECONDS, checksums, describe, write_archive, write_arrays
-from worker.package.linkage import Dependencies, linkage_refusal, read_dependencies
+from worker.package.dependencies import Dependencies, linkage_refusal, read_dependencies
 from worker.package.runtime import license_sources, needs_extra, runtime_libraries, runtime_sources
 
 LIST_FUNCTIONS = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bessemer.contract.processors import X86_32, X86_64
+from bessemer.contract.llvm_processors import X86_32, X86_64
 from bessemer.contract.target import ExplicitTarget, resolve_target
 from docs.processors import PAGE, page
 from worker.compiler.target import compile_target

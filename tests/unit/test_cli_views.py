@@ -2,7 +2,7 @@
 
 import pytest
 
-from bessemer.cli.views import compilation_lines, shown_latency
+from bessemer.cli.live_view import compilation_lines, shown_latency
 from bessemer.contract.base import now
 from bessemer.contract.job import Compilation, Figures, JobState, Progress
 from bessemer.contract.options import SearchEnd, TuneOptions

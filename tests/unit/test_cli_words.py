@@ -14,6 +14,7 @@ from bessemer.cli.application import application
 from bessemer.cli.compiling import preflight_lines
 from bessemer.cli.jobs import _row as jobs_row
 from bessemer.cli.jobs import step_lines
+from bessemer.cli.live_view import PlainStages, other_method_lines
 from bessemer.cli.output import (
     ExitStatus,
     clean,
@@ -24,7 +25,6 @@ from bessemer.cli.output import (
     shown_bytes,
 )
 from bessemer.cli.timeline import Timeline, event_line, place_line
-from bessemer.cli.views import PlainStages, other_method_lines
 from bessemer.cli.workers import worker_rows
 from bessemer.contract.base import now
 from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText

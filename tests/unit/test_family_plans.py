@@ -13,7 +13,7 @@ from worker.compiler.schedules.families.matmul.plan import (
 )
 from worker.compiler.schedules.plans import by_rank, either
 from worker.compiler.schedules.processors import Machine
-from worker.compiler.tuning.policy import beats, best_of, may_beat, next_plans
+from worker.compiler.tuning.trial_budget import beats, best_of, may_beat, next_plans
 
 AVX2 = Machine(vector_bits=256, registers=16, threads=2)
 SHAPES = [(1, 784, 128), (2, 64, 10), (29, 40, 37), (64, 256, 1024), (197, 768, 768)]

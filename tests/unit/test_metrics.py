@@ -13,7 +13,7 @@ from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.stage import Stage
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue_port import Loss, PostponedError, Postponement, QueueName, TaskKind
-from bessemer.store.rows.statistics import Backlog, Statistics, StoredFiles, StoredKind
+from bessemer.store.rows.totals import Backlog, Statistics, StoredFiles, StoredKind
 from bessemer.telemetry import metrics
 from bessemer.telemetry.metrics import Kind, Metric
 from worker.supervisor.metrics import WorkerMetrics

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from bessemer.cli.arguments import read_draft
-from bessemer.contract.processors import ARM, RISCV, X86_32, X86_64
+from bessemer.contract.llvm_processors import ARM, RISCV, X86_32, X86_64
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import ExplicitTarget, PresetTarget
 from bessemer.contract.target_names import PLANNED, SUPPORTED, UNSUPPORTED

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from bessemer.contract.options import SearchEnd, TuneOptions
-from worker.compiler.tuning.policy import (
+from worker.compiler.tuning.trial_budget import (
     ROUND_TRIALS,
     Budget,
     Standing,

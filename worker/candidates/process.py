@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from worker.sandbox.kernel import close_descriptors, die_with_parent
+from worker.sandbox.libc import close_descriptors, die_with_parent
 
 _GRACE_SECONDS = 3.0
 _WAIT_STEP_SECONDS = 0.0005

@@ -18,7 +18,7 @@ from bessemer.contract.capability import Capability
 from worker.job.warmup import import_everything
 from worker.measure.machine import versions
 from worker.protocol.order import MAX_ORDER_BYTES, ORDERS, Answer, Exited, Ready, Started, StartJob
-from worker.sandbox.kernel import Prctl, prctl
+from worker.sandbox.libc import Prctl, prctl
 
 _READ_BYTES = 1 << 16
 _KILL_STEP_SECONDS = 0.005

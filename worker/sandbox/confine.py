@@ -18,14 +18,8 @@ from worker.protocol.order import Confinement, Rlimits
 from worker.sandbox import landlock
 from worker.sandbox.environment import confine_environment, probe_environment
 from worker.sandbox.identity import confine_identity
-from worker.sandbox.kernel import (
-    Prctl,
-    close_descriptors,
-    die_with_parent,
-    parent_death_signal,
-    prctl,
-)
 from worker.sandbox.landlock import READ, READ_EXECUTE, READ_WRITE_FILE, WORK_IN, Rule, confine_landlock
+from worker.sandbox.libc import Prctl, close_descriptors, die_with_parent, parent_death_signal, prctl
 from worker.sandbox.rlimits import confine_rlimits
 from worker.sandbox.seccomp import confine_seccomp
 

@@ -11,13 +11,7 @@ from enum import Enum, auto
 from pathlib import Path
 
 from bessemer.contract.sandbox import Layer, LayerStatus
-from worker.sandbox.kernel import (
-    CAP_AMBIENT_RAISE,
-    CAP_DAC_READ_SEARCH,
-    Prctl,
-    prctl,
-    set_capabilities,
-)
+from worker.sandbox.libc import CAP_AMBIENT_RAISE, CAP_DAC_READ_SEARCH, Prctl, prctl, set_capabilities
 
 
 class Switch(Enum):

@@ -12,7 +12,7 @@ from enum import IntFlag
 from pathlib import Path
 
 from bessemer.contract.sandbox import Layer, LayerStatus
-from worker.sandbox.kernel import syscall
+from worker.sandbox.libc import syscall
 
 _SYS_CREATE_RULESET = 444
 _SYS_ADD_RULE = 445

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bessemer.contract.sandbox import Layer, LayerStatus
 from worker.sandbox import syscalls
-from worker.sandbox.kernel import Prctl, install_filter, prctl
+from worker.sandbox.libc import Prctl, install_filter, prctl
 
 if TYPE_CHECKING:
     import pyseccomp

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from worker.job.folder import JobFolder
-from worker.sandbox.kernel import file_user
+from worker.sandbox.libc import file_user
 from worker.supervisor.processes import (
     Process,
     may_trace,

@@ -20,8 +20,8 @@ from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.stage import Stage
 from bessemer.store.queue_port import QueueName
-from bessemer.store.rows.statistics import StoredFiles, StoredKind
 from bessemer.store.rows.tables import EVENTS, INVOCATIONS, JOBS, MODELS, WORKERS
+from bessemer.store.rows.totals import StoredFiles, StoredKind
 from bessemer.store.store import Store
 from tests.inspections import inspected
 

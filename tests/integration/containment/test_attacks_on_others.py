@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from worker.sandbox.identity import has_capability
-from worker.sandbox.kernel import CAP_DAC_READ_SEARCH
+from worker.sandbox.libc import CAP_DAC_READ_SEARCH
 from worker.supervisor.processes import read_process
 
 Rig = Any

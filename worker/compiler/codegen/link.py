@@ -11,7 +11,7 @@ from signal import SIGKILL
 
 from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError, signal_name
-from worker.sandbox.kernel import die_with_parent
+from worker.sandbox.libc import die_with_parent
 
 SEARCH_PATH = "$ORIGIN/lib"
 """Where a linked library finds the libraries that it needs."""

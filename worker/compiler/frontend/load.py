@@ -7,8 +7,8 @@ from bessemer.contract.model import Inspection, ModelFormat, Signature
 from bessemer.contract.tensor import TensorSpec
 from worker.compiler.frontend import fx, pt2
 from worker.compiler.frontend.dynamic_shapes import describe_inputs
+from worker.compiler.frontend.file_format import recognize
 from worker.compiler.frontend.loaded_model import Argument, LoadedModel, load_failed
-from worker.compiler.frontend.recognize import recognize
 from worker.compiler.frontend.torchscript import script_file as torchscript
 
 LOADERS: dict[ModelFormat, Callable[[Path], LoadedModel]] = {

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
-from worker.compiler.frontend.containers import register_containers
+from worker.compiler.frontend.container_stand_ins import register_containers
 from worker.compiler.frontend.dynamic_export import export_graph
 from worker.compiler.frontend.dynamic_shapes import same_dynamic_shapes, symbolic_axes
 from worker.compiler.frontend.loaded_model import (

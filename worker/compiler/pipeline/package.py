@@ -31,8 +31,8 @@ from worker.compiler.values import Benchmarked, Built, Packaged, StageContext
 from worker.errors import failure_of
 from worker.measure.machine import remember
 from worker.package.archive import checksums, describe, write_archive, write_arrays, write_reference
+from worker.package.dependencies import check_linkage
 from worker.package.document import make_manifest, make_report
-from worker.package.linkage import check_linkage
 from worker.package.readme import readme
 from worker.package.runtime import license_sources, runtime_sources
 from worker.report.render import render

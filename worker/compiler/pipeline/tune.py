@@ -28,17 +28,7 @@ from worker.compiler.tuning.meta_schedule import (
     CandidateRunner,
     RunnerSettings,
 )
-from worker.compiler.tuning.policy import (
-    best_so_far,
-    next_task,
-    round_size,
-    search_end,
-    share_seconds,
-    shown_scope,
-    shown_search,
-)
 from worker.compiler.tuning.record_selection import forced_records, measure_defaults, winners
-from worker.compiler.tuning.scripts import write_scripts
 from worker.compiler.tuning.search import TaskSearch
 from worker.compiler.tuning.session import (
     EVALUATION,
@@ -46,6 +36,16 @@ from worker.compiler.tuning.session import (
     logging_to,
     make_cost_model,
     open_database,
+)
+from worker.compiler.tuning.trace_scripts import write_scripts
+from worker.compiler.tuning.trial_budget import (
+    best_so_far,
+    next_task,
+    round_size,
+    search_end,
+    share_seconds,
+    shown_scope,
+    shown_search,
 )
 from worker.compiler.values import Optimized, StageContext, Tuned
 from worker.errors import failure_of

@@ -19,8 +19,8 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.schedules.plans import numbers_of, space_of
 from worker.compiler.spaces.space import Space
-from worker.compiler.tuning.policy import ROUND_TRIALS, best_of, next_plans
 from worker.compiler.tuning.session import WARM_UP_SAMPLES, TuningSession, tuning_logger
+from worker.compiler.tuning.trial_budget import ROUND_TRIALS, best_of, next_plans
 from worker.errors import failure_of, ran_out_of_memory, short_message
 
 _POPULATION = 128

@@ -9,9 +9,9 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.schedules.default import default_schedule
-from worker.compiler.tuning.policy import COMPARISON_ROUNDS, MEASURED_ROUNDS, beats, best_of, may_beat
 from worker.compiler.tuning.search import TaskSearch
 from worker.compiler.tuning.session import TuningSession, measure
+from worker.compiler.tuning.trial_budget import COMPARISON_ROUNDS, MEASURED_ROUNDS, beats, best_of, may_beat
 from worker.errors import JobError
 
 _ENTRY = "main"

@@ -15,7 +15,6 @@ from bessemer.contract.problem import ErrorCode
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.spaces.registry import space_book
 from worker.compiler.spaces.space import PLANS, STOCK
-from worker.compiler.tuning.policy import MEASURED_ROUNDS, Standing
 from worker.compiler.tuning.proposals import (
     FamilyProposals,
     Proposals,
@@ -24,6 +23,7 @@ from worker.compiler.tuning.proposals import (
     StockProposals,
 )
 from worker.compiler.tuning.session import TuningSession, measure, tuning_logger
+from worker.compiler.tuning.trial_budget import MEASURED_ROUNDS, Standing
 from worker.errors import JobError, ran_out_of_memory
 
 
