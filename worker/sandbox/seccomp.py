@@ -10,7 +10,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from bessemer.contract.sandbox import Layer, LayerStatus
-from worker.sandbox import syscalls
+from worker.sandbox import allowed_syscalls
 from worker.sandbox.libc import Prctl, install_filter, prctl
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ def filter_program(shared_user: bool) -> bytes:
 
     rules = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.ENOSYS))
     rules.set_attr(pyseccomp.Attr.ACT_BADARCH, pyseccomp.KILL_PROCESS)
-    owned = () if shared_user else syscalls.ALLOWED_TO_OWN_USER
-    denied = (*syscalls.DENIED, *(syscalls.ALLOWED_TO_OWN_USER if shared_user else ()))
-    for name in _known((*syscalls.ALLOWED, *owned)):
+    owned = () if shared_user else allowed_syscalls.ALLOWED_TO_OWN_USER
+    denied = (*allowed_syscalls.DENIED, *(allowed_syscalls.ALLOWED_TO_OWN_USER if shared_user else ()))
+    for name in _known((*allowed_syscalls.ALLOWED, *owned)):
         rules.add_rule(pyseccomp.ALLOW, name)
     for name in _known(denied):
         rules.add_rule(pyseccomp.ERRNO(errno.EPERM), name)
@@ -60,15 +60,15 @@ def _known(names: tuple[str, ...]) -> tuple[str, ...]:
 def _add_conditional(rules: "pyseccomp.SyscallFilter") -> None:
     import pyseccomp
 
-    foreign = syscalls.NAMESPACE_FLAGS | syscalls.CLONE_PARENT
+    foreign = allowed_syscalls.NAMESPACE_FLAGS | allowed_syscalls.CLONE_PARENT
     rules.add_rule(pyseccomp.ALLOW, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, foreign, 0))
     rules.add_rule(pyseccomp.ALLOW, "prlimit64", pyseccomp.Arg(0, pyseccomp.EQ, 0))
     # with a mode, it reserves space beyond RLIMIT_FSIZE and the file's size
     rules.add_rule(pyseccomp.ALLOW, "fallocate", pyseccomp.Arg(1, pyseccomp.EQ, 0))
     rules.add_rule(pyseccomp.ERRNO(errno.EOPNOTSUPP), "fallocate", pyseccomp.Arg(1, pyseccomp.NE, 0))
-    for command in syscalls.FCNTL_COMMANDS:
+    for command in allowed_syscalls.FCNTL_COMMANDS:
         rules.add_rule(pyseccomp.ALLOW, "fcntl", pyseccomp.Arg(1, pyseccomp.EQ, command))
-    for request in syscalls.IOCTL_REQUESTS:
+    for request in allowed_syscalls.IOCTL_REQUESTS:
         rules.add_rule(pyseccomp.ALLOW, "ioctl", pyseccomp.Arg(1, pyseccomp.EQ, request))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bessemer.contract.sandbox import Layer, SandboxMode
-from worker.sandbox import syscalls
+from worker.sandbox import allowed_syscalls
 from worker.sandbox.environment import ZYGOTE_ENVIRONMENT
 
 Rig = Any
@@ -64,7 +64,7 @@ def test_a_job_runs_on_the_threads_it_was_given(rig: Rig) -> None:
 
 
 def test_a_denied_system_call_fails_and_does_not_kill(rig: Rig) -> None:
-    denied = (*syscalls.DENIED, *syscalls.FALL_BACK)
+    denied = (*allowed_syscalls.DENIED, *allowed_syscalls.FALL_BACK)
     # on a call that is denied by its arguments alone, the arguments are those that matter
     work = f"""
         import ctypes, pyseccomp
@@ -84,7 +84,7 @@ def test_a_denied_system_call_fails_and_does_not_kill(rig: Rig) -> None:
     assert len(answers) > 100
     wrong = {name: answer for name, answer in answers.items() if answer not in ([-1, 1], [-1, 38])}
     assert not wrong
-    assert all(answers[name] == [-1, 38] for name in syscalls.FALL_BACK)
+    assert all(answers[name] == [-1, 38] for name in allowed_syscalls.FALL_BACK)
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="only root has capabilities to lose")
