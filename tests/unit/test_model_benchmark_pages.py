@@ -4,7 +4,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from suite_samples import model, suite, write
+from benchmark_samples import model, suite, write
 
 from benchmarks import pages
 from benchmarks.models.chart import models_chart
