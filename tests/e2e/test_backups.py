@@ -65,7 +65,7 @@ def paste(script: str, folder: Path, place: Place) -> None:
     [("SQLite and a folder", sqlite), ("PostgreSQL and a folder", postgresql)],
     ids=["sqlite", "postgresql"],
 )
-def test_what_was_backed_up_while_the_service_ran_is_there_after_the_restore(
+def test_a_restore_brings_back_what_a_backup_of_a_running_service_saved(
     tmp_path: Path, saved: Saved, section: str, places: Places
 ) -> None:
     backup, restore = scripts(section)

@@ -55,7 +55,7 @@ def script(block: list[str], url: str) -> str:
 
 @pytest.mark.skipif(not all(map(shutil.which, TOOLS)), reason="curl or zstd is not on this machine")
 @pytest.mark.parametrize("name", ["README.md", "docs/usage.md"])
-def test_what_is_pasted_from_a_page_works_and_prints_what_it_shows(
+def test_documented_commands_work_and_print_what_the_page_shows(
     service: str, tmp_path: Path, name: str
 ) -> None:
     page = (ROOT / name).read_text()

@@ -96,7 +96,7 @@ def run_bundle(bundle: Path, values: torch.Tensor, folder: Path) -> subprocess.C
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("name", CASES)
-def test_one_bundle_runs_at_every_size_of_its_range(service: str, tmp_path: Path, name: str) -> None:
+def test_one_bundle_runs_at_every_size_in_its_range(service: str, tmp_path: Path, name: str) -> None:
     case = CASES[name]
     module = case.build().eval()
     path, bundle = tmp_path / "model.pt2", tmp_path / "bundle"

@@ -100,7 +100,7 @@ INPUTS_DIFFER = "The inputs do not match the model: input 'x' has the shape (2, 
         ("wider", GOLDEN, 4, f"wrong: outputs do not match: {INPUTS_DIFFER}"),
     ],
 )
-def test_a_change_is_caught_by_a_bound_and_warned_of_without_one(
+def test_a_bound_catches_a_change_and_without_one_the_gate_warns(
     service: str, folder: Path, model: str, options: tuple[str, ...], status: int, said: str
 ) -> None:
     ran = gate(service, folder, model, *options)
@@ -124,7 +124,7 @@ def test_a_golden_file_is_made_with_numpy(service: str, folder: Path) -> None:
         assert ran.returncode == status, ran.stderr
 
 
-def test_a_base_without_its_inputs_is_warned_of(service: str, folder: Path) -> None:
+def test_a_base_without_its_inputs_gives_a_warning(service: str, folder: Path) -> None:
     (folder / "alone.json").write_bytes((folder / "reports" / "base.json").read_bytes())
     ran = gate(service, folder, "base", "--compare", "alone.json")
     assert ran.returncode == 0

@@ -41,7 +41,7 @@ def results(tmp_path: Path, *runtimes: Runtime) -> list[SideResult]:
     return measure_sides(subject, runtimes, ONES, 3, tmp_path / "log.txt", lambda: None)
 
 
-def test_sides_that_are_right_take_turns_and_the_others_say_why_not(tmp_path: Path) -> None:
+def test_correct_sides_take_turns_and_others_report_why_not(tmp_path: Path) -> None:
     ours, theirs, absent, failed, differing = results(
         tmp_path,
         Runtime("ours", "numpy", spin),
@@ -69,7 +69,7 @@ def test_a_side_burns_no_time_between_its_turns(tmp_path: Path) -> None:
         side.close()
 
 
-def test_a_side_that_ends_is_a_failure(tmp_path: Path) -> None:
+def test_a_side_whose_process_ends_is_a_failure(tmp_path: Path) -> None:
     def leave() -> Loaded:
         raise SystemExit(3)
 
@@ -77,6 +77,6 @@ def test_a_side_that_ends_is_a_failure(tmp_path: Path) -> None:
         SideProcess.start(leave, tmp_path / "log.txt")
 
 
-def test_an_output_of_another_shape_is_no_match() -> None:
+def test_an_output_of_another_shape_does_not_match() -> None:
     assert largest_error((np.ones(3),), ONES) == float("inf")
     assert largest_error((np.full(4, 1.5, np.float32),), ONES) == pytest.approx(0.5)

@@ -26,7 +26,7 @@ OF_AN_OPERATOR = {
         ({"BESSEMER_SANDBOX": "off", "BESSEMER_SLOT_UID_BASE": "7"}, None),
     ],
 )
-def test_only_what_says_something_of_the_machine_is_kept(
+def test_only_variables_about_the_machine_are_kept(
     given: dict[str, str], left: dict[str, str] | None
 ) -> None:
     assert without_settings(given) == (given if left is None else left)

@@ -78,7 +78,7 @@ def test_a_baseline_has_a_process_of_its_own_for_each_number_of_threads(context:
     assert opened == [1, CORES, eager.threads]
 
 
-def test_figures_that_differ_at_a_second_look_make_no_headline() -> None:
+def test_figures_that_change_at_a_second_look_are_left_out_of_the_headline() -> None:
     side: Any = SimpleNamespace(name="torch eager")
     entrant = Entrant("torch-eager", side, 1, {1: (0.0003,) * 20})
     ours, theirs = ((0.00005,) * 5,) * 4, ((0.026,),) * 4

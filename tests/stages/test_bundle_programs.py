@@ -110,7 +110,7 @@ def check_outputs(folder: Path, ran: subprocess.CompletedProcess[str]) -> None:
             np.testing.assert_allclose(shown[name], reference.ravel(), rtol=1e-4, atol=1e-5)
 
 
-def test_calls_from_eight_threads_at_once_give_each_its_own_outputs(bundle: Path) -> None:
+def test_concurrent_calls_from_eight_threads_keep_their_outputs_apart(bundle: Path) -> None:
     ran = execute([sys.executable, CALLS, bundle, "8", "1000"], bundle)
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == {"calls": 8000, "wrong": 0}

@@ -125,7 +125,7 @@ def test_a_convolution_of_any_shape_is_right(
 
 
 @pytest.mark.parametrize("stride", [1, 2])
-def test_a_convolution_whose_weights_outgrow_the_cache_is_right(
+def test_a_convolution_with_weights_larger_than_the_cache_is_right(
     server: CandidateClient, tmp_path: Path, stride: int
 ) -> None:
     case = Convolution(1, 1, 512, 24, (5, 7), (3, 3), stride, (1, 1), 1, "float32", "relu", True)

@@ -90,7 +90,7 @@ def modules() -> dict[str, tvm.IRModule]:
 @pytest.mark.parametrize("name", FUNCTIONS)
 @fuzz(3)
 @given(data=st.data())
-def test_every_plan_computes_what_the_default_computes(
+def test_every_plan_agrees_with_the_default(
     server: CandidateClient,
     tmp_path: Path,
     modules: dict[str, tvm.IRModule],

@@ -83,7 +83,7 @@ MODELS: dict[str, tuple[nn.Module, torch.Tensor]] = {
 
 
 @pytest.mark.parametrize(("module", "x"), MODELS.values(), ids=MODELS)
-def test_a_function_that_exceeds_its_share_is_split_and_the_library_is_right(
+def test_a_function_over_its_time_limit_is_split_and_the_library_is_right(
     server: CandidateClient, tmp_path: Path, module: nn.Module, x: torch.Tensor
 ) -> None:
     context = hurried(server, tmp_path, whole)
@@ -97,7 +97,7 @@ def test_a_function_that_exceeds_its_share_is_split_and_the_library_is_right(
     assert verify(library, context).comparisons
 
 
-def test_what_was_compiled_before_a_split_is_kept(server: CandidateClient, tmp_path: Path) -> None:
+def test_objects_compiled_before_a_split_are_kept(server: CandidateClient, tmp_path: Path) -> None:
     candidates = Hurried(server, whole)
     context = make_context(tmp_path, candidates)
     module = Function(lambda self, x: torch.tanh(self.pool(x)).exp(), pool=nn.MaxPool1d(2))
@@ -108,9 +108,7 @@ def test_what_was_compiled_before_a_split_is_kept(server: CandidateClient, tmp_p
     assert again == []
 
 
-def test_a_split_function_is_named_with_the_operators_that_it_comes_from(
-    server: CandidateClient, tmp_path: Path
-) -> None:
+def test_a_split_function_names_its_operators(server: CandidateClient, tmp_path: Path) -> None:
     linear = nn.Linear(6, 5)
     module = Function(lambda self, x: self.linear(torch.tanh(x).exp() * 2), linear=linear)
     library = built(hurried(server, tmp_path, whole), module, torch.randn(4, 6))
@@ -123,7 +121,7 @@ def test_a_split_function_is_named_with_the_operators_that_it_comes_from(
     assert all(place.file and place.line for place in split.places)
 
 
-def test_a_part_that_exceeds_its_share_too_ends_the_job_with_its_name_and_places(
+def test_a_part_over_its_time_limit_ends_the_job_with_its_name_and_places(
     server: CandidateClient, tmp_path: Path
 ) -> None:
     module = Function(lambda _, x: (torch.tanh(x).exp() * 2).cumsum(0))
@@ -133,7 +131,7 @@ def test_a_part_that_exceeds_its_share_too_ends_the_job_with_its_name_and_places
     assert "aten.exp.default" in {place.operator for place in caught.value.places}
 
 
-def test_a_function_with_open_sizes_is_split(server: CandidateClient, tmp_path: Path) -> None:
+def test_a_function_with_dynamic_sizes_is_split(server: CandidateClient, tmp_path: Path) -> None:
     module = Function(lambda _, x: torch.cat([torch.tanh(x).exp() * 2, x], 1))
     path = tmp_path / "model"
     sizes = ({0: torch.export.Dim("batch", max=64), 1: torch.export.Dim("length", max=64)},)
@@ -145,7 +143,9 @@ def test_a_function_with_open_sizes_is_split(server: CandidateClient, tmp_path: 
     assert len(verify(library, context).comparisons) > 1
 
 
-def test_build_says_which_function_of_how_many_is_compiled(server: CandidateClient, tmp_path: Path) -> None:
+def test_build_reports_which_function_of_how_many_it_compiles(
+    server: CandidateClient, tmp_path: Path
+) -> None:
     told: list[tuple[int, int, str]] = []
     context = make_context(tmp_path, server)
     context = replace(context, advance=lambda *news: told.append(news))
@@ -161,7 +161,7 @@ def test_build_says_which_function_of_how_many_is_compiled(server: CandidateClie
     assert {name for *_, name in told} <= names | {""}
 
 
-def test_of_a_late_group_only_the_late_function_is_split(server: CandidateClient, tmp_path: Path) -> None:
+def test_only_the_slow_function_of_a_slow_group_is_split(server: CandidateClient, tmp_path: Path) -> None:
     def body(self: Any, x: torch.Tensor) -> torch.Tensor:
         for size in range(1, 40):
             x = (

@@ -63,7 +63,7 @@ def test_a_plain_image_of_few_channels_needs_no_conversion() -> None:
     )
 
 
-def test_weights_that_are_no_constants_are_packed_by_a_kernel() -> None:
+def test_variable_weights_are_packed_by_a_kernel() -> None:
     check(
         block_convolutions,
         "x: (1, 16, 4, 4), W: (16, 16, 1, 1)",
@@ -291,7 +291,7 @@ def test_a_causal_mask_becomes_a_comparison(mask: np.ndarray, operands: str, cau
     assert ("T.Select(i2 <= i1, scores[i0, i1, i2], -inf)" in loops_of(module, "attention")) is causal
 
 
-def test_attention_whose_weights_something_else_reads_stays() -> None:
+def test_attention_whose_weights_have_another_reader_stays() -> None:
     module = """
         lv = R.permute_dims(k, axes=[0, 2, 1])
         lv1 = R.matmul(q, lv)

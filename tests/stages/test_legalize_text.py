@@ -82,7 +82,7 @@ def test_tvm_cannot_simplify_differences_and_comparisons_of_floats(
     assert plain == element
 
 
-def test_a_group_norm_subtracts_the_mean_before_it_squares() -> None:
+def test_a_group_norm_subtracts_the_mean_before_squaring() -> None:
     module = check(
         legalize,
         "x: (2, 4, 3, 3)",

@@ -43,13 +43,13 @@ def upload(path: Path, **fields: Any) -> Upload:
     return Upload(path=path, request=request, target=TARGET)
 
 
-def test_every_stage_of_the_contract_is_run_in_its_order() -> None:
+def test_every_stage_of_the_contract_runs_in_order() -> None:
     assert tuple(stage for stage, _ in PIPELINE) == tuple(Stage)
     assert set(FAILURES) == set(Stage)
     assert all(run.__name__ == stage.value for stage, run in PIPELINE)
 
 
-def test_each_stage_takes_what_the_one_before_returns() -> None:
+def test_each_stage_takes_the_previous_stages_result() -> None:
     annotations = [inspect.get_annotations(run) for _, run in PIPELINE]
     taken = [next(iter(annotation.values())) for annotation in annotations]
     returned = [annotation["return"] for annotation in annotations]
@@ -77,7 +77,7 @@ def test_a_model_becomes_a_bundle(tmp_path: Path, context: StageContext) -> None
         (Stage.BENCHMARK, {REPORT, LIBRARY, LLVM_IR, ASSEMBLY}, True),
     ],
 )
-def test_a_run_stops_where_it_is_to_with_what_there_is(
+def test_a_run_stops_after_the_requested_stage_and_keeps_its_results(
     tmp_path: Path, context: StageContext, last: Stage, files: set[str], verified: bool | None
 ) -> None:
     path, notes = tmp_path / "model", Notes()
@@ -94,7 +94,7 @@ def test_a_run_stops_where_it_is_to_with_what_there_is(
     assert all((context.output / name).stat().st_size for name in files)
 
 
-def test_a_refusal_says_in_which_stage_and_ends_the_run(tmp_path: Path, context: StageContext) -> None:
+def test_a_refusal_names_its_stage_and_ends_the_run(tmp_path: Path, context: StageContext) -> None:
     path, notes = tmp_path / "model", Notes()
     path.write_bytes(b"no model at all")
 
@@ -106,7 +106,7 @@ def test_a_refusal_says_in_which_stage_and_ends_the_run(tmp_path: Path, context:
     assert (notes.started, notes.finished) == ([Stage.CAPTURE], [])
 
 
-def test_what_no_stage_expected_is_the_stages_own_failure(
+def test_an_unexpected_error_is_the_stages_failure(
     tmp_path: Path, context: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def breaks(_value: object, _workshop: StageContext) -> object:

@@ -91,7 +91,7 @@ BATCH = torch.export.Dim("b", min=1, max=64)
 @pytest.mark.parametrize(
     "save", [graph, traced, scripted, exported({0: BATCH})], ids=["fx", "traced", "scripted", "pt2"]
 )
-def test_a_named_size_stays_open(tmp_path: Path, save: Save) -> None:
+def test_a_requested_dimension_stays_dynamic(tmp_path: Path, save: Save) -> None:
     save(Rows().eval(), tmp_path / "model")
     captured = capture_file(tmp_path / "model", "x=batchx3x4", dimensions=("batch=1..32",))
     assert list(map(str, captured.dynamic.dimensions)) == ["batch from 1 to 32"]
@@ -128,7 +128,7 @@ def test_every_axis_may_have_a_name_of_its_own(tmp_path: Path) -> None:
     ],
     ids=["fx", "traced", "scripted", "branch", "loop"],
 )
-def test_a_size_that_the_model_settles_is_named_with_its_place(
+def test_a_dimension_fixed_by_the_model_is_named_with_its_place(
     tmp_path: Path, module: nn.Module, save: Save, dimension: str, told: str, operator: str
 ) -> None:
     save(module.eval(), tmp_path / "model")
@@ -137,10 +137,10 @@ def test_a_size_that_the_model_settles_is_named_with_its_place(
     assert caught.value.code is ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED
     assert caught.value.places[0].operator == operator
     if save is not graph:
-        assert (caught.value.places[0].file or "").endswith("test_named_sizes.py")
+        assert (caught.value.places[0].file or "").endswith("test_requested_dimensions.py")
 
 
-def test_a_branch_on_a_size_is_taken_where_the_range_settles_it(tmp_path: Path) -> None:
+def test_a_branch_on_a_size_is_taken_where_the_range_decides_it(tmp_path: Path) -> None:
     scripted(Branching(), tmp_path / "model")
     captured = capture_file(tmp_path / "model", "x=batchx3x4", dimensions=("batch=4..64",))
     assert list(map(str, captured.dynamic.dimensions)) == ["batch from 4 to 64"]
@@ -167,7 +167,7 @@ def test_two_names_for_one_size_are_refused(tmp_path: Path) -> None:
     ],
     ids=["fixed", "beyond", "divided", "doubled"],
 )
-def test_an_exported_program_keeps_the_sizes_that_it_has(
+def test_an_exported_program_keeps_its_sizes(
     tmp_path: Path, save: Save, inputs: tuple[str, ...], dimension: str, told: str
 ) -> None:
     save(Sum(), tmp_path / "model")

@@ -45,7 +45,7 @@ def asking(**spaces: str) -> TuneOptions:
     return TuneOptions(trials=4, spaces=spaces, force=True)
 
 
-def test_a_users_space_is_searched_recorded_scripted_and_put_back(
+def test_a_users_space_is_searched_recorded_scripted_and_replayed(
     server: CandidateClient, tmp_path: Path
 ) -> None:
     tuned, _ = run_tune(server, tmp_path, asking(matmul="divide-rows"))
@@ -90,7 +90,7 @@ def test_without_force_the_library_has_it_only_where_it_is_faster(
         ({"fused*": "course-micro-kernel-c"}, ErrorCode.SPACE_FAILED, "no multiples of 16 by 16 by 16"),
     ],
 )
-def test_what_cannot_be_searched_is_refused_with_what_there_is(
+def test_an_unknown_space_is_refused_with_the_available_ones(
     spaces: dict[str, str], code: ErrorCode, said: str, server: CandidateClient, tmp_path: Path
 ) -> None:
     with pytest.raises(JobError) as caught:
@@ -99,9 +99,7 @@ def test_what_cannot_be_searched_is_refused_with_what_there_is(
     assert said in caught.value.detail
 
 
-def test_draws_on_which_a_space_raises_are_told_beside_its_trials(
-    server: CandidateClient, tmp_path: Path
-) -> None:
+def test_draws_that_raise_are_reported_beside_the_trials(server: CandidateClient, tmp_path: Path) -> None:
     tuned, _ = run_tune(server, tmp_path, TuneOptions(trials=2, spaces={"matmul": "hesitates"}, force=True))
 
     (task,) = tuned.result.tasks
@@ -116,7 +114,7 @@ def test_a_name_is_taken_once() -> None:
         make_space_book([*BUILT_IN, point])
 
 
-def test_an_entry_point_gives_spaces_and_intrinsics_only() -> None:
+def test_an_entry_point_may_provide_only_spaces_and_intrinsics() -> None:
     with (
         installed(divide_rows) as point,
         pytest.raises(ExtensionError, match="is no tuple of Space or Intrinsic"),

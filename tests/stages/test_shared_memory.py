@@ -113,7 +113,7 @@ def calls_of_copies(module: tvm.IRModule) -> int:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_parts_lie_where_they_belong(server: CandidateClient, tmp_path: Path, name: str) -> None:
+def test_parts_are_written_in_place(server: CandidateClient, tmp_path: Path, name: str) -> None:
     torch.manual_seed(0)
     model, x, marked, left = CASES[name]
     ready = optimized(capture_module(model, x), make_context(tmp_path))

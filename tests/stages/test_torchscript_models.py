@@ -37,7 +37,7 @@ def test_a_branch_on_the_data_keeps_both_sides(model: type[nn.Module]) -> None:
     ids=["fused encoder", "both ends of an LSTM"],
 )
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-def test_a_trace_gives_what_torch_gives(model: nn.Module, shape: tuple[int, ...]) -> None:
+def test_a_traced_model_agrees_with_torch(model: nn.Module, shape: tuple[int, ...]) -> None:
     x = torch.randn(shape)
     with torch.no_grad():
         script = torch.jit.trace(model.eval(), x, check_trace=False)

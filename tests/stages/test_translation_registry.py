@@ -89,7 +89,7 @@ def test_a_custom_operator_works_through_a_rule(
     np.testing.assert_allclose(found, x.numpy() * 3 + 1, rtol=1e-6)
 
 
-def test_a_custom_operator_is_not_taken_for_torchs_of_the_same_name(tmp_path: Path) -> None:
+def test_a_custom_operator_is_not_confused_with_torchs_of_the_same_name(tmp_path: Path) -> None:
     with pytest.raises(OperatorsUnsupportedError) as raised:
         translate(capture_module(CUSTOM, torch.randn(2, 3)), make_context(tmp_path))
 
@@ -139,7 +139,7 @@ def test_an_installed_decomposition_replaces_a_built_in_rule(package: ModuleType
         (("aten.x.default",), "is no tuple of Rule or Decomposition"),
     ],
 )
-def test_entry_points_that_give_no_clear_rules_are_refused(
+def test_entry_points_without_valid_rules_are_refused(
     package: ModuleType, rules: object, reason: str
 ) -> None:
     package.RULES = rules  # type: ignore[attr-defined]
@@ -184,7 +184,7 @@ def test_constants_keep_their_elements_whatever_their_strides() -> None:
     np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-6)
 
 
-def test_a_translation_of_another_type_than_torchs_is_refused(
+def test_a_translation_whose_type_differs_from_torchs_is_refused(
     package: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(package, monkeypatch, Rule("samplelib.relu.default", lambda emit, x, scale: x.astype("int32")))

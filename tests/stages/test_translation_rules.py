@@ -42,7 +42,7 @@ class AllOf(torch.nn.Module):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_operators_give_what_torch_gives(kind: str) -> None:
+def test_operators_agree_with_torch(kind: str) -> None:
     samples = KINDS[kind]
     inputs = tuple(tensor for sample in samples for tensor in sample.inputs)
     expected = iter(AllOf(samples)(*inputs))

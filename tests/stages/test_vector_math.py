@@ -178,7 +178,7 @@ def test_the_error_is_within_the_stated_units_in_the_last_place(
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_special_numbers_come_out_as_from_the_library(results: dict[str, Result], name: str) -> None:
+def test_special_numbers_agree_with_numpy(results: dict[str, Result], name: str) -> None:
     result = results[name]
     inputs = [array[:SPECIAL] for array in result.inputs]
     with np.errstate(all="ignore"):
@@ -215,7 +215,7 @@ def test_a_power_with_a_small_exponent_is_a_product(
     np.testing.assert_allclose(computed, numbers**exponent, rtol=1e-6)
 
 
-def test_the_rules_go_by_the_names_of_calls() -> None:
+def test_rules_match_calls_by_name() -> None:
     x = tirx.Var("x", "float32")
     for name in RULES:
         function = name.rpartition(".")[2]

@@ -66,13 +66,13 @@ def code(problem: Problem | None) -> ErrorCode | None:
         (NO_INPUTS, ("x=1",), ErrorCode.INPUTS_MISMATCH),
     ],
 )
-def test_inputs_are_held_against_what_is_known(
+def test_inputs_are_checked_against_the_known_signature(
     signature: Signature, inputs: tuple[str, ...], expected: ErrorCode | None
 ) -> None:
     assert code(refusal(request(*inputs), ready_model(signature))) is expected
 
 
-def test_a_mismatch_tells_what_the_model_takes() -> None:
+def test_a_mismatch_names_the_expected_inputs() -> None:
     problem = refusal(request("ids=64:int8", "mask=1x64:bool"), ready_model(KNOWN))
     assert problem is not None
     assert [error.field for error in problem.errors] == ["inputs[0].shape", "inputs[0].dtype"]
@@ -83,7 +83,7 @@ def test_a_model_that_was_never_uploaded_is_missing() -> None:
     assert code(refusal(request(), None)) is ErrorCode.MODEL_MISSING
 
 
-def test_a_model_that_is_being_inspected_is_taken() -> None:
+def test_a_model_under_inspection_is_accepted() -> None:
     model = Model(digest=DIGEST, size_bytes=1, state=ModelState.INSPECTING, created_at=now())
     assert refusal(request(), model) is None
 
@@ -93,14 +93,14 @@ def rejected(reason: ErrorCode) -> Model:
     return Model(digest=DIGEST, size_bytes=1, state=ModelState.REJECTED, problem=problem, created_at=now())
 
 
-def test_a_model_that_is_defective_is_refused_as_it_was_rejected() -> None:
+def test_a_defective_model_is_refused_with_the_reason_of_its_rejection() -> None:
     problem = refusal(request(), rejected(ErrorCode.MODEL_DAMAGED))
     assert problem is not None
     assert (problem.code, problem.status, problem.detail) == (ErrorCode.MODEL_DAMAGED, 422, "why")
 
 
 @pytest.mark.parametrize("reason", [ErrorCode.WORKER_LOST, ErrorCode.INTERNAL, ErrorCode.LIMIT_MEMORY])
-def test_a_model_whose_inspection_met_bad_luck_is_taken(reason: ErrorCode) -> None:
+def test_a_model_whose_inspection_failed_transiently_is_accepted(reason: ErrorCode) -> None:
     assert refusal(request(), rejected(reason)) is None
 
 

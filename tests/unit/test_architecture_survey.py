@@ -42,7 +42,7 @@ UNMADE = outcome("plain/branch", Reached.NOT_MADE, Form.TRACED, "RuntimeError: n
         (LACKING, Reached.VERIFIED, True),
     ],
 )
-def test_what_failed_or_got_far_enough_is_not_surveyed_again(
+def test_failed_and_finished_models_are_not_surveyed_again(
     found: Outcome, until: Reached, done: bool
 ) -> None:
     assert found.is_done(until) is done
@@ -61,12 +61,12 @@ def test_outcomes_are_sorted_by_name_then_form() -> None:
     assert sort_outcomes([FINE, traced, exported]) == [exported, traced, FINE]
 
 
-def test_what_torch_cannot_save_is_no_exception_and_not_counted() -> None:
+def test_models_that_torch_cannot_save_are_neither_exceptions_nor_counted() -> None:
     assert count_row("all", [FINE, LACKING, UNMADE]) == ("all", "2", "1", "1", "1", "1", "0")
     assert exceptions([FINE, LACKING, UNMADE]) == [LACKING]
 
 
-def test_what_was_only_translated_is_no_exception_and_counted_apart() -> None:
+def test_models_only_translated_are_counted_apart_and_not_exceptions() -> None:
     waiting = outcome("timm/later", Reached.TRANSLATED)
     assert count_row("all", [FINE, waiting]) == ("all", "2", "2", "1", "1", "1", "1")
     assert exceptions([FINE, waiting]) == []
@@ -82,7 +82,7 @@ def test_differences_count_in_units_of_the_largest_element() -> None:
     ("exact", "own", "explained"),
     [(2e-3, 1e-3, True), (2e-3, 1e-6, False), (2e-3, None, False)],
 )
-def test_a_result_as_near_to_float64_s_as_torch_s_own_differs_by_rounding(
+def test_a_result_as_accurate_as_torchs_differs_only_by_rounding(
     exact: float, own: float | None, explained: bool
 ) -> None:
     differing = outcome("timm/deep", Reached.BUILT, error="3 elements differ").model_copy(

@@ -48,7 +48,7 @@ def test_a_path_or_its_unique_last_part_sets_a_field(options: list[str], dumped:
         ("--targets", "--target"),
     ],
 )
-def test_a_field_that_is_given_as_an_option_of_its_own_is_told_how_to_give_it(
+def test_a_field_with_its_own_option_is_refused_with_that_option(
     command: str, option: str, meant: str
 ) -> None:
     told = CliRunner().invoke(application, [command, "mlp.pt2", option, "3"], env={"COLUMNS": "200"})
@@ -82,7 +82,7 @@ def test_a_processor_makes_an_explicit_target() -> None:
         ("host", "mcpu=znver4", "target"),
     ],
 )
-def test_what_cannot_be_set_is_refused_with_what_can(target: str | None, option: str, says: str) -> None:
+def test_an_unknown_field_is_refused_with_the_known_ones(target: str | None, option: str, says: str) -> None:
     with pytest.raises(InvalidArgumentError, match=says):
         request(target, option)
 
@@ -114,12 +114,12 @@ def test_a_dimension_has_its_range_beside_the_input_that_names_it() -> None:
         (("batch=1..4", "batch=1..8"), "is given twice"),
     ],
 )
-def test_a_dimension_that_cannot_be_is_refused(dimensions: tuple[str, ...], told: str) -> None:
+def test_an_invalid_dimension_is_refused(dimensions: tuple[str, ...], told: str) -> None:
     with pytest.raises(InvalidArgumentError, match=told):
         read_draft("host", ("x=batchx784",), (), dimensions=dimensions)
 
 
-def test_dimensions_alone_wait_for_the_inputs_of_the_model() -> None:
+def test_dimensions_alone_wait_for_the_models_inputs() -> None:
     draft = read_draft("host", (), (), dimensions=("batch=1..64",))
     assert draft.request.dimensions == {}
     assert (
@@ -129,7 +129,7 @@ def test_dimensions_alone_wait_for_the_inputs_of_the_model() -> None:
         draft.with_inputs((), draft.dimensions)
 
 
-def test_a_draft_keeps_what_was_given_and_no_more() -> None:
+def test_a_draft_keeps_only_given_fields() -> None:
     draft = read_draft("host", (), ("trials=64", "kernels.linear=auto", "priority=-3"), ("team=vision",))
     dumped = draft.until(Stage.TRANSLATE).with_inputs((), {}).model_dump(mode="json", exclude_unset=True)
     assert dumped == {

@@ -19,7 +19,7 @@ FAILED = make_problem(ErrorCode.INTERNAL, "The app met a defect of its own.")
     ],
     ids=["away", "defect"],
 )
-def test_a_cancel_that_fails_is_told_and_the_interrupt_goes_on(
+def test_a_failed_cancel_is_reported_and_the_interrupt_continues(
     capsys: pytest.CaptureFixture[str],
     interrupt: type[KeyboardInterrupt],
     error: BessemerError,

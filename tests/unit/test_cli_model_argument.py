@@ -31,7 +31,7 @@ def file(tmp_path: Path) -> Path:
     ("model", "wanted"),
     [("net.py:export", True), ("net.pt2", False), ("net.py", False), ("a:b.pt2", False), ("net.py:", True)],
 )
-def test_a_function_is_told_from_a_file(model: str, wanted: bool) -> None:
+def test_a_function_argument_is_told_apart_from_a_file(model: str, wanted: bool) -> None:
     assert is_entry_point(model) is wanted
 
 
@@ -40,9 +40,7 @@ def test_a_function_may_return_bytes_or_a_path(file: Path, tmp_path: Path) -> No
     assert call_entry_point(f"{file}:path", tmp_path).source == tmp_path / "model.pt2"
 
 
-def test_a_models_inputs_and_dimensions_are_the_functions_or_those_that_are_given(
-    file: Path, tmp_path: Path
-) -> None:
+def test_given_inputs_and_dimensions_override_the_functions(file: Path, tmp_path: Path) -> None:
     own = call_entry_point(f"{file}:named", tmp_path)
     narrowed = call_entry_point(f"{file}:named", tmp_path, dimensions={"batch": "1..8"})
     given = call_entry_point(f"{file}:named", tmp_path, {"y": (2, 3)})
@@ -62,17 +60,17 @@ def test_a_models_inputs_and_dimensions_are_the_functions_or_those_that_are_give
         ("", "has no function ''"),
     ],
 )
-def test_what_is_no_entry_is_named(file: Path, tmp_path: Path, name: str, words: str) -> None:
+def test_an_invalid_function_argument_is_named(file: Path, tmp_path: Path, name: str, words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
         call_entry_point(f"{file}:{name}", tmp_path)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_model_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="is not a Python file"):
         call_entry_point(f"{tmp_path}/none.py:export", tmp_path)
 
 
-def test_what_a_function_raises_is_told_with_its_line_and_what_it_prints_is_no_result(
+def test_an_error_in_a_function_names_its_line_and_its_prints_stay_out_of_the_result(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ExportError, match=r":broken raised TypeError: .* \(entry_of_a_test\.py:10\)$"):
@@ -80,26 +78,24 @@ def test_what_a_function_raises_is_told_with_its_line_and_what_it_prints_is_no_r
     assert capsys.readouterr() == ("", "as far as here\n")
 
 
-def test_a_function_that_leaves_python_is_told_as_one_that_raises(file: Path, tmp_path: Path) -> None:
+def test_a_function_that_exits_python_is_reported_like_one_that_raises(file: Path, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r":leaving raised SystemExit: 0 \(entry_of_a_test\.py:12\)$"):
         call_entry_point(f"{file}:leaving", tmp_path)
 
 
-def test_a_python_file_without_a_function_is_no_model(file: Path) -> None:
+def test_a_python_file_without_a_function_is_not_a_model(file: Path) -> None:
     words = r"name the function that returns the model: .*\.py:NAME"
     with pytest.raises(InvalidArgumentError, match=words), resolved_model(str(file)):
         pass
 
 
-def test_a_made_model_lasts_as_long_as_it_is_needed_and_a_file_of_the_users_stays(
-    file: Path, tmp_path: Path
-) -> None:
+def test_a_generated_model_file_is_removed_and_a_users_file_stays(file: Path, tmp_path: Path) -> None:
     (tmp_path / "model.pt2").touch()
     with resolved_model(f"{file}:content") as made, resolved_model(f"{file}:path") as users:
         paths = Path(made.source), Path(users.source)
     assert [path.exists() for path in paths] == [False, True]
 
 
-def test_a_digest_is_no_file() -> None:
+def test_a_digest_is_not_a_file() -> None:
     with resolved_model("0" * 64) as made:
         assert made.source == "0" * 64

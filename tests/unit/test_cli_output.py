@@ -91,7 +91,7 @@ def test_the_package_runs_as_the_command(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", ["bessemer", "bessemer.client", "bessemer.cli.application"])
-def test_client_and_command_line_import_no_more_than_their_dependencies(module: str) -> None:
+def test_client_and_command_line_import_only_their_dependencies(module: str) -> None:
     code = f"import sys, {module}; print(*sorted(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert set(ran.stdout.split()) & FORBIDDEN == set()
@@ -120,7 +120,7 @@ def test_an_error_has_its_status(error: BessemerError, status: ExitStatus) -> No
     assert exit_status(error) is status
 
 
-def test_a_problem_is_told_with_fields_places_and_advice() -> None:
+def test_a_problem_is_printed_with_fields_places_and_advice() -> None:
     problem = make_problem(
         ErrorCode.UNAVAILABLE,
         "First line.\nSecond line.",
@@ -142,7 +142,7 @@ def test_a_problem_is_told_with_fields_places_and_advice() -> None:
     ]
 
 
-def test_an_unreachable_server_comes_with_what_to_do() -> None:
+def test_an_unreachable_server_comes_with_advice() -> None:
     assert "bessemer serve" in list(error_lines(UnreachableError("refused")))[1]
     assert "of this client's version" in list(error_lines(AnswerInvalidError("no Model")))[1]
 
@@ -152,7 +152,7 @@ def test_an_error_of_several_lines_keeps_them() -> None:
     assert lines == ["error: torch could not export Net: no", "    at net.py:3"]
 
 
-def test_text_of_a_server_cannot_steer_the_terminal() -> None:
+def test_text_from_a_server_cannot_control_the_terminal() -> None:
     assert clean("a\x1b[2Jb\x07\nc") == "a [2Jb  c"
     written = io.StringIO()
     console = Console(file=written, force_terminal=True, color_system=None)
@@ -160,7 +160,7 @@ def test_text_of_a_server_cannot_steer_the_terminal() -> None:
     assert written.getvalue() == "step [bold] ]0;title \ntwo\n"
 
 
-def test_a_value_that_is_none_of_the_choices_is_told_without_the_checkers_words() -> None:
+def test_an_invalid_choice_is_reported_without_the_validators_text() -> None:
     ran = CliRunner(env={"COLUMNS": "200"}).invoke(application, ["jobs", "--state", "foo"])
     assert ran.exit_code == ExitStatus.USAGE
     assert "'--state': 'foo' is not one of 'queued'" in ran.stderr
@@ -170,7 +170,7 @@ def test_a_value_that_is_none_of_the_choices_is_told_without_the_checkers_words(
     ("count", "text"),
     [(0, "0 B"), (1023, "1023 B"), (1400, "1.4 KiB"), (5 << 19, "2.5 MiB"), (10_000 << 40, "10000.0 TiB")],
 )
-def test_sizes_are_read_by_people(count: int, text: str) -> None:
+def test_sizes_are_readable(count: int, text: str) -> None:
     assert shown_bytes(count) == text
 
 
@@ -202,11 +202,11 @@ def test_the_timeline_follows_the_events() -> None:
         ({"waiting_for": "a live worker"}, "queued, waiting for a live worker"),
     ],
 )
-def test_a_place_in_the_queue_is_one_line(fields: dict[str, object], line: str) -> None:
+def test_a_queue_position_is_one_line(fields: dict[str, object], line: str) -> None:
     assert place_line(PLACE.model_copy(update=fields)) == line
 
 
-def test_on_plain_output_a_place_is_told_when_it_changes() -> None:
+def test_plain_output_prints_a_queue_position_when_it_changes() -> None:
     printed = io.StringIO()
     view = plain_stages(printed)
     for ahead in (2, 2, 1):
@@ -214,7 +214,7 @@ def test_on_plain_output_a_place_is_told_when_it_changes() -> None:
     assert printed.getvalue() == "queued, 2 ahead\nqueued, 1 ahead\n"
 
 
-def test_a_place_that_was_told_is_not_told_again_by_the_queued_event() -> None:
+def test_the_queued_event_does_not_repeat_a_printed_position() -> None:
     printed = io.StringIO()
     view = plain_stages(printed)
     view.show_place(PLACE)
@@ -232,12 +232,12 @@ def test_a_fused_functions_name_is_cut_to_a_part_of_the_line() -> None:
     assert len(line) < 80
 
 
-def test_a_missing_worker_is_told_with_what_to_do() -> None:
+def test_a_missing_worker_is_reported_with_advice() -> None:
     lines = list(error_lines(NoWorkerError("a worker whose processor has amx")))
     assert "drop --no-wait" in lines[-1]
 
 
-def test_a_compilation_that_waits_is_listed_with_the_target_that_it_asks_for() -> None:
+def test_a_waiting_compilation_is_listed_with_its_target() -> None:
     for target, shown in (("host", "host"), ("skylake-avx512", "skylake-avx512")):
         request = CompilationRequest.model_validate({"model": "0" * 64, "target": target})
         waiting = Compilation(id="01234567", state=JobState.QUEUED, request=request, created_at=now())
@@ -275,7 +275,7 @@ def test_a_second_attempt_starts_the_timeline_anew() -> None:
     assert (timeline.attempt, timeline.running) == (2, None)
 
 
-def test_events_of_a_newer_server_change_nothing() -> None:
+def test_events_of_a_newer_server_are_ignored() -> None:
     timeline = Timeline(attempt=1)
     assert timeline.after(event(EventType.STAGE_STARTED, stage="polish")) == timeline
     assert timeline.after(event(EventType.PROGRESS, stage="tune")) == timeline
@@ -297,7 +297,7 @@ def test_an_event_is_at_most_one_line(happened: Event, line: str | None) -> None
     assert event_line(happened) == line
 
 
-def test_on_plain_output_progress_is_told_of_the_search_and_of_what_takes_long() -> None:
+def test_plain_output_prints_progress_of_the_search_and_of_slow_stages() -> None:
     printed = io.StringIO()
     view = plain_stages(printed)
     start = now()
@@ -344,7 +344,7 @@ def test_methods_that_are_not_compiled_are_noted() -> None:
     assert list(other_method_lines(())) == []
 
 
-def test_snapshots_are_a_table_that_says_what_changed_nothing() -> None:
+def test_the_snapshot_table_marks_passes_that_changed_nothing() -> None:
     nothing = IrText(offset=0, packed_bytes=0, text_bytes=0)
     counts = IrCounts(
         functions=1, kernels=5, operators=0, calls=5, blocks=16, loops=43, constants=6, constant_bytes=24

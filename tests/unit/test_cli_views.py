@@ -39,14 +39,14 @@ def shown(state: JobState, **fields: object) -> list[str]:
         (JobState.CANCELLED, {}, "stopped     in tune, cancelled"),
     ],
 )
-def test_a_compilation_says_where_it_is_or_stopped(
+def test_a_compilation_names_its_stage_or_where_it_stopped(
     state: JobState, fields: dict[str, object], line: str
 ) -> None:
     assert line in shown(state, stage=Stage.TUNE, **fields)
 
 
 @pytest.mark.parametrize("state", [JobState.QUEUED, JobState.CANCELLED])
-def test_one_that_never_ran_names_no_stage(state: JobState) -> None:
+def test_a_compilation_that_never_ran_names_no_stage(state: JobState) -> None:
     assert len(shown(state)) == 2
 
 
@@ -118,7 +118,7 @@ def test_name_and_labels_are_shown() -> None:
         (200, "p50 2 ms, p99 4 ms (200 runs, 1 thread)"),
     ],
 )
-def test_a_latency_has_the_percentile_that_its_runs_allow(runs: int, text: str) -> None:
+def test_a_latency_shows_the_percentile_its_runs_allow(runs: int, text: str) -> None:
     latency = Latency(runs=runs, min_ms=1, p50_ms=2, p90_ms=3, p99_ms=4, mean_ms=2, stddev_ms=0)
     assert shown_latency(latency, 1) == text
 

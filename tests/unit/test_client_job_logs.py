@@ -29,7 +29,7 @@ ENDED = JOB.model_copy(
     ],
     ids=["grows", "slides", "begins anew", "repeats itself", "is cut within a character"],
 )
-def test_each_look_gives_what_it_adds(looks: list[str], news: list[str]) -> None:
+def test_each_poll_returns_the_new_text(looks: list[str], news: list[str]) -> None:
     reader = LogReader()
     assert [reader.end(look) for look in looks] == news
 
@@ -45,7 +45,7 @@ def test_each_look_gives_what_it_adds(looks: list[str], news: list[str]) -> None
     ],
     ids=["none before", "slid", "repeats itself", "missed some", "another"],
 )
-def test_the_whole_log_gives_what_followed_the_last_look(looks: list[str], whole: str, rest: str) -> None:
+def test_the_whole_log_returns_the_text_after_the_last_poll(looks: list[str], whole: str, rest: str) -> None:
     reader = LogReader()
     for look in looks:
         reader.end(look)
@@ -61,7 +61,7 @@ def performed(flow: Flow[str], answers: Iterable[str]) -> str:
     return str(ended.value.value)
 
 
-def test_a_job_that_ends_within_a_look_repeats_nothing() -> None:
+def test_a_job_that_ends_during_a_poll_repeats_nothing() -> None:
     follower, running, ended = LogFollower(JOB.id), JOB.model_dump_json(), ENDED.model_dump_json()
     assert performed(follower.look(), [running, "cd", running]) == "cd"
     assert performed(follower.look(), [running, "abcdefgh", ended]) == ""

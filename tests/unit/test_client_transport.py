@@ -70,7 +70,7 @@ def problem(code: ErrorCode) -> httpx.Response:
         (1, 500, None),
     ],
 )
-def test_what_may_pass_is_tried_again_a_few_times(
+def test_transient_failures_are_retried_a_few_times(
     attempt: int, status: int | None, delay: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bessemer.client.steps.RETRY_DELAYS_SECONDS", RETRY_DELAYS_SECONDS)
@@ -101,7 +101,7 @@ def test_a_problem_becomes_the_error_of_its_kind(code: ErrorCode, error: type[Be
     ],
     ids=["another 404", "another 200", "a redirect", "another document"],
 )
-def test_something_else_than_bessemer_is_unreachable(response: httpx.Response) -> None:
+def test_another_server_counts_as_unreachable(response: httpx.Response) -> None:
     with pytest.raises(UnreachableError, match=URL):
         blocking(lambda _: response).targets()
 
@@ -138,7 +138,7 @@ def test_a_repeated_submission_keeps_its_key() -> None:
     assert keys[0] == keys[1] != keys[2]
 
 
-def test_a_request_holds_only_what_was_given() -> None:
+def test_a_request_holds_only_given_fields() -> None:
     bodies: list[bytes] = []
 
     def handler(request: httpx.Request) -> httpx.Response:
@@ -149,7 +149,7 @@ def test_a_request_holds_only_what_was_given() -> None:
     assert bodies == [f'{{"model":"{DIGEST}","target":{{"preset":"znver4"}}}}'.encode()]
 
 
-def test_a_processors_name_is_sent_in_the_compilers_own_terms() -> None:
+def test_a_processor_name_is_sent_as_a_target() -> None:
     bodies: list[bytes] = []
 
     def handler(request: httpx.Request) -> httpx.Response:
@@ -161,7 +161,7 @@ def test_a_processors_name_is_sent_in_the_compilers_own_terms() -> None:
     assert bodies == [f'{{"model":"{DIGEST}","target":{target},"tune":{tune}}}'.encode()]
 
 
-def test_a_fleet_without_a_worker_is_told_apart_before_anything_is_sent() -> None:
+def test_a_missing_worker_is_reported_before_anything_is_sent() -> None:
     def handler(request: httpx.Request) -> httpx.Response:
         assert request.url.path == "/v1/workers"
         return httpx.Response(200, content=WorkerList(items=()).model_dump_json())
@@ -170,7 +170,7 @@ def test_a_fleet_without_a_worker_is_told_apart_before_anything_is_sent() -> Non
         blocking(handler).require_worker(JOB.request)
 
 
-def test_a_request_that_cannot_be_valid_uploads_nothing() -> None:
+def test_an_invalid_request_uploads_nothing() -> None:
     def handler(_: httpx.Request) -> httpx.Response:
         raise AssertionError("nothing should be sent")
 
@@ -215,7 +215,7 @@ async def test_a_download_in_an_event_loop_starts_again(tmp_path: Path) -> None:
         assert (await job.download_artifact("data", tmp_path / "data")).read_bytes() == DATA
 
 
-def test_a_download_of_other_bytes_is_refused_and_not_kept(tmp_path: Path) -> None:
+def test_a_download_with_a_wrong_digest_is_refused_and_not_kept(tmp_path: Path) -> None:
     def handler(request: httpx.Request) -> httpx.Response:
         found = request.url.path.endswith("/data")
         return httpx.Response(200, content=b"other" if found else JOB.model_dump_json())
@@ -226,7 +226,7 @@ def test_a_download_of_other_bytes_is_refused_and_not_kept(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("url", ["nonsense", "ftp://host", "http://", "://x"])
-def test_what_is_no_url_is_refused(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidArgumentError):
         Client(url)
 

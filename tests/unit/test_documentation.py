@@ -88,7 +88,7 @@ def test_every_variable_of_the_command_line_is_described() -> None:
     assert [name for name in (URL_VARIABLE, *named) if f"| `{name}` |" not in page] == []
 
 
-def test_the_table_of_log_fields_has_every_field_and_no_other() -> None:
+def test_the_table_of_log_fields_lists_exactly_the_fields() -> None:
     page = (ROOT / "docs" / "observability.md").read_text()
     table = page.partition("| field | is |\n")[2].partition("\n\n")[0]
     named = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])}
@@ -100,13 +100,13 @@ def test_sizes_are_in_binary_units(page: Path) -> None:
     assert re.findall(r"\d ?[kKMGT]B\b", page.read_text()) == []
 
 
-def test_the_readme_leads_to_every_page() -> None:
+def test_the_readme_links_to_every_page() -> None:
     links = set(re.findall(r"\]\(docs/(\w+\.md)", (ROOT / "README.md").read_text()))
     assert {page.name for page in (ROOT / "docs").glob("*.md")} - links == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
+def test_links_between_pages_resolve(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
 
@@ -129,6 +129,6 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
         "docs",
     ],
 )
-def test_make_alone_lists_the_target(target: str) -> None:
+def test_make_without_a_target_lists_the_targets(target: str) -> None:
     listed = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert re.search(rf"^{target} ", listed, re.MULTILINE)

@@ -47,7 +47,7 @@ def test_shapes_follow_their_dimensions() -> None:
     assert [spec.shape for spec in moved] == [(1, 3, 3), (7,)]
 
 
-def test_open_sizes_are_shown_as_formulas() -> None:
+def test_dynamic_sizes_are_shown_as_formulas() -> None:
     assert shown_shape(X, SHAPES.inputs) == "x=[x_0]x[x_1]x3:float32"
     assert shown_shape(Y, SHAPES.inputs) == "y=[2*x_1+1]:float32"
     assert list(map(str, SHAPES.dimensions)) == ["x_0 from 1 to 64", "x_1 from 2 on"]
@@ -74,7 +74,7 @@ def test_the_runner_takes_any_size_in_the_range() -> None:
         ((4, 8, 3), (19,), "x_1 is 8 by the inputs before it"),
     ],
 )
-def test_the_runner_refuses_other_sizes_and_says_which_it_takes(
+def test_the_runner_refuses_other_sizes_and_names_the_accepted_ones(
     x: tuple[int, ...], y: tuple[int, ...], told: str
 ) -> None:
     with pytest.raises(InputError, match=told):
@@ -82,6 +82,6 @@ def test_the_runner_refuses_other_sizes_and_says_which_it_takes(
 
 
 @pytest.mark.parametrize(("shape", "suits"), [((7, 99), True), ((8, 99), False), ((7,), False)])
-def test_outputs_have_the_sizes_that_the_inputs_mean(shape: tuple[int, ...], suits: bool) -> None:
+def test_output_sizes_follow_from_the_inputs(shape: tuple[int, ...], suits: bool) -> None:
     sizes: Any = Sizes(SHAPES.model_dump(mode="json"))
     assert sizes.suits(Spec("output", (7, 3), "float32"), shape, {"x_0": 4, "x_1": 8}) is suits

@@ -121,7 +121,7 @@ def test_a_summary_is_titled_by_name_and_has_the_labels() -> None:
     ],
     ids=["now", "base", "stalled", "fastest", "worker"],
 )
-def test_why_a_latency_is_no_verdict_is_told(report: Report, previous: Report, said: str) -> None:
+def test_a_latency_without_a_verdict_has_a_reason(report: Report, previous: Report, said: str) -> None:
     assert said in markdown(outcome(report, previous, regress_percent=10))
 
 
@@ -134,9 +134,7 @@ def test_why_a_latency_is_no_verdict_is_told(report: Report, previous: Report, s
         (ErrorCode.CANCELLED, Verdict.FAILED),
     ],
 )
-def test_a_library_that_differs_is_wrong_and_any_other_failure_is_one(
-    code: ErrorCode, verdict: Verdict
-) -> None:
+def test_a_mismatch_is_wrong_and_other_failures_are_failures(code: ErrorCode, verdict: Verdict) -> None:
     assert judge("net.pt2", a_job(make_problem(code, "")), None, None, Bounds()).verdict is verdict
 
 
@@ -190,7 +188,7 @@ def test_every_verdict_has_a_status_of_its_own() -> None:
     ],
     ids=["target", "processor", "inputs", "base-without-torch", "without-torch", "without-benchmark"],
 )
-def test_what_cannot_be_compared_is_warned_of_and_the_rest_is_compared(
+def test_incomparable_figures_give_a_warning_and_the_rest_is_compared(
     now: Report, before: Report, names: set[str], note: str
 ) -> None:
     found = outcome(now, before, regress_percent=1000)
@@ -200,7 +198,7 @@ def test_what_cannot_be_compared_is_warned_of_and_the_rest_is_compared(
 
 
 @pytest.mark.parametrize("option", ["regress_percent", "output_percent"])
-def test_a_bound_on_changes_without_a_base_is_warned_of(option: str) -> None:
+def test_a_bound_on_changes_without_a_base_gives_a_warning(option: str) -> None:
     found = outcome(a_report(), **{option: 10})
     (warning,) = found.warnings
     assert warning.endswith("was not applied: there is no base")
@@ -258,7 +256,7 @@ def test_an_absolute_bound_does_not_cover_a_change() -> None:
         (inf, {"output_percent": 1e9}, Verdict.WRONG, 0),
     ],
 )
-def test_outputs_that_change_are_warned_of_and_are_wrong_beyond_a_bound(
+def test_changed_outputs_give_a_warning_and_are_wrong_beyond_a_bound(
     percent: float, bounds: dict[str, float], verdict: Verdict, warnings: int
 ) -> None:
     change = OutputChange(percent, "output 'y' differs by up to 3; its largest value was 3")
@@ -266,7 +264,7 @@ def test_outputs_that_change_are_warned_of_and_are_wrong_beyond_a_bound(
     assert (found.verdict, len(found.warnings)) == (verdict, warnings)
 
 
-def test_the_summary_says_of_every_figure_by_which_bound_it_was_judged() -> None:
+def test_the_summary_names_the_bound_of_every_figure() -> None:
     change = OutputChange(100.0, "output 'y' differs by up to 3; its largest value was 3")
     bounds = Bounds(latency_ratio=1.0, memory_bytes=64_000_000, regress_percent=10)
     now = a_report(0.6, memory_bytes=122_000_000)
@@ -292,7 +290,7 @@ def test_the_summary_says_of_every_figure_by_which_bound_it_was_judged() -> None
     assert "Stages: capture 0.25 s, tune 2.00 s." in text
 
 
-def test_the_worst_breach_is_told_first() -> None:
+def test_the_worst_breach_comes_first() -> None:
     change = OutputChange(100.0, "output 'y' differs by up to 3; its largest value was 3")
     bounds = Bounds(latency_ratio=0.1, latency_ms=1, library_bytes=1, output_percent=5)
     found = judge("net.pt2", a_job(), a_report(0.5, spread=9), None, bounds, (), change)
@@ -332,7 +330,7 @@ def test_the_summary_of_a_failure_has_its_places_and_its_advice() -> None:
     assert problem.advice.split("`")[0] in text
 
 
-def test_a_name_cannot_write_markdown_of_its_own() -> None:
+def test_a_name_cannot_inject_markdown() -> None:
     found = judge("a|b\n# <b>.pt2", a_job(), a_report(), None, Bounds())
     assert markdown(found).splitlines()[0] == "## ✅ a\\|b \\# \\<b\\>.pt2 for znver4: passed"
 
@@ -345,7 +343,7 @@ def test_the_junit_report_has_one_case(ratio: float, failures: str) -> None:
     assert [failure.get("message") for failure in suite.iter("failure")] == ["slower"] * int(failures)
 
 
-def test_the_junit_report_can_be_read_whatever_a_job_said() -> None:
+def test_the_junit_report_is_well_formed_for_any_job_text() -> None:
     problem = make_problem(ErrorCode.MODEL_RAISED, "\x1b[31mred\x00\ud800 ]]> é")
     text = junit(judge("net\x07.pt2", a_job(problem), None, None, Bounds()))
     assert [failure.text for failure in ElementTree.fromstring(text).iter("failure")] == [

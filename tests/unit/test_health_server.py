@@ -44,7 +44,7 @@ def test_a_worker_is_ready_while_its_lease_holds(caplog: pytest.LogCaptureFixtur
     assert before.text.startswith("starting") and after.text.startswith("lost")
 
 
-def test_a_port_that_is_taken_is_named() -> None:
+def test_a_port_in_use_is_named() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -23,5 +23,5 @@ from app.http.accept import prefers_html
         (",;,=", False),
     ],
 )
-def test_html_is_sent_only_where_it_ranks_above_json(accept: str | None, html: bool) -> None:
+def test_html_is_preferred_only_where_it_ranks_above_json(accept: str | None, html: bool) -> None:
     assert prefers_html(accept) is html

@@ -35,13 +35,13 @@ def test_a_range_without_a_byte_is_not_satisfiable(header: str) -> None:
         requested_range(header, None, ETAG, 10)
 
 
-def test_nothing_of_an_empty_artifact_can_be_asked_for() -> None:
+def test_an_empty_artifact_has_no_satisfiable_range() -> None:
     with pytest.raises(RangeNotSatisfiableError):
         requested_range("bytes=0-", None, ETAG, 0)
 
 
 @pytest.mark.parametrize("condition", ['"other"', 'W/"abc"', "Sat, 01 Jan 2000 00:00:00 GMT"])
-def test_a_range_of_something_else_gives_the_whole(condition: str) -> None:
+def test_a_range_in_another_unit_returns_the_whole_artifact(condition: str) -> None:
     assert requested_range("bytes=0-1", condition, ETAG, 10) is None
     assert requested_range("bytes=0-1", ETAG, ETAG, 10) == ByteRange(0, 2)
 
@@ -58,5 +58,5 @@ def test_a_range_of_something_else_gives_the_whole(condition: str) -> None:
         ("abc", False),
     ],
 )
-def test_a_version_that_the_client_has_is_recognized(header: str | None, expected: bool) -> None:
+def test_a_version_the_client_already_has_is_recognized(header: str | None, expected: bool) -> None:
     assert not_modified(header, ETAG) is expected

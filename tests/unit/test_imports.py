@@ -33,7 +33,7 @@ def test_a_program_without_models_loads_neither_torch_nor_tvm(module: str) -> No
     assert shown.stdout.strip() == "[]"
 
 
-def test_the_client_takes_what_its_user_imported_in_few_places() -> None:
+def test_the_client_uses_the_users_imports_in_few_places() -> None:
     taking = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "bessemer" / "client").rglob("*.py")

@@ -5,7 +5,7 @@ from bessemer.store.queue_port import Task, TaskKind
 from worker.supervisor.in_flight import InFlight
 
 
-def test_a_task_stays_in_hand_when_an_earlier_attempt_at_it_ends() -> None:
+def test_a_task_stays_in_flight_when_an_earlier_attempt_ends() -> None:
     hands, task = InFlight(), Task(TaskKind.COMPILE, "job-12345")
     earlier, later = hands.holding(task), hands.holding(task)
     earlier.__enter__()

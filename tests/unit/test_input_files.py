@@ -94,7 +94,7 @@ def test_bfloat16_comes_as_its_bits(tmp_path: Path) -> None:
     ],
     ids=range(16),
 )
-def test_what_is_no_file_of_arrays_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_without_arrays_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "inputs").write_bytes(content)
     with pytest.raises(JobError) as caught:
         read_inputs(tmp_path / "inputs")
@@ -133,7 +133,7 @@ def named_twice(first: str, second: str) -> bytes:
         (struct.pack("<Q", 9000) + b"[" * 9000, "its header is no JSON"),
     ],
 )
-def test_what_cannot_be_read_is_said_in_words_of_the_formats(
+def test_a_file_that_cannot_be_read_is_explained_in_terms_of_its_format(
     tmp_path: Path, content: bytes, said: str
 ) -> None:
     (tmp_path / "inputs").write_bytes(content)

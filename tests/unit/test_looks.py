@@ -40,7 +40,7 @@ def test_a_look_at_slow_runs_ends_after_a_second() -> None:
     assert 1 <= len(look(side)) < LEAST_RUNS
 
 
-def test_calls_that_stall_end_a_turn_early_but_one_is_timed() -> None:
+def test_stalling_calls_end_a_turn_early_after_one_is_timed() -> None:
     assert len(timed(lambda: time.sleep(0.01), 1000, most_seconds=0.03)) < 1000
     assert len(timed(lambda: time.sleep(0.01), 1000, most_seconds=0.0)) == 1
     assert len(timed(lambda: None, 1000)) == 1000
@@ -78,7 +78,7 @@ def test_looks_that_differ_or_stall_are_unsteady(looks: tuple[tuple[float, ...],
     ],
     ids=["alone", "one-thread", "all-threads", "stalled-but-no-faster", "stalled-and-faster-when-quiet"],
 )
-def test_threads_that_lost_by_stalling_leave_the_choice_open(
+def test_a_stall_leaves_the_choice_of_threads_open(
     chosen: int, looks: dict[int, tuple[float, ...]], said: str
 ) -> None:
     assert why_undecided("torch eager", chosen, looks) == said

@@ -27,7 +27,7 @@ def test_each_model_is_compared_with_its_own_best_peer_and_never_with_untuned_tv
     assert mean_ratio_to_best(MODELS) == pytest.approx(2.0)
 
 
-def test_the_page_has_ratios_shares_seconds_and_who_is_missing(tmp_path: Path) -> None:
+def test_the_page_has_ratios_shares_seconds_and_missing_peers(tmp_path: Path) -> None:
     write(tmp_path, "2026-01-02", suite(*MODELS))
 
     page = pages.figures_page(tmp_path)

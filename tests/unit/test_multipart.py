@@ -31,7 +31,7 @@ async def test_a_form_is_the_same_in_pieces_of_any_size(size: int) -> None:
     assert await read(BODY, size) == READ
 
 
-async def test_what_is_not_read_of_a_part_is_skipped() -> None:
+async def test_unread_bytes_of_a_part_are_skipped() -> None:
     assert [part.name async for part in Form(BOUNDARY, pieces(BODY, 5)).parts()] == ["request", "model"]
 
 
@@ -50,7 +50,7 @@ async def test_a_form_that_is_cut_off_is_incomplete_wherever_it_ends(end: int) -
         (b"--xyz\r\nno header\r\n\r\n", MISFORMED_PART),
     ],
 )
-async def test_what_is_no_form_is_refused_in_our_words(body: bytes, said: str) -> None:
+async def test_a_malformed_form_is_refused_with_our_own_message(body: bytes, said: str) -> None:
     with pytest.raises(RefusalError) as caught:
         await read(body)
     problem = caught.value.problem
@@ -66,7 +66,7 @@ async def test_what_is_no_form_is_refused_in_our_words(body: bytes, said: str) -
         ("", None),
     ],
 )
-def test_a_boundary_is_found_where_there_is_a_form(content_type: str, boundary: bytes | None) -> None:
+def test_a_boundary_is_found_only_in_multipart_forms(content_type: str, boundary: bytes | None) -> None:
     assert boundary_of(content_type) == boundary
 
 

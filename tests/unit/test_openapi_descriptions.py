@@ -48,7 +48,7 @@ def test_every_field_of_every_document_is_described(document: dict[str, Any]) ->
     assert [place for place, field in fields(document) if not field.get("description")] == []
 
 
-def test_every_field_that_may_be_null_says_when(document: dict[str, Any]) -> None:
+def test_every_nullable_field_says_when_it_is_null(document: dict[str, Any]) -> None:
     nullable = [
         (place, field) for place, field in fields(document) if {"type": "null"} in field.get("anyOf", ())
     ]

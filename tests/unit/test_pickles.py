@@ -22,7 +22,7 @@ def test_the_class_of_the_outermost_object_is_read_in_every_protocol(protocol: i
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize("value", [{"a": 1}, [1, 2], collections.OrderedDict(a=1)])
-def test_containers_are_known_as_such(protocol: int, value: object) -> None:
+def test_containers_are_recognized(protocol: int, value: object) -> None:
     root = pickle_root(pickle.dumps(value, protocol))
     assert root is not None
     assert root.is_container

@@ -8,7 +8,7 @@ from worker.candidates.timeouts import Timeouts
 from worker.measure.profiles import choose_profile, total_ms
 
 
-def test_one_interrupted_call_does_not_make_a_short_function_seem_long() -> None:
+def test_one_interrupted_call_does_not_lengthen_a_short_function() -> None:
     intervals = {
         "short": [1e-6, 1e-6, 1.0, 1e-6, 1e-6, 1e-6],
         "long": [1e-3, 1e-3, 0.5e-3],
@@ -34,7 +34,7 @@ def test_one_interrupted_call_does_not_make_a_short_function_seem_long() -> None
     ],
     ids=["quiet", "busy at first", "busy all along", "below and above"],
 )
-def test_functions_are_timed_until_they_take_together_what_the_model_takes(
+def test_functions_are_timed_until_they_cover_the_models_time(
     totals_ms: list[float], chosen_ms: float, taken: int
 ) -> None:
     asked = []
@@ -53,5 +53,7 @@ def test_functions_are_timed_until_they_take_together_what_the_model_takes(
     ("runs", "run_seconds", "expected"),
     [(1, None, 300.0), (0, 0.5, 30.0), (10, 0.5, 130.0), (500, 1e-5, 30.1)],
 )
-def test_a_timeout_grows_with_what_is_expected(runs: int, run_seconds: float | None, expected: float) -> None:
+def test_a_timeout_grows_with_the_expected_time(
+    runs: int, run_seconds: float | None, expected: float
+) -> None:
     assert Timeouts().for_runs(runs, run_seconds) == pytest.approx(expected)

@@ -99,7 +99,7 @@ def test_higher_priorities_go_before_and_equals_in_their_order(wanted: Compilati
 
 
 @pytest.mark.parametrize(("priority", "ahead"), [(1, 1), (0, 3), (-1, 4)])
-def test_a_job_that_has_come_since_is_behind_its_equals(priority: int, ahead: int) -> None:
+def test_a_later_job_is_behind_jobs_of_equal_priority(priority: int, ahead: int) -> None:
     groups = [
         WaitingGroup(TaskKind.COMPILE, None, 1, {"waiting-7": 1}),
         WaitingGroup(TaskKind.COMPILE, None, 0, {"waiting-2": 2, "waiting-3": 3}),
@@ -118,7 +118,7 @@ def test_a_job_that_has_come_since_is_behind_its_equals(priority: int, ahead: in
         ("x86-64-v4", (worker("plain", PLAIN),), 2, 0),
     ],
 )
-def test_only_what_the_same_workers_take_is_ahead(
+def test_only_jobs_for_the_same_workers_are_ahead(
     target: str, workers: tuple[Worker, ...], ahead: int, takers: int
 ) -> None:
     line = (waits(1), waits(2, needs=V4), waits(3, needs=V4))
@@ -140,13 +140,13 @@ def test_only_what_the_same_workers_take_is_ahead(
         (10_000, [0.0], [1.0, 2.0, 9.0], 20_000.0),
     ],
 )
-def test_the_start_follows_from_those_ahead_the_workers_and_what_jobs_took(
+def test_the_start_follows_from_jobs_ahead_workers_and_past_durations(
     ahead: int, busy: list[float], recent: list[float], seconds: float | None
 ) -> None:
     assert start_seconds(ahead, busy, recent) == seconds
 
 
-def test_what_runs_is_taken_to_go_on_as_such_jobs_do_that_lasted_so_long() -> None:
+def test_the_remaining_time_of_a_running_job_follows_from_longer_past_jobs() -> None:
     recent = (10.0, 20.0, 30.0)
     estimates = [
         placed(job(1), (), (worker("a", busy_seconds=busy),), recent).estimated_start_seconds
@@ -155,7 +155,7 @@ def test_what_runs_is_taken_to_go_on_as_such_jobs_do_that_lasted_so_long() -> No
     assert estimates == [15.0, 5.0, 0.0]
 
 
-def test_the_words_say_that_it_is_an_estimate_or_why_there_is_none() -> None:
+def test_the_text_marks_an_estimate_or_explains_its_absence() -> None:
     two = (worker("a"), worker("b"))
     assert placed(job(9), (waits(1),), two, (3.0, 5.0)).explanation == (
         "an estimate: 1 ahead, 2 workers, and the last 2 took, in the median, 4.0 s"
@@ -164,7 +164,7 @@ def test_the_words_say_that_it_is_an_estimate_or_why_there_is_none() -> None:
     assert placed(job(9)).explanation == "no estimate: no live worker can take it"
 
 
-def test_a_job_that_no_worker_can_take_says_what_it_waits_for() -> None:
+def test_a_job_without_a_capable_worker_names_what_it_waits_for() -> None:
     assert placed(job(1)).waiting_for == A_LIVE_WORKER
     assert placed(job(1), (), (worker("a", PLAIN),)).waiting_for is None
     wanted = placed(job(1, target="x86-64-v4"), (), (worker("a", PLAIN),))
@@ -175,6 +175,6 @@ def test_a_job_that_no_worker_can_take_says_what_it_waits_for() -> None:
     assert placed(job(1, target="x86-64-v4"), (), (worker("a", PLAIN), worker("b"))).waiting_for is None
 
 
-def test_a_worker_that_does_not_listen_to_a_queue_takes_nothing_from_it() -> None:
+def test_a_worker_takes_nothing_from_a_queue_it_does_not_listen_to() -> None:
     deaf = worker("a").model_copy(update={"queues": (QueueName.QUICK,)})
     assert placed(job(1), (), (deaf,)).workers == 0

@@ -57,7 +57,7 @@ def test_sides_take_turns_and_rest_in_between() -> None:
     assert rounds.runs(1) == (0.03,) * MIN_ROUNDS
 
 
-def test_finished_rounds_are_told() -> None:
+def test_finished_rounds_are_reported() -> None:
     told: list[tuple[int, int]] = []
 
     alternate((Recorder("a", 1.0),), 1e-9, lambda done, of: told.append((done, of)))

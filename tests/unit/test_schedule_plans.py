@@ -25,7 +25,7 @@ OPERANDS = {
 }
 
 
-def test_combinations_that_give_up_least_come_first() -> None:
+def test_combinations_that_lose_least_come_first() -> None:
     assert by_rank("ab", (1, 2, 3)) == (("a", 1), ("a", 2), ("b", 1), ("a", 3), ("b", 2), ("b", 3))
 
 
@@ -74,7 +74,7 @@ PLANS = [{"rows": rows, "copies": copies} for rows, copies in by_rank((4, 6, 2),
         (dict.fromkeys(range(6), 1.0), 4, ()),
     ],
 )
-def test_the_next_plans_are_the_models_and_those_near_the_best(
+def test_the_next_plans_come_from_the_model_and_near_the_best(
     measured: dict[int, float | None], count: int, expected: tuple[int, ...]
 ) -> None:
     assert next_plans(PLANS, measured, count) == expected
@@ -89,7 +89,7 @@ def test_the_best_of_several_measurements_counts(seconds: Sequence[float] | None
     ("seconds", "default", "expected"),
     [(None, 1.0, False), (1.0, None, True), (0.9, 1.0, True), (1.0, 1.0, False)],
 )
-def test_what_was_slower_is_not_measured_again(
+def test_slower_plans_are_not_measured_again(
     seconds: float | None, default: float | None, expected: bool
 ) -> None:
     assert may_beat(seconds, default) is expected

@@ -69,7 +69,7 @@ def test_the_page_has_a_table_for_each_database_and_the_chart(tmp_path: Path) ->
         "| cores used while idle |  | 0 | 0 |  |",
     ],
 )
-def test_a_row_tells_how_many_samples_it_is_of_and_how_it_grows(tmp_path: Path, row: str) -> None:
+def test_a_row_shows_its_sample_count_and_its_growth(tmp_path: Path, row: str) -> None:
     write(tmp_path)
     assert row in pages.figures_page(tmp_path).replace("\N{MULTIPLICATION SIGN}", "x")
 
@@ -79,7 +79,7 @@ def test_without_results_there_is_neither_table_nor_chart(tmp_path: Path) -> Non
     assert "under load" not in pages.figures_page(tmp_path)
 
 
-def test_the_chart_tells_how_each_figure_grows_on_each_database(tmp_path: Path) -> None:
+def test_the_chart_shows_each_figures_growth_on_each_database(tmp_path: Path) -> None:
     write(tmp_path)
     root = ElementTree.fromstring(str(pages.load_chart_page(tmp_path)))
     titles = [str(title.text) for title in root.iter("{http://www.w3.org/2000/svg}title")]
@@ -103,5 +103,5 @@ def test_an_axis_has_few_marks_at_round_numbers(highest: float, step: float) -> 
 @pytest.mark.parametrize(
     ("places", "moved"), [([10, 40], [10, 40]), ([30, 30], [25, 35]), ([34, 30], [37, 27]), ([], [])]
 )
-def test_labels_that_would_cover_each_other_move_apart(places: list[float], moved: list[float]) -> None:
+def test_overlapping_labels_move_apart(places: list[float], moved: list[float]) -> None:
     assert apart(places, 10) == moved

@@ -22,11 +22,11 @@ def test_inputs_come_in_the_order_of_the_arguments() -> None:
     assert match_inputs((Y, X), named("x", "y")) == (X, Y)
 
 
-def test_a_model_that_knows_its_inputs_needs_none() -> None:
+def test_a_model_with_known_inputs_needs_none() -> None:
     assert match_inputs((), (Argument("x", X), Argument("y", Y))) == (X, Y)
 
 
-def test_inputs_that_nobody_knows_are_missing() -> None:
+def test_a_model_with_unknown_inputs_needs_them() -> None:
     with pytest.raises(JobError) as caught:
         match_inputs((), named("x", "y"))
     assert caught.value.code is ErrorCode.INPUTS_MISSING
@@ -54,7 +54,7 @@ def test_a_dynamic_axis_takes_another_size() -> None:
         ((Y,), (Argument("x", required=False), Argument("y", required=False)), "an earlier one is missing"),
     ],
 )
-def test_inputs_that_do_not_fit_are_listed_with_what_is_expected(
+def test_mismatched_inputs_are_listed_with_the_expected_ones(
     requested: tuple[TensorSpec, ...], arguments: tuple[Argument, ...], told: str
 ) -> None:
     with pytest.raises(JobError) as caught:

@@ -30,7 +30,7 @@ def test_a_function_has_time_in_proportion_to_its_steps_within_bounds(
     assert share_seconds(left_seconds, steps, all_steps) == pytest.approx(expected)
 
 
-def test_a_function_that_cannot_be_split_has_half_of_what_is_left() -> None:
+def test_an_unsplittable_function_gets_half_the_remaining_time() -> None:
     assert last_share_seconds(1000.0) == 500.0
     assert last_share_seconds(0.0) == 1.0
 

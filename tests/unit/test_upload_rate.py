@@ -16,12 +16,12 @@ from bessemer.store.blobs.uploads import Pace
         (10**6, 10**6, False),
     ],
 )
-def test_the_mean_rate_counts_once_an_upload_was_waited_for(
+def test_the_mean_rate_counts_after_an_initial_wait(
     received_bytes: int, waited_seconds: float, kept: bool
 ) -> None:
     pace = Pace(idle_seconds=60, min_bytes_per_second=100)
     assert pace.is_kept(received_bytes, waited_seconds) is kept
 
 
-def test_without_a_least_rate_any_is_kept() -> None:
+def test_without_a_minimum_rate_every_upload_passes() -> None:
     assert Pace(idle_seconds=60, min_bytes_per_second=0).is_kept(1, 10**6)

@@ -18,7 +18,7 @@ def test_files_and_folders_are_counted_in_blocks(tmp_path: Path) -> None:
     assert use.disk_bytes >= 3 * BLOCK
 
 
-def test_a_sparse_file_counts_what_it_takes(tmp_path: Path) -> None:
+def test_a_sparse_file_counts_its_blocks(tmp_path: Path) -> None:
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(1 << 40)
     assert folder_use(tmp_path, inode_limit=100).disk_bytes < BLOCK * 4
@@ -35,20 +35,20 @@ def test_counting_stops_soon_after_the_limit(tmp_path: Path) -> None:
     assert folder_use(tmp_path, inode_limit=10).inodes == 11
 
 
-def test_a_tree_that_no_honest_job_makes_counts_as_too_many_files(tmp_path: Path) -> None:
+def test_an_absurdly_deep_tree_counts_as_too_many_files(tmp_path: Path) -> None:
     deep = tmp_path.joinpath(*["d"] * 70)
     deep.mkdir(parents=True)
     assert folder_use(tmp_path, inode_limit=1000).inodes == 1001
 
 
-def test_what_is_no_folder_any_more_counts_as_too_many_files(tmp_path: Path) -> None:
+def test_a_replaced_folder_counts_as_too_many_files(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("/usr")
     for name in ("file", "link"):
         assert folder_use(tmp_path / name, inode_limit=10).inodes == 11
 
 
-def test_a_folder_that_is_gone_uses_nothing(tmp_path: Path) -> None:
+def test_a_missing_folder_uses_nothing(tmp_path: Path) -> None:
     assert folder_use(tmp_path / "gone", inode_limit=10).inodes == 0
 
 
@@ -69,7 +69,7 @@ def test_memory_is_bounded_cheaply_within_the_limit_and_exact_beyond() -> None:
     assert 0 < exact <= upper * 1.1
 
 
-def test_a_process_that_is_gone_uses_no_memory() -> None:
+def test_an_ended_process_uses_no_memory() -> None:
     assert memory_bytes((1 << 22,), limit=0, baseline_bytes=0) == 0
 
 

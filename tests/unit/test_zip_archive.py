@@ -100,7 +100,7 @@ def test_a_truncated_archive_is_damaged(tmp_path: Path, keep: int) -> None:
     assert refusal(path).code is ErrorCode.MODEL_DAMAGED
 
 
-def test_an_archive_that_is_cut_off_behind_one_that_it_holds_is_damaged(tmp_path: Path) -> None:
+def test_an_archive_truncated_after_a_nested_one_is_damaged(tmp_path: Path) -> None:
     inner = write(tmp_path / "inputs", {"data.pkl": b"a tensor"}).read_bytes()
     path = write(tmp_path / "model", {"r/inputs": inner, "r/version": b"1"})
     path.write_bytes(path.read_bytes()[:-30])

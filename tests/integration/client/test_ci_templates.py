@@ -89,7 +89,7 @@ def run_action(pipeline: Pipeline, given: dict[str, str], ending: Report | None,
     return status
 
 
-def test_a_push_is_compared_with_the_last_that_passed_also_when_it_is_tried_again(
+def test_a_push_and_its_retry_are_compared_with_the_last_passing_run(
     pipeline: Pipeline,
 ) -> None:
     given = {
@@ -147,7 +147,7 @@ def test_a_run_is_compared_with_its_branch_or_with_the_default_one(
     assert len(runner.caches.kept) == 3 + (event.event_name != "pull_request")
 
 
-def test_what_an_earlier_run_has_left_in_the_checkout_is_not_compared_with(tmp_path: Path) -> None:
+def test_leftovers_in_the_checkout_are_not_used_as_the_base(tmp_path: Path) -> None:
     install(tmp_path, GATE)
     for _ in range(2):
         assert Runner(tmp_path).run({}, PUSH) == 0
@@ -248,7 +248,7 @@ def test_the_action_installs_the_client_of_its_own_checkout() -> None:
     assert (ACTION.parent / folder[1] / "pyproject.toml").resolve() == ROOT / "pyproject.toml"
 
 
-def test_the_gitlab_template_leaves_summary_junit_and_report_and_keeps_those_that_passed(
+def test_the_gitlab_template_writes_summary_junit_and_report_and_keeps_passing_ones(
     pipeline: Pipeline,
 ) -> None:
     job = yaml.safe_load(TEMPLATE.read_text())[".bessemer-gate"]
@@ -291,7 +291,7 @@ def test_the_gitlab_template_keeps_inputs_and_outputs_beside_the_report(tmp_path
     }
 
 
-def test_the_default_branch_in_gitlab_unpacks_nothing_that_a_merge_request_can_write() -> None:
+def test_the_default_branch_in_gitlab_never_unpacks_a_merge_requests_files() -> None:
     job = yaml.safe_load(TEMPLATE.read_text())[".bessemer-gate"]
     default_branch, merge_request = (
         {**job["variables"], **rule.get("variables", {})} for rule in job["rules"]
@@ -374,7 +374,7 @@ def test_actions_are_named_by_their_commits(file: Path) -> None:
 @pytest.mark.parametrize(
     ("schema", "file"), [("vendor.github-actions", ACTION), ("vendor.gitlab-ci", TEMPLATE)]
 )
-def test_the_files_are_what_their_services_take(schema: str, file: Path) -> None:
+def test_the_templates_match_their_services_schemas(schema: str, file: Path) -> None:
     checked = subprocess.run(
         [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, str(file)],
         capture_output=True,

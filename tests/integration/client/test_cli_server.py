@@ -119,7 +119,7 @@ def test_without_a_terminal_there_are_plain_lines(
     assert "\x1b" not in ran.stdout
 
 
-def test_a_function_gives_the_model_its_inputs_and_their_sizes(
+def test_a_function_provides_the_model_its_inputs_and_dimensions(
     server: str, client: Client, entry: Path
 ) -> None:
     ran = bessemer(server, "compile", f"{entry}:export", "--dimension", "n=1..8", "--detach", "--json")
@@ -130,7 +130,7 @@ def test_a_function_gives_the_model_its_inputs_and_their_sizes(
     assert ran.stderr == f"building the model of {entry}:export\nexporting\n"
 
 
-def test_a_failed_compilation_is_told_with_places_and_advice(
+def test_a_failed_compilation_prints_places_and_advice(
     server: str, client: Client, stagehand: Stagehand, model: Path
 ) -> None:
     player = play(client, "fail", stagehand)
@@ -153,7 +153,7 @@ def test_a_failed_compilation_is_told_with_places_and_advice(
         ("gate", signal.SIGTERM, 143, "asked to cancel {}", JobState.CANCELLED),
     ],
 )
-def test_what_is_interrupted_leaves_the_job_to_its_user_and_cancels_that_of_a_pipeline(
+def test_an_interrupt_detaches_a_users_job_and_cancels_a_pipelines_job(
     server: str,
     client: Client,
     model: Path,
@@ -409,13 +409,15 @@ def test_a_log_is_followed_until_the_job_ends(
     assert process.returncode == 0
 
 
-def test_a_bundle_of_what_stops_before_is_a_mistake(server: str, model: Path, tmp_path: Path) -> None:
+def test_a_bundle_path_is_an_error_when_the_job_stops_before_package(
+    server: str, model: Path, tmp_path: Path
+) -> None:
     ran = bessemer(server, "compile", model, "--output", tmp_path, "--option", "stop_after=translate")
     assert ran.returncode == 2
     assert "stop_after=translate produces none" in ran.stderr
 
 
-def test_a_folder_that_is_not_empty_is_refused_before_anything_is_submitted(
+def test_a_nonempty_folder_is_refused_before_submission(
     server: str, client: Client, model: Path, tmp_path: Path
 ) -> None:
     before = [job.id for job in client.jobs()]
@@ -428,7 +430,7 @@ def test_a_folder_that_is_not_empty_is_refused_before_anything_is_submitted(
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_a_bundle_goes_into_an_empty_folder_or_by_force_beside_other_files(
+def test_a_bundle_needs_an_empty_folder_unless_forced(
     server: str, client: Client, stagehand: Stagehand, model: Path, tmp_path: Path, force: bool
 ) -> None:
     output = tmp_path / "out"
@@ -444,7 +446,7 @@ def test_a_bundle_goes_into_an_empty_folder_or_by_force_beside_other_files(
     assert (output / "mine.txt").exists() == force
 
 
-def test_a_job_without_snapshots_says_what_to_ask_for(
+def test_a_job_without_snapshots_names_the_option_that_keeps_them(
     server: str, client: Client, stagehand: Stagehand, model: Path
 ) -> None:
     job = client.submit(model, inputs={"x": (1, 784)})
@@ -488,19 +490,19 @@ def test_jobs_are_named_and_their_ids_may_be_shortened(
         assert bessemer(server, "delete", name).stdout.strip() == f"{gone}: deleted"
 
 
-def test_deleting_a_model_that_is_not_there_names_the_model(server: str) -> None:
+def test_deleting_an_unknown_model_names_the_model(server: str) -> None:
     ran = bessemer(server, "delete", "0" * 64)
     assert ran.returncode == 1
     assert "No model has the digest" in ran.stderr
 
 
-def test_a_file_that_is_not_there_is_told_from_a_digest(server: str) -> None:
+def test_a_missing_file_is_not_taken_for_a_digest(server: str) -> None:
     ran = bessemer(server, "compile", "feedface")
     assert ran.returncode == 2
     assert "'feedface' is neither a file nor the start of an uploaded model's digest" in ran.stderr
 
 
-def test_a_function_is_called_by_its_file_too(server: str, client: Client, entry: Path) -> None:
+def test_a_model_from_a_function_is_named_after_its_file(server: str, client: Client, entry: Path) -> None:
     job_id = bessemer(server, "compile", f"{entry}:export", "--detach").stdout.strip()
     assert client.job(job_id).document.name == "net.export"
     client.job(job_id).cancel()

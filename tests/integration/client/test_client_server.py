@@ -52,7 +52,7 @@ def test_inspection_is_waited_for(client: Client, stagehand: Stagehand) -> None:
     assert client.inspect(digest).inspection is not None
 
 
-def test_a_model_that_was_rejected_by_bad_luck_is_inspected_again(
+def test_a_model_rejected_by_a_transient_failure_is_inspected_again(
     client: Client, stagehand: Stagehand
 ) -> None:
     digest = client.upload(b"unlucky").digest
@@ -140,7 +140,7 @@ def test_targets_and_readiness_are_read(client: Client) -> None:
     assert client.readiness().ready
 
 
-async def test_the_client_for_event_loops_does_the_same(
+async def test_the_async_client_behaves_like_the_client(
     server: str, stagehand: Stagehand, path: Path, tmp_path: Path
 ) -> None:
     async with AsyncClient(server) as client:
@@ -155,9 +155,7 @@ async def test_the_client_for_event_loops_does_the_same(
     assert job.id in listed
 
 
-async def test_the_client_for_event_loops_raises_the_same(
-    server: str, stagehand: Stagehand, path: Path
-) -> None:
+async def test_the_async_client_raises_the_same_errors(server: str, stagehand: Stagehand, path: Path) -> None:
     async with AsyncClient(server) as client:
         job = await client.submit(path)
         stagehand.fail(job.id)

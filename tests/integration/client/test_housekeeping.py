@@ -66,7 +66,7 @@ def test_a_job_is_found_by_its_label_and_deleted_once_it_has_ended(
         client.job(job.id)
 
 
-async def test_the_same_with_the_client_for_event_loops(
+async def test_the_async_client_labels_and_deletes_jobs_too(
     server: str, client: Client, stagehand: Stagehand
 ) -> None:
     job = submitted(client, "finding asynchronously")

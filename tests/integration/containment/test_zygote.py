@@ -113,7 +113,7 @@ def eventually_on(rig: Rig, condition: Callable[[], bool]) -> bool:
     return bool(rig.runner.run(asyncio.to_thread(eventually, condition)))
 
 
-def test_a_zygote_that_stands_still_is_killed_with_its_jobs_and_started_again(
+def test_a_stalled_zygote_is_killed_with_its_jobs_and_restarted(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, order = rig.start(SPAWN), rig.order("return 'never runs'")
@@ -130,9 +130,7 @@ def test_a_zygote_that_stands_still_is_killed_with_its_jobs_and_started_again(
     assert rig.zygote.pid != first
 
 
-def test_a_zygote_that_does_not_say_that_a_job_has_ended_is_killed(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_zygote_that_hides_the_end_of_a_job_is_killed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     job = rig.start(SPAWN)
     monkeypatch.setattr(rig.zygote, "answer_seconds", 1.0)
     os.kill(rig.zygote.pid, signal.SIGSTOP)
@@ -141,7 +139,7 @@ def test_a_zygote_that_does_not_say_that_a_job_has_ended_is_killed(
     rig.end(job)
 
 
-def test_a_job_whose_group_cannot_be_noted_is_ended(rig: Rig) -> None:
+def test_a_job_whose_group_cannot_be_recorded_is_ended(rig: Rig) -> None:
     order = rig.order(SPAWN)
     in_the_way = rig.place.folder / "groups.new"
     in_the_way.mkdir()
@@ -154,7 +152,7 @@ def test_a_job_whose_group_cannot_be_noted_is_ended(rig: Rig) -> None:
         remove_job_folder(Path(order.folder))
 
 
-def test_a_job_that_nobody_waits_for_any_more_is_ended(rig: Rig) -> None:
+def test_an_abandoned_job_is_ended(rig: Rig) -> None:
     order = rig.order(SPAWN)
 
     async def give_up() -> None:

@@ -19,7 +19,7 @@ def worker(api: httpx.Client) -> str:
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_bad_input_is_named_with_what_to_do_and_where(
+def test_bad_input_is_reported_with_place_and_advice(
     worker: str, answers: dict[str, Answer], name: str
 ) -> None:
     row, answer = REFUSALS[name], answers[name]
@@ -33,7 +33,7 @@ def test_bad_input_is_named_with_what_to_do_and_where(
     assert answer.problem.status < 500
 
 
-def test_what_is_odd_is_compiled(api: httpx.Client) -> None:
+def test_unusual_models_compile(api: httpx.Client) -> None:
     odd = exported(Mixed(), torch.tensor(1.5), 3, "scaled", None)
     document = compiled(api, odd)
     assert document["verified"], document["problem"]
