@@ -1,4 +1,4 @@
-"""The images and the compose file, for real."""
+"""The images and the compose file, run by a container engine."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_app_image_contains_neither_torch_nor_tvm(images: tuple[str, ...]) -> None:
-    """The worker's has them, without what is for compiling C."""
+    """The worker's image has both, without the tools for compiling C."""
     check = f"import json, importlib.util as u; print(json.dumps([bool(u.find_spec(m)) for m in {HEAVY}]))"
     app, worker = (json.loads(docker("run", "--rm", image, "python", "-c", check)) for image in images)
     assert app == [False] * len(HEAVY) and worker == [True] * len(HEAVY)
@@ -55,7 +55,7 @@ def test_every_sandbox_layer_holds_in_both_workers(started: Started) -> None:
 
 
 def test_two_workers_run_jobs_as_different_users(started: Started) -> None:
-    """Users count against one limit of processes, whichever container they are in."""
+    """A user's processes count against one limit across containers."""
     taken = (
         "import os, fcntl, glob\nfor p in sorted(glob.glob('/tmp/bessemer-users-0/*/lock')):\n"
         "  f = open(p)\n  try: fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)\n  except OSError: print(p)"

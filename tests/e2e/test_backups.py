@@ -1,4 +1,4 @@
-"""The commands of docs/backups.md, as the page has them, with a service on SQLite and one on PostgreSQL."""
+"""The commands of docs/backups.md, on SQLite and on PostgreSQL."""
 
 import os
 import re
@@ -25,7 +25,7 @@ DATA, ARTIFACTS = "bessemer-data", "artifacts"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a service keeps its state: settings for it, and variables for the page's commands."""
+    """A service's state: its settings, and variables for the page's commands."""
 
     settings: Mapping[str, str]
     variables: Mapping[str, str]
@@ -47,7 +47,7 @@ def postgresql() -> Iterator[Place]:
 
 
 def scripts(section: str) -> tuple[str, str]:
-    """What a section of the page has to paste: the backup, and the restore."""
+    """The commands of a section: the backup and the restore."""
     page = (ROOT / "docs" / "backups.md").read_text()
     text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)

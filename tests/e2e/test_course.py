@@ -1,4 +1,4 @@
-"""Every example of the course, as docs/course.md shows it."""
+"""Every example in docs/course.md."""
 
 import importlib
 import pkgutil

@@ -1,4 +1,4 @@
-"""Models of open sizes through the whole service: their bundles run at any size in the range."""
+"""Dynamic models through the whole service: their bundles run at any size in the range."""
 
 import json
 import subprocess
@@ -54,7 +54,7 @@ def graph(module: nn.Module, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A model (submitted as it is without ``save``), what its request names, what its bundle is run with."""
+    """A model (submitted unsaved without ``save``), its request's dimensions, and inputs for its bundle."""
 
     build: Callable[[], nn.Module]
     save: Save | None

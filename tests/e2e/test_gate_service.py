@@ -52,7 +52,7 @@ MODELS: dict[str, tuple[Callable[[], Net], int]] = {
 
 @pytest.fixture(scope="module")
 def folder(service: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models, and what a gate has left of the base."""
+    """Models, and the base that a gate has saved."""
     folder = tmp_path_factory.mktemp("gate")
     for name, (make, width) in MODELS.items():
         program = torch.export.export(make().eval(), (torch.zeros(2, width),))

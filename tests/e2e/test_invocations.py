@@ -1,4 +1,4 @@
-"""Compiled libraries run on workers as they run at their users'."""
+"""Invocations on workers return what the bundle returns."""
 
 import io
 from collections.abc import Iterator

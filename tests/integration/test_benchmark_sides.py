@@ -1,4 +1,4 @@
-"""Sides of the suite of models: processes that take turns."""
+"""Sides of the model benchmark: processes that take turns."""
 
 import time
 from pathlib import Path

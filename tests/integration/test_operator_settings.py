@@ -1,4 +1,4 @@
-"""An operator's settings in the shell that the tests are run from do not reach them."""
+"""An operator's settings in the shell do not reach the tests."""
 
 import os
 import subprocess

@@ -33,7 +33,7 @@ def perceptron() -> Captured:
     return capture_module(Perceptron(), torch.randn(1, 16))
 
 
-def test_a_linked_library_imports_only_system_functions(context: StageContext) -> None:
+def test_a_linked_library_imports_only_vm_builtins(context: StageContext) -> None:
     built = build(untuned(perceptron(), context), context)
 
     assert built.library == context.output / "model.so"
@@ -87,14 +87,14 @@ def test_a_target_that_llvm_does_not_know_is_refused(change: dict[str, Any], con
 @pytest.mark.parametrize(
     "features", [("-avx512f",), ("-avx2",), ("+avx512f", "-avx512f"), ("-avx512f", "+avx512f")], ids=str
 )
-def test_a_worker_lacks_features_its_compiler_misses(mcpu: str, features: tuple[str, ...]) -> None:
+def test_a_workers_missing_features_match_its_compilers(mcpu: str, features: tuple[str, ...]) -> None:
     target = ExplicitTarget(mcpu=mcpu, features=features)
 
     assert lacks(capability(), needs_of(target)) == missing_features(resolve_target(target, mcpu, 1))
 
 
 class Silent:
-    """An executable whose statistics have another form than expected."""
+    """An executable whose statistics have an unexpected form."""
 
     def stats(self) -> str:
         return "Relax VM executable"

@@ -1,4 +1,4 @@
-"""What capture refuses, and how it says so."""
+"""Models that capture refuses, with its messages."""
 
 import json
 import sys
@@ -199,7 +199,7 @@ def test_training_mode_without_dropout_is_accepted(module: nn.Module) -> None:
 
 @pytest.fixture
 def user_package(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """A module of the user's, with two leaf classes; gone once the test deletes it."""
+    """A user's module with two leaf classes, until the test deletes it."""
     package = types.ModuleType("users_own_package")
     source = "from torch import nn\n" + "".join(
         f"class {name}(nn.Module):\n    def forward(self, x):\n        return x\n" for name in ("One", "Two")

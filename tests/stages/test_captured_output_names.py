@@ -1,4 +1,4 @@
-"""Captured outputs keep the names that the model gives them, whatever its format."""
+"""Captured outputs keep the model's names in every format."""
 
 import subprocess
 import sys

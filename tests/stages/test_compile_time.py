@@ -1,4 +1,4 @@
-"""What is compiled grows with the model and no faster: chains of functions, slices of joins, recurrences."""
+"""Compiled code grows linearly with the model: chains of functions, slices of joins, recurrences."""
 
 import re
 from collections.abc import Callable
@@ -140,7 +140,7 @@ def test_a_join_of_a_thousand_parts_does_not_outgrow_the_stack(function: Callabl
 
 
 @pytest.mark.parametrize("index", [0, 1, 2, slice(1, 3), slice(0, 2), -1])
-def test_a_selection_between_functions_computes_only_the_selected_one(
+def test_a_selection_of_a_value_that_is_not_inlined_is_right(
     index: int | slice, server: CandidateClient, tmp_path: Path
 ) -> None:
     model = Function(lambda _, x: F.silu(F.gelu(x))[:, index])

@@ -1,4 +1,4 @@
-"""Sizes that a `.pt2` leaves open stay open from capture to the library, and every family takes them."""
+"""Dynamic sizes of a `.pt2` stay dynamic from capture to the library, in every family."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_sizes_that_the_importer_cannot_keep_dynamic_are_reported(tmp_path: Path
 
 @dataclass(frozen=True)
 class Case:
-    """A model, its example, and which axes are open."""
+    """A model, its example inputs, and its dynamic axes."""
 
     module: nn.Module
     example: tuple[int, ...]
@@ -150,7 +150,7 @@ CASES = {
 
 
 def compiled(captured: Captured, folder: Path) -> tuple[Path, tuple[str, ...], set[str]]:
-    """The library, the names of the functions that no family knows, and those of all."""
+    """The library, the names of functions without a family, and all names."""
     target = target_of(TARGET)
     module = scheduled(translate(captured, make_context(folder)).module, target)
     library = folder / "model.so"

@@ -1,4 +1,4 @@
-"""Attention as a whole computes what torch computes, and is found in models as they come."""
+"""Fused attention agrees with torch and is found in real models."""
 
 import math
 from collections.abc import Callable
@@ -91,7 +91,7 @@ def expected(case: Case, query: Array, key: Array, value: Array, mask: Array, ca
 
 
 def calls_of(module: tvm.IRModule, name: str) -> int:
-    """How often ``main`` calls functions of this name."""
+    """The number of calls in ``main`` of functions with this name."""
     found: list[str] = []
 
     def visit(expression: relax.Expr) -> None:
@@ -136,7 +136,7 @@ def test_attention_agrees_with_numpy(server: CandidateClient, tmp_path: Path, mc
 
 
 class Written(nn.Module):
-    """Attention written out, as GPT-2 has it."""
+    """Attention written out, as in GPT-2."""
 
     def __init__(self, tokens: int = 16, heads: int = 4, width: int = 64) -> None:
         super().__init__()

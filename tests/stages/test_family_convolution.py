@@ -1,4 +1,4 @@
-"""Convolutions and pools in blocks compute what torch computes, whatever their shapes."""
+"""Blocked convolutions and pools of all shapes agree with torch."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ op = relax.op
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution, its shapes and what follows it."""
+    """A convolution, its shapes and its epilogue."""
 
     batch: int
     groups: int
@@ -144,7 +144,7 @@ def test_a_depthwise_convolution_of_any_shape_is_right(
 
 @dataclass(frozen=True)
 class Pool:
-    """A pool of what a 1x1 convolution returns, so that it is in blocks."""
+    """A pool of a 1x1 convolution's output, so that it is blocked."""
 
     kind: str
     channels: int

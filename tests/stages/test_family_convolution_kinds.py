@@ -110,7 +110,7 @@ def numbers(shape: tuple[int, ...], dtype: str, seed: int) -> Array:
 
 
 def reference(case: Convolution, data: Array, weights: Array, bias: Array) -> Array:
-    """What torch computes in float64; sums of integers wrap."""
+    """Torch's result in float64; sums of integers wrap."""
     tensors = [torch.from_numpy(values.astype("float64")) for values in (data, weights)]
     options = (case.strides, case.padding)
     if case.extra is None:

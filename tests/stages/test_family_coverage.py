@@ -1,4 +1,4 @@
-"""What is neither a product nor a convolution: right, of some family, without calls of libm."""
+"""Functions other than products and convolutions: correct, in a family, without libm calls."""
 
 import re
 from collections.abc import Iterator
@@ -17,13 +17,13 @@ UNCLAIMED = {
     "activations": set[str](),
     "mathematics": set[str](),
     "norms and reductions": {
-        # its windows differ in size, so that their loops have no constant extent
+        # its windows differ in size, so its loops have no constant extent
         "adaptive_avg_pool2d",
     },
     "movement": set[str](),
     "serial": set[str](),
 }
-"""What no family may know, and why."""
+"""Functions allowed to have no family, with the reason."""
 
 LIBM = re.compile(
     r"call [^@\n]*@(?:llvm\.)?((?:exp|exp2|erf|erfc|tanh?|pow|log|log2|log10|log1p|expm1|sinh?|cosh?"

@@ -1,4 +1,4 @@
-"""Products of matrices compute what numpy computes in float64, whatever their shapes."""
+"""Matrix products of all shapes agree with numpy in float64."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ op = relax.op
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear layer, with what follows it."""
+    """A linear layer with its epilogue."""
 
     batch: tuple[int, ...]
     rows: int

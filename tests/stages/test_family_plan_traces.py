@@ -1,4 +1,4 @@
-"""Every plan of a family computes the same; a search's traces replay; the first plan is the default."""
+"""All plans of a family agree, traces replay, and the first plan is the default."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ AT_ONCE = 0.001
 
 
 class Hurried:
-    """A candidate server that gives some functions hardly any time."""
+    """A candidate server with a tiny time limit for some functions."""
 
     def __init__(self, server: CandidateClient, is_hurried: Callable[[str], bool]) -> None:
         self._server = server

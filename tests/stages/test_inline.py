@@ -58,7 +58,7 @@ def test_the_rest_of_a_shift_is_written_too() -> None:
 
 
 def compute(tensors: list[te.Tensor], *inputs: np.ndarray) -> np.ndarray:
-    """What the scheduled function writes over NaN."""
+    """The output of the scheduled function, in a buffer of NaN."""
     target = tvm_target(TARGET)
     function = default_schedule(te.create_prim_func(tensors), target)
     found = tvm.runtime.tensor(np.full([int(size) for size in tensors[-1].shape], np.nan, "float32"))

@@ -1,4 +1,4 @@
-"""The module between the passes, as it is written down."""
+"""Snapshots of the module between the passes."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Kernel libraries: what they take over, how they are chosen, and that what is linked computes the same."""
+"""Kernel libraries: the operators they take over, their choice, and the results of linked code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from worker.package.elf import read_dependencies
 
 
 class Mixed(nn.Module):
-    """Linear layers of two widths and a convolution, with what may and may not be fused to them."""
+    """Linear layers of two widths and a convolution, with fusible and other epilogues."""
 
     def __init__(self) -> None:
         super().__init__()

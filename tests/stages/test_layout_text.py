@@ -19,7 +19,7 @@ from worker.compiler.layout.pack_linear import pack_linear_weights
 from worker.compiler.layout.separate_parameters import keep_results
 
 
-def test_a_convolution_and_what_follows_compute_in_blocks() -> None:
+def test_a_convolution_and_its_consumers_compute_in_blocks() -> None:
     module = check(
         block_convolutions,
         "x: (1, 16, 6, 6)",
@@ -314,7 +314,7 @@ TWO_CONVOLUTIONS = """
 """
 
 
-def test_a_join_of_what_kernels_write_is_marked_as_a_copy_to_drop() -> None:
+def test_a_join_of_kernel_outputs_is_marked_as_a_copy_to_drop() -> None:
     module = check(
         blocked_and_shared,
         "x: (1, 16, 4, 4)",

@@ -1,4 +1,4 @@
-"""What our legalizations write for an operator: the graph around it, and the loops."""
+"""The graph and the loops that our legalizations emit for an operator."""
 
 from __future__ import annotations
 

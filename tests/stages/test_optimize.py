@@ -24,7 +24,7 @@ def context(tmp_path: Path) -> StageContext:
 
 
 def randomized(norm: nn.Module) -> nn.Module:
-    """A batch norm whose parameters and statistics tell apart what they do."""
+    """A batch norm whose parameters and statistics are all distinct."""
     for name in ("weight", "bias", "running_mean"):
         nn.init.normal_(getattr(norm, name).detach())
     norm.running_var.uniform_(0.5, 2)

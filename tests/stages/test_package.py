@@ -66,7 +66,7 @@ print(resident_bytes() - before)
 
 
 class Packed(NamedTuple):
-    """A package and what it was made of."""
+    """A package and its inputs."""
 
     source: Benchmarked
     output: Path

@@ -60,7 +60,7 @@ def test_the_extra_runtime_is_included_exactly_when_a_function_needs_it(
     assert runtime_libraries(imports) == expected
 
 
-def test_the_rule_for_the_extra_runtime_is_what_the_installed_libraries_register() -> None:
+def test_the_rule_for_the_extra_runtime_matches_the_installed_libraries() -> None:
     sources = runtime_sources({"tvm.contrib.sort.sort"})
     plain = registered_functions(sources[RUNTIME_LIBRARY])
     full = registered_functions(sources[RUNTIME_LIBRARY], sources[RUNTIME_EXTRA_LIBRARY])

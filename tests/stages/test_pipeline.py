@@ -21,7 +21,7 @@ from worker.snapshots.machine_code import ASSEMBLY, LLVM_IR
 
 
 class Notes:
-    """What the pipeline told."""
+    """Records the pipeline's progress."""
 
     def __init__(self) -> None:
         self.started: list[Stage] = []

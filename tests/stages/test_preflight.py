@@ -1,4 +1,4 @@
-"""What is said of a model without compiling it."""
+"""Preflight: the findings for a model without compiling it."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -26,7 +26,7 @@ from worker.job.compilation import compiled
 
 
 class Heard:
-    """What a supervisor would hear."""
+    """Records the messages for a supervisor."""
 
     def __init__(self) -> None:
         self.finished: list[Stage] = []

@@ -1,4 +1,4 @@
-"""The contract's table of processors against the LLVM that is installed."""
+"""The contract's table of processors matches the installed LLVM."""
 
 import pytest
 

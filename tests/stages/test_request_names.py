@@ -1,4 +1,4 @@
-"""Names in a request that this worker does not have."""
+"""Names in a request that this worker does not know."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Dimensions that a request names stay open, whatever the format; what cannot is named with its place."""
+"""Requested dimensions stay dynamic in every format, or are refused with their place."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ Save = Callable[[nn.Module, Path], None]
 
 
 class Rows(nn.Module):
-    """Reads its batch's size and computes with it."""
+    """Reads the batch size and computes with it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Rows(nn.Module):
 
 
 class Numbered(nn.Module):
-    """Has the batch's size as a number."""
+    """Hard-codes the batch size."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Four rows."""
@@ -38,7 +38,7 @@ class Numbered(nn.Module):
 
 
 class Branching(nn.Module):
-    """Computes something else for few rows."""
+    """Branches on the number of rows."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Twice x, where there are many rows."""

@@ -62,7 +62,7 @@ def test_a_users_space_is_searched_recorded_scripted_and_replayed(
 
 
 def runs_as_script(tuned: Tuned, script: Path) -> bool:
-    """Whether the script makes of the function what the module has."""
+    """Whether the script reproduces the module's schedule."""
     assert "sch.sample_perfect_tile(loop=" in script.read_text()
     scheduled = runpy.run_path(str(script))["scheduled"]()
     return computing(tuned.module, follow_plans(scheduled, tvm_target(HOST))["main"].body) == 1

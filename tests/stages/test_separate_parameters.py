@@ -1,4 +1,4 @@
-"""Libraries whose parameters lie beside them: one library, the weights of any training."""
+"""Libraries with separate parameters: one library runs with the weights of any training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joins and slices that share memory: the lowered module has no copies, and outputs are right."""
+"""Joins and slices that share memory: no copies after lowering, and correct outputs."""
 
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ CASES: dict[str, tuple[nn.Module, torch.Tensor, int, int]] = {
         0,
     ),
 }
-"""A model, its input, the number of copies that are marked, and the number that remain when lowered."""
+"""A model, its input, and the numbers of marked copies and of copies left after lowering."""
 
 
 def calls_of_copies(module: tvm.IRModule) -> int:

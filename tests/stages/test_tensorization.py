@@ -1,4 +1,4 @@
-"""Tensor intrinsics: what they compute, and which instructions they become."""
+"""Tensor intrinsics: their results and their instructions."""
 
 from __future__ import annotations
 

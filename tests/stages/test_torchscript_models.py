@@ -13,7 +13,7 @@ from worker.compiler.frontend.torchscript.convert import convert_script
 
 
 def agree(script: torch.jit.ScriptModule, *inputs: torch.Tensor) -> bool:
-    """Whether a library that is made for the first input gives what torch gives for all of them."""
+    """Check a library compiled for the first input against torch on all inputs."""
     with torch.no_grad():
         expected = [script(x).numpy() for x in inputs]
         program = convert_script(script, (inputs[0],))

@@ -25,7 +25,7 @@ LEVELS = tuple(TranslationLevel)
 
 
 def mismatches(translated: Translated, context: StageContext) -> list[int]:
-    """Where the library differs from the model."""
+    """The differences between library and model."""
     tuned = tune(optimize(translated, context), context)
     return [comparison.mismatches for comparison in verify(build(tuned, context), context).comparisons]
 

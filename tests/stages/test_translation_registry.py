@@ -1,4 +1,4 @@
-"""Where rules come from, which one counts, and what a custom operator needs."""
+"""Sources and precedence of rules, and rules for custom operators."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from worker.errors import OperatorsUnsupportedError
 
 @torch.library.custom_op("samplelib::relu", mutates_args=())
 def its_relu(x: torch.Tensor, scale: float = 2.0, *, shift: float = 1.0) -> torch.Tensor:
-    """Not what ``aten.relu`` does."""
+    """Differs from ``aten.relu``."""
     return x * scale + shift
 
 
@@ -104,7 +104,7 @@ def test_the_error_holds_a_rule_to_fill_in(tmp_path: Path) -> None:
 
     _, _, template = raised.value.detail.partition("A rule adds an operator:\n\n")
     names: dict[str, object] = {}
-    exec(template, names)  # what a reader would do
+    exec(template, names)  # as a reader would
     (rule,) = names["RULES"]  # type: ignore[misc]
     assert rule.operator == "samplelib.relu.default"
     assert rule.keywords == {"shift"}

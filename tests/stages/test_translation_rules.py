@@ -1,4 +1,4 @@
-"""Each operator, translated, built without schedules and run, gives what torch gives."""
+"""Each operator, translated and run without schedules, agrees with torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of the suite of models, as a run would write them."""
+"""Results of the model benchmark, as a run writes them."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whether a model can be compiled as a request wants."""
+"""Whether a model can be compiled as requested."""
 
 import pytest
 from tensor_samples import tensor

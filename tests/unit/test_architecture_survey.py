@@ -1,4 +1,4 @@
-"""The survey of architectures: what is left to do, what counts, and the page that is made of it."""
+"""The survey of architectures: remaining models, counted outcomes, and the page."""
 
 from pathlib import Path
 
@@ -104,5 +104,5 @@ def test_the_page_has_counts_every_exception_and_every_model(tmp_path: Path) -> 
     assert "| timm/resnet18 | pt2 | verified | 2.0e-07 | 8.5 |" in page
 
 
-def test_without_a_survey_there_is_no_page(tmp_path: Path) -> None:
+def test_without_a_survey_no_page_is_made(tmp_path: Path) -> None:
     assert architectures_page(tmp_path) is None

@@ -1,4 +1,4 @@
-"""The manifest's own rules, and where the files of a bundle lie."""
+"""The manifest's rules and the paths of a bundle's files."""
 
 import re
 from pathlib import Path, PurePosixPath

@@ -1,4 +1,4 @@
-"""What an interrupt does where its cancel cannot be heard."""
+"""An interrupt whose cancel fails."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Models that a Python function makes."""
+"""Models returned by a Python function."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the command line says, and how it ends."""
+"""The command line's output and exit statuses."""
 
 import io
 import subprocess
@@ -78,7 +78,7 @@ def event(kind: EventType, **data: object) -> Event:
 
 
 def plain_stages(printed: io.StringIO) -> PlainStages:
-    """As on a plain file, whatever FORCE_COLOR and COLUMNS say."""
+    """Print plainly, whatever FORCE_COLOR and COLUMNS contain."""
     return PlainStages(Console(file=printed, force_terminal=False, width=80))
 
 
@@ -315,7 +315,7 @@ def test_plain_output_prints_progress_of_the_search_and_of_slow_stages() -> None
     assert lines == ["optimize   1 of 2", "optimize   2.60 s", "tune       1 of 2"]
 
 
-def test_a_preflight_shows_what_is_unsupported_first() -> None:
+def test_a_preflight_lists_unsupported_operators_first() -> None:
     known = OperatorUse(name="aten.linear.default", calls=12, flops=1_083_600, supported=True)
     unknown = OperatorUse(name="aten.i0.default", calls=1, flops=0, supported=False)
     found = Preflight(

@@ -1,4 +1,4 @@
-"""A compilation's lines: where it is, where it stopped, how its search ended."""
+"""The lines about a compilation: its stage, its end, its search."""
 
 import pytest
 

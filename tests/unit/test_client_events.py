@@ -1,4 +1,4 @@
-"""Reading and following a stream of events, without a stream."""
+"""Reading and following a stream of events, without a server."""
 
 import time
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def document(state: JobState) -> Reply:
 
 
 def drive(flow: Flow[Any], *outcomes: Reply | httpx.TransportError) -> list[float]:
-    """Perform a flow whose calls have these outcomes; returns the pauses."""
+    """Run a flow whose calls have these outcomes and return its pauses."""
     answers, pauses = iter(outcomes), []
     try:
         step = next(flow)

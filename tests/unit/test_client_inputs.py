@@ -1,4 +1,4 @@
-"""The ways to say what a model takes."""
+"""The ways to describe a model's inputs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is new at each look at a log of which only the end is shown."""
+"""New text at each poll of a log whose tail alone is available."""
 
 from collections.abc import Iterable
 
@@ -53,7 +53,7 @@ def test_the_whole_log_returns_the_text_after_the_last_poll(looks: list[str], wh
 
 
 def performed(flow: Flow[str], answers: Iterable[str]) -> str:
-    """What an operation returns whose calls have these answers."""
+    """The result of an operation whose calls get these responses."""
     next(flow)
     with pytest.raises(StopIteration) as ended:
         for answer in answers:

@@ -1,4 +1,4 @@
-"""What goes over the wire when things go wrong; both clients, on a transport of httpx's own for tests."""
+"""Retries, errors and requests of both clients, on httpx's mock transport."""
 
 import hashlib
 from collections.abc import AsyncIterator, Callable, Iterator

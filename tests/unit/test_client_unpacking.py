@@ -1,4 +1,4 @@
-"""Bundles that were built to harm, and bundles that were damaged."""
+"""Malicious and damaged bundles."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""A job's files are read as hostile input."""
+"""The supervisor treats a job's files as hostile."""
 
 import os
 from collections.abc import Callable

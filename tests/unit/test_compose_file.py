@@ -39,7 +39,7 @@ def variables(service: str) -> set[str]:
 
 
 def handed_on(service: str) -> set[str]:
-    """What of .env a service gets: variables without a value, and those whose value names them."""
+    """Variables that a service gets from .env: those without a value or with a reference to themselves."""
     environment: dict[str, str | None] = SERVICES[service]["environment"]
     return {name for name, value in environment.items() if value is None or value.startswith(f"${{{name}:-")}
 
@@ -58,7 +58,7 @@ def test_every_variable_that_the_page_names_does_something() -> None:
     assert set(re.findall(VARIABLE, PAGE)) - read - decided - images == set()
 
 
-def test_only_what_needs_a_secret_gets_it() -> None:
+def test_only_services_that_need_a_secret_get_it() -> None:
     for secret, services in {
         "POSTGRES_PASSWORD": {"app", "worker", "database"},
         "OBJECTS_SECRET_KEY": {"app", "worker", "objects"},
@@ -89,7 +89,7 @@ class _Answering(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
+        """Suppress the log."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a crash left in the log is told in one line."""
+"""A crash's log is summarized in one line."""
 
 import pytest
 from tensor_samples import tensor

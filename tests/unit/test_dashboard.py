@@ -1,4 +1,4 @@
-"""The dashboard and the alerts ask for metrics and labels that exist, in queries that parse."""
+"""The dashboard and the alerts query existing metrics and labels, in valid PromQL."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def queries() -> Iterator[str]:
 
 
 def series(name: str) -> tuple[Metric | None, tuple[str, ...]]:
-    """The metric that a series belongs to, and the labels that it has."""
+    """The metric of a series, and its labels."""
     if name in BY_NAME and BY_NAME[name].kind is not Kind.HISTOGRAM:
         return BY_NAME[name], BY_NAME[name].labels
     base, _, suffix = name.rpartition("_")

@@ -1,4 +1,4 @@
-"""What the code has, the documentation has."""
+"""The documentation covers the code."""
 
 import ast
 import re
@@ -47,7 +47,7 @@ def test_every_event_is_described(event: EventType) -> None:
 
 
 def settings_classes() -> list[type[BaseSettings]]:
-    """Every class of settings in the source, those that derive from another of them too."""
+    """Every settings class in the source, including derived ones."""
     bases = {
         (path, node.name): {base.id for base in node.bases if isinstance(base, ast.Name)}
         for package in ("app", "bessemer", "worker")

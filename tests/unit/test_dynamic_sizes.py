@@ -1,4 +1,4 @@
-"""Sizes that are left open: where they are verified, and what the runner takes."""
+"""Dynamic sizes: samples for verification, and sizes that the runner accepts."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a later release writes is read by this one: fields are added to documents, never changed."""
+"""This release reads the documents of later ones, which only add fields."""
 
 import json
 from typing import Any
@@ -12,11 +12,11 @@ from tests.unit.gate_samples import a_job, a_report
 
 DOCUMENTS = (a_job(), a_report())
 NAMES = a_report().versions.keys()
-"""Of packages: that mapping has no fields; the others of these documents are empty."""
+"""The mapping of packages has no fields; the other mappings in these documents are empty."""
 
 
 def with_news(value: Any) -> Any:
-    """The same, with a field more in every object, however deep."""
+    """The same document with an extra field in every object."""
     if isinstance(value, list):
         return [with_news(item) for item in value]
     if isinstance(value, dict) and value.keys() - NAMES:

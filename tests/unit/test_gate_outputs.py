@@ -1,4 +1,4 @@
-"""How far outputs lie from those expected, read from NumPy archives without NumPy."""
+"""Differences between outputs and references, read from NumPy archives without NumPy."""
 
 import io
 import zipfile
@@ -26,7 +26,7 @@ def saved(folder: Path, expected: dict[str, Array], found: dict[str, Array]) -> 
 
 
 def bits(values: list[float]) -> Array:
-    """bfloat16 as invocations and bundles keep it."""
+    """bfloat16 as invocations and bundles store it."""
     return np.array(values, ml_dtypes.bfloat16).view(np.uint16)
 
 

@@ -1,4 +1,4 @@
-"""A gate's policy, and what it tells."""
+"""A gate's policy and its messages."""
 
 from math import inf
 from xml.etree import ElementTree
@@ -20,7 +20,7 @@ FOUR_TIMES = a_report(ratio=0.5, p50_ms=8, matmuls=4)
 
 
 def taking(rows: int, report: Report) -> Report:
-    """The report of a model whose input has so many rows."""
+    """The report of a model whose input has this many rows."""
     return report.model_copy(update={"inputs": (TensorSpec(name=f"x{rows}", shape=(rows, 784)),)})
 
 

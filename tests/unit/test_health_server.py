@@ -1,4 +1,4 @@
-"""What a worker answers on its port."""
+"""A worker's HTTP responses."""
 
 import logging
 import socket

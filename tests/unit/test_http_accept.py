@@ -1,4 +1,4 @@
-"""What a client would rather read."""
+"""Whether a client prefers HTML."""
 
 import pytest
 

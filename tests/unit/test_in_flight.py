@@ -1,4 +1,4 @@
-"""What a worker says that it has in hand."""
+"""Tasks that a worker reports as in flight."""
 
 from bessemer.contract.stage import Stage
 from bessemer.store.queue_port import Task, TaskKind

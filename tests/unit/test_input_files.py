@@ -1,4 +1,4 @@
-"""Inputs of invocations: two formats, told apart by their bytes; whatever else comes is refused by name."""
+"""Inputs of invocations: two formats, recognized by their bytes; others are refused by name."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Looks at a side, and what they say of its figures."""
+"""Looks at a side, and the steadiness of its figures."""
 
 import time
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ FAST, SLOW, STALLED = (0.0001,) * 20, (0.0002,) * 20, (0.0001,) + (0.026,) * 19
 
 @dataclass
 class Side:
-    """Runs that take as long as they say, and no time."""
+    """Runs that report their durations without taking any time."""
 
     seconds: float
     rest_seconds: float = 0.0

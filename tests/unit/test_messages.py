@@ -1,4 +1,4 @@
-"""What a child may say: everything else ends its job as misbehavior."""
+"""Messages that a child may send; any other ends its job as misbehavior."""
 
 import ast
 import json

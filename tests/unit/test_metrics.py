@@ -32,7 +32,7 @@ NOTHING = Census(
 
 
 def own_names(families: Iterable[Family]) -> set[str]:
-    """Names as declared: the library keeps a counter's without its suffix."""
+    """Names as declared: the library drops a counter's suffix."""
     return {
         f"{family.name}_total" if family.type == "counter" else family.name
         for family in families

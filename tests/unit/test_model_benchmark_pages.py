@@ -1,4 +1,4 @@
-"""The pages that are made of the suite's results."""
+"""The pages generated from the model benchmark's results."""
 
 from pathlib import Path
 from xml.etree import ElementTree
@@ -49,7 +49,7 @@ def test_the_newest_results_count(tmp_path: Path) -> None:
     assert "0.50 of torch eager's, and 2.00 of the fastest" in pages.readme_section(tmp_path)
 
 
-def test_without_results_there_is_nothing_to_show(tmp_path: Path) -> None:
+def test_without_results_nothing_is_shown(tmp_path: Path) -> None:
     assert pages.readme_section(tmp_path) == ""
     assert pages.chart_page(tmp_path) is None
     assert "example models" not in pages.figures_page(tmp_path)

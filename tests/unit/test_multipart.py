@@ -1,4 +1,4 @@
-"""Forms are read in pieces of any size, and to their end."""
+"""Forms are read to their end in pieces of any size."""
 
 from collections.abc import AsyncIterator
 

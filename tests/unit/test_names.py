@@ -1,4 +1,4 @@
-"""Names of models and compilations: what is one, where they come from, and what files are called by them."""
+"""Names of models and compilations: valid names, defaults, and file names."""
 
 import pytest
 from pydantic import TypeAdapter, ValidationError

@@ -1,4 +1,4 @@
-"""Whoever reads the OpenAPI document alone learns what everything in it means."""
+"""The OpenAPI document describes everything in it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ def document() -> dict[str, Any]:
 
 
 def fields(node: Any, place: str = "") -> Iterator[Described]:
-    """The fields of every schema of the document, those of schemas within schemas too."""
+    """The fields of every schema in the document, including nested ones."""
     if isinstance(node, dict):
         for name, field in node.get("properties", {}).items():
             yield f"{place}.{name}", field
@@ -29,7 +29,7 @@ def fields(node: Any, place: str = "") -> Iterator[Described]:
 
 
 def parts(document: dict[str, Any]) -> Iterator[Described]:
-    """Schemas, operations, and what goes into these and comes out."""
+    """Schemas, and operations with their inputs and outputs."""
     yield from document["components"]["schemas"].items()
     for path, operations in document["paths"].items():
         for method, operation in operations.items():

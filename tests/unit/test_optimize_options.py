@@ -1,4 +1,4 @@
-"""What a request may say of rewriting."""
+"""A request's options for rewriting."""
 
 import pytest
 from pydantic import ValidationError

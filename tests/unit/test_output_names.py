@@ -1,4 +1,4 @@
-"""An output has the name that the model gives it, made safe for files, arguments and pages."""
+"""An output keeps the model's name, made safe for files, arguments and pages."""
 
 import re
 from collections import OrderedDict, defaultdict

@@ -1,4 +1,4 @@
-"""Pickles are told apart by their opcodes; nothing in them runs."""
+"""Pickles are recognized by their opcodes; nothing in them runs."""
 
 import collections
 import fractions

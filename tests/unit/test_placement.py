@@ -1,4 +1,4 @@
-"""Placement decides which tensors lie inside one another."""
+"""Placement decides which tensors are stored inside others."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -49,7 +49,7 @@ def test_processes_left_by_a_crashed_supervisor_are_ended(tmp_path: Path) -> Non
         crashed = GroupsFile(tmp_path / "groups")
         crashed.add(Group(left.pid, known.start_ticks, None))
         crashed.add(Group(another.pid, known.start_ticks - 1000, None))
-        # nobody else reaps them here, and a group is empty only then
+        # nothing else reaps them here, and a group is empty only after that
         swept = _sweep_and_reap(GroupsFile(tmp_path / "groups"), left)
         assert swept == (left.pid,)
         assert left.returncode == -signal.SIGKILL

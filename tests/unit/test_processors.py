@@ -1,4 +1,4 @@
-"""Which processor a name stands for, and which tile each gets."""
+"""The processor that a name stands for, and its tiles."""
 
 from math import ceil
 

@@ -1,4 +1,4 @@
-"""Which queue a job waits in."""
+"""The queue that a job waits in."""
 
 import pytest
 

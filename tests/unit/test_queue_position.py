@@ -1,4 +1,4 @@
-"""Where a queued compilation stands and when it may start, as tables."""
+"""A queued compilation's position and estimated start."""
 
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Whose lease ran out, by the clock of whoever looks."""
+"""Expired leases, by the observer's clock."""
 
 from datetime import UTC, datetime, timedelta
 

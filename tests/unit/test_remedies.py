@@ -1,4 +1,4 @@
-"""What a job that ran out of time is advised to do."""
+"""Advice for a job that timed out."""
 
 import pytest
 

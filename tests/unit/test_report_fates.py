@@ -1,4 +1,4 @@
-"""What became of what a search found, in words."""
+"""The outcome of a search's candidates, in words."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The report's page: complete, self-contained, and safe whatever the names in it."""
+"""The report's page: complete, self-contained, and safe with hostile names."""
 
 import re
 import shlex
@@ -122,7 +122,7 @@ def test_identifiers_are_unique_and_every_chart_has_a_title_and_a_description() 
     assert {identifier for pair in named for identifier in pair} == set(identifiers)
 
 
-def test_the_verdict_comes_with_the_comparison_in_words() -> None:
+def test_the_verdict_comes_with_a_comparison_in_words() -> None:
     words = Page(render(rich_report())).words
     assert "Verified against the original model" in words
     assert "Largest absolute error 1.20e-6 over 2 outputs" in words
@@ -299,7 +299,7 @@ OPTIONS = ("--input", "--dimension", "--option")
 
 
 def parse_command(line: str) -> CompilationRequest:
-    """What the command line makes of the arguments."""
+    """The request that the command line reads from the arguments."""
     words = shlex.split(line)[3:]
     given = list(zip(words[::2], words[1::2], strict=True))
     named = {name: [value for key, value in given if key == name] for name in OPTIONS}

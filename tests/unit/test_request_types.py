@@ -1,4 +1,4 @@
-"""A request's numbers are numbers, and its booleans booleans: no JSON type passes for another."""
+"""A request accepts each field in its own JSON type only."""
 
 from typing import Any
 

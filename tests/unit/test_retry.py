@@ -1,4 +1,4 @@
-"""Which attempts are made again, and how long a store that is away is waited for."""
+"""Which attempts are retried, and how long an unavailable store is retried."""
 
 import errno
 

@@ -25,7 +25,7 @@ def test_a_budget_is_shared_evenly(
 
 @dataclass
 class Recorder:
-    """A side that notes its turns in a common list."""
+    """A side that records its turns in a shared list."""
 
     name: str
     seconds: float

@@ -1,4 +1,4 @@
-"""What families list: every plan once, all of them legal, the model's favorite first."""
+"""Plans of a family: each listed once, all legal, the cost model's favorite first."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The pages that are made of the service's results under load."""
+"""The pages generated from the service benchmark's results."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,7 +74,7 @@ def test_a_row_shows_its_sample_count_and_its_growth(tmp_path: Path, row: str) -
     assert row in pages.figures_page(tmp_path).replace("\N{MULTIPLICATION SIGN}", "x")
 
 
-def test_without_results_there_is_neither_table_nor_chart(tmp_path: Path) -> None:
+def test_without_results_no_table_or_chart_is_written(tmp_path: Path) -> None:
     assert pages.load_chart_page(tmp_path) is None
     assert "under load" not in pages.figures_page(tmp_path)
 

@@ -1,4 +1,4 @@
-"""The inputs of a request are matched with the arguments of a model."""
+"""The inputs of a request are matched with a model's arguments."""
 
 import pytest
 from tensor_samples import tensor

@@ -1,4 +1,4 @@
-"""What the soak counts as lost."""
+"""Losses that the soak test counts."""
 
 from datetime import UTC, datetime
 from typing import Any

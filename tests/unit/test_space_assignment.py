@@ -1,4 +1,4 @@
-"""Which space each function gets, by names alone; and what a request may say of spaces."""
+"""The assignment of spaces to functions by name, and a request's options for spaces."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def test_the_first_pattern_that_fits_names_the_space(
     assert assign_spaces(FUNCTIONS, wanted) == spaces
 
 
-def test_a_pattern_that_fits_no_function_is_refused_with_those_that_there_are() -> None:
+def test_a_pattern_without_a_match_is_refused_with_the_function_names() -> None:
     with pytest.raises(JobError) as caught:
         assign_spaces(FUNCTIONS, {"*": "plans", "conv*": "plans"})
     assert (caught.value.code, caught.value.detail) == (
@@ -71,7 +71,7 @@ def test_spaces_need_trials_and_force_needs_spaces(options: dict[str, Any]) -> N
         ({"seconds": 10.0, "spaces": {"f": "plans"}}, MAX_TRIALS),
     ],
 )
-def test_seconds_alone_grant_as_many_trials_as_fit(options: dict[str, Any], trials: int) -> None:
+def test_a_time_limit_alone_leaves_the_trials_unlimited(options: dict[str, Any], trials: int) -> None:
     read = TuneOptions.model_validate(options)
     assert read.trials == trials
     assert read.is_limited_by_time_alone is (trials == MAX_TRIALS)
@@ -82,7 +82,7 @@ def test_a_command_line_with_seconds_alone_searches() -> None:
     assert read_draft("host", (), ["tune.seconds=10"]).request.tune.trials == MAX_TRIALS
 
 
-def test_the_command_line_reads_what_the_report_writes() -> None:
+def test_the_command_line_reads_the_reports_spaces() -> None:
     spaces = {"lin*": "course-matmul", "*": "plans"}
     tune = {"trials": 8, "spaces": spaces, "force": True}
     request = CompilationRequest.model_validate({"model": "0" * 64, "target": "host", "tune": tune})

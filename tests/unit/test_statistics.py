@@ -86,7 +86,7 @@ def test_ratios_compare_the_medians_of_neighboring_rounds() -> None:
     assert spread.p90 == pytest.approx(1.8)
 
 
-def test_ratios_need_as_many_rounds_of_both() -> None:
+def test_ratios_need_equal_numbers_of_rounds() -> None:
     with pytest.raises(ValueError, match="zip"):
         round_ratios([[1.0]], [[1.0], [1.0]])
 

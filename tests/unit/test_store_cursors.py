@@ -1,4 +1,4 @@
-"""Cursors: opaque, safe in an address, and ours only."""
+"""Cursors are opaque, URL-safe, and accepted only if this service made them."""
 
 import base64
 import string

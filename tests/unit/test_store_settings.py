@@ -1,4 +1,4 @@
-"""Where the store keeps its things by default, and by URL."""
+"""The store's locations, by default and by URL."""
 
 from pathlib import Path
 

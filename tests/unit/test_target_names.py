@@ -1,4 +1,4 @@
-"""What a target may be called, and what is answered to other names."""
+"""Names of targets, and the refusal of other names."""
 
 import re
 from typing import Any

@@ -56,7 +56,7 @@ def test_trials_end_up_in_proportion_to_the_time_spent() -> None:
 
 
 @pytest.mark.parametrize(("left", "expected"), [(1, 1), (ROUND_TRIALS, ROUND_TRIALS), (1000, ROUND_TRIALS)])
-def test_a_round_never_exceeds_what_is_left(left: int, expected: Any) -> None:
+def test_a_round_never_exceeds_the_remaining_trials(left: int, expected: Any) -> None:
     assert round_size(left, [standing()]) == expected
 
 
@@ -69,7 +69,9 @@ def test_a_round_never_exceeds_what_is_left(left: int, expected: Any) -> None:
         ([named(exhausted=True), standing()], 6),
     ],
 )
-def test_named_tasks_that_had_no_trial_share_what_is_left(standings: list[Standing], expected: int) -> None:
+def test_named_tasks_without_trials_share_the_remaining_ones(
+    standings: list[Standing], expected: int
+) -> None:
     assert round_size(6, standings) == expected
 
 
@@ -95,7 +97,7 @@ def test_the_history_holds_the_best_after_each_trial(
     ("seconds", "expected"),
     [(None, Budget(None, 1.0)), (600.0, Budget(599.0, 1.0)), (5.0, Budget(4.5, 0.5))],
 )
-def test_the_contest_counts_against_the_seconds_of_tuning(seconds: float | None, expected: Budget) -> None:
+def test_the_final_comparison_counts_against_the_tuning_time(seconds: float | None, expected: Budget) -> None:
     assert share_seconds(seconds) == expected
 
 
@@ -107,7 +109,7 @@ def test_the_contest_counts_against_the_seconds_of_tuning(seconds: float | None,
         (0, 5, "nothing to search, 5 functions left out: open sizes"),
     ],
 )
-def test_a_search_says_what_it_leaves_out(tasks: int, unsearched: int, words: str) -> None:
+def test_a_search_reports_the_tasks_it_leaves_out(tasks: int, unsearched: int, words: str) -> None:
     assert shown_scope(tasks, unsearched) == words
 
 

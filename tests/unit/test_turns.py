@@ -1,4 +1,4 @@
-"""One job at a time measures: counted over processes, one of which is killed or frozen."""
+"""One job measures at a time, across processes that may be killed or frozen."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def holder(path: Path) -> int:
-    """A process that holds a turn, and keeps it."""
+    """A process that takes a turn and keeps it."""
     reader, writer = os.pipe()
 
     def hold() -> None:

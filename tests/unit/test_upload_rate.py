@@ -1,4 +1,4 @@
-"""How slowly an upload may come."""
+"""The minimum rate of an upload."""
 
 import pytest
 

@@ -53,7 +53,7 @@ def test_a_missing_folder_uses_nothing(tmp_path: Path) -> None:
 
 
 def test_a_deleted_file_counts_while_it_is_open(tmp_path: Path) -> None:
-    before = deleted_bytes((os.getpid(),), tmp_path)  # pytest's own, and what other tests left open
+    before = deleted_bytes((os.getpid(),), tmp_path)  # pytest's own, and files other tests left open
     with (tmp_path / "file").open("wb") as file:
         file.write(bytes(64 * BLOCK))
         file.flush()
@@ -75,7 +75,7 @@ def test_an_ended_process_uses_no_memory() -> None:
 
 @contextmanager
 def sleeper(group: int) -> Iterator[int]:
-    """A process of this group that has started, and uses no more memory from then on."""
+    """A started process of this group whose memory stays constant."""
     script = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
     with subprocess.Popen(script, process_group=group, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

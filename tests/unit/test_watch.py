@@ -93,7 +93,7 @@ def test_a_job_near_a_limit_is_checked_more_often(usage: Usage, seconds: float) 
 
 @dataclass
 class Resting:
-    """A job that ends after its first rest, of which somebody else makes a long one."""
+    """A job that ends after its first rest, which the test prolongs."""
 
     folder: Path
     rests: int = 0
@@ -121,7 +121,7 @@ async def test_a_late_wakeup_is_not_the_jobs_fault(tmp_path: Path, monkeypatch: 
 
 
 class Endless(Resting):
-    """A job that never ends by itself; whoever rests beside it rests for long."""
+    """A job that never ends by itself; other sleepers sleep long."""
 
     async def wait(self, seconds: float) -> None:
         await asyncio.sleep(600)

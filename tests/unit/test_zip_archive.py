@@ -1,4 +1,4 @@
-"""Archives are checked before anything opens them."""
+"""Archives are checked before they are opened."""
 
 import io
 import struct

@@ -1,4 +1,4 @@
-"""``python -m app`` as the server; tests play the worker."""
+"""``python -m app`` as the server; tests simulate the worker."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(data: Path) -> Iterator[str]:
-    """The URL of a running app without a worker; those that tests play beat once."""
+    """The URL of a running app without a worker; simulated workers send one heartbeat."""
     with local_app(data, SETTINGS) as app:
         yield app.url
 

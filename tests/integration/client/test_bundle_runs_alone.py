@@ -1,4 +1,4 @@
-"""A real bundle, run where there is nothing but NumPy and apache-tvm-ffi."""
+"""A real bundle, run in an environment with only NumPy and apache-tvm-ffi."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def lean_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python that has NumPy and apache-tvm-ffi only."""
+    """A Python with only NumPy and apache-tvm-ffi."""
     folder = tmp_path_factory.mktemp("lean")
     venv.create(folder, with_pip=False, symlinks=True)
     site = next(folder.glob("lib/python*/site-packages"))

@@ -1,4 +1,4 @@
-"""The steps of the GitHub action and of the GitLab template, run against an app whose worker is played."""
+"""The steps of the GitHub action and the GitLab template, run against an app with a simulated worker."""
 
 import os
 import re
@@ -34,7 +34,7 @@ WRONG = make_problem(ErrorCode.VERIFY_MISMATCH, "logits[0, 3] is 1.5, not 1.2", 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A checkout of somebody's repository, with the programs that a runner has after the installing step."""
+    """A user's checkout, with the programs that a runner has after the installing step."""
 
     folder: Path
     server: str
@@ -43,7 +43,7 @@ class Pipeline:
     runner: Runner
 
     def play(self, ending: Report | None) -> threading.Thread:
-        """Do the next job: with a report, or with a library that is wrong."""
+        """Finish the next job with a report or with a mismatch."""
         thread = threading.Thread(target=self._do_next, args=(ending,))
         thread.start()
         return thread
@@ -65,7 +65,7 @@ class Pipeline:
 
 
 def install(folder: Path, program: str) -> None:
-    """What the installing step does."""
+    """Does the work of the installing step."""
     path = folder / "bin" / "bessemer"
     path.parent.mkdir()
     path.write_text(program)
@@ -82,7 +82,7 @@ def pipeline(tmp_path: Path, server: str, client: Client, stagehand: Stagehand) 
 
 
 def run_action(pipeline: Pipeline, given: dict[str, str], ending: Report | None, event: Event = PUSH) -> int:
-    """Run the action, while the job ends in some way."""
+    """Run the action while the job ends in the given way."""
     player = pipeline.play(ending)
     status = pipeline.runner.run({"url": pipeline.server, "model": "net.pt2", **given}, event)
     player.join()
@@ -137,7 +137,7 @@ done
 def test_a_run_is_compared_with_its_branch_or_with_the_default_one(
     tmp_path: Path, event: Event, found: str
 ) -> None:
-    """The gate of this repository says with what it was to compare, and its report is the branch's name."""
+    """A gate that prints its base and writes the branch's name as its report."""
     install(tmp_path, GATE)
     runner = Runner(tmp_path)
     for run_id, branch in enumerate(("main", "release-1", "a,b"), 2):
@@ -165,14 +165,14 @@ def test_leftovers_in_the_checkout_are_not_used_as_the_base(tmp_path: Path) -> N
     ],
     ids=["wrong", "larger", "size", "milliseconds", "memory"],
 )
-def test_the_status_says_what_got_worse(
+def test_the_status_names_the_regressed_figures(
     pipeline: Pipeline, ending: Report | None, bounds: dict[str, str], status: int
 ) -> None:
     assert run_action(pipeline, bounds, ending) == status
 
 
 def test_a_cancelled_run_of_the_action_cancels_its_compilation(pipeline: Pipeline) -> None:
-    """The runner signals the shell of the step, and nothing that the shell has started."""
+    """The runner signals the step's shell, not the processes that it started."""
     (step,) = (step for step in steps() if "bessemer gate" in step.get("run", ""))
     script = pipeline.folder / "step.sh"
     script.write_text(step["run"])
@@ -210,7 +210,7 @@ def test_a_cancelled_run_of_the_action_cancels_its_compilation(pipeline: Pipelin
     ],
     ids=["at-once", "absent", "busy"],
 )
-def test_a_gate_that_no_worker_takes_says_what_is_missing_and_cancels(
+def test_a_gate_without_a_capable_worker_names_the_need_and_cancels(
     tmp_path: Path,
     server: str,
     client: Client,

@@ -1,4 +1,4 @@
-"""``bessemer serve`` and the processes that live and die together."""
+"""``bessemer serve`` and its processes."""
 
 import os
 import shutil
@@ -128,7 +128,7 @@ def serve(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    """The package alone, as a wheel installs it, beside somebody else's package ``app``."""
+    """The package alone, as a wheel installs it, beside an unrelated package ``app``."""
     shutil.copytree(ROOT / "bessemer", tmp_path / "bessemer")
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "__init__.py").touch()

@@ -1,4 +1,4 @@
-"""The command line as a process, against a running app whose worker is played."""
+"""The command line as a process, against a running app with a simulated worker."""
 
 import hashlib
 import json
@@ -29,9 +29,9 @@ from bessemer.errors import NotFoundError
 ROOT = Path(__file__).parents[3]
 PATIENCE_SECONDS = 120
 STALE_SECONDS = 2.0
-"""The app looks at the workers anew after less."""
+"""The app rereads the workers within this time."""
 INTERRUPTIBLE = ("env", "--default-signal=INT")
-"""What a shell starts in the background inherits that it ignores Ctrl-C: this test run too, perhaps."""
+"""A shell's background processes inherit an ignored SIGINT, and so may this test run."""
 
 
 def bessemer(server: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -67,7 +67,7 @@ def entry(tmp_path: Path) -> Path:
 
 
 def newest(client: Client, not_this: str | None) -> str:
-    """The id of a job newer than another, as soon as there is one."""
+    """Wait for a job newer than the given one and return its id."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         job = next(client.jobs(JobState.QUEUED), None)
@@ -78,7 +78,7 @@ def newest(client: Client, not_this: str | None) -> str:
 
 
 def play(client: Client, part: str, stagehand: Stagehand) -> threading.Thread:
-    """Do one job in the background, as soon as it is submitted."""
+    """Finish the next submitted job in the background."""
     before = next(client.jobs(JobState.QUEUED), None)
     act = {"succeed": stagehand.succeed, "fail": stagehand.fail, "start": stagehand.start}[part]
     known = before.id if before else None
@@ -265,7 +265,7 @@ def test_models_are_listed(server: str, client: Client, stagehand: Stagehand, mo
     assert re.search(rf"{DIGEST}  model +ready  pt2 +7 +{len(MODEL)} B", ran.stdout)
 
 
-def test_workers_are_listed_with_what_they_run(server: str, stagehand: Stagehand) -> None:
+def test_workers_are_listed_with_their_tasks(server: str, stagehand: Stagehand) -> None:
     running = RunningTask(kind=TaskKind.COMPILE, id="a-long-job", began_at=now(), stage=Stage.TUNE)
     stagehand.store.workers.beat(
         Worker(

@@ -1,4 +1,4 @@
-"""Objects of torch as files: torch in this process, as a user has it."""
+"""Torch objects saved as files, with torch imported in this process."""
 
 import io
 import re
@@ -176,7 +176,7 @@ def quantized() -> torch.nn.Module:
 
 
 def of_torchao() -> torch.nn.Module:
-    """As torchao leaves a module: a parameter of a class of its own, which cannot be exported."""
+    """A module as torchao leaves it: a parameter of torchao's own class cannot be exported."""
     kind = type("Int8Tensor", (torch.nn.Parameter,), {"__module__": "torchao.quantization"})
     net = Sizing()
     net.weight = kind(torch.ones(2))

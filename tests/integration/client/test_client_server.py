@@ -1,4 +1,4 @@
-"""The client against a running app, whose worker is played."""
+"""The client against a running app with a simulated worker."""
 
 import threading
 from pathlib import Path

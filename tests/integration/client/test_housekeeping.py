@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 
 
 INTERRUPTIBLE = ("env", "--default-signal=INT")
-"""What a shell starts in the background inherits that it ignores Ctrl-C: this test run too, perhaps."""
+"""A shell's background processes inherit an ignored SIGINT, and so may this test run."""
 
 
 def submitted(client: Client, name: str) -> Job:
@@ -47,9 +47,7 @@ def run_the_next(stagehand: Stagehand, job: Job) -> None:
     run_invocation(stagehand, queued[0].id)
 
 
-def test_a_job_is_found_by_its_label_and_deleted_once_it_has_ended(
-    client: Client, stagehand: Stagehand
-) -> None:
+def test_a_job_is_found_by_its_label_and_deleted_after_its_end(client: Client, stagehand: Stagehand) -> None:
     job = submitted(client, "finding")
     assert [found.id for found in client.jobs(labels={"test": "finding"})] == [job.id]
     assert list(client.jobs(labels={"test": "finding"}, target="x86-64-v3")) == []

@@ -1,4 +1,4 @@
-"""Attacks on what is not the job's: each succeeds without the sandbox and fails inside it."""
+"""Attacks on resources of others: each succeeds without the sandbox and fails inside it."""
 
 import os
 import signal

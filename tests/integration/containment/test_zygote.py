@@ -1,4 +1,4 @@
-"""The zygote's own end, and its supervisor's: no job outlives either."""
+"""No job outlives its zygote or its supervisor."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""Sends a row of the table of bad input to a service, and reads what is said to it."""
+"""Sends a row of the table of bad input to a service and reads the answer."""
 
 import hashlib
 import http.client
@@ -18,7 +18,7 @@ WAIT_SECONDS = 180.0
 
 @dataclass(frozen=True)
 class Answer:
-    """How the service said no: to which request, or in a job after how many attempts."""
+    """A refusal: its status and problem, and a job's number of attempts."""
 
     status: int
     problem: Problem | None
@@ -45,7 +45,7 @@ def announce(api: httpx.Client, size_bytes: int) -> httpx.Response:
 
 
 def ask(api: httpx.Client, row: Refusal, uploaded: httpx.Response) -> httpx.Response:
-    """Ask for a compilation of what was uploaded, once it is inspected."""
+    """Request a compilation of the upload after its inspection."""
     if uploaded.is_error:
         return uploaded
     digest = uploaded.json()["digest"]
@@ -70,7 +70,7 @@ def finished(api: httpx.Client, job: str) -> dict[str, Any]:
 
 
 def compiled(api: httpx.Client, content: bytes, **fields: Any) -> dict[str, Any]:
-    """The document of a compilation that is to end well."""
+    """The final document of a compilation that should succeed."""
     digest = hashlib.sha256(content).hexdigest()
     assert api.put(f"/v1/models/{digest}", content=content).is_success
     reply = api.post("/v1/compilations", json=request(digest, {"stop_after": "verify", **fields}))

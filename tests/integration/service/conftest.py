@@ -1,4 +1,4 @@
-"""All bad input at once: the table's rows wait in one queue of one worker."""
+"""All bad input at once: the rows wait in the queue of one worker."""
 
 from collections.abc import Iterator
 

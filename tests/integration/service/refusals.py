@@ -1,4 +1,4 @@
-"""The table of bad input: what is sent, and what is said to it."""
+"""The table of bad input: each upload or request, with the expected refusal."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -51,13 +51,13 @@ class Refusal:
     Attributes:
         make: the upload.
         code: of the problem.
-        told: words of its detail or its advice: what is wrong, and what to do.
-        at: a file, a module's path, or a field that the problem names besides.
+        message: parts of the expected detail and advice.
+        at: a file, a module path or a field that the problem names.
         line: of that file.
-        status: of the last answer; ``ACCEPTED`` where it is the job that fails.
+        status: of the last response; ``ACCEPTED`` if the job fails.
         fields: of the request.
-        digest: the upload is said to have this one.
-        declared_bytes: the upload is said to be so large.
+        digest: declared for the upload.
+        declared_bytes: the size declared for the upload.
     """
 
     make: Callable[[], bytes]
@@ -93,7 +93,7 @@ def failed(
 
 
 def line_of(source: str) -> int:
-    """Where something stands in the file of the refused models."""
+    """The line of a text in the file of refused models."""
     (line,) = [n for n, text in enumerate(Path(SOURCE).read_text().splitlines(), 1) if source in text]
     return line
 
@@ -159,7 +159,7 @@ REFUSALS: dict[str, Refusal] = {
         ("users_own_package.Own (1)", "Export the model"),
         at="1",
     ),
-    # of kinds that no library takes
+    # kinds of tensors that no library accepts
     "complex inputs": Refusal(
         lambda: exported(Doubled(), torch.ones(3, dtype=torch.complex64)),
         ErrorCode.MODEL_TENSORS_UNSUPPORTED,
@@ -227,7 +227,7 @@ REFUSALS: dict[str, Refusal] = {
         "inputs[0].dtype",
         fields=inputs(dtype="int64"),
     ),
-    # what only the job can find
+    # found only by the job
     "another size": failed(doubled, ErrorCode.INPUTS_MISMATCH, "wrong size in axis 1", **inputs((2, 4))),
     "huge inputs": failed(
         lambda: scripted(Doubled()),
@@ -344,7 +344,7 @@ REFUSALS: dict[str, Refusal] = {
         timeout_seconds=2,
         **inputs(),
     ),
-    # options that only the worker knows
+    # options that only the worker can check
     "an unknown processor": failed(
         doubled,
         ErrorCode.BUILD_FAILED,

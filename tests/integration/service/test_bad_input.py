@@ -1,4 +1,4 @@
-"""Every kind of bad input is named, with what to do, and costs the worker nothing."""
+"""Every kind of bad input is reported with advice, and the worker survives it."""
 
 import httpx
 import pytest
@@ -13,7 +13,7 @@ from examples.models import EXAMPLES
 
 @pytest.fixture(scope="module")
 def worker(api: httpx.Client) -> str:
-    """The id of the only worker, as it was before any bad input came."""
+    """The id of the only worker before any bad input."""
     (worker,) = api.get("/readyz").json()["workers"]
     return str(worker["id"])
 
