@@ -43,8 +43,8 @@ def pasted(command: str) -> str:
         return f"ID={RUNNING}\n{command}"
     if "inspect.ir=true" in command:
         return f"{command}\nID={NEWEST}"
-    told = re.search(r"\n(run\.py: .*)", command)
-    return f"! {command[: told.start()]}" if told else command
+    runner_line = re.search(r"\n(run\.py: .*)", command)
+    return f"! {command[: runner_line.start()]}" if runner_line else command
 
 
 def script(block: list[str], url: str) -> str:

@@ -81,7 +81,7 @@ INPUTS_DIFFER = "The inputs do not match the model: input 'x' has the shape (2, 
 
 
 @pytest.mark.parametrize(
-    ("model", "options", "status", "said"),
+    ("model", "options", "status", "message"),
     [
         ("zeros", COMPARE, 0, "warning: outputs changed by 100.0 %"),
         ("zeros", (*COMPARE, "--max-output-change", "99"), 4, "wrong: outputs changed by 100.0 %"),
@@ -101,11 +101,11 @@ INPUTS_DIFFER = "The inputs do not match the model: input 'x' has the shape (2, 
     ],
 )
 def test_a_bound_catches_a_change_and_without_one_the_gate_warns(
-    service: str, folder: Path, model: str, options: tuple[str, ...], status: int, said: str
+    service: str, folder: Path, model: str, options: tuple[str, ...], status: int, message: str
 ) -> None:
     ran = gate(service, folder, model, *options)
     assert ran.returncode == status, ran.stderr
-    assert [line.startswith(said) for line in ran.stderr.splitlines()].count(True) == 1, ran.stderr
+    assert [line.startswith(message) for line in ran.stderr.splitlines()].count(True) == 1, ran.stderr
 
 
 def test_the_base_itself_changes_no_output(service: str, folder: Path) -> None:

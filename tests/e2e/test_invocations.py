@@ -82,7 +82,7 @@ def test_a_safetensors_file_is_run_over_http(service: str, job: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "said"),
+    ("change", "code", "message"),
     [
         ("name", "inputs-mismatch", "unknown input 'other'"),
         ("dtype", "inputs-mismatch", "dtype float64"),
@@ -90,7 +90,7 @@ def test_a_safetensors_file_is_run_over_http(service: str, job: Job) -> None:
         ("bytes", "inputs-unreadable", "header"),
     ],
 )
-def test_mismatched_inputs_are_named(job: Job, change: str, code: str, said: str) -> None:
+def test_mismatched_inputs_are_named(job: Job, change: str, code: str, message: str) -> None:
     (name,) = (spec.name for spec in job.report().inputs)
     values = np.zeros((1, 784), np.float32)
     inputs = {
@@ -102,4 +102,4 @@ def test_mismatched_inputs_are_named(job: Job, change: str, code: str, said: str
     with pytest.raises(InvocationFailedError) as caught:
         job.invoke(inputs)
     assert caught.value.problem.code == code
-    assert said in caught.value.problem.detail
+    assert message in caught.value.problem.detail

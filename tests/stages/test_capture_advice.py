@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from capture_samples import capture_file
+from capture_samples import capture_file, refusal
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.frontend.load import inspect_model
-from worker.errors import JobError
 
 X = torch.randn(2, 4)
 
@@ -103,12 +102,6 @@ def exported(module: nn.Module, path: Path) -> Path:
 def graph(module: nn.Module, path: Path) -> Path:
     torch.save(torch.fx.symbolic_trace(module), path)
     return path
-
-
-def refusal(path: Path, *inputs: str) -> JobError:
-    with pytest.raises(JobError) as caught:
-        capture_file(path, *inputs)
-    return caught.value
 
 
 STATEFUL: dict[str, tuple[nn.Module, Callable[[nn.Module, Path], Path], str, str]] = {

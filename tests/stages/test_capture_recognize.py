@@ -83,7 +83,7 @@ def npz() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: saved(EXAMPLES["mlp"].build().state_dict()), "a state_dict or checkpoint"),
         (lambda: saved(EXAMPLES["mlp"].build().state_dict(), legacy=True), "a state_dict or checkpoint"),
@@ -101,9 +101,11 @@ def npz() -> bytes:
         (lambda: b"", "none of the known formats"),
     ],
 )
-def test_other_file_formats_are_refused_by_name(tmp_path: Path, make: Callable[[], bytes], told: str) -> None:
+def test_other_file_formats_are_refused_by_name(
+    tmp_path: Path, make: Callable[[], bytes], message: str
+) -> None:
     path = tmp_path / "model.pt2"
     path.write_bytes(make())
     error = refusal(path)
     assert error.code is ErrorCode.MODEL_NOT_RECOGNIZED
-    assert told in error.detail
+    assert message in error.detail

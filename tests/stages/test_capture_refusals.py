@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from capture_samples import capture_file
+from capture_samples import capture_file, refusal
 from torch import nn
 
 from bessemer.contract.problem import ErrorCode
@@ -18,12 +18,6 @@ from examples.models.save import SavedAs, save
 from worker.compiler.frontend.load import inspect_model
 from worker.compiler.frontend.stateful import refuse_training
 from worker.errors import JobError
-
-
-def refusal(path: Path, *inputs: str) -> JobError:
-    with pytest.raises(JobError) as caught:
-        capture_file(path, *inputs)
-    return caught.value
 
 
 class Nested(nn.Module):
@@ -140,7 +134,7 @@ def test_a_graph_that_raises_names_the_module(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "code", "told"),
+    ("module", "code", "message"),
     [
         (Dropping(), ErrorCode.MODEL_STATEFUL, "in training mode: aten.dropout.default"),
         (Remembering(), ErrorCode.MODEL_STATEFUL, "two runs of the model on the same inputs differ"),
@@ -149,11 +143,11 @@ def test_a_graph_that_raises_names_the_module(tmp_path: Path) -> None:
     ],
 )
 def test_stateful_and_random_models_are_refused(
-    tmp_path: Path, module: nn.Module, code: ErrorCode, told: str
+    tmp_path: Path, module: nn.Module, code: ErrorCode, message: str
 ) -> None:
     error = refusal(script(module, tmp_path / "model"), "x=2x3")
     assert error.code is code
-    assert told in error.detail
+    assert message in error.detail
 
 
 @pytest.mark.parametrize("dimensions", [(), ("batch=1..64",)], ids=["fixed", "open"])

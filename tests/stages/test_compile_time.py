@@ -68,7 +68,7 @@ def repeated(function: Callable[[torch.Tensor], torch.Tensor], times: int) -> Ca
         lambda x: torch.cat(F.mish(x).chunk(2, 1)[::-1], 1),
         lambda x: x + x.roll(1, 1),
     ],
-    ids=["celu", "mish", "silu", "where", "swapped halves", "a sum with what is rolled"],
+    ids=["celu", "mish", "silu", "where", "swapped halves", "sum with a rolled tensor"],
 )
 def test_a_chain_grows_by_as_much_with_every_link(
     function: Callable[[torch.Tensor], torch.Tensor], tmp_path: Path

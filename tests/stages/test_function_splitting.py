@@ -35,9 +35,11 @@ class Hurried:
         self._is_hurried = is_hurried
         self.ordered: list[tuple[str, ...]] = []
 
-    def compile_many(self, batch: CompileBatch, told: Any) -> Any:
+    def compile_many(self, batch: CompileBatch, progress: Any) -> Any:
         self.ordered.append(tuple(name for group in batch.groups for name in group.names))
-        return self._server.compile_many(replace(batch, groups=tuple(map(self._hurry, batch.groups))), told)
+        return self._server.compile_many(
+            replace(batch, groups=tuple(map(self._hurry, batch.groups))), progress
+        )
 
     def _hurry(self, group: CompileFunctions) -> CompileFunctions:
         return replace(group, seconds=AT_ONCE) if any(map(self._is_hurried, group.names)) else group
@@ -146,19 +148,19 @@ def test_a_function_with_dynamic_sizes_is_split(server: CandidateClient, tmp_pat
 def test_build_reports_which_function_of_how_many_it_compiles(
     server: CandidateClient, tmp_path: Path
 ) -> None:
-    told: list[tuple[int, int, str]] = []
+    progress: list[tuple[int, int, str]] = []
     context = make_context(tmp_path, server)
-    context = replace(context, advance=lambda *news: told.append(news))
+    context = replace(context, advance=lambda *news: progress.append(news))
     module = Function(lambda self, x: torch.tanh(self.linear(x).cumsum(0)), linear=nn.Linear(6, 5))
     captured = capture_module(module, torch.randn(4, 6))
     tuned = tune(optimized(captured, context), context)
-    told.clear()
+    progress.clear()
     library = build(tuned, context)
     functions = [f for f in library.module.functions.values() if isinstance(f, tirx.PrimFunc)]
     names = {str(variable.name_hint) for variable in library.module.get_global_vars()}
-    assert {total for _, total, _ in told} == {len(functions)}
-    assert sorted({done for done, _, _ in told}) == list(range(len(functions) + 1))
-    assert {name for *_, name in told} <= names | {""}
+    assert {total for _, total, _ in progress} == {len(functions)}
+    assert sorted({done for done, _, _ in progress}) == list(range(len(functions) + 1))
+    assert {name for *_, name in progress} <= names | {""}
 
 
 def test_only_the_slow_function_of_a_slow_group_is_split(server: CandidateClient, tmp_path: Path) -> None:

@@ -84,13 +84,13 @@ def test_a_run_stops_after_the_requested_stage_and_keeps_its_results(
     torch.export.save(torch.export.export(Perceptron().eval(), (torch.randn(1, 16),)), path)
     wanted = upload(path, stop_after=last, inspect={"assembly": True})
 
-    said = compiled(run_pipeline(wanted, context, notes), context, TARGET)
+    result = compiled(run_pipeline(wanted, context, notes), context, TARGET)
 
     report = Report.model_validate_json((context.output / REPORT).read_text())
     assert notes.finished == list(Stage)[: list(Stage).index(last) + 1]
-    assert (said.stopped_after, said.verified, set(said.files)) == (last, verified, files)
+    assert (result.stopped_after, result.verified, set(result.files)) == (last, verified, files)
     assert (report.stopped_after, report.verified) == (last, bool(verified))
-    assert (report.benchmark is not None) == (said.figures is not None) == (last is Stage.BENCHMARK)
+    assert (report.benchmark is not None) == (result.figures is not None) == (last is Stage.BENCHMARK)
     assert all((context.output / name).stat().st_size for name in files)
 
 

@@ -25,7 +25,7 @@ from worker.compiler.values import NO_RECORDER, Upload
 from worker.job.compilation import compiled
 
 
-class Heard:
+class RecordingSender:
     """Records the messages for a supervisor."""
 
     def __init__(self) -> None:
@@ -48,15 +48,15 @@ class Attention(nn.Module):
 
 
 def preflight(folder: Path, module: nn.Module, *inputs: torch.Tensor, stop: str = "translate") -> Report:
-    path, heard = folder / "model", Heard()
+    path, sender = folder / "model", RecordingSender()
     torch.export.save(torch.export.export(module.eval(), inputs), path)
     fields = {"model": "0" * 64, "target": PresetTarget(preset="host"), "stop_after": stop}
     context = make_context(folder)
     wanted = Upload(path=path, request=CompilationRequest.model_validate(fields), target=TARGET)
-    reached = run_pipeline(wanted, context, StageObserver(heard, NO_RECORDER))
-    said = compiled(reached, context, TARGET)
-    assert said.files == (REPORT,)
-    assert heard.finished == [Stage.CAPTURE, Stage.TRANSLATE]
+    reached = run_pipeline(wanted, context, StageObserver(sender, NO_RECORDER))
+    result = compiled(reached, context, TARGET)
+    assert result.files == (REPORT,)
+    assert sender.finished == [Stage.CAPTURE, Stage.TRANSLATE]
     return Report.model_validate_json((context.output / REPORT).read_text())
 
 

@@ -112,7 +112,7 @@ def test_every_axis_may_have_a_name_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "save", "dimension", "told", "operator"),
+    ("module", "save", "dimension", "message", "operator"),
     [
         (Numbered(), graph, "batch=1..64", "'batch' cannot stay dynamic: view fixes it at 4", "view"),
         (
@@ -129,10 +129,10 @@ def test_every_axis_may_have_a_name_of_its_own(tmp_path: Path) -> None:
     ids=["fx", "traced", "scripted", "branch", "loop"],
 )
 def test_a_dimension_fixed_by_the_model_is_named_with_its_place(
-    tmp_path: Path, module: nn.Module, save: Save, dimension: str, told: str, operator: str
+    tmp_path: Path, module: nn.Module, save: Save, dimension: str, message: str, operator: str
 ) -> None:
     save(module.eval(), tmp_path / "model")
-    with pytest.raises(JobError, match=told) as caught:
+    with pytest.raises(JobError, match=message) as caught:
         capture_file(tmp_path / "model", "x=batchx3x4", dimensions=(dimension,))
     assert caught.value.code is ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED
     assert caught.value.places[0].operator == operator
@@ -153,7 +153,7 @@ def test_two_names_for_one_size_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("save", "inputs", "dimension", "told"),
+    ("save", "inputs", "dimension", "message"),
     [
         (exported(None, None), ("x=batchx3x4", "y=batchx3x4"), "1..8", "axis 0 of 'x' was fixed"),
         (exported({0: BATCH}, {0: BATCH}), ("x=batchx3x4", "y=batchx3x4"), "1..", "accepts 1 to 64"),
@@ -168,9 +168,9 @@ def test_two_names_for_one_size_are_refused(tmp_path: Path) -> None:
     ids=["fixed", "beyond", "divided", "doubled"],
 )
 def test_an_exported_program_keeps_its_sizes(
-    tmp_path: Path, save: Save, inputs: tuple[str, ...], dimension: str, told: str
+    tmp_path: Path, save: Save, inputs: tuple[str, ...], dimension: str, message: str
 ) -> None:
     save(Sum(), tmp_path / "model")
-    with pytest.raises(JobError, match=told) as caught:
+    with pytest.raises(JobError, match=message) as caught:
         capture_file(tmp_path / "model", *inputs, dimensions=(f"batch={dimension}",))
     assert caught.value.code is ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED

@@ -82,7 +82,7 @@ def test_without_force_the_library_has_it_only_where_it_is_faster(
 
 
 @pytest.mark.parametrize(
-    ("spaces", "code", "said"),
+    ("spaces", "code", "message"),
     [
         ({"conv*": "course-matmul"}, ErrorCode.FUNCTION_UNKNOWN, "fused_matmul1_relu, matmul"),
         ({"matmul": "raises"}, ErrorCode.SPACE_FAILED, "KeyError: 'no such thing'"),
@@ -91,12 +91,12 @@ def test_without_force_the_library_has_it_only_where_it_is_faster(
     ],
 )
 def test_an_unknown_space_is_refused_with_the_available_ones(
-    spaces: dict[str, str], code: ErrorCode, said: str, server: CandidateClient, tmp_path: Path
+    spaces: dict[str, str], code: ErrorCode, message: str, server: CandidateClient, tmp_path: Path
 ) -> None:
     with pytest.raises(JobError) as caught:
         run_tune(server, tmp_path, asking(**spaces))
     assert caught.value.code is code
-    assert said in caught.value.detail
+    assert message in caught.value.detail
 
 
 def test_draws_that_raise_are_reported_beside_the_trials(server: CandidateClient, tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def worker(limit_seconds: float | None, *queues: QueueName) -> Worker:
         (7200.0, (worker(1800.0), worker(None)), None),
         (7200.0, (worker(1800.0), worker(21600.0, QueueName.QUICK)), ErrorCode.REQUEST_INVALID),
     ],
-    ids=["no worker", "longer", "as long", "shorter", "one has time", "one does not say", "other queue"],
+    ids=["no worker", "longer", "as long", "shorter", "one has time", "one has no limit", "other queue"],
 )
 def test_a_search_longer_than_every_worker_allows_is_refused(
     search_seconds: float, workers: tuple[Worker, ...], expected: ErrorCode | None

@@ -62,7 +62,7 @@ def test_only_the_most_likely_of_several_forms_is_reported(target: object, expec
 
 
 @pytest.mark.parametrize(
-    ("fields", "field", "said"),
+    ("fields", "field", "message"),
     [
         ({"target": {"preset": "host", "mcpu": "znver4"}}, "target.mcpu", "another form"),
         ({"target": 5}, "target", "expected a JSON object"),
@@ -74,8 +74,8 @@ def test_only_the_most_likely_of_several_forms_is_reported(target: object, expec
         ({"inputs": {}}, "inputs", "expected a list"),
     ],
 )
-def test_expected_types_are_named_in_json_terms(fields: dict[str, object], field: str, said: str) -> None:
-    assert said in errors_of({"model": "0" * 64, "target": "host", **fields})[field]
+def test_expected_types_are_named_in_json_terms(fields: dict[str, object], field: str, message: str) -> None:
+    assert message in errors_of({"model": "0" * 64, "target": "host", **fields})[field]
 
 
 def test_a_word_unlike_any_other_gets_no_hint() -> None:
@@ -116,7 +116,7 @@ def test_only_a_defect_and_an_outage_are_the_servers_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dimensions", "field", "told"),
+    ("dimensions", "field", "message"),
     [
         ({}, "dimensions", "names 'batch', which has no range"),
         ({"batch": {"max": 64}}, "dimensions.batch.max", "unknown field; did you mean 'maximum'?"),
@@ -126,11 +126,11 @@ def test_only_a_defect_and_an_outage_are_the_servers_fault() -> None:
         ({"batch": {}, "length": {}}, "dimensions", "no shape in `inputs` names 'length'"),
     ],
 )
-def test_an_invalid_dimension_is_refused_by_field(dimensions: object, field: str, told: str) -> None:
+def test_an_invalid_dimension_is_refused_by_field(dimensions: object, field: str, message: str) -> None:
     inputs = [{"name": "x", "shape": ["batch", 784]}]
     found = errors_of({"model": "0" * 64, "target": "host", "inputs": inputs, "dimensions": dimensions})
     assert list(found) == [field]
-    assert told in found[field]
+    assert message in found[field]
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_a_mismatched_parameter_file_is_refused_with_a_reason(
         (9).to_bytes(8, "little") + b"{" * 9,
         (99_999).to_bytes(8, "little") + b"[" * 99_999,
     ],
-    ids=["empty", "short", "too long a header", "no JSON", "nested too deep"],
+    ids=["empty", "short", "header too long", "invalid JSON", "nested too deep"],
 )
 def test_a_file_of_another_format_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "params.safetensors"

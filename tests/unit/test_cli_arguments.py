@@ -51,9 +51,9 @@ def test_a_path_or_its_unique_last_part_sets_a_field(options: list[str], dumped:
 def test_a_field_with_its_own_option_is_refused_with_that_option(
     command: str, option: str, meant: str
 ) -> None:
-    told = CliRunner().invoke(application, [command, "mlp.pt2", option, "3"], env={"COLUMNS": "200"})
-    assert told.exit_code == 2
-    assert f"No such option: {option} (Possible options: {meant})" in told.output
+    ran = CliRunner().invoke(application, [command, "mlp.pt2", option, "3"], env={"COLUMNS": "200"})
+    assert ran.exit_code == 2
+    assert f"No such option: {option} (Possible options: {meant})" in ran.output
 
 
 def test_a_processor_makes_an_explicit_target() -> None:
@@ -104,7 +104,7 @@ def test_a_dimension_has_its_range_beside_the_input_that_names_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dimensions", "told"),
+    ("dimensions", "message"),
     [
         ((), "names 'batch', which has no range"),
         (("bacth=1..64",), "did you mean 'bacth'"),
@@ -114,8 +114,8 @@ def test_a_dimension_has_its_range_beside_the_input_that_names_it() -> None:
         (("batch=1..4", "batch=1..8"), "is given twice"),
     ],
 )
-def test_an_invalid_dimension_is_refused(dimensions: tuple[str, ...], told: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=told):
+def test_an_invalid_dimension_is_refused(dimensions: tuple[str, ...], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
         read_draft("host", ("x=batchx784",), (), dimensions=dimensions)
 
 

@@ -31,7 +31,7 @@ def test_a_failed_cancel_is_reported_and_the_interrupt_continues(
     with pytest.raises(KeyboardInterrupt) as raised, cancel_on_interrupt("job-1", cancel):
         raise interrupt
     assert raised.type is interrupt
-    told = capsys.readouterr().err
-    assert told.startswith("job-1 was not cancelled:\nerror: ")
-    assert says in told
-    assert "asked to cancel" not in told
+    printed = capsys.readouterr().err
+    assert printed.startswith("job-1 was not cancelled:\nerror: ")
+    assert says in printed
+    assert "asked to cancel" not in printed

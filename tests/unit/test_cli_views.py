@@ -138,13 +138,13 @@ def test_a_processor_is_named_once(name: str, mcpu: str, line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("unsteady", "said"),
+    ("unsteady", "reason"),
     [
         ("", "library / torch-eager: 0.0018 (p10 to p90 of the rounds: 0.0017 to 0.0019)"),
         ("it stalled", "unsteady, so no comparison: it stalled; measure again when the worker is idle"),
     ],
 )
-def test_an_unsteady_baseline_has_no_ratio(unsteady: str, said: str) -> None:
+def test_an_unsteady_baseline_has_no_ratio(unsteady: str, reason: str) -> None:
     peer = BaselineResult(
         name="torch-eager",
         threads=2,
@@ -159,7 +159,7 @@ def test_an_unsteady_baseline_has_no_ratio(unsteady: str, said: str) -> None:
     )
     printed = shown(JobState.SUCCEEDED, figures=figures)
     start = next(index for index, line in enumerate(printed) if line.startswith("torch-eager"))
-    assert printed[start + 1].strip() == said
+    assert printed[start + 1].strip() == reason
 
 
 def test_the_reason_for_unsteady_figures_is_given_once() -> None:

@@ -27,7 +27,7 @@ ENDED = JOB.model_copy(
         (["aaaa", "aaaab"], ["aaaa", "b"]),
         (["ab\ufffd", "ab\u00e9c", "\ufffdcd"], ["ab", "\u00e9c", "d"]),
     ],
-    ids=["grows", "slides", "begins anew", "repeats itself", "is cut within a character"],
+    ids=["grows", "slides", "restarts", "repeats itself", "is cut within a character"],
 )
 def test_each_poll_returns_the_new_text(looks: list[str], news: list[str]) -> None:
     reader = LogReader()

@@ -64,7 +64,7 @@ def test_the_runner_takes_any_size_in_the_range() -> None:
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "told"),
+    ("x", "y", "message"),
     [
         ((65, 8, 3), (17,), "x_0 from 1 to 64"),
         ((4, 1, 3), (3,), "x_1 from 2 on"),
@@ -75,9 +75,9 @@ def test_the_runner_takes_any_size_in_the_range() -> None:
     ],
 )
 def test_the_runner_refuses_other_sizes_and_names_the_accepted_ones(
-    x: tuple[int, ...], y: tuple[int, ...], told: str
+    x: tuple[int, ...], y: tuple[int, ...], message: str
 ) -> None:
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         chosen(x, y)
 
 

@@ -68,7 +68,7 @@ def test_the_output_that_changed_most_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "found", "said"),
+    ("expected", "found", "message"),
     [
         ({"y": FLOATS}, {"y": FLOATS[0]}, "output 'y' has the shape 2, expected 2x2"),
         ({"y": FLOATS}, {"z": FLOATS}, "the outputs are z, expected y"),
@@ -78,11 +78,11 @@ def test_the_output_that_changed_most_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_incomparable_outputs_have_a_reason(
-    tmp_path: Path, expected: dict[str, Array], found: dict[str, Array], said: str
+    tmp_path: Path, expected: dict[str, Array], found: dict[str, Array], message: str
 ) -> None:
     with pytest.raises(ArraysError) as raised:
         compare_outputs(*saved(tmp_path, expected, found))
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_renamed_outputs_are_compared_by_position_with_a_note(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ INFINITE = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1e999,)}"
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"nothing", "cannot be read as an .npz file"),
         (packed(("outputs/y.npy", b"nonsense")), "is not a .npy file"),
@@ -153,12 +153,12 @@ INFINITE = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1e999,)}"
         (damaged_lzma(), "cannot be read as an .npz file"),
     ],
 )
-def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     _, found = saved(tmp_path, {}, {"y": np.float32(1)})
     (tmp_path / "reference.npz").write_bytes(content)
     with pytest.raises(ArraysError) as raised:
         compare_outputs(tmp_path / "reference.npz", found)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_the_inputs_of_a_reference_become_a_file_of_their_own(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_a_summary_is_titled_by_name_and_has_the_labels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("report", "previous", "said"),
+    ("report", "previous", "message"),
     [
         (
             a_report(0.9, spread=9),
@@ -121,8 +121,8 @@ def test_a_summary_is_titled_by_name_and_has_the_labels() -> None:
     ],
     ids=["now", "base", "stalled", "fastest", "worker"],
 )
-def test_a_latency_without_a_verdict_has_a_reason(report: Report, previous: Report, said: str) -> None:
-    assert said in markdown(outcome(report, previous, regress_percent=10))
+def test_a_latency_without_a_verdict_has_a_reason(report: Report, previous: Report, message: str) -> None:
+    assert message in markdown(outcome(report, previous, regress_percent=10))
 
 
 @pytest.mark.parametrize(
@@ -270,10 +270,10 @@ def test_the_summary_names_the_bound_of_every_figure() -> None:
     now = a_report(0.6, memory_bytes=122_000_000)
     text = markdown(judge("net.pt2", a_job(), now, BEFORE, bounds, (), change))
     assert text.startswith("## ❌ net.pt2 for znver4: slower\n")
-    said = (
+    message = (
         "latency / torch eager is 0.6, 20.0 % more than the base's 0.5; --max-regress-percent allows 10.0 %"
     )
-    assert f"- ❌ **slower: {said}**" in text
+    assert f"- ❌ **slower: {message}**" in text
     assert "- ⚠️ outputs changed by 100.0 %: output 'y' differs by up to 3" in text
     growth = "10.0 % (`--max-regress-percent`)"
     assert text[text.index("| |") : text.index("\n\nStages")].splitlines() == [

@@ -122,7 +122,7 @@ def named_twice(first: str, second: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"hello", "no .npz and no .safetensors file"),
         (single_array(), "`numpy.savez` writes"),
@@ -134,10 +134,10 @@ def named_twice(first: str, second: str) -> bytes:
     ],
 )
 def test_a_file_that_cannot_be_read_is_explained_in_terms_of_its_format(
-    tmp_path: Path, content: bytes, said: str
+    tmp_path: Path, content: bytes, message: str
 ) -> None:
     (tmp_path / "inputs").write_bytes(content)
     with pytest.raises(JobError) as caught:
         read_inputs(tmp_path / "inputs")
     assert caught.value.code == "inputs-unreadable"
-    assert said in caught.value.detail
+    assert message in caught.value.detail

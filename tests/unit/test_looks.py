@@ -47,7 +47,7 @@ def test_stalling_calls_end_a_turn_early_after_one_is_timed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("looks", "said"),
+    ("looks", "reason"),
     [
         ((FAST, FAST, FAST), ""),
         ((FAST, (0.00014,) * 20, FAST), ""),
@@ -58,12 +58,12 @@ def test_stalling_calls_end_a_turn_early_after_one_is_timed() -> None:
     ],
     ids=["equal", "close", "later", "earlier", "stalled", "one-stray-run"],
 )
-def test_looks_that_differ_or_stall_are_unsteady(looks: tuple[tuple[float, ...], ...], said: str) -> None:
-    assert why_unsteady("torch eager", looks) == said
+def test_looks_that_differ_or_stall_are_unsteady(looks: tuple[tuple[float, ...], ...], reason: str) -> None:
+    assert why_unsteady("torch eager", looks) == reason
 
 
 @pytest.mark.parametrize(
-    ("chosen", "looks", "said"),
+    ("chosen", "looks", "reason"),
     [
         (1, {1: FAST}, ""),
         (1, {1: FAST, 2: SLOW}, ""),
@@ -79,6 +79,6 @@ def test_looks_that_differ_or_stall_are_unsteady(looks: tuple[tuple[float, ...],
     ids=["alone", "one-thread", "all-threads", "stalled-but-no-faster", "stalled-and-faster-when-quiet"],
 )
 def test_a_stall_leaves_the_choice_of_threads_open(
-    chosen: int, looks: dict[int, tuple[float, ...]], said: str
+    chosen: int, looks: dict[int, tuple[float, ...]], reason: str
 ) -> None:
-    assert why_undecided("torch eager", chosen, looks) == said
+    assert why_undecided("torch eager", chosen, looks) == reason

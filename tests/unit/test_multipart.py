@@ -43,18 +43,18 @@ async def test_a_form_that_is_cut_off_is_incomplete_wherever_it_ends(end: int) -
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (b"not a form at all", WITHOUT_BOUNDARY),
         (b"--other\r\n\r\n", WITHOUT_BOUNDARY),
         (b"--xyz\r\nno header\r\n\r\n", MISFORMED_PART),
     ],
 )
-async def test_a_malformed_form_is_refused_with_our_own_message(body: bytes, said: str) -> None:
+async def test_a_malformed_form_is_refused_with_our_own_message(body: bytes, message: str) -> None:
     with pytest.raises(RefusalError) as caught:
         await read(body)
     problem = caught.value.problem
-    assert (problem.code, problem.errors[0].message) == ("request-invalid", f"no form: {said}")
+    assert (problem.code, problem.errors[0].message) == ("request-invalid", f"no form: {message}")
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_a_childs_problem_has_its_codes_own_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "asked", "is_refused"),
+    ("stopped_after", "requested", "is_refused"),
     [
         (Stage.TRANSLATE, Stage.TRANSLATE, False),
         (Stage.TRANSLATE, None, True),
@@ -102,11 +102,13 @@ def test_a_childs_problem_has_its_codes_own_words() -> None:
     ],
 )
 def test_only_a_job_with_an_early_stop_may_stop_early(
-    said: Stage, asked: Stage | None, is_refused: bool
+    stopped_after: Stage, requested: Stage | None, is_refused: bool
 ) -> None:
     target = ResolvedTarget(name="host", kind="llvm", mcpu="x", triple=LINUX_X86_64, features=(), cores=1)
-    stopped = Compiled(target=target, verified=None, figures=None, files=("report.json",), stopped_after=said)
-    request = CompilationRequest(model="0" * 64, target=PresetTarget(preset="host"), stop_after=asked)
+    stopped = Compiled(
+        target=target, verified=None, figures=None, files=("report.json",), stopped_after=stopped_after
+    )
+    request = CompilationRequest(model="0" * 64, target=PresetTarget(preset="host"), stop_after=requested)
     result = refuse_early_end(stopped, request)
     assert isinstance(result, Problem) == is_refused
     assert is_refused or result is stopped

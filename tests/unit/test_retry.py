@@ -56,7 +56,7 @@ def test_a_task_given_up_names_the_lost_workers() -> None:
 @pytest.mark.parametrize(
     "error",
     [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("write: No space left on device")],
-    ids=["an errno", "another library's words"],
+    ids=["an errno", "another library's message"],
 )
 def test_a_full_disk_is_not_the_stages_fault(error: Exception) -> None:
     assert failure_of(ErrorCode.PACKAGE_FAILED, error).code is ErrorCode.WORKER_DISK_FULL

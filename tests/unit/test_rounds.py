@@ -58,8 +58,8 @@ def test_sides_take_turns_and_rest_in_between() -> None:
 
 
 def test_finished_rounds_are_reported() -> None:
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
 
-    alternate((Recorder("a", 1.0),), 1e-9, lambda done, of: told.append((done, of)))
+    alternate((Recorder("a", 1.0),), 1e-9, lambda done, of: progress.append((done, of)))
 
-    assert told == [(done, MIN_ROUNDS) for done in range(MIN_ROUNDS)]
+    assert progress == [(done, MIN_ROUNDS) for done in range(MIN_ROUNDS)]

@@ -11,7 +11,7 @@ from worker.protocol.messages import MAX_LINE_BYTES, MESSAGES, Failed, Message, 
 from worker.protocol.sender import Sender, encode
 
 
-def said(reader: int) -> list[Message]:
+def messages_from(reader: int) -> list[Message]:
     os.set_blocking(reader, False)
     return [MESSAGES.validate_json(line) for line in os.read(reader, 1 << 16).splitlines()]
 
@@ -22,7 +22,7 @@ def test_progress_belongs_to_the_running_stage_and_is_throttled() -> None:
     teller.stage_started(Stage.TUNE)
     for done in range(1, 65):
         teller.advance(done, 64, "trial")
-    messages = said(reader)
+    messages = messages_from(reader)
     os.close(reader)
     os.close(writer)
     progress = [message for message in messages if isinstance(message, ProgressMade)]
@@ -59,8 +59,8 @@ def test_every_way_to_end_a_job_has_a_stable_code(error: BaseException, code: Er
 
 def test_invalid_unicode_reaches_the_user_readable() -> None:
     place = SourcePlace(operator="aten.\ud800", file="model.py", line=3)
-    told = MESSAGES.validate_json(
+    message = MESSAGES.validate_json(
         encode(Failed(code=ErrorCode.MODEL_RAISED, detail="a\udfffb", places=(place,)))
     )
-    assert isinstance(told, Failed)
-    assert (told.detail, told.places[0].operator) == ("a?b", "aten.?")
+    assert isinstance(message, Failed)
+    assert (message.detail, message.places[0].operator) == ("a?b", "aten.?")

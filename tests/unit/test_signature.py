@@ -43,7 +43,7 @@ def test_a_dynamic_axis_takes_another_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("requested", "arguments", "told"),
+    ("requested", "arguments", "message"),
     [
         ((X, Y), named("x"), "no input 'y'"),
         ((X,), named("x", "y"), "'y' is missing"),
@@ -55,18 +55,18 @@ def test_a_dynamic_axis_takes_another_size() -> None:
     ],
 )
 def test_mismatched_inputs_are_listed_with_the_expected_ones(
-    requested: tuple[TensorSpec, ...], arguments: tuple[Argument, ...], told: str
+    requested: tuple[TensorSpec, ...], arguments: tuple[Argument, ...], message: str
 ) -> None:
     with pytest.raises(JobError) as caught:
         match_inputs(requested, arguments)
     assert caught.value.code is ErrorCode.INPUTS_MISMATCH
-    assert told in caught.value.detail
+    assert message in caught.value.detail
     assert "expected" in caught.value.detail
     assert "given" in caught.value.detail
 
 
 @pytest.mark.parametrize(
-    ("axis", "size", "told"),
+    ("axis", "size", "message"),
     [
         (SymbolicAxis(0, AffineSize("s"), 1, 64), 65, "65 in axis 0, which accepts 1 to 64"),
         (SymbolicAxis(0, AffineSize("s"), 2, None), 1, "1 in axis 0, which accepts 2 or more"),
@@ -74,10 +74,10 @@ def test_mismatched_inputs_are_listed_with_the_expected_ones(
     ],
 )
 def test_a_size_beyond_the_range_of_the_file_is_refused_with_the_range(
-    axis: SymbolicAxis, size: int, told: str
+    axis: SymbolicAxis, size: int, message: str
 ) -> None:
     argument = Argument("x", X, frozenset({0}), symbolic_axes=(axis,))
     with pytest.raises(JobError) as caught:
         match_inputs((tensor(f"x={size}x3"),), (argument,))
     assert caught.value.code is ErrorCode.INPUTS_MISMATCH
-    assert told in caught.value.detail
+    assert message in caught.value.detail

@@ -5,6 +5,7 @@ import io
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import zstandard
 
@@ -83,13 +84,13 @@ def pack(files: dict[str, bytes]) -> bytes:
 
 
 @dataclass(frozen=True)
-class Stagehand:
+class FakeWorker:
     """Makes a worker's calls to the store."""
 
     store: Store
     folder: Path
 
-    def appear(self) -> None:
+    def register(self, **fields: Any) -> None:
         """Register as a live worker, so that jobs are queued."""
         self.store.workers.beat(
             Worker(
@@ -101,10 +102,11 @@ class Stagehand:
                 versions={"torch": "2.13.0"},
                 sandbox=SANDBOX,
                 seen_at=now(),
+                **fields,
             )
         )
 
-    def leave(self) -> None:
+    def unregister(self) -> None:
         """Unregister."""
         with self.store.workers.leaving("w1", self.store.workers.beats()["w1"]) as gone:
             assert gone

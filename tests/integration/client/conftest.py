@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from client_samples import Stagehand
+from client_samples import MODEL, FakeWorker
 
 from bessemer.client import Client
 from bessemer.store.settings import StoreSettings
@@ -31,9 +31,9 @@ def server(data: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def stagehand(server: str, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stagehand]:
+def fake_worker(server: str, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeWorker]:
     store = open_store(StoreSettings(data=data))
-    yield Stagehand(store, tmp_path_factory.mktemp("stage"))
+    yield FakeWorker(store, tmp_path_factory.mktemp("stage"))
     store.close()
 
 
@@ -41,3 +41,10 @@ def stagehand(server: str, data: Path, tmp_path_factory: pytest.TempPathFactory)
 def client(server: str) -> Iterator[Client]:
     with Client(server) as client:
         yield client
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.pt2"
+    path.write_bytes(MODEL)
+    return path

@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 from action_runner import ACTION, INSTALLS, Event, Runner, environment, inputs, sh, steps, variables
-from client_samples import FIGURES, MODEL, TARGET, Stagehand
+from client_samples import FIGURES, MODEL, TARGET, FakeWorker
 
 from bessemer.client import Client
 from bessemer.contract.job import Artifact, JobState
@@ -39,7 +39,7 @@ class Pipeline:
     folder: Path
     server: str
     client: Client
-    stagehand: Stagehand
+    fake_worker: FakeWorker
     runner: Runner
 
     def play(self, ending: Report | None) -> threading.Thread:
@@ -51,13 +51,13 @@ class Pipeline:
     def _do_next(self, ending: Report | None) -> None:
         while (job := next(self.client.jobs(JobState.QUEUED), None)) is None:
             time.sleep(0.05)
-        jobs, attempt = self.stagehand.store.jobs, self.stagehand.start(job.id)
+        jobs, attempt = self.fake_worker.store.jobs, self.fake_worker.start(job.id)
         if ending is None:
             jobs.fail(job.id, attempt, WRONG)
             return
-        path = self.stagehand.folder / "report.json"
+        path = self.fake_worker.folder / "report.json"
         path.write_text(ending.model_dump_json())
-        blob = self.stagehand.store.artifacts.put_file(path)
+        blob = self.fake_worker.store.artifacts.put_file(path)
         kept = Artifact(
             name="report.json", digest=blob.digest, size_bytes=blob.size_bytes, media_type="application/json"
         )
@@ -73,12 +73,12 @@ def install(folder: Path, program: str) -> None:
 
 
 @pytest.fixture
-def pipeline(tmp_path: Path, server: str, client: Client, stagehand: Stagehand) -> Iterator[Pipeline]:
+def pipeline(tmp_path: Path, server: str, client: Client, fake_worker: FakeWorker) -> Iterator[Pipeline]:
     install(tmp_path, f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m bessemer.cli "$@"\n')
     (tmp_path / "net.pt2").write_bytes(MODEL)
-    stagehand.appear()
-    yield Pipeline(tmp_path, server, client, stagehand, Runner(tmp_path))
-    stagehand.leave()
+    fake_worker.register()
+    yield Pipeline(tmp_path, server, client, fake_worker, Runner(tmp_path))
+    fake_worker.unregister()
 
 
 def run_action(pipeline: Pipeline, given: dict[str, str], ending: Report | None, event: Event = PUSH) -> int:
@@ -214,14 +214,14 @@ def test_a_gate_without_a_capable_worker_names_the_need_and_cancels(
     tmp_path: Path,
     server: str,
     client: Client,
-    stagehand: Stagehand,
+    fake_worker: FakeWorker,
     arguments: tuple[str, ...],
     has_worker: bool,
     words: str,
 ) -> None:
     (tmp_path / "net.pt2").write_bytes(MODEL)
     if has_worker:
-        stagehand.appear()
+        fake_worker.register()
     ran = subprocess.run(
         [sys.executable, "-m", "bessemer.cli", "gate", "net.pt2", "--summary", "summary.md", *arguments],
         cwd=tmp_path,
@@ -232,7 +232,7 @@ def test_a_gate_without_a_capable_worker_names_the_need_and_cancels(
         timeout=120,
     )
     if has_worker:
-        stagehand.leave()
+        fake_worker.unregister()
     assert ran.returncode == 1
     assert words in ran.stderr
     summary = (tmp_path / "summary.md").read_text()

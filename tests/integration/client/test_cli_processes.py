@@ -89,10 +89,10 @@ def test_a_signal_ends_the_wait_and_every_process() -> None:
 
 def test_a_process_that_does_not_stop_is_killed() -> None:
     reader, writer = os.pipe()
-    with os.fdopen(reader) as said, ChildProcesses(stop_seconds=0.2) as family:
+    with os.fdopen(reader) as output, ChildProcesses(stop_seconds=0.2) as family:
         family.start("deaf", DEAF, ROOT, os.environ, writer)
         os.close(writer)
-        assert said.readline() == "deaf\n"
+        assert output.readline() == "deaf\n"
         deaf = family._children["deaf"]
         assert family.ended() is None
     assert deaf.returncode == -signal.SIGKILL

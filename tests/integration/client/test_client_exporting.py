@@ -208,8 +208,8 @@ def test_known_export_failures_come_with_advice(
 ) -> None:
     with pytest.raises(ExportError) as caught:
         save_module(make(), (X,), tmp_path)
-    said, torchs = str(caught.value).splitlines()
-    assert says in said
+    message, torchs = str(caught.value).splitlines()
+    assert says in message
     assert torchs.startswith("torch's own message: ")
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from asking import Answer, answer_of, ask, upload
 from refusals import REFUSALS
+from submitting import Answer, answer_of, ask, upload
 
 
 @pytest.fixture(scope="session")

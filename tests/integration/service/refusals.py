@@ -51,7 +51,7 @@ class Refusal:
     Attributes:
         make: the upload.
         code: of the problem.
-        message: parts of the expected detail and advice.
+        messages: parts of the expected detail and advice.
         at: a file, a module path or a field that the problem names.
         line: of that file.
         status: of the last response; ``ACCEPTED`` if the job fails.
@@ -62,7 +62,7 @@ class Refusal:
 
     make: Callable[[], bytes]
     code: ErrorCode
-    told: tuple[str, ...]
+    messages: tuple[str, ...]
     at: str | None = None
     status: int = UNPROCESSABLE
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -71,25 +71,25 @@ class Refusal:
     line: int | None = None
 
 
-def unrecognized(make: Callable[[], bytes], *told: str) -> Refusal:
+def unrecognized(make: Callable[[], bytes], *messages: str) -> Refusal:
     return Refusal(
-        make, ErrorCode.MODEL_NOT_RECOGNIZED, (*told, "Upload a file written by `torch.export.save`")
+        make, ErrorCode.MODEL_NOT_RECOGNIZED, (*messages, "Upload a file written by `torch.export.save`")
     )
 
 
-def misasked(told: str, at: str, **fields: Any) -> Refusal:
-    return Refusal(doubled, ErrorCode.REQUEST_INVALID, (told, "Correct the fields"), at, fields=fields)
+def invalid_request(message: str, at: str, **fields: Any) -> Refusal:
+    return Refusal(doubled, ErrorCode.REQUEST_INVALID, (message, "Correct the fields"), at, fields=fields)
 
 
 def failed(
     make: Callable[[], bytes],
     code: ErrorCode,
-    *told: str,
+    *messages: str,
     at: str | None = None,
     line: int | None = None,
     **fields: Any,
 ) -> Refusal:
-    return Refusal(make, code, told, at, ACCEPTED, fields, line=line)
+    return Refusal(make, code, messages, at, ACCEPTED, fields, line=line)
 
 
 def line_of(source: str) -> int:
@@ -185,21 +185,27 @@ REFUSALS: dict[str, Refusal] = {
         ("input 'times' is a int", SIGNATURE),
     ),
     # the request
-    "an unknown field": misasked("did you mean 'tune'?", "tunes", tunes={}),
-    "an unknown field below": misasked("did you mean 'trials'?", "tune.trial", tune={"trial": 5}),
-    "an unknown value": misasked(
+    "an unknown field": invalid_request("did you mean 'tune'?", "tunes", tunes={}),
+    "an unknown field below": invalid_request("did you mean 'trials'?", "tune.trial", tune={"trial": 5}),
+    "an unknown value": invalid_request(
         "did you mean 'patterns'?", "optimize.fusion", optimize={"fusion": "patern"}
     ),
-    "an unknown stage": misasked("did you mean 'translate'?", "stop_after", stop_after="translation"),
-    "an unknown target": misasked("did you mean 'znver4'?", "target", target="znver44"),
-    "an unknown dtype": misasked("did you mean 'float32'?", "inputs[0].dtype", **inputs(dtype="float31")),
-    "a name in another script": misasked("ASCII letters", "inputs[0].name", **inputs(name="größe")),
-    "two names alike": misasked("the same name", "inputs", inputs=inputs()["inputs"] * 2),
-    "a negative dimension": misasked("greater than or equal to 1", "inputs[0].shape[0]", **inputs((-2, 3))),
-    "a dimension out of range": misasked(
+    "an unknown stage": invalid_request("did you mean 'translate'?", "stop_after", stop_after="translation"),
+    "an unknown target": invalid_request("did you mean 'znver4'?", "target", target="znver44"),
+    "an unknown dtype": invalid_request(
+        "did you mean 'float32'?", "inputs[0].dtype", **inputs(dtype="float31")
+    ),
+    "a name in another script": invalid_request("ASCII letters", "inputs[0].name", **inputs(name="größe")),
+    "two names alike": invalid_request("the same name", "inputs", inputs=inputs()["inputs"] * 2),
+    "a negative dimension": invalid_request(
+        "greater than or equal to 1", "inputs[0].shape[0]", **inputs((-2, 3))
+    ),
+    "a dimension out of range": invalid_request(
         "less than or equal to 2147483648", "inputs[0].shape[0]", **inputs((1 << 40, 3))
     ),
-    "an integer out of range": misasked("less than 2147483648", "verify.seed", verify={"seed": 1 << 40}),
+    "an integer out of range": invalid_request(
+        "less than 2147483648", "verify.seed", verify={"seed": 1 << 40}
+    ),
     "no inputs": Refusal(
         lambda: scripted(Doubled()),
         ErrorCode.INPUTS_MISSING,
@@ -328,7 +334,7 @@ REFUSALS: dict[str, Refusal] = {
         "(attack)",
         **inputs(name="input"),
     ),
-    "more memory than there is": failed(
+    "too much memory": failed(
         lambda: scripted(Hungry()),
         ErrorCode.LIMIT_MEMORY,
         "allocate",
@@ -336,7 +342,7 @@ REFUSALS: dict[str, Refusal] = {
         at=SOURCE,
         **inputs(),
     ),
-    "no end": failed(
+    "an endless model": failed(
         lambda: scripted(Endless()),
         ErrorCode.TIMEOUT,
         "2.0 s",

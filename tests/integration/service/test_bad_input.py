@@ -3,9 +3,9 @@
 import httpx
 import pytest
 import torch
-from asking import Answer, compiled
 from refusals import REFUSALS
 from refused_models import Mixed, WithoutInputs, exported
+from submitting import Answer, compiled
 
 from bessemer.contract.problem import Problem
 from examples.models import EXAMPLES
@@ -26,7 +26,7 @@ def test_bad_input_is_reported_with_place_and_advice(
     assert answer.problem is not None
     assert (answer.problem.code, answer.status) == (row.code, row.status), answer.problem.detail
     text = f"{answer.problem.detail}\n{answer.problem.advice}"
-    assert [told for told in row.told if told not in text] == [], text
+    assert [part for part in row.messages if part not in text] == [], text
     assert row.at is None or row.at in places(answer.problem)
     assert row.line in {None, *(place.line for place in answer.problem.places if place.file == row.at)}
     assert answer.attempts <= 1
